@@ -1,0 +1,254 @@
+"""Every setting of every process, in fixed sections, read once from the environment.
+
+A name in capitals that `docs/configuration.md` lists is an environment variable of the same name;
+`NAME_FILE` may point at a file that holds the value instead (for secrets). A bad value stops the
+start with a sentence that names it. `make run` leaves its addresses in `var/local.env`, which stands
+in for whatever the environment leaves unset, so that `manage.py` works beside it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import django_stubs_ext
+from anymail.exceptions import AnymailNotSupportedWarning
+from django.core.exceptions import ImproperlyConfigured
+from environs import EnvError, FileAwareEnv, validate
+
+django_stubs_ext.monkeypatch()
+warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # SendGrid works; anymail cannot test it any more
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+LOCAL_ENV = BASE_DIR / "var" / "local.env"
+
+env = FileAwareEnv(eager=True)
+if LOCAL_ENV.exists():
+    env.read_env(str(LOCAL_ENV), recurse=False)
+
+
+def _database(name: str, default: str | None = None) -> dict[str, Any]:
+    url = env.str(name, default) or ""
+    if not url.startswith(("postgres://", "postgresql://")):
+        raise ImproperlyConfigured(
+            f"{name} must be a postgresql:// URL. Set it, or start the local stack with `make run`."
+        )
+    database: dict[str, Any] = {
+        **env.dj_db_url(name, default),
+        "CONN_MAX_AGE": 600,
+        "CONN_HEALTH_CHECKS": True,
+    }
+    database.setdefault("OPTIONS", {}).setdefault("application_name", "orderpost")
+    return database
+
+
+_positive = validate.Range(min=0, min_inclusive=False)
+_at_least_one = validate.Range(min=1)
+_not_negative = validate.Range(min=0)
+
+try:
+    # --- The process ---------------------------------------------------------------------------
+    DEBUG = env.bool("DEBUG", False)
+    SECRET_KEY = env.str("SECRET_KEY", "not-secret-debug-only" if DEBUG else None)
+    ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+    HTTPS = env.bool("HTTPS", not DEBUG)  # cookies only over TLS, HSTS; a local run turns it off
+    LOG_LEVEL = env.str("LOG_LEVEL", "INFO")
+    LOG_FORMAT = env.str(
+        "LOG_FORMAT", "console" if sys.stderr.isatty() else "json", validate=validate.OneOf(["json", "console"])
+    )
+
+    # --- Storage and broker --------------------------------------------------------------------
+    DATABASES = {
+        "default": _database("DATABASE_URL"),
+        # Unpooled and allowed to create and drop: partitions, session advisory locks.
+        "direct": _database("PARTITION_DATABASE_URL", env.str("DATABASE_URL", "")),
+    }
+    DATABASES["direct"]["TEST"] = {"MIRROR": "default"}
+    REDIS_URL = env.str("REDIS_URL", validate=validate.Regexp(r"^(redis|rediss|unix)://", error="must be a redis:// URL"))
+
+    # --- Delivery ------------------------------------------------------------------------------
+    NOTIFY_ON: list[str] = env.list(
+        "NOTIFY_ON",
+        ["order.paid", "order.completed", "order.cancelled", "order.refunded", "order.part_refunded"],
+        validate=validate.ContainsOnly(
+            [
+                "order.placed",
+                "order.paid",
+                "order.confirmed",
+                "order.completed",
+                "order.cancelled",
+                "order.refunded",
+                "order.part_refunded",
+            ]
+        ),
+    )
+    FAST_PATH = env.bool("FAST_PATH", True)
+    POLL_INTERVAL = env.float("POLL_INTERVAL", 60.0, validate=_positive)
+    POLL_BATCH_SIZE = env.int("POLL_BATCH_SIZE", 100, validate=validate.Range(min=1, max=5000))
+    MAX_RETRIES = env.int("MAX_RETRIES", 3, validate=validate.Range(min=0, max=1000))
+    RETRY_BACKOFF_BASE = env.float("RETRY_BACKOFF_BASE", 30.0, validate=_positive)
+    RETRY_BACKOFF_CAP = env.float("RETRY_BACKOFF_CAP", 3600.0, validate=_positive)
+    LEASE_SECONDS = env.float("LEASE_SECONDS", 300.0, validate=_positive)
+    AMBIGUOUS_HOLD_SECONDS = env.float("AMBIGUOUS_HOLD_SECONDS", 120.0, validate=_not_negative)
+    EMAIL_CONCURRENCY = env.int("EMAIL_CONCURRENCY", 32, validate=validate.Range(min=1, max=1000))
+    EMAIL_CONNECT_TIMEOUT = env.float("EMAIL_CONNECT_TIMEOUT", 3.0, validate=_positive)
+    EMAIL_READ_TIMEOUT = env.float("EMAIL_READ_TIMEOUT", 10.0, validate=_positive)
+    DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", "orders@example.com")
+    IDEMPOTENCY_DAYS = 7
+    if LEASE_SECONDS <= EMAIL_CONNECT_TIMEOUT + EMAIL_READ_TIMEOUT:
+        raise ImproperlyConfigured(
+            "LEASE_SECONDS must be longer than EMAIL_CONNECT_TIMEOUT + EMAIL_READ_TIMEOUT, "
+            "or no send could ever finish within its lease."
+        )
+
+    # --- Providers -----------------------------------------------------------------------------
+    EMAIL_PROVIDERS: list[str] = env.list(
+        "EMAIL_PROVIDERS", ["sendgrid"], validate=validate.ContainsOnly(["sendgrid", "smtp"])
+    )
+    ANYMAIL = {
+        "SENDGRID_API_KEY": env.str("SENDGRID_API_KEY", ""),
+        "SENDGRID_API_URL": env.str("SENDGRID_API_URL", "https://api.sendgrid.com/v3/"),
+        "REQUESTS_TIMEOUT": (EMAIL_CONNECT_TIMEOUT, EMAIL_READ_TIMEOUT),
+        "IGNORE_RECIPIENT_STATUS": True,
+    }
+    EMAIL_HOST = env.str("EMAIL_HOST", "localhost")
+    EMAIL_PORT = env.int("EMAIL_PORT", 25)
+    EMAIL_HOST_USER = env.str("EMAIL_HOST_USER", "")
+    EMAIL_HOST_PASSWORD = env.str("EMAIL_HOST_PASSWORD", "")
+    EMAIL_USE_TLS = env.bool("EMAIL_USE_TLS", False)
+    EMAIL_TIMEOUT = EMAIL_READ_TIMEOUT
+
+    # --- The shop, as its customers read it ----------------------------------------------------
+    SHOP_NAME = env.str("SHOP_NAME", "Example Shop")
+    SHOP_ADDRESS = env.str("SHOP_ADDRESS", "Example Shop, 1 Market Street, Springfield")
+    SHOP_URL = env.str("SHOP_URL", "https://shop.example.com")
+
+    # --- Watching ------------------------------------------------------------------------------
+    METRICS_TOKEN = env.str("METRICS_TOKEN", "")
+    SENTRY_DSN = env.str("SENTRY_DSN", "")
+    SENTRY_ENVIRONMENT = env.str("SENTRY_ENVIRONMENT", "production")
+    SENTRY_TRACES_SAMPLE_RATE = env.float("SENTRY_TRACES_SAMPLE_RATE", 0.0, validate=validate.Range(min=0, max=1))
+except EnvError as error:
+    raise ImproperlyConfigured(str(error)) from error
+
+# --- Django ------------------------------------------------------------------------------------
+ROOT_URLCONF = "config.urls"
+WSGI_APPLICATION = "config.wsgi.application"
+INSTALLED_APPS = [
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_celery_beat",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "outbox",
+    "notifications",
+    "orders",
+]
+MIDDLEWARE = [
+    "outbox.api.correlation.CorrelationMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("de", "Deutsch"), ("fr", "Français"), ("es", "Español")]
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / "var" / "static"
+WHITENOISE_USE_FINDERS = True  # no collectstatic before a local run; the image does collect
+APPEND_SLASH = True  # for the admin; no API path has one
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
+SILENCED_SYSTEM_CHECKS = ["anymail.W003"]
+LOGGING_CONFIG = None  # config.logs configures it, for every process alike
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SECURE_SSL_REDIRECT = False  # the proxy's business: health checks come over plain HTTP
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("TRUST_PROXY", False) else None
+SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "SAMEORIGIN"  # the admin frames the e-mail preview, sandboxed
+
+# --- API ---------------------------------------------------------------------------------------
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["outbox.api.authentication.TokenAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["outbox.api.authentication.HasScope"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["outbox.api.parsers.StrictJSONParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "outbox.api.problems.problem_response",
+    "UNAUTHENTICATED_USER": None,
+    "UNAUTHENTICATED_TOKEN": None,
+    "URL_FORMAT_OVERRIDE": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "orderpost",
+    "DESCRIPTION": "Order status changes, the e-mails that they owe and the events that they cause.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_AUTHENTICATION": [],
+    "SERVE_PERMISSIONS": [],
+    "REDOC_DIST": "SIDECAR",
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+
+# --- Celery (read by config.celery under the prefix CELERY_; reasons in docs/operations.md) ------
+CELERY_BROKER_URL = REDIS_URL
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False  # the truth is in PostgreSQL: a lost wake-up costs one poll, a repeated one nothing
+CELERY_TASK_PUBLISH_RETRY = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "max_retries": 0,
+    "socket_connect_timeout": 0.25,
+    "socket_timeout": 0.5,
+    "visibility_timeout": 3600,
+    "unacked_restore_interval": 1,
+    "unacked_restore_throttle": 1,
+}
+CELERY_WORKER_POOL = "threads"
+CELERY_WORKER_CONCURRENCY = 4  # a drain brings its own threads; these run polls and upkeep beside it
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_DB_REUSE_MAX = 1000
+CELERY_BEAT_SCHEDULER = "config.celery:SingleBeat"
+CELERY_BEAT_MAX_LOOP_INTERVAL = 5
+DJANGO_CELERY_BEAT_TZ_AWARE = True
+BEAT_EVERY: dict[str, dt.timedelta] = {
+    "poll": dt.timedelta(seconds=POLL_INTERVAL),
+    "partitions": dt.timedelta(days=1),
+}
