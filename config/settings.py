@@ -57,7 +57,9 @@ try:
     HTTPS = env.bool("HTTPS", not DEBUG)  # cookies only over TLS, HSTS; a local run turns it off
     LOG_LEVEL = env.str("LOG_LEVEL", "INFO")
     LOG_FORMAT = env.str(
-        "LOG_FORMAT", "console" if sys.stderr.isatty() else "json", validate=validate.OneOf(["json", "console"])
+        "LOG_FORMAT",
+        "console" if sys.stderr.isatty() else "json",
+        validate=validate.OneOf(["json", "console"]),
     )
 
     # --- Storage and broker --------------------------------------------------------------------
@@ -67,7 +69,9 @@ try:
         "direct": _database("PARTITION_DATABASE_URL", env.str("DATABASE_URL", "")),
     }
     DATABASES["direct"]["TEST"] = {"MIRROR": "default"}
-    REDIS_URL = env.str("REDIS_URL", validate=validate.Regexp(r"^(redis|rediss|unix)://", error="must be a redis:// URL"))
+    REDIS_URL = env.str(
+        "REDIS_URL", validate=validate.Regexp(r"^(redis|rediss|unix)://", error="must be a redis:// URL")
+    )
 
     # --- Delivery ------------------------------------------------------------------------------
     NOTIFY_ON: list[str] = env.list(
@@ -130,7 +134,9 @@ try:
     METRICS_TOKEN = env.str("METRICS_TOKEN", "")
     SENTRY_DSN = env.str("SENTRY_DSN", "")
     SENTRY_ENVIRONMENT = env.str("SENTRY_ENVIRONMENT", "production")
-    SENTRY_TRACES_SAMPLE_RATE = env.float("SENTRY_TRACES_SAMPLE_RATE", 0.0, validate=validate.Range(min=0, max=1))
+    SENTRY_TRACES_SAMPLE_RATE = env.float(
+        "SENTRY_TRACES_SAMPLE_RATE", 0.0, validate=validate.Range(min=0, max=1)
+    )
 except EnvError as error:
     raise ImproperlyConfigured(str(error)) from error
 
@@ -229,7 +235,9 @@ SPECTACULAR_SETTINGS = {
 # --- Celery (read by config.celery under the prefix CELERY_; reasons in docs/operations.md) ------
 CELERY_BROKER_URL = REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_ACKS_LATE = False  # the truth is in PostgreSQL: a lost wake-up costs one poll, a repeated one nothing
+CELERY_TASK_ACKS_LATE = (
+    False  # the truth is in PostgreSQL: a lost wake-up costs one poll, a repeated one nothing
+)
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {

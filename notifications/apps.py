@@ -1,0 +1,9 @@
+"""Everything about getting an e-mail out; knows of orders no more than their id."""
+
+from django.apps import AppConfig
+
+
+class NotificationsConfig(AppConfig):
+    """See the module."""
+
+    name = "notifications"

@@ -1,0 +1,52 @@
+"""The e-mails that customers must get, and the addresses that must not be written to."""
+
+from __future__ import annotations
+
+from django.db import models
+
+from outbox.deliverable import Deliverable
+
+
+class EmailNotification(Deliverable):
+    """An e-mail, rendered when the order changed; the sender needs neither a template nor the order."""
+
+    partition_interval = "month"
+    payload_fields = ("subject", "body", "body_text")
+
+    # No foreign key in the database: it would make partition upkeep lock the shop's main table. The
+    # transaction that writes both is the guarantee.
+    order = models.ForeignKey(
+        "orders.Order",
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="notifications",
+    )
+    event_type = models.CharField(max_length=50)
+    recipient_email = models.CharField(max_length=255)
+    to_name = models.CharField(max_length=255, default="", blank=True)
+    locale = models.CharField(max_length=20, default="en")
+    subject = models.CharField(max_length=255)
+    body = models.TextField()
+    body_text = models.TextField()
+    idempotency_key = models.CharField(max_length=255)
+
+    delivered_at = models.DateTimeField(null=True, editable=False)
+    bounced_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta(Deliverable.Meta):
+        db_table = "email_notifications"
+        indexes = [
+            *Deliverable.Meta.indexes,
+            # "what did you send me?": API and admin search, newest first
+            models.Index(fields=["recipient_email", "-id"], name="emailnotification_recipient"),
+            # an order's notifications: API, admin
+            models.Index(fields=["order"], name="emailnotification_order"),
+        ]
+        permissions = [
+            ("resend_emailnotification", "Can resend e-mails"),
+            ("discard_emailnotification", "Can give up e-mails"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event_type} of order {self.order_id}"

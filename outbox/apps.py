@@ -1,0 +1,28 @@
+"""The generic engine's app: knows neither orders nor e-mail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+
+def make_partitions(*, using: str, **_: Any) -> None:
+    """This function will make the next partitions at the end of every migrate."""
+    from outbox import partitions
+
+    for _name in partitions.ensure_all(using=using):
+        pass
+
+
+class OutboxConfig(AppConfig):
+    """See the module."""
+
+    name = "outbox"
+
+    def ready(self) -> None:
+        """Make partitions once the last app is migrated."""
+        from django.apps import apps
+
+        post_migrate.connect(make_partitions, sender=apps.get_app_config("orders"), dispatch_uid="partitions")

@@ -1,0 +1,66 @@
+"""What a piece of work belongs to: the correlation id and trace that its rows and log lines carry.
+
+Set at an edge (a request, a task, a command), read where rows are written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import re
+import secrets
+from collections.abc import Iterator
+
+import structlog
+
+_CORRELATION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Context:
+    """Ids that join a change to all that it causes; `traceparent` is W3C's, empty when there is none."""
+
+    correlation_id: str
+    traceparent: str = ""
+    idempotency_key: str = ""
+
+    @property
+    def trace_id(self) -> str:
+        """The 32 hex digits of the W3C trace, or an empty string."""
+        return self.traceparent[3:35]
+
+
+_current: contextvars.ContextVar[Context] = contextvars.ContextVar("orderpost_context")
+
+
+def new_correlation_id() -> str:
+    """This function will make a correlation id: 32 hex digits."""
+    return secrets.token_hex(16)
+
+
+def accept_correlation_id(value: str | None) -> str | None:
+    """This function will return a caller's correlation id if it is well formed, else None."""
+    return value if value and _CORRELATION_ID.fullmatch(value) else None
+
+
+def accept_traceparent(value: str | None) -> str:
+    """This function will return a caller's W3C traceparent if it is well formed, else an empty string."""
+    return value if value and _TRACEPARENT.fullmatch(value) else ""
+
+
+def current() -> Context:
+    """This function will return the context of the work at hand, or a new one outside any."""
+    return _current.get(None) or Context(new_correlation_id())
+
+
+@contextlib.contextmanager
+def working_for(context: Context) -> Iterator[Context]:
+    """This function will make `context` the current one and put its correlation id on every log line."""
+    token = _current.set(context)
+    with structlog.contextvars.bound_contextvars(correlation_id=context.correlation_id):
+        try:
+            yield context
+        finally:
+            _current.reset(token)

@@ -1,0 +1,175 @@
+"""The engine's own tables: domain events out, events in, idempotency keys, API tokens, heartbeats."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+from django.db import models
+from django.db.models import F, Func, Q, Value
+from django.db.models.functions import Now
+
+from outbox.ids import new_id
+
+SHARDS = 64
+
+
+class OutboxEvent(models.Model):
+    """A domain event that other services must get; written with the change that it tells of.
+
+    The relay publishes the events of one shard in `position` order. No name or address is in a payload.
+    """
+
+    partition_interval = "day"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    aggregate_type = models.CharField(max_length=50)
+    aggregate_id = models.UUIDField()
+    event_type = models.CharField(max_length=100)  # the topic: order.order.paid.v1
+    version = models.PositiveSmallIntegerField(default=1)  # of the payload's schema
+    sequence = models.PositiveIntegerField()  # the aggregate's own version
+    payload = models.JSONField()
+    metadata = models.JSONField(
+        default=dict
+    )  # of the envelope: traceId, correlationId, idempotencyKey, userId
+
+    # A sequence of our own: identity columns of partitioned tables need PostgreSQL 17.
+    position = models.BigIntegerField(
+        db_default=Func(Value("outbox_events_position_seq"), function="nextval"), editable=False
+    )
+    shard = models.PositiveSmallIntegerField()
+
+    retry_count = models.PositiveIntegerField(default=0)
+    next_attempt_at = models.DateTimeField(db_default=Now())
+    last_error = models.TextField(default="", blank=True)
+
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    published_at = models.DateTimeField(null=True, editable=False)
+    dead_lettered_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        db_table = "outbox_events"
+        indexes = [
+            # the relay's next rows of a shard
+            models.Index(
+                fields=["shard", "position"],
+                name="outbox_events_unpublished",
+                condition=Q(published_at__isnull=True, dead_lettered_at__isnull=True),
+            ),
+            # GET /orders/{id}/events
+            models.Index(fields=["aggregate_id", "sequence"], name="outbox_events_aggregate"),
+        ]
+        constraints = [
+            models.CheckConstraint(condition=Q(shard__lt=SHARDS), name="outbox_events_shard_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.event_type} #{self.sequence} of {self.aggregate_id}"
+
+
+class ProcessedEvent(models.Model):
+    """An event of another service that a consumer has had its effect of."""
+
+    pk = models.CompositePrimaryKey("event_id", "consumer")
+    event_id = models.UUIDField()
+    consumer = models.CharField(max_length=100)
+    event_type = models.CharField(max_length=100)
+    source = models.CharField(max_length=100, default="")
+    receive_count = models.PositiveIntegerField(default=1)
+    processed_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "processed_events"
+        indexes = [models.Index(fields=["processed_at"], name="processed_events_age")]  # the purge
+
+    def __str__(self) -> str:
+        return f"{self.event_id} by {self.consumer}"
+
+
+class IdempotencyKey(models.Model):
+    """What was done under a key: a request's stored answer, or the notification that an intent became.
+
+    Written in the transaction that did the work, kept 7 days.
+    """
+
+    pk = models.CompositePrimaryKey("scope", "key")
+    scope = models.CharField(max_length=50)  # "email", or "token:<id>" for a request
+    key = models.CharField(max_length=255)
+    request_hash = models.CharField(max_length=64, default="")
+    answer_status = models.PositiveSmallIntegerField(null=True)
+    answer_body = models.TextField(default="")  # as sent, byte for byte
+    answer_location = models.TextField(default="")
+    notification_id = models.UUIDField(null=True)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "idempotency_keys"
+        indexes = [models.Index(fields=["created_at"], name="idempotency_keys_age")]  # the purge
+
+    def __str__(self) -> str:
+        return f"{self.scope}/{self.key}"
+
+
+class ApiToken(models.Model):
+    """A caller's right to use the API. Only the SHA-256 of the secret is kept."""
+
+    SCOPES = ("orders:read", "orders:write", "notifications:read", "notifications:write")
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    name = models.CharField(max_length=100)
+    prefix = models.CharField(max_length=12, editable=False)  # enough to recognise a token in a list
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    scopes = models.JSONField(default=list)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "api_tokens"
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.prefix}…)"
+
+    @staticmethod
+    def digest_of(secret: str) -> str:
+        """This function will hash a secret; it is 256 random bits, so one plain SHA-256 is enough."""
+        return hashlib.sha256(secret.encode()).hexdigest()
+
+    @classmethod
+    def new_secret(cls) -> str:
+        """This function will make a secret with a prefix that scanners of leaked secrets can look for."""
+        return f"op_{secrets.token_urlsafe(32)}"
+
+
+class Heartbeat(models.Model):
+    """When something that must happen regularly last did, by the database's clock."""
+
+    name = models.CharField(primary_key=True, max_length=50)
+    beat_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        db_table = "heartbeats"
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.beat_at:%Y-%m-%d %H:%M:%S}"
+
+    @classmethod
+    def beat(cls, *, name: str) -> None:
+        """This function will record that `name` happened now."""
+        cls.objects.bulk_create(
+            [cls(name=name, beat_at=Now())],
+            update_conflicts=True,
+            unique_fields=["name"],
+            update_fields=["beat_at"],
+        )
+
+    @classmethod
+    def age(cls, *, name: str) -> float | None:
+        """This function will give the seconds since `name` last happened, None if it never did."""
+        age = (
+            cls.objects.filter(name=name)
+            .annotate(age=Now() - F("beat_at"))
+            .values_list("age", flat=True)
+            .first()
+        )
+        return None if age is None else age.total_seconds()

@@ -1,0 +1,188 @@
+"""The life of partitions of tables that grow by the million: range by UUIDv7 id, a month or a day each.
+
+A model declares itself by `partition_interval = "month" | "day"` and is made by `CreatePartitionedModel`
+in its first migration. Called by migrate, by beat once a day, by readiness and by `manage.py partitions`.
+Needs a direct connection that may create tables (alias `direct`, or the one that migrates).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import uuid
+from collections.abc import Iterator
+from typing import Any, Literal, cast
+
+import structlog
+from django.apps import apps
+from django.db import connections, migrations, models, transaction
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.state import ProjectState
+
+from outbox.ids import id_floor, id_time
+
+log = structlog.get_logger(__name__)
+
+Interval = Literal["month", "day"]
+AHEAD = 6
+AHEAD_ALARM = 2
+
+# Rows are updated two or three times each and then never again. The defaults (a share of the table) never
+# fire on millions of rows; these do after so many, and without naps.
+_STORAGE = (
+    "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, "
+    "autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000, "
+    "autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, "
+    "autovacuum_vacuum_cost_delay = 0"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition's name and the times, [since, until), of the ids that it takes."""
+
+    name: str
+    since: dt.datetime
+    until: dt.datetime
+
+
+class CreatePartitionedModel(migrations.CreateModel):
+    """CreateModel whose table is PARTITION BY RANGE of its primary key; Django's state sees no difference."""
+
+    def database_forwards(
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,
+        to_state: ProjectState,
+    ) -> None:
+        """Create the parent table; partitions follow after migrate."""
+        key = to_state.apps.get_model(app_label, self.name)._meta.pk
+        assert key is not None
+        editor = cast(Any, schema_editor)
+        plain = editor.sql_create_table
+        editor.sql_create_table = f"{plain} PARTITION BY RANGE ({editor.quote_name(key.column)})"
+        try:
+            super().database_forwards(app_label, schema_editor, from_state, to_state)
+        finally:
+            editor.sql_create_table = plain
+
+
+def partitioned_models() -> list[type[models.Model]]:
+    """This function will list the models that declare an interval."""
+    return [model for model in apps.get_models() if getattr(model, "partition_interval", None)]
+
+
+def start_of(*, interval: Interval, when: dt.datetime, steps: int = 0) -> dt.datetime:
+    """This function will give the start (UTC) of the month or day of `when`, `steps` intervals later.
+
+    >>> start_of(interval="month", when=dt.datetime(2026, 12, 31, 23, tzinfo=dt.UTC), steps=2).isoformat()
+    '2027-02-01T00:00:00+00:00'
+    >>> start_of(interval="day", when=dt.datetime(2028, 2, 29, 23, tzinfo=dt.UTC), steps=1).isoformat()
+    '2028-03-01T00:00:00+00:00'
+    """
+    when = when.astimezone(dt.UTC)
+    if interval == "day":
+        return dt.datetime(when.year, when.month, when.day, tzinfo=dt.UTC) + dt.timedelta(days=steps)
+    years, month = divmod(when.year * 12 + when.month - 1 + steps, 12)
+    return dt.datetime(years, month + 1, 1, tzinfo=dt.UTC)
+
+
+def partition_at(*, model: type[models.Model], when: dt.datetime, steps: int = 0) -> Partition:
+    """This function will name and bound the partition of `model` that `when` falls into, or a neighbour."""
+    interval: Interval = model.partition_interval  # type: ignore[attr-defined]
+    since = start_of(interval=interval, when=when, steps=steps)
+    until = start_of(interval=interval, when=since, steps=1)
+    suffix = f"{since:%Y%m}" if interval == "month" else f"{since:%Y%m%d}"
+    return Partition(f"{model._meta.db_table}_p{suffix}", since, until)
+
+
+def attached(*, model: type[models.Model], using: str = "default") -> list[Partition]:
+    """This function will list the attached partitions of `model`, oldest first, from the catalogue."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT child.relname, pg_get_expr(child.relpartbound, child.oid)
+            FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid
+            WHERE inhparent = to_regclass(%s) AND NOT inhdetachpending
+            """,
+            [model._meta.db_table],
+        )
+        found = cursor.fetchall()
+    return sorted((_parse(name, bounds) for name, bounds in found), key=lambda partition: partition.since)
+
+
+def _parse(name: str, bounds: str) -> Partition:
+    low, high = (uuid.UUID(part) for part in bounds.split("'")[1::2])  # FOR VALUES FROM ('…') TO ('…')
+    return Partition(name, id_time(low), id_time(high))
+
+
+def ensure(
+    *,
+    model: type[models.Model],
+    using: str = "direct",
+    ahead: int = AHEAD,
+    behind: int = 1,
+    lock_timeout: str = "2s",
+) -> list[str]:
+    """This function will make what is missing from `behind` intervals ago to `ahead` from now.
+
+    Each is made in a transaction of its own by LIKE and ATTACH, which lets readers and writers of the
+    parent go on. Safe to run twice at once. Returns the names made; raises `OperationalError` when a lock
+    was not to be had within `lock_timeout` (run it again). Times are the database's.
+    """
+    connection = connections[using]
+    quote = connection.ops.quote_name
+    parent = quote(model._meta.db_table)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        now: dt.datetime = cursor.fetchone()[0]
+    made = []
+    for partition in (partition_at(model=model, when=now, steps=step) for step in range(-behind, ahead + 1)):
+        table = quote(partition.name)
+        day = dt.timedelta(days=1)
+        with transaction.atomic(using=using), connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [lock_timeout])
+            cursor.execute(
+                "SELECT pg_advisory_xact_lock(hashtext(%s))", [f"partitions:{model._meta.db_table}"]
+            )
+            cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [partition.name])
+            if cursor.fetchone()[0]:
+                continue
+            cursor.execute(
+                f"CREATE TABLE {table} (LIKE {parent} "
+                f"INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE) WITH ({_STORAGE})"
+            )
+            # Prunes filters on time, and refuses rows whose id is of another time than the database's.
+            cursor.execute(
+                f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + '_created')} "
+                f"CHECK (created_at >= %s AND created_at < %s)",
+                [partition.since - day, partition.until + day],
+            )
+            cursor.execute(
+                f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)",
+                [str(id_floor(partition.since)), str(id_floor(partition.until))],
+            )
+        log.info("partition made", partition=partition.name)
+        made.append(partition.name)
+    return made
+
+
+def ensure_all(*, using: str = "direct", ahead: int = AHEAD) -> Iterator[str]:
+    """This function will do `ensure` for every partitioned model whose table exists, yielding names made."""
+    tables = connections[using].introspection.table_names()
+    for model in partitioned_models():
+        if model._meta.db_table in tables:
+            yield from ensure(model=model, using=using, ahead=ahead)
+
+
+def ahead_of(*, model: type[models.Model], now: dt.datetime, using: str = "default") -> int:
+    """This function will count the attached partitions that follow the one of `now` without a gap.
+
+    -1 when even the present one is missing.
+    """
+    names = {partition.name for partition in attached(model=model, using=using)}
+    count = 0
+    while partition_at(model=model, when=now, steps=count).name in names:
+        count += 1
+    return count - 1
