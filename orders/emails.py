@@ -1,0 +1,61 @@
+"""Says what an e-mail needs to know of an order: plain data, so that notifications never sees an Order.
+
+orders.services calls it in the transaction of the change and hands the result to notifications.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orders.models import Order
+
+SHOWN_ITEMS = 20  # mail clients clip long e-mails, and the customer has the whole list in the shop
+
+
+def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, object]:
+    """This function will collect what an order's e-mail tells: strings, ints, datetimes and lists of dicts.
+
+    `order` is as it stands after the change. `change` may have `at` (datetime), `amount` (int: what a refund
+    returned now), `reason` (str), `tracking_url` (str) and `was_paid` (bool: of a cancelled order). Amounts
+    are in minor units and None where there is nothing to tell, so that a template can ask for them.
+    """
+    items = [_item(item) for item in order.items]
+    listed = sum(int(item["quantity"]) * int(item["unit_amount"]) for item in order.items)
+    refund = change.get("amount")
+    refunded = order.refunded_amount
+    return {
+        "name": order.name,
+        "reference": order.reference or _short_id(order),
+        "currency": order.currency,
+        "items": items[:SHOWN_ITEMS],
+        "more_items": max(0, len(items) - SHOWN_ITEMS),
+        "charges_amount": order.total_amount - listed if 0 < listed < order.total_amount else None,
+        "total_amount": order.total_amount,
+        "refund_amount": refund,
+        "refunded_amount": refunded or None,
+        "remaining_amount": order.total_amount - refunded if 0 < refunded < order.total_amount else None,
+        "refunded_before": isinstance(refund, int) and refund < refunded,
+        "ordered_at": order.created_at,
+        "changed_at": change.get("at", order.updated_at),
+        "reason": change.get("reason", ""),
+        "tracking_url": change.get("tracking_url", ""),
+        "was_paid": bool(change.get("was_paid")),
+    }
+
+
+def _item(item: Mapping[str, object]) -> dict[str, object]:
+    quantity, unit_amount = item["quantity"], item["unit_amount"]
+    assert isinstance(quantity, int) and isinstance(unit_amount, int)
+    return {
+        "name": item["name"],
+        "quantity": quantity,
+        "unit_amount": unit_amount,
+        "line_amount": quantity * unit_amount,
+    }
+
+
+def _short_id(order: Order) -> str:
+    """The id's end: ids begin with the time, so all of a minute's orders begin alike."""
+    return order.id.hex[-8:].upper()
