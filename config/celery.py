@@ -1,12 +1,32 @@
-"""The Celery application and the whole beat schedule. Loaded by every process that enqueues or runs tasks."""
+"""The Celery application of worker and beat, and what they do as processes. config.beat has the schedule."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
 
-from celery import Celery
+from celery import Celery, signals
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 app = Celery("orderpost")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+
+@signals.setup_logging.connect
+def _keep_our_logging(**_: Any) -> None:
+    """Being connected is enough for Celery to leave the logging as Django configured it."""
+
+
+@signals.task_prerun.connect
+def _drop_dead_connections(**_: Any) -> None:
+    from django.db import close_old_connections
+
+    close_old_connections()
+
+
+@signals.worker_shutting_down.connect
+def _hand_back(**_: Any) -> None:
+    from notifications import delivery
+
+    delivery.stop()

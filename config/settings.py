@@ -8,7 +8,6 @@ in for whatever the environment leaves unset, so that `manage.py` works beside i
 
 from __future__ import annotations
 
-import datetime as dt
 import sys
 import warnings
 from pathlib import Path
@@ -30,7 +29,7 @@ if LOCAL_ENV.exists():
     env.read_env(str(LOCAL_ENV), recurse=False)
 
 
-def _database(name: str, default: str | None = None) -> dict[str, Any]:
+def _database(name: str, default: str | None = None, *, max_age: int | None = 600) -> dict[str, Any]:
     url = env.str(name, default) or ""
     if not url.startswith(("postgres://", "postgresql://")):
         raise ImproperlyConfigured(
@@ -38,7 +37,7 @@ def _database(name: str, default: str | None = None) -> dict[str, Any]:
         )
     database: dict[str, Any] = {
         **env.dj_db_url(name, default),
-        "CONN_MAX_AGE": 600,
+        "CONN_MAX_AGE": max_age,
         "CONN_HEALTH_CHECKS": True,
     }
     database.setdefault("OPTIONS", {}).setdefault("application_name", "orderpost")
@@ -66,7 +65,7 @@ try:
     DATABASES = {
         "default": _database("DATABASE_URL"),
         # Unpooled and allowed to create and drop: partitions, session advisory locks.
-        "direct": _database("PARTITION_DATABASE_URL", env.str("DATABASE_URL", "")),
+        "direct": _database("PARTITION_DATABASE_URL", env.str("DATABASE_URL", ""), max_age=None),
     }
     DATABASES["direct"]["TEST"] = {"MIRROR": "default"}
     REDIS_URL = env.str(
@@ -253,10 +252,6 @@ CELERY_WORKER_CONCURRENCY = 4  # a drain brings its own threads; these run polls
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_DB_REUSE_MAX = 1000
-CELERY_BEAT_SCHEDULER = "config.celery:SingleBeat"
+CELERY_BEAT_SCHEDULER = "config.beat:SingleBeat"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 5
 DJANGO_CELERY_BEAT_TZ_AWARE = True
-BEAT_EVERY: dict[str, dt.timedelta] = {
-    "poll": dt.timedelta(seconds=POLL_INTERVAL),
-    "partitions": dt.timedelta(days=1),
-}

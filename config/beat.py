@@ -1,0 +1,100 @@
+"""The beat process: the schedule that comes from code, and the lock that makes a second beat wait.
+
+The schedule lives in django-celery-beat's tables, so that a person can change it in the admin. Code makes
+what is missing and follows a changed setting; a row that a person changed is left alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connections
+from django_celery_beat.models import IntervalSchedule, PeriodicTask
+from django_celery_beat.schedulers import DatabaseScheduler
+
+log = structlog.get_logger(__name__)
+
+LOCK = 0x6F726465  # "orde": one beat for each database
+WAIT_SECONDS = 5.0
+
+
+def schedule() -> dict[str, tuple[str, dt.timedelta]]:
+    """This function will name every regular task with its interval."""
+    return {
+        "poll the outbox": ("notifications.tasks.poll_outbox", dt.timedelta(seconds=settings.POLL_INTERVAL)),
+        "make partitions": ("outbox.tasks.ensure_partitions", dt.timedelta(days=1)),
+    }
+
+
+def install_schedule() -> None:
+    """This function will bring the tables up to the code's schedule, without undoing a person's changes.
+
+    What the code last wrote stands in the row's description; only when the code's own value has changed
+    since is the interval written again.
+    """
+    for name, (task, interval) in schedule().items():
+        from_code = f"From code: every {interval.total_seconds():g} s."
+        row = PeriodicTask.objects.filter(name=name).first()
+        if row is not None and row.description == from_code and row.task == task:
+            continue
+        every, _ = IntervalSchedule.objects.get_or_create(**_as_interval(interval))
+        PeriodicTask.objects.update_or_create(
+            name=name,
+            defaults={
+                "task": task,
+                "interval": every,
+                "crontab": None,
+                "solar": None,
+                "clocked": None,
+                # A late one has nothing to add to the next.
+                "expire_seconds": max(1, int(interval.total_seconds())),
+                "description": from_code,
+            },
+        )
+
+
+def _as_interval(interval: dt.timedelta) -> dict[str, Any]:
+    seconds = interval.total_seconds()
+    if seconds == int(seconds):
+        return {"every": int(seconds), "period": IntervalSchedule.SECONDS}
+    return {"every": int(interval / dt.timedelta(microseconds=1)), "period": IntervalSchedule.MICROSECONDS}
+
+
+class SingleBeat(DatabaseScheduler):
+    """Beats only while it holds a session's advisory lock, so any number of beats may run."""
+
+    def setup_schedule(self) -> None:
+        """Code's entries are rows of the tables, not Celery's own defaults."""
+        install_schedule()
+
+    def tick(self, *args: Any, **kwargs: Any) -> float:
+        """This function will do what is due if this beat is the one, and say how long to sleep."""
+        try:
+            if not self._leads():
+                return WAIT_SECONDS
+            return min(super().tick(*args, **kwargs), self.max_interval)
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("beat lost the database, trying again", error=str(error))
+            for connection in connections.all():
+                connection.close()
+            return 1.0
+
+    def _leads(self) -> bool:
+        # A connection of its own, which nothing closes behind our back: the lock is the session's.
+        with connections["direct"].cursor() as cursor:
+            cursor.execute(
+                "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = %s"
+                " AND objsubid = 1 AND pid = pg_backend_pid()"
+                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+                [LOCK],
+            )
+            if cursor.fetchone()[0]:
+                return True
+            cursor.execute("SELECT pg_try_advisory_lock(%s)", [LOCK])
+            leads: bool = cursor.fetchone()[0]
+        if leads:
+            log.info("this beat leads")
+        return leads

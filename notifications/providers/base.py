@@ -1,0 +1,116 @@
+"""What every provider shares: the message, and one open connection for each thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from abc import ABC, abstractmethod
+from email.headerregistry import Address
+from email.utils import parseaddr
+from typing import Any
+
+from django.conf import settings
+from django.core.mail import EmailMultiAlternatives, get_connection
+
+from notifications.models import EmailNotification
+from outbox.outcomes import Outcome
+
+#: A connection that was idle for longer is opened anew: the other side may be about to close it, and a
+#: reset at that moment could not be told from one after the mail was taken.
+IDLE_SECONDS = 15.0
+
+
+class Provider(ABC):
+    """One way out. `send` may be called by many threads at once; each keeps its own connection."""
+
+    name: str
+    backend: str
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def send(self, mail: EmailNotification) -> Outcome:
+        """This function will hand `mail` to the provider and say what became of it; it does not raise."""
+        try:
+            connection = self._connection()
+        except Exception as error:  # noqa: BLE001 - each provider knows its own errors
+            return self.not_connected(error)
+        try:
+            message = build_message(mail, connection)
+            self.prepare(message, mail)
+            connection.send_messages([message])
+        except Exception as error:  # noqa: BLE001
+            outcome = self.refused(error)
+            self.close()
+            return outcome
+        self._local.used_at = time.monotonic()
+        return self.accepted(message)
+
+    def close(self) -> None:
+        """This function will close the calling thread's connection, if it has one."""
+        connection, self._local.connection = getattr(self._local, "connection", None), None
+        if connection is not None:
+            connection.close()
+
+    def _connection(self) -> Any:
+        connection = getattr(self._local, "connection", None)
+        if connection is not None and time.monotonic() - self._local.used_at < IDLE_SECONDS:
+            return connection
+        self.close()
+        connection = get_connection(self.backend)
+        connection.open()
+        self._local.connection, self._local.used_at = connection, time.monotonic()
+        return connection
+
+    def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:  # noqa: B027
+        """This function will add what only this provider wants to a message; by default nothing."""
+
+    @abstractmethod
+    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
+        """This function will read the provider's own id of a message that it took."""
+
+    @abstractmethod
+    def refused(self, error: Exception) -> Outcome:
+        """This function will say what an error of a send means."""
+
+    @abstractmethod
+    def not_connected(self, error: Exception) -> Outcome:
+        """This function will say what an error before anything was sent means."""
+
+
+def metadata_of(mail: EmailNotification) -> dict[str, str]:
+    """This function will give the ids that travel with the mail and come back in the provider's webhooks."""
+    return {
+        "notification_id": str(mail.id),
+        "order_id": str(mail.order_id),
+        "event_type": mail.event_type,
+    }
+
+
+def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlternatives:
+    """This function will make the message; its Message-ID is the same at every try."""
+    message = EmailMultiAlternatives(
+        subject=mail.subject,
+        body=mail.body_text,
+        from_email=settings.DEFAULT_FROM_EMAIL,
+        to=[recipient(name=mail.to_name, address=mail.recipient_email)],
+        headers={"Message-ID": message_id(mail.id)},
+        connection=connection,
+    )
+    message.attach_alternative(mail.body, "text/html")
+    message.metadata = metadata_of(mail)  # type: ignore[attr-defined]  # anymail's attribute
+    return message
+
+
+def message_id(notification_id: uuid.UUID) -> str:
+    """This function will give the RFC 5322 Message-ID of a notification, at our own domain."""
+    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
+    return f"<{notification_id}@{domain}>"
+
+
+def recipient(*, name: str, address: str) -> str:
+    """This function will join a name, freed of control characters, and an address for a header."""
+    name = " ".join("".join(c if c.isprintable() else " " for c in name).split())
+    user, _, domain = address.rpartition("@")
+    return str(Address(display_name=name, username=user, domain=domain)) if name else address

@@ -1,0 +1,55 @@
+"""Tells the workers, after a commit, that there is something to do, without the caller waiting for a broker.
+
+`wake()` sets an event and returns; a thread of the process (started on first use, so after any fork)
+enqueues at most one task in each interval. A wake-up is only a hint: one that fails is logged and
+counted, and the poll finds the rows.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+INTERVAL = 0.05
+
+
+class Waker:
+    """A debounced, fire-and-forget call of `enqueue` from a thread of its own."""
+
+    def __init__(self, enqueue: Callable[[], object], *, interval: float = INTERVAL) -> None:
+        self._enqueue = enqueue
+        self._interval = interval
+        self.failures = 0
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def _reset(self) -> None:
+        self._event = threading.Event()
+        self._start = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def wake(self) -> None:
+        """This function will have `enqueue` called soon; it neither waits for it nor raises its errors."""
+        self._event.set()
+        if self._thread is None:
+            with self._start:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="waker", daemon=True)
+                    self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._event.wait()
+            self._event.clear()
+            try:
+                self._enqueue()
+            except Exception as error:  # noqa: BLE001 - whatever the broker's client raises, the poll is the cure
+                self.failures += 1
+                log.warning("wake-up failed, left to the poll", error=str(error), failures=self.failures)
+            time.sleep(self._interval)
