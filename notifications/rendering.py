@@ -84,11 +84,12 @@ def render_email(*, event_type: str, locale: str, context: Mapping[str, object])
         "shop_url": _safe_url(settings.SHOP_URL),
     }
     with translation.override(reader.language):
-        subject = _render(f"emails/{event_type}/subject.txt", data, html=False)
+        subject = _one_line(_render(f"emails/{event_type}/subject.txt", data, html=False))
+        data["subject"] = subject = _shortened(subject)
         text = _render(f"emails/{event_type}/body.txt", data, html=False)
         html = _render(f"emails/{event_type}/body.html", data, html=True)
     return RenderedEmail(
-        subject=_shortened(_one_line(subject)),
+        subject=subject,
         body_html=_INDENT.sub("\n", html).strip() + "\n",
         body_text=_BLANK_LINES.sub("\n\n", text).strip() + "\n",
     )
@@ -161,7 +162,7 @@ def _currencies() -> frozenset[str]:
 
 @functools.lru_cache(maxsize=1024)
 def _money_pattern(locale: Locale, digits: int) -> NumberPattern:
-    pattern = copy.copy(locale.currency_formats["standard"])
+    pattern: NumberPattern = copy.copy(locale.currency_formats["standard"])
     pattern.frac_prec = (digits, digits)
     return pattern
 
