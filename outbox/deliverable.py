@@ -221,7 +221,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
                         row.id,
                         d.status,
                         d.retry_count,
-                        d.wait,
+                        None if d.wait is None else float(d.wait),
                         d.failed,
                         "" if d.status == Status.SENT or o.verdict is Verdict.RETURNED else o.error,
                         o.provider,

@@ -1,0 +1,317 @@
+"""The verbs of a deliverable, one connection at a time; races are in tests/concurrency."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+
+from notifications.models import EmailNotification
+from outbox.deliverable import Settlement, Status
+from outbox.outcomes import Outcome, Policy, Verdict
+from tests.factories import make_mail, make_mails, statuses
+
+pytestmark = pytest.mark.django_db
+rows = EmailNotification.objects
+POLICY = Policy(base=30, cap=3600, hold=120)
+ACCEPTED = Outcome(Verdict.ACCEPTED, "sendgrid", "message-1")
+FAILED = Outcome(Verdict.TRANSIENT, "sendgrid", code="503", text="Service Unavailable")
+
+
+def ago(seconds: float):
+    return Now() - dt.timedelta(seconds=seconds)
+
+
+def claim_one() -> EmailNotification:
+    (row,) = rows.claim(limit=1)
+    return row
+
+
+def settle(row: EmailNotification, outcome: Outcome, **fields):
+    return rows.settle([Settlement(row.id, outcome, row.claim_token)], policy=POLICY, **fields)
+
+
+def wait_of(row: EmailNotification) -> float:
+    """Seconds from the row's last change to its next attempt."""
+    row.refresh_from_db()
+    return (row.next_attempt_at - row.updated_at).total_seconds()
+
+
+class TestClaim:
+    def test_takes_only_rows_that_are_due(self):
+        due = make_mail()
+        make_mail(next_attempt_at=Now() + dt.timedelta(seconds=60))
+        for status in (
+            Status.PROCESSING,
+            Status.SENT,
+            Status.DEAD_LETTERED,
+            Status.SUPPRESSED,
+            Status.DISCARDED,
+        ):
+            make_mail(status=status)
+        assert [row.id for row in rows.claim(limit=100)] == [due.id]
+
+    def test_marks_rows_with_one_token_and_the_databases_clock(self):
+        make_mail()
+        row = claim_one()
+        stored = rows.get()
+        assert stored.status == Status.PROCESSING
+        assert stored.claim_token == row.claim_token is not None
+        assert stored.claimed_at is not None
+
+    def test_gives_a_fresh_token_to_each_claim(self):
+        make_mail()
+        first = claim_one()
+        settle(first, Outcome(Verdict.RETURNED))
+        assert claim_one().claim_token != first.claim_token
+
+    def test_gives_three_quarters_to_the_longest_due_and_one_quarter_to_the_newest_first_attempts(self):
+        old = [
+            make_mail(next_attempt_at=ago(1000 - n), status=Status.FAILED, retry_count=1) for n in range(8)
+        ]
+        middle = [make_mail(next_attempt_at=ago(500 - n)) for n in range(4)]
+        new = [make_mail(next_attempt_at=ago(10 - n)) for n in range(2)]
+        claimed = {row.id for row in rows.claim(limit=8)}
+        assert claimed == {row.id for row in old[:6] + new}
+        assert not claimed & {row.id for row in middle}
+
+    def test_never_takes_the_same_row_by_both_halves(self):
+        make_mails(10)
+        claimed = [row.id for row in rows.claim(limit=12)]
+        assert len(claimed) == len(set(claimed)) == 10
+
+    @pytest.mark.parametrize("limit", [4, 100, 1000])
+    def test_needs_a_constant_number_of_statements(self, limit):
+        make_mails(1500)
+        with CaptureQueriesContext(
+            connection,
+        ) as captured:
+            assert len(rows.claim(limit=limit)) == limit
+        assert len(captured) == 5  # two SELECTs, one UPDATE; BEGIN and COMMIT are savepoints inside a test
+
+    def test_does_not_starve_a_row_of_an_old_partition(self):
+        old = make_mail(
+            id=uuid.UUID("01a0f4c2-c400-7000-8000-000000000001"),
+            created_at=dt.datetime(2026, 10, 1, 12, tzinfo=dt.UTC),
+        )
+        assert [row.id for row in rows.claim(limit=10)] == [old.id]
+
+
+class TestSettle:
+    def test_makes_an_accepted_row_sent_and_clears_its_claim(self):
+        make_mail()
+        row = claim_one()
+        (change,) = settle(row, ACCEPTED)
+        stored = rows.get()
+        assert (change.was, change.now) == ("processing", "sent")
+        assert stored.status == Status.SENT and stored.sent_at and stored.claim_token is None
+        assert (stored.provider, stored.provider_message_id) == ("sendgrid", "message-1")
+
+    @pytest.mark.parametrize(
+        "status",
+        [
+            Status.PENDING,
+            Status.PROCESSING,
+            Status.FAILED,
+            Status.DEAD_LETTERED,
+            Status.SUPPRESSED,
+            Status.DISCARDED,
+        ],
+    )
+    def test_believes_acceptance_whatever_the_row_became_meanwhile(self, status):
+        row = make_mail(status=status)
+        assert rows.settle([Settlement(row.id, ACCEPTED, uuid.uuid4())], policy=POLICY)
+        assert rows.get().status == Status.SENT
+
+    def test_keeps_the_first_acceptance(self):
+        make_mail()
+        row = claim_one()
+        settle(row, ACCEPTED)
+        first = rows.get()
+        assert settle(row, Outcome(Verdict.ACCEPTED, "sendgrid", "message-2")) == []
+        assert rows.get().provider_message_id == "message-1"
+        assert rows.get().sent_at == first.sent_at
+
+    @pytest.mark.parametrize("verdict", [v for v in Verdict if v is not Verdict.ACCEPTED])
+    def test_ignores_every_other_outcome_of_a_lost_lease(self, verdict):
+        make_mail()
+        stale = claim_one()
+        rows.filter(id=stale.id).update(claimed_at=ago(400))
+        rows.recover(lease=300, policy=POLICY)
+        before = rows.values().get()
+        assert settle(stale, Outcome(verdict, code="503")) == []
+        assert rows.values().get() == before
+
+    def test_ignores_a_failure_while_another_worker_holds_the_row(self):
+        make_mail()
+        stale = claim_one()
+        settle(stale, Outcome(Verdict.RETURNED))
+        current = claim_one()
+        assert settle(stale, FAILED) == []
+        assert rows.get().claim_token == current.claim_token
+
+    def test_waits_longer_at_each_transient_failure_and_dead_letters_after_the_last(self):
+        make_mail(max_retries=2)
+        ceilings = [30, 60]
+        for retry, ceiling in enumerate(ceilings, start=1):
+            settle(claim_one(), FAILED)
+            row = rows.get()
+            assert (row.status, row.retry_count) == (Status.FAILED, retry)
+            assert 0 <= wait_of(row) <= ceiling
+            rows.update(next_attempt_at=ago(1))
+        settle(claim_one(), FAILED)
+        row = rows.get()
+        assert (row.status, row.retry_count) == (Status.DEAD_LETTERED, 2)
+        assert row.last_error == "503 Service Unavailable"
+        assert [error["code"] for error in row.errors] == ["503"] * 3
+        assert set(row.errors[0]) == {"at", "provider", "outcome", "code", "text"}
+
+    def test_dead_letters_a_permanent_failure_at_once(self):
+        make_mail()
+        settle(claim_one(), Outcome(Verdict.PERMANENT, "sendgrid", code="400", text="bad address"))
+        row = rows.get()
+        assert (row.status, row.retry_count, row.last_error) == (Status.DEAD_LETTERED, 0, "400 bad address")
+
+    def test_holds_an_ambiguous_failure_for_the_webhook_window(self):
+        make_mail()
+        settle(claim_one(), Outcome(Verdict.AMBIGUOUS, "sendgrid", code="ReadTimeout"))
+        row = rows.get()
+        assert (row.status, row.retry_count) == (Status.FAILED, 1)
+        assert wait_of(row) == pytest.approx(120, abs=1)
+
+    @pytest.mark.parametrize("verdict", [Verdict.THROTTLED, Verdict.MISCONFIGURED])
+    def test_uses_up_no_retry_when_it_is_not_the_mails_fault(self, verdict):
+        make_mail(max_retries=0)
+        settle(claim_one(), Outcome(verdict, "sendgrid", code="429", wait=5))
+        row = rows.get()
+        assert (row.status, row.retry_count, row.errors) == (Status.PENDING, 0, [])
+        assert row.last_error == "429"
+        assert wait_of(row) == pytest.approx(5, abs=1)
+
+    def test_returns_a_row_that_was_not_tried_as_it_was(self):
+        make_mail(status=Status.FAILED, retry_count=2, last_error="503", next_attempt_at=ago(9))
+        settle(claim_one(), Outcome(Verdict.RETURNED))
+        row = rows.get()
+        assert (row.status, row.retry_count, row.last_error) == (Status.PENDING, 2, "503")
+        assert claim_one().id == row.id
+
+    def test_needs_four_statements_for_any_mixture_of_outcomes(self):
+        make_mails(20)
+        claimed = rows.claim(limit=20)
+        verdicts = list(Verdict)
+        settlements = [
+            Settlement(row.id, Outcome(verdicts[n % len(verdicts)], code=str(n)), row.claim_token)
+            for n, row in enumerate(claimed)
+        ]
+        with CaptureQueriesContext(connection) as captured:
+            assert len(rows.settle(settlements, policy=POLICY)) == 20
+        assert len(captured) == 4
+
+    def test_writes_hostile_text_of_a_provider_harmlessly(self):
+        make_mail()
+        settle(
+            claim_one(),
+            Outcome(Verdict.PERMANENT, code="400", text="nul \x00 quote ' \" \\ \ud800" + "x" * 5000),
+        )
+        error = rows.get().last_error
+        assert "\x00" not in error and len(error) <= 1000
+
+    def test_ignores_ids_that_do_not_exist(self):
+        assert rows.settle([Settlement(uuid.uuid4(), ACCEPTED)], policy=POLICY) == []
+
+
+class TestRecover:
+    def test_takes_back_only_claims_older_than_the_lease(self):
+        make_mail(status=Status.PROCESSING, claimed_at=ago(290))
+        old = make_mail(status=Status.PROCESSING, claimed_at=ago(310))
+        (change,) = rows.recover(lease=300, policy=POLICY)
+        assert (change.row.id, change.now) == (old.id, "failed")
+        assert statuses() == {"processing": 1, "failed": 1}
+
+    def test_counts_a_crash_as_a_retry_so_that_a_mail_that_kills_workers_ends(self):
+        make_mail(status=Status.PROCESSING, claimed_at=ago(310), retry_count=3, max_retries=3)
+        rows.recover(lease=300, policy=POLICY)
+        row = rows.get()
+        assert row.status == Status.DEAD_LETTERED
+        assert "lease expired" in row.last_error
+
+    def test_takes_no_more_than_its_limit(self):
+        for _ in range(3):
+            make_mail(status=Status.PROCESSING, claimed_at=ago(310))
+        assert len(rows.recover(lease=300, limit=2, policy=POLICY)) == 2
+        assert len(rows.recover(lease=300, limit=2, policy=POLICY)) == 1
+
+
+class TestRequeue:
+    @pytest.mark.parametrize("status", [Status.DEAD_LETTERED, Status.DISCARDED, Status.FAILED])
+    def test_gives_back_all_retries_and_keeps_the_history(self, status):
+        errors = [
+            {"at": "2026-01-01T00:00:00Z", "outcome": "transient", "code": "503", "text": "", "provider": ""}
+        ]
+        row = make_mail(status=status, retry_count=3, errors=errors, next_attempt_at=ago(-500))
+        changes, refusals = rows.requeue([row.id])
+        row = rows.get()
+        assert (len(changes), refusals) == (1, [])
+        assert (row.status, row.retry_count, row.errors) == (Status.PENDING, 0, errors)
+        assert claim_one().id == row.id
+
+    def test_refuses_the_second_press(self):
+        row = make_mail(status=Status.DEAD_LETTERED)
+        rows.requeue([row.id])
+        changes, (refusal,) = rows.requeue([row.id])
+        assert (changes, refusal.reason) == ([], "it is pending")
+
+    @pytest.mark.parametrize("status", [Status.PENDING, Status.PROCESSING, Status.SENT, Status.SUPPRESSED])
+    def test_refuses_rows_that_are_not_a_persons_to_resend(self, status):
+        row = make_mail(status=status)
+        before = rows.values().get()
+        changes, (refusal,) = rows.requeue([row.id])
+        assert changes == [] and str(status) in refusal.reason
+        assert rows.values().get() == before
+
+    def test_refuses_a_held_row_and_says_until_when(self):
+        make_mail()
+        settle(claim_one(), Outcome(Verdict.AMBIGUOUS, code="ReadTimeout"))
+        row = rows.get()
+        changes, (refusal,) = rows.requeue([row.id])
+        assert (changes, refusal.until) == ([], row.next_attempt_at)
+
+    def test_says_which_ids_do_not_exist(self):
+        missing = uuid.uuid4()
+        changes, (refusal,) = rows.requeue([missing])
+        assert (changes, refusal.id) == ([], missing)
+
+    def test_discards_only_dead_letters(self):
+        dead, failed = make_mail(status=Status.DEAD_LETTERED), make_mail(status=Status.FAILED)
+        changes, refusals = rows.discard([dead.id, failed.id])
+        assert [change.row.id for change in changes] == [dead.id]
+        assert [refusal.id for refusal in refusals] == [failed.id]
+        assert statuses() == {"discarded": 1, "failed": 1}
+
+
+class TestTable:
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"status": "sent"},
+            {"status": "pending", "sent_at": Now()},
+            {"status": "processing"},
+            {"status": "pending", "claim_token": uuid.uuid4()},
+            {"status": "lost"},
+        ],
+    )
+    def test_refuses_a_state_without_its_columns(self, fields):
+        row = make_mail()
+        with pytest.raises(IntegrityError), transaction.atomic():
+            rows.filter(id=row.id).update(**fields)
+
+    def test_refuses_an_id_of_another_time_than_the_databases(self):
+        with pytest.raises(IntegrityError), transaction.atomic():
+            make_mail(
+                id=uuid.UUID("01a22ee6-b000-7000-8000-000000000001"),
+                created_at=dt.datetime(2026, 10, 1, tzinfo=dt.UTC),
+            )

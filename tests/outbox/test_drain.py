@@ -1,0 +1,272 @@
+"""The loop: what it sends, settles, gives back and survives. The sender is the fake; the database is real."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import DataError, OperationalError
+
+from notifications.models import EmailNotification
+from outbox import drain as module
+from outbox.deliverable import DeliverableQuerySet, Status
+from outbox.drain import drain
+from outbox.outcomes import Outcome, Verdict
+from tests.factories import make_mail, make_mails, statuses
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")
+
+
+@pytest.fixture
+def run():
+    """Drain with few threads and short times; keywords override."""
+    with ThreadPoolExecutor(4) as pool:
+
+        def call(send=lambda row: ACCEPTED, **options):
+            defaults = {
+                "rows": EmailNotification.objects.all(),
+                "send": send,
+                "pool": pool,
+                "concurrency": 4,
+                "batch_size": 10,
+                "lease": 60,
+                "send_timeout": 5,
+                "seconds": 20,
+            }
+            return drain(**defaults | options)
+
+        yield call
+
+
+def test_sends_every_due_row_once_and_settles_it(run):
+    make_mails(57)
+    sent = []
+    done = run(lambda row: sent.append(row.id) or ACCEPTED)
+    assert len(sent) == len(set(sent)) == 57
+    assert (done.claimed, done.settled, done.more) == (57, 57, False)
+    assert statuses() == {"sent": 57}
+
+
+def test_holds_no_transaction_while_it_sends(run):
+    make_mail()
+
+    def send(row):
+        states = EmailNotification.objects.raw(
+            "SELECT %s::uuid AS id, count(*) AS open FROM pg_stat_activity"
+            " WHERE datname = current_database() AND state LIKE 'idle in transaction%%'",
+            [row.id],
+        )
+        with_open = states[0].open
+        from django.db import connection
+
+        connection.close()
+        return Outcome(Verdict.ACCEPTED, "test", str(with_open))
+
+    run(send)
+    assert EmailNotification.objects.get().provider_message_id == "0"
+
+
+def test_keeps_no_more_than_the_given_number_in_flight(run):
+    make_mails(30)
+    flying, most = [], []
+
+    def send(row):
+        flying.append(row.id)
+        most.append(len(flying))
+        time.sleep(0.005)
+        flying.remove(row.id)
+        return ACCEPTED
+
+    run(send, concurrency=3)
+    assert max(most) <= 3
+
+
+def test_lets_a_hanging_send_hold_back_only_itself(run):
+    hanging = make_mail(recipient_email="hang@example.com")
+    make_mails(30)
+    release = threading.Event()
+    others = []
+
+    def send(row):
+        if row.id == hanging.id:
+            assert release.wait(10)
+        else:
+            others.append(row.id)
+            if len(others) == 30:
+                release.set()
+        return ACCEPTED
+
+    run(send)
+    assert statuses() == {"sent": 31}
+
+
+def test_serves_a_trigger_that_comes_while_a_send_hangs(run):
+    first = make_mail()
+    release, asked = threading.Event(), threading.Event()
+
+    def send(row):
+        if row.id != first.id:
+            release.set()
+        elif not asked.is_set():
+            make_mail()
+            asked.set()
+            assert release.wait(10)
+            from django.db import connection
+
+            connection.close()
+        return ACCEPTED
+
+    def look_again():
+        was = asked.is_set() and not release.is_set()
+        return was
+
+    run(send, look_again=look_again)
+    assert statuses() == {"sent": 2}
+
+
+def test_gives_back_what_it_has_not_begun_when_told_to_stop(run):
+    make_mails(10)
+    stop = threading.Event()
+
+    def send(row):
+        stop.set()
+        time.sleep(0.02)
+        return ACCEPTED
+
+    done = run(send, concurrency=2, should_stop=stop.is_set)
+    counts = statuses()
+    assert counts["sent"] <= 4 and counts["sent"] + counts["pending"] == 10
+    assert EmailNotification.objects.filter(status=Status.PENDING, retry_count=0).count() == counts["pending"]
+    assert done.settled == 10
+
+
+def test_stops_claiming_when_its_time_is_over_and_says_that_more_is_left(run):
+    make_mails(30)
+    done = run(lambda row: time.sleep(0.05) or ACCEPTED, seconds=0.06, batch_size=4)
+    assert done.more
+    assert statuses()["pending"] > 0
+    assert set(statuses()) == {"sent", "pending"}
+
+
+def test_stops_and_gives_back_when_the_provider_asks_for_a_pause(run):
+    make_mails(10)
+    done = run(lambda row: Outcome(Verdict.THROTTLED, "test", code="429", wait=60), concurrency=1)
+    assert done.pause == 60
+    assert done.claimed == 10
+    assert not EmailNotification.objects.due().exists()
+    assert EmailNotification.objects.filter(status=Status.PENDING, retry_count=0).count() == 10
+
+
+def test_starts_no_send_that_could_outlast_its_lease(run):
+    make_mails(3)
+    started = []
+
+    def send(row):
+        started.append(row.id)
+        time.sleep(0.3)
+        return ACCEPTED
+
+    run(send, concurrency=1, lease=1.2, send_timeout=1.0, batch_size=3, seconds=0.5)
+    assert len(started) < 3  # the third would have begun with less than a second left
+    assert set(statuses()) == {"sent", "pending"}
+
+
+def test_takes_a_senders_bug_for_an_ambiguous_end(run):
+    make_mail()
+    run(lambda row: 1 / 0)
+    row = EmailNotification.objects.get()
+    assert (row.status, row.errors[0]["code"]) == (Status.FAILED, "ZeroDivisionError")
+
+
+def test_tells_of_every_change_of_state(run):
+    row = make_mail()
+    changes = []
+    run(on_changes=changes.extend)
+    assert [(c.row.id, c.was, c.now) for c in changes] == [
+        (row.id, "pending", "processing"),
+        (row.id, "processing", "sent"),
+    ]
+
+
+def test_settles_again_when_the_database_was_away(run, monkeypatch):
+    make_mail()
+    real, failures = DeliverableQuerySet.settle, [OperationalError("gone"), OperationalError("gone")]
+
+    def settle(self, *args, **kwargs):
+        if failures:
+            raise failures.pop()
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(DeliverableQuerySet, "settle", settle)
+    run()
+    assert statuses() == {"sent": 1}
+
+
+def test_gives_up_settling_when_the_lease_ends(run, monkeypatch):
+    make_mail()
+
+    def settle(self, *args, **kwargs):
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(DeliverableQuerySet, "settle", settle)
+    run(lease=0.3, send_timeout=0.01)
+    assert statuses() == {"processing": 1}  # left to recover()
+
+
+def test_does_not_let_one_refused_row_take_the_batch_with_it(run, monkeypatch):
+    bad = make_mail()
+    make_mails(5)
+    real = DeliverableQuerySet.settle
+
+    def settle(self, settlements, **kwargs):
+        if any(one.id == bad.id for one in settlements):
+            raise DataError("this one")
+        return real(self, settlements, **kwargs)
+
+    monkeypatch.setattr(DeliverableQuerySet, "settle", settle)
+    run()
+    assert statuses() == {"sent": 5, "processing": 1}
+
+
+def test_settles_what_is_in_flight_before_it_reports_that_claiming_failed(run, monkeypatch):
+    make_mails(20)
+    real, calls = DeliverableQuerySet.claim, []
+
+    def claim(self, **kwargs):
+        calls.append(1)
+        if len(calls) > 1:
+            raise OperationalError("gone")
+        return real(self, **kwargs)
+
+    monkeypatch.setattr(DeliverableQuerySet, "claim", claim)
+    with pytest.raises(OperationalError):
+        run()
+    assert statuses() == {"sent": 10, "pending": 10}
+
+
+def test_leaves_a_send_that_never_ends_to_its_lease(run):
+    make_mail()
+    release = threading.Event()
+    try:
+        done = run(lambda row: release.wait(20) and ACCEPTED, seconds=0.1, send_timeout=0.3)
+    finally:
+        release.set()
+    assert done.settled == 0
+    assert statuses() == {"processing": 1}
+
+
+def test_settles_in_small_batches_so_that_a_crash_doubles_few(run, monkeypatch):
+    make_mails(100)
+    sizes = []
+    real = module.settle_surely
+
+    def settle_surely(*, settlements, **kwargs):
+        sizes.append(len(settlements))
+        return real(settlements=settlements, **kwargs)
+
+    monkeypatch.setattr(module, "settle_surely", settle_surely)
+    run(batch_size=100)
+    assert max(sizes) <= module.SETTLE_ROWS and sum(sizes) == 100
