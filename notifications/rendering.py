@@ -37,6 +37,7 @@ _INVISIBLE = re.compile(
 _LETTER_BY_DIGIT = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
 _INDENT = re.compile(r"\n\s+")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 _SUBJECT_LIMIT = 255
 # Digits of the minor unit where it is not 2, from ISO 4217 list one. Babel's own digits are CLDR's, which are
 # about what people write (RSD 0, IQD 0): amounts here are counted in ISO's units.
@@ -172,7 +173,7 @@ def _money(amount: int, currency: str, locale: Locale) -> str:
     value = Decimal(amount).scaleb(-digits)
     written = _money_pattern(locale, digits).apply(value, locale, currency=currency, currency_digits=False)
     # CLDR's currencySpacing, which Babel leaves out: "KWD 1.500", not "KWD1.500".
-    return _LETTER_BY_DIGIT.sub("\N{NO-BREAK SPACE}", written)
+    return _LETTER_BY_DIGIT.sub(_NO_BREAK, written)
 
 
 def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> object:
@@ -184,7 +185,8 @@ def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> o
         case int() if key.endswith("_amount"):
             return _money(value, currency, locale)
         case dt.datetime() if key.endswith("_at"):
-            return format_date(value.astimezone(dt.UTC).date(), "long", locale)
+            # No line should end between the day and the month.
+            return format_date(value.astimezone(dt.UTC).date(), "long", locale).replace(" ", _NO_BREAK, 1)
         case list():
             return [
                 {k: _presentable(k, v, currency=currency, locale=locale) for k, v in entry.items()}
