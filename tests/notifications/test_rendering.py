@@ -1,0 +1,210 @@
+"""Rendering: what is shown how, in which language, and what hostile values turn into. No database."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from notifications.rendering import (
+    UnknownEmail,
+    event_types,
+    format_amount,
+    is_currency,
+    is_locale,
+    render_email,
+    warm_up,
+)
+
+NBSP = "\N{NO-BREAK SPACE}"
+HOSTILE = (
+    "<script>alert(1)</script>{{ shop_name }}{% now 'Y' %}%(name)s"
+    "\r\nBcc: victim@example.com\x00\u202egpj.exe"
+)
+
+
+def paid(*, locale="en", **context):
+    """The e-mail of a paid order with one item."""
+    data = {
+        "name": "Anna",
+        "reference": "A-1",
+        "currency": "EUR",
+        "total_amount": 123456,
+        "items": [{"name": "Mug", "quantity": 2, "unit_amount": 1900, "line_amount": 3800}],
+        "ordered_at": dt.datetime(2026, 11, 20, tzinfo=dt.UTC),
+        "changed_at": dt.datetime(2026, 11, 21, tzinfo=dt.UTC),
+    }
+    return render_email(event_type="order.paid", locale=locale, context=data | context)
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "locale", "written"),
+    [
+        (123456, "USD", "en", "$1,234.56"),
+        (123456, "EUR", "de", f"1.234,56{NBSP}€"),
+        (123456, "EUR", "de-AT", f"€{NBSP}1.234,56"),
+        (123456, "EUR", "fr", f"1\u202f234,56{NBSP}€"),
+        (123456, "EUR", "es", f"1.234,56{NBSP}€"),
+        (123456, "JPY", "en", "¥123,456"),
+        (123456, "KWD", "en", f"KWD{NBSP}123.456"),
+        (5, "KWD", "de", f"0,005{NBSP}KWD"),
+        (10**12, "USD", "en", "$10,000,000,000.00"),
+        (123456, "USD", "nonsense!", "$1,234.56"),
+    ],
+)
+def test_it_writes_an_amount_as_the_locale_does(amount, currency, locale, written):
+    assert format_amount(amount=amount, currency=currency, locale=locale) == written
+
+
+@pytest.mark.parametrize(
+    ("currency", "written"), [("RSD", "1,234.56"), ("IQD", "123.456"), ("ISK", "123,456")]
+)
+def test_it_counts_minor_units_as_iso_4217_does_and_not_as_cldr(currency, written):
+    assert format_amount(amount=123456, currency=currency, locale="en") == f"{currency}{NBSP}{written}"
+
+
+@pytest.mark.parametrize("code", ["EUR", "USD", "JPY", "KWD", "CHF"])
+def test_it_knows_a_currency_in_use(code):
+    assert is_currency(code)
+
+
+@pytest.mark.parametrize("code", ["DEM", "FRF", "XXX", "XTS", "XAU", "eur", "EURO", "", "€"])
+def test_it_knows_no_currency_that_is_not_legal_tender_today(code):
+    assert not is_currency(code)
+
+
+@pytest.mark.parametrize("tag", ["en", "de-AT", "pt_BR", "zh-Hant-TW", "ja", "es-419"])
+def test_it_knows_a_language_tag(tag):
+    assert is_locale(tag)
+
+
+@pytest.mark.parametrize(
+    "tag", ["", "xx", "de-XX", "english", "../de", "de\n", "de-AT@euro", "e", "de AT", "d\x00", "a" * 500]
+)
+def test_it_knows_no_language_tag_in_anything_else(tag):
+    assert not is_locale(tag)
+
+
+@pytest.mark.parametrize(
+    ("locale", "lang", "greeting", "date"),
+    [
+        ("en", "en", "Hello Anna,", f"November{NBSP}21, 2026"),
+        ("en-GB", "en-GB", "Hello Anna,", f"21{NBSP}November 2026"),
+        ("de-AT", "de-AT", "Guten Tag Anna,", f"21.{NBSP}November 2026"),
+        ("fr_CA", "fr-CA", "Bonjour Anna,", f"21{NBSP}novembre 2026"),
+        ("es-MX", "es-MX", "Hola, Anna:", f"21{NBSP}de noviembre de 2026"),
+        ("pt-BR", "en", "Hello Anna,", f"November{NBSP}21, 2026"),
+        ("no such thing", "en", "Hello Anna,", f"November{NBSP}21, 2026"),
+    ],
+)
+def test_it_speaks_the_readers_language_and_else_english(locale, lang, greeting, date):
+    mail = paid(locale=locale)
+    assert f'<html lang="{lang}"' in mail.body_html
+    for body in (mail.body_html, mail.body_text):
+        assert greeting in body
+        assert date in body
+
+
+def test_it_takes_the_date_in_utc():
+    late = dt.datetime(2026, 11, 21, 22, 0, tzinfo=dt.timezone(dt.timedelta(hours=-5)))
+    assert f"November{NBSP}22, 2026" in paid(changed_at=late).body_text
+
+
+def test_it_refuses_an_event_without_templates():
+    with pytest.raises(UnknownEmail, match=r"order\.lost"):
+        render_email(event_type="order.lost", locale="en", context={})
+
+
+def test_it_refuses_a_path_as_an_event():
+    with pytest.raises(UnknownEmail):
+        render_email(event_type="../emails/order.paid", locale="en", context={})
+
+
+@pytest.mark.parametrize("event_type", sorted(event_types()))
+@pytest.mark.parametrize("field", ["name", "reference", "reason", "item"])
+def test_it_makes_a_hostile_value_harmless(event_type, field):
+    context = {
+        "name": "Anna",
+        "reference": "A-1",
+        "reason": "Sold out",
+        "currency": "EUR",
+        "total_amount": 5900,
+        "refund_amount": 100,
+        "items": [{"name": HOSTILE if field == "item" else "Mug", "quantity": 1, "line_amount": 1}],
+    }
+    if field != "item":
+        context[field] = HOSTILE
+    mail = render_email(event_type=event_type, locale="de", context=context)
+    assert "<script" not in mail.body_html
+    for part in (mail.subject, mail.body_html, mail.body_text):
+        assert not {"\r", "\x00", "\u202e"} & set(part)
+    assert not any(line.startswith("Bcc:") for line in mail.body_text.splitlines())
+    assert "\n" not in mail.subject
+    shown = field != "reason" or event_type == "order.cancelled"
+    # The value is data: what looks like a template or a placeholder stays as it was written.
+    assert ("{{ shop_name }}{% now 'Y' %}%(name)s Bcc: victim@example.com gpj.exe" in mail.body_text) is shown
+
+
+@pytest.mark.parametrize(
+    "separator", ["\r\n", "\n", "\r", "\x0b", "\x0c", "\x85", "\u2028", "\u2029", "\t", "\x1c"]
+)
+def test_it_keeps_the_subject_on_one_line(separator):
+    mail = paid(reference=f"A{separator}{separator}1")
+    assert mail.subject == "Payment received for your order A 1"
+
+
+def test_it_cuts_a_subject_at_255_characters():
+    subject = paid(reference="x" * 400).subject
+    assert len(subject) == 255
+    assert subject.endswith("x…")
+
+
+def test_it_drops_a_lone_surrogate_so_that_the_mail_can_be_encoded():
+    paid(name="A\ud800B").body_html.encode()
+
+
+def test_it_leaves_ordinary_text_as_it_is():
+    assert "Zoë O’Néill 👩‍🚀 & Søn," in paid(name="Zoë O’Néill 👩‍🚀 & Søn").body_text
+    assert "Zoë O’Néill 👩‍🚀 &amp; Søn," in paid(name="Zoë O’Néill 👩‍🚀 & Søn").body_html
+
+
+def completed(url):
+    return render_email(event_type="order.completed", locale="en", context={"tracking_url": url})
+
+
+@pytest.mark.parametrize(
+    "url", ["https://t.example.com/p?a=1&b=2", "http://t.example.com", "HTTPS://T.EXAMPLE.COM/1"]
+)
+def test_it_links_a_web_address(url):
+    mail = completed(url)
+    assert f'<a href="{url.replace("&", "&amp;")}"' in mail.body_html
+    assert f"\n{url}\n" in mail.body_text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "//t.example.com",
+        "https:///nowhere",
+        "ftp://t.example.com",
+        "https://t.example.com/\r\nBcc: x@example.com",
+        "https://t.example.com/ x",
+        "https://t.example.com/\u202e",
+        "https://[t.example.com",
+    ],
+)
+def test_it_never_shows_any_other_address(url):
+    mail = completed(url)
+    assert "Track your parcel" not in mail.body_html + mail.body_text
+    assert url not in mail.body_html + mail.body_text
+
+
+def test_it_escapes_an_address_that_breaks_out_of_its_attribute():
+    assert 'onclick="' not in completed('https://t.example.com/"onclick="alert(1)').body_html
+
+
+def test_it_renders_every_email_when_warmed_up():
+    warm_up()
+    assert len(event_types()) == 7
