@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import uuid
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ PLACED = dt.datetime(2026, 11, 20, 14, 3, tzinfo=dt.UTC)
 CHANGED = dt.datetime(2026, 11, 21, 9, 30, tzinfo=dt.UTC)
 MUG = {"sku": "M", "name": "Ceramic mug", "quantity": 2, "unit_amount": 1900}
 TOWEL = {"sku": "T", "name": "Tea towel", "quantity": 1, "unit_amount": 2500}
-CHANGES = {
+CHANGES: dict[str, dict[str, Any]] = {
     "order.placed": {},
     "order.paid": {},
     "order.confirmed": {},
@@ -30,7 +31,9 @@ LANGUAGES = ["en", "de", "fr", "es"]
 VOID = {"meta", "br"}
 
 
-def mail(event_type: str, *, locale: str = "en", change: dict | None = None, **fields) -> RenderedEmail:
+def mail(
+    event_type: str, *, locale: str = "en", change: dict[str, Any] | None = None, **fields
+) -> RenderedEmail:
     """Render the e-mail of an order with the given fields; refunds add up by themselves unless given."""
     details = CHANGES[event_type] if change is None else change
     values = {
