@@ -12,7 +12,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 from django.conf import settings
-from django.template import Engine
+from django.template import Context, Engine
 from django.templatetags.i18n import BlockTranslateNode, TranslateNode
 
 TEMPLATES = settings.BASE_DIR / "templates"
@@ -33,7 +33,7 @@ def messages_of(path: Path) -> Iterator[tuple[str | None, str]]:
     nodes = Engine.get_default().get_template(str(path.relative_to(TEMPLATES))).nodelist
     for node in nodes.get_nodes_by_type(TranslateNode):
         assert isinstance(node, TranslateNode)
-        context = node.message_context.resolve({}) if node.message_context else None
+        context = node.message_context.resolve(Context()) if node.message_context else None
         yield context, str(node.filter_expression.var.literal)
     for node in nodes.get_nodes_by_type(BlockTranslateNode):
         assert isinstance(node, BlockTranslateNode)
