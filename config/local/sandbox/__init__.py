@@ -1,0 +1,12 @@
+"""A stand-in for SendGrid, so that the real SendGrid backend runs at a desk, in tests and in chaos runs.
+
+Started as a process by `python -m config.local.sandbox`, or in a test's own process by
+`with Sandbox() as sandbox:`. Nothing of the program itself may import it.
+"""
+
+from config.local.sandbox.faults import Fault
+from config.local.sandbox.mails import Mail
+from config.local.sandbox.sandbox import Sandbox
+from config.local.sandbox.webhooks import WebhookSettings
+
+__all__ = ["Fault", "Mail", "Sandbox", "WebhookSettings"]

@@ -1,0 +1,54 @@
+"""`python -m config.local.sandbox --port N`: the sandbox as a process of its own, until SIGTERM or Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from config.local.sandbox.sandbox import Sandbox
+from config.local.sandbox.webhooks import InvalidWebhookSettings, WebhookSettings
+
+
+def main() -> int:
+    """This function will serve until it is told to stop; 2 when it cannot start."""
+    parser = argparse.ArgumentParser(
+        prog="python -m config.local.sandbox", description="A stand-in for SendGrid."
+    )
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--api-key", help="the only key that is accepted; any without it")
+    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer to a send")
+    parser.add_argument("--webhook-url", help="where SendGrid-style events are posted to")
+    parser.add_argument("--webhook-key-file", type=Path, help="a P-256 private key that signs the events")
+    parser.add_argument("--max-mails", type=int, default=20_000, help="how many mails are kept")
+    options = parser.parse_args()
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        key = options.webhook_key_file.read_text() if options.webhook_key_file else ""
+        webhooks = WebhookSettings(url=options.webhook_url, private_key=key) if options.webhook_url else None
+        sandbox = Sandbox(
+            host=options.host,
+            port=options.port,
+            api_key=options.api_key,
+            latency=options.latency,
+            webhooks=webhooks,
+            max_mails=options.max_mails,
+        )
+        sandbox.start()
+    except (OSError, InvalidWebhookSettings) as error:
+        print(f"The provider sandbox cannot start on {options.host}:{options.port}: {error}", file=sys.stderr)
+        return 2
+    print(f"Provider sandbox: {sandbox.url}", flush=True)
+    stop.wait()
+    sandbox.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""The control API: how a person's click, a test in another process or a chaos run steers the sandbox.
+
+Called by the sandbox's server. A change needs `Content-Type: application/json`, so that no foreign web page
+can make one from a browser.
+
+    GET    /control/stats              totals, doubled notifications, requests per second
+    GET    /control/counts             {notification_id: [requests, accepted]}, all of them
+    GET    /control/mails?notification_id=&order_id=&to=&limit=     newest first
+    DELETE /control/mails                                   forget mails and counts
+    GET    /control/faults, POST (one fault), DELETE (heal)
+    POST   /control/latency {"seconds": 0.05}
+    GET    /control/webhooks, POST (settings), DELETE (post none)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from config.local.sandbox.faults import Fault, InvalidFault
+from config.local.sandbox.response import Response, as_json
+from config.local.sandbox.webhooks import InvalidWebhookSettings, WebhookSettings
+
+if TYPE_CHECKING:
+    from config.local.sandbox.sandbox import Sandbox
+
+_LARGEST_LIST = 20_000
+
+
+def answer(
+    sandbox: Sandbox, method: str, path: str, query: Mapping[str, str], body: bytes | None
+) -> Response:
+    """This function will do what a control request asks; `body` is None when it was not sent as JSON."""
+    try:
+        match method, path:
+            case "GET", "/control/stats":
+                return as_json(sandbox.stats())
+            case "GET", "/control/counts":
+                return as_json(sandbox.mailbox.counts())
+            case "GET", "/control/mails":
+                return as_json([mail.as_json() for mail in _find(sandbox, query)])
+            case "GET", "/control/faults":
+                return _faults(sandbox)
+            case "GET", "/control/webhooks":
+                return _webhooks(sandbox)
+            case "POST" | "DELETE", _ if body is None:
+                return _refused(415, "a change needs Content-Type: application/json")
+            case "DELETE", "/control/mails":
+                sandbox.mailbox.clear()
+                return Response(204, content_type="")
+            case "POST", "/control/faults":
+                return _add_fault(sandbox, _read(body))
+            case "DELETE", "/control/faults":
+                sandbox.heal()
+                return _faults(sandbox)
+            case "POST", "/control/latency":
+                sandbox.latency = _seconds(_read(body))
+                return as_json({"seconds": sandbox.latency})
+            case "POST", "/control/webhooks":
+                sandbox.webhooks.settings = WebhookSettings.from_json(_read(body))
+                return _webhooks(sandbox)
+            case "DELETE", "/control/webhooks":
+                sandbox.webhooks.settings = None
+                return _webhooks(sandbox)
+    except (InvalidFault, InvalidWebhookSettings, _Unreadable) as error:
+        return _refused(400, str(error))
+    return _refused(404, "no such control")
+
+
+class _Unreadable(ValueError):
+    """A request whose body or query says nothing that can be done."""
+
+
+def _find(sandbox: Sandbox, query: Mapping[str, str]) -> list[Any]:
+    limit = query.get("limit", "100")
+    if not (limit.isascii() and limit.isdigit()) or not 1 <= int(limit) <= _LARGEST_LIST:
+        raise _Unreadable(f"limit must be a whole number from 1 to {_LARGEST_LIST}")
+    return sandbox.mailbox.find(
+        notification_id=query.get("notification_id", ""),
+        order_id=query.get("order_id", ""),
+        to=query.get("to", ""),
+        limit=int(limit),
+    )
+
+
+def _add_fault(sandbox: Sandbox, value: object) -> Response:
+    fault = Fault.from_json(value)
+    if fault.kind == "refuse":  # it ends this connection too, so the answer goes first
+        return as_json(fault.as_json(), status=201, then=lambda: sandbox.set_fault(fault))
+    sandbox.set_fault(fault)
+    return as_json(fault.as_json(), status=201)
+
+
+def _faults(sandbox: Sandbox) -> Response:
+    return as_json([fault.as_json() for fault in sandbox.faults.all()])
+
+
+def _webhooks(sandbox: Sandbox) -> Response:
+    settings = sandbox.webhooks.settings
+    return as_json(settings.as_json() if settings else None)
+
+
+def _seconds(value: object) -> float:
+    seconds = value.get("seconds") if isinstance(value, dict) else None
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds <= 60:
+        raise _Unreadable("seconds must be a number from 0 to 60")
+    return float(seconds)
+
+
+def _read(body: bytes | None) -> object:
+    try:
+        value: object = json.loads(body or b"")
+    except (ValueError, RecursionError) as error:
+        raise _Unreadable("the body is no JSON") from error
+    return value
+
+
+def _refused(status: int, reason: str) -> Response:
+    return as_json({"error": reason}, status=status)

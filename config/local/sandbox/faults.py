@@ -1,0 +1,146 @@
+"""Faults: how the sandbox is told to misbehave, and the choice of the fault that a request meets.
+
+Called by the sandbox's server and control API.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, get_args
+
+Kind = Literal["status", "hang", "reset", "accept_then_hang", "accept_then_reset", "slow", "refuse"]
+
+#: What each kind does when no seconds are given.
+DEFAULT_SECONDS = {"hang": 60.0, "accept_then_hang": 60.0, "slow": 1.0, "refuse": 10.0}
+
+
+class InvalidFault(ValueError):
+    """A fault that cannot be set, with the reason."""
+
+
+@dataclass
+class Fault:
+    """One way to fail.
+
+    kind      status            answer `status` with `message` and `headers`; the mail is not taken
+              hang              read the request, say nothing for `seconds`, close
+              reset             read the request, reset the connection
+              accept_then_hang  take the mail, then hang
+              accept_then_reset take the mail, then reset
+              slow              answer as usual after `seconds`
+              refuse            stop listening for `seconds`, so that connecting itself is refused
+    to        a regular expression searched for in every recipient; empty meets all
+    times     how many requests it meets before it is gone; None is no end
+    """
+
+    kind: Kind = "status"
+    to: str = ""
+    probability: float = 1.0
+    times: int | None = None
+    status: int = 503
+    message: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    seconds: float | None = None
+    met: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise InvalidFault(f"kind must be one of {', '.join(get_args(Kind))}")
+        if not _is_number(self.probability) or not 0 <= self.probability <= 1:
+            raise InvalidFault("probability must be a number from 0 to 1")
+        if self.times is not None and (type(self.times) is not int or self.times < 1):
+            raise InvalidFault("times must be a whole number from 1")
+        if type(self.status) is not int or not 200 <= self.status <= 599:
+            raise InvalidFault("status must be a whole number from 200 to 599")
+        if self.seconds is None:
+            self.seconds = DEFAULT_SECONDS.get(self.kind, 0.0)
+        if not _is_number(self.seconds) or not 0 <= self.seconds <= 3600:
+            raise InvalidFault("seconds must be a number from 0 to 3600")
+        if not isinstance(self.message, str) or not isinstance(self.to, str):
+            raise InvalidFault("message and to must be text")
+        if not isinstance(self.headers, dict) or any(
+            not isinstance(part, str) or "\r" in part or "\n" in part
+            for item in self.headers.items()
+            for part in item
+        ):
+            raise InvalidFault("headers must be an object of one-line strings")
+        if self.kind == "refuse" and (self.to or self.times is not None or self.probability != 1):
+            raise InvalidFault("refuse meets every connection: it takes no to, times or probability")
+        try:
+            self._pattern = re.compile(self.to, re.IGNORECASE)
+        except re.error as error:
+            raise InvalidFault(f"to is no regular expression: {error}") from error
+
+    @classmethod
+    def from_json(cls, value: object) -> Fault:
+        """This function will read a fault from the control API; raises InvalidFault."""
+        known = {each.name for each in fields(cls)} - {"met"}
+        if not isinstance(value, dict) or not set(value) <= known:
+            raise InvalidFault(f"a fault is an object of {', '.join(sorted(known))}")
+        return cls(**value)
+
+    def as_json(self) -> dict[str, Any]:
+        """This function will give the fault, and how many requests it has met, as JSON values."""
+        return asdict(self)
+
+    def fits(self, recipients: tuple[str, ...]) -> bool:
+        """This function will say whether a request to these recipients is one that the fault is for."""
+        return not self.to or any(self._pattern.search(recipient) for recipient in recipients)
+
+
+class Faults:
+    """The faults that are set, in the order in which they were set; the first that fits is met."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._faults: list[Fault] = []
+        self._healed = threading.Event()
+
+    def add(self, fault: Fault) -> None:
+        """This function will let requests meet the fault from now on."""
+        with self._lock:
+            self._faults.append(fault)
+
+    def remove(self, fault: Fault) -> None:
+        """This function will end one fault; one that has ended already is no error."""
+        with self._lock:
+            self._faults = [each for each in self._faults if each is not fault]
+
+    def meet(self, recipients: tuple[str, ...]) -> Fault | None:
+        """This function will choose the fault that a request meets, and use up one of its times."""
+        if not self._faults:  # the usual case, and a list read is atomic
+            return None
+        with self._lock:
+            for fault in self._faults:
+                if fault.kind == "refuse" or not fault.fits(recipients):
+                    continue
+                if fault.probability < 1 and random.random() >= fault.probability:  # noqa: S311 - dice
+                    continue
+                fault.met += 1
+                if fault.times is not None and fault.met >= fault.times:
+                    self._faults = [each for each in self._faults if each is not fault]
+                return fault
+        return None
+
+    def all(self) -> list[Fault]:
+        """This function will give the faults that are set."""
+        with self._lock:
+            return list(self._faults)
+
+    def heal(self) -> None:
+        """This function will end every fault; requests that hang or are slow go on at once."""
+        with self._lock:
+            self._faults = []
+            healed, self._healed = self._healed, threading.Event()
+        healed.set()
+
+    def wait(self, seconds: float) -> None:
+        """This function will wait so long, or until everything is healed."""
+        self._healed.wait(seconds)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,233 @@
+"""The mails that the sandbox took, and the counts of what it was asked; used by the sandbox's modules only.
+
+Memory is bounded by the number and the size of the mails that are kept. The counts for each notification
+outlive the mails: a long chaos run still knows who got nothing and who got it twice.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+BUCKETS = 600  # seconds of requests per second that are remembered
+
+
+@dataclass(frozen=True)
+class Mail:
+    """One accepted request. The payload is kept as it came and parsed again only when someone looks."""
+
+    message_id: str
+    received: float  # epoch seconds
+    recipients: tuple[str, ...]
+    subject: str
+    custom_args: Mapping[str, str]
+    request_headers: Mapping[str, str]
+    raw: bytes
+
+    @property
+    def to(self) -> str:
+        return ", ".join(self.recipients)
+
+    @property
+    def notification_id(self) -> str:
+        return self.custom_args.get("notification_id", "")
+
+    @property
+    def order_id(self) -> str:
+        return self.custom_args.get("order_id", "")
+
+    @property
+    def event_type(self) -> str:
+        return self.custom_args.get("event_type", "")
+
+    @property
+    def received_at(self) -> datetime:
+        return datetime.fromtimestamp(self.received, UTC)
+
+    @cached_property
+    def payload(self) -> dict[str, Any]:
+        parsed: dict[str, Any] = json.loads(self.raw)
+        return parsed
+
+    @property
+    def from_email(self) -> str:
+        return str(self.payload["from"]["email"])
+
+    @property
+    def headers(self) -> dict[str, str]:
+        merged = dict(self.payload.get("headers") or {})
+        for personalization in self.payload["personalizations"]:
+            merged.update(personalization.get("headers") or {})
+        return merged
+
+    @property
+    def text(self) -> str:
+        return self._content("text/plain")
+
+    @property
+    def html(self) -> str:
+        return self._content("text/html")
+
+    def _content(self, media_type: str) -> str:
+        parts = self.payload.get("content") or []
+        return next((str(part["value"]) for part in parts if part["type"] == media_type), "")
+
+    def summary(self) -> dict[str, Any]:
+        """This function will give what a list of mails shows, as JSON values."""
+        return {
+            "message_id": self.message_id,
+            "received_at": self.received_at.isoformat(),
+            "to": list(self.recipients),
+            "subject": self.subject,
+            "notification_id": self.notification_id,
+            "order_id": self.order_id,
+            "event_type": self.event_type,
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """This function will give everything that is known of the mail, as JSON values."""
+        return {
+            **self.summary(),
+            "from": self.from_email,
+            "text": self.text,
+            "html": self.html,
+            "headers": self.headers,
+            "custom_args": dict(self.custom_args),
+            "request_headers": dict(self.request_headers),
+            "payload": self.payload,
+        }
+
+
+class Mailbox:
+    """Everything received; all methods may be called by any thread."""
+
+    def __init__(self, *, max_mails: int, max_bytes: int) -> None:
+        self._max_mails, self._max_bytes = max_mails, max_bytes
+        self._changed = threading.Condition()
+        self._mails: deque[Mail] = deque()
+        self._by_id: dict[str, Mail] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._mails.clear()
+        self._by_id.clear()
+        self._bytes = 0
+        self._requests = self._accepted = self._connections = 0
+        self._requests_of: Counter[str] = Counter()
+        self._accepted_of: Counter[str] = Counter()
+        self._doubled: dict[str, int] = {}
+        self._answers: Counter[str] = Counter()
+        self._seconds: dict[int, int] = {}
+
+    def connection_opened(self) -> None:
+        """This function will count one TCP connection."""
+        with self._changed:
+            self._connections += 1
+
+    def requested(self, *, notification_id: str) -> None:
+        """This function will count one request to send, whatever its answer will be."""
+        second = int(time.time())
+        with self._changed:
+            self._requests += 1
+            if notification_id:
+                self._requests_of[notification_id] += 1
+            if second not in self._seconds:
+                for old in [known for known in self._seconds if known <= second - BUCKETS]:
+                    del self._seconds[old]
+            self._seconds[second] = self._seconds.get(second, 0) + 1
+
+    def answered(self, *, answer: str) -> None:
+        """This function will count one answer by its status, or by the fault that took its place."""
+        with self._changed:
+            self._answers[answer] += 1
+
+    def keep(self, *, mail: Mail) -> None:
+        """This function will keep an accepted mail, and let go of the oldest ones past the bounds."""
+        with self._changed:
+            self._mails.append(mail)
+            self._by_id[mail.message_id] = mail
+            self._bytes += len(mail.raw)
+            while len(self._mails) > self._max_mails or self._bytes > self._max_bytes:
+                oldest = self._mails.popleft()
+                del self._by_id[oldest.message_id]
+                self._bytes -= len(oldest.raw)
+            self._accepted += 1
+            if mail.notification_id:
+                self._accepted_of[mail.notification_id] += 1
+                if (count := self._accepted_of[mail.notification_id]) > 1:
+                    self._doubled[mail.notification_id] = count
+            self._changed.notify_all()
+
+    def all(self) -> list[Mail]:
+        """This function will give the kept mails, oldest first."""
+        with self._changed:
+            return list(self._mails)
+
+    def get(self, message_id: str) -> Mail | None:
+        """This function will find a kept mail by its message id."""
+        with self._changed:
+            return self._by_id.get(message_id)
+
+    def find(
+        self,
+        *,
+        notification_id: str = "",
+        order_id: str = "",
+        to: str = "",
+        search: str = "",
+        limit: int = 100,
+    ) -> list[Mail]:
+        """This function will give the newest mails that fit every filter; `to`, `search`: substrings."""
+        wanted = re.compile(re.escape(search.strip()), re.IGNORECASE) if search.strip() else None
+        found: list[Mail] = []
+        for mail in reversed(self.all()):
+            if len(found) >= limit:
+                break
+            if notification_id and mail.notification_id != notification_id:
+                continue
+            if order_id and mail.order_id != order_id:
+                continue
+            if to and to.casefold() not in mail.to.casefold():
+                continue
+            fields = (mail.to, mail.subject, mail.event_type, mail.order_id, mail.notification_id)
+            if wanted and not any(wanted.search(field) for field in fields):
+                continue
+            found.append(mail)
+        return found
+
+    def wait_for(self, *, accepted: int, timeout: float) -> bool:
+        """This function will wait until so many mails were accepted in all; False after `timeout` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._accepted >= accepted, timeout)
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """This function will give requests and acceptances of each notification id, also of mails let go."""
+        with self._changed:
+            return {key: (asked, self._accepted_of[key]) for key, asked in self._requests_of.items()}
+
+    def stats(self) -> dict[str, Any]:
+        """This function will give the totals; `doubled` maps notification ids to acceptances."""
+        with self._changed:
+            return {
+                "requests": self._requests,
+                "accepted": self._accepted,
+                "kept": len(self._mails),
+                "answers": dict(self._answers),
+                "notifications": len(self._requests_of),
+                "doubled": dict(self._doubled),
+                "connections": self._connections,
+                "requests_per_second": {str(second): count for second, count in self._seconds.items()},
+            }
+
+    def clear(self) -> None:
+        """This function will forget the mails and set every count to zero."""
+        with self._changed:
+            self._forget()

@@ -1,0 +1,158 @@
+"""The sandbox's pages for people: the mails that came in, one mail in full, a panel to break the provider.
+
+Called by the sandbox's server. Whatever comes from a mail is escaped; its HTML is shown from a URL of its own
+whose policy lets it run and load nothing.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING
+
+from config.local.sandbox.faults import Fault
+from config.local.sandbox.mails import Mail
+from config.local.sandbox.response import Response
+
+if TYPE_CHECKING:
+    from config.local.sandbox.sandbox import Sandbox
+
+_ASSETS = Path(__file__).parent / "assets"
+_MEDIA_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
+_PAGE_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; frame-src 'self';"
+    " img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_MAIL_POLICY = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_LISTED = 200
+
+_PAGE = Template((_ASSETS / "page.html").read_text(encoding="utf-8"))
+_LIST = Template((_ASSETS / "list.html").read_text(encoding="utf-8"))
+_MAIL = Template((_ASSETS / "mail.html").read_text(encoding="utf-8"))
+_FAULT_WORDS = {
+    "hang": "hangs",
+    "reset": "resets connections",
+    "accept_then_hang": "takes the mail, then hangs",
+    "accept_then_reset": "takes the mail, then resets",
+    "slow": "answers slowly",
+    "refuse": "refuses connections",
+}
+
+
+def answer(sandbox: Sandbox, path: str, query: Mapping[str, str]) -> Response:
+    """This function will give the page at a path, or a page that says there is none."""
+    match path.strip("/").split("/"):
+        case [""]:
+            return _list_page(sandbox, query.get("q", ""))
+        case ["live"]:
+            return _html(_live(sandbox, query.get("q", "")))
+        case ["mails", message_id] if mail := sandbox.mailbox.get(message_id):
+            return _mail_page(mail)
+        case ["mails", message_id, "html"] if mail := sandbox.mailbox.get(message_id):
+            return _html(mail.html or "<p>No HTML part.</p>", policy=_MAIL_POLICY)
+        case ["assets", ("page.css" | "page.js") as name]:
+            file = _ASSETS / name
+            return Response(200, file.read_bytes(), _MEDIA_TYPES[file.suffix])
+        case ["mails", *_]:
+            return _not_found(
+                "This mail is not here: it was never accepted, or newer mails have taken its place."
+            )
+    return _not_found("There is no such page.")
+
+
+def _list_page(sandbox: Sandbox, search: str) -> Response:
+    body = _LIST.substitute(search=_escape(search), live=_live(sandbox, search))
+    return _html(_PAGE.substitute(title="Mailbox", body=body))
+
+
+def _live(sandbox: Sandbox, search: str) -> str:
+    """The part of the list page that is fetched again and again: the provider's state and the mails."""
+    stats = sandbox.mailbox.stats()
+    faults = sandbox.faults.all()
+    if faults:
+        state = f'<p class="state broken" role="status">Provider {"; ".join(map(_words, faults))}</p>'
+    else:
+        state = '<p class="state" role="status">Provider is healthy</p>'
+    counts = [f"<b>{stats['accepted']:,}</b> accepted", f"<b>{stats['requests']:,}</b> requests"]
+    if stats["doubled"]:
+        counts.append(f'<b class="bad">{len(stats["doubled"]):,}</b> doubled')
+    mails = sandbox.mailbox.find(search=search, limit=_LISTED)
+    rows = "".join(map(_row, mails))
+    if not rows:
+        reason = "No mail matches." if search else "No mail yet. It appears here by itself."
+        rows = f'<li class="empty">{reason}</li>'
+    note = f'<p class="note">The newest {_LISTED} of them.</p>' if len(mails) == _LISTED else ""
+    return f'{state}<p class="counts">{" · ".join(counts)}</p><ol class="mails">{rows}</ol>{note}'
+
+
+def _words(fault: Fault) -> str:
+    what = f"answers {fault.status}" if fault.kind == "status" else _FAULT_WORDS[fault.kind]
+    who = f" for {_escape(fault.to)}" if fault.to else ""
+    share = f", {fault.probability:.0%} of requests" if fault.probability < 1 else ""
+    left = f", {fault.times - fault.met} more times" if fault.times is not None else ""
+    return what + who + share + left
+
+
+def _row(mail: Mail) -> str:
+    return (
+        f'<li><a href="/mails/{mail.message_id}">'
+        f'<span class="subject">{_escape(mail.subject)}</span>'
+        f'<span class="to">{_escape(mail.to)}</span>'
+        f"{_chip(mail)}{_time(mail)}</a></li>"
+    )
+
+
+def _mail_page(mail: Mail) -> Response:
+    body = _MAIL.substitute(
+        subject=_escape(mail.subject),
+        sender=_escape(mail.from_email),
+        to=_escape(mail.to),
+        chip=_chip(mail),
+        time=_time(mail),
+        message_id=mail.message_id,
+        text=_escape(mail.text or "No text part."),
+        headers=_table(mail.headers),
+        custom_args=_table(mail.custom_args),
+        request_headers=_table(mail.request_headers),
+        payload=_escape(json.dumps(mail.payload, indent=2, ensure_ascii=False)),
+    )
+    return _html(_PAGE.substitute(title=_escape(mail.subject), body=body))
+
+
+def _table(values: Mapping[str, str]) -> str:
+    rows = "".join(
+        f"<div><dt>{_escape(name)}</dt><dd>{_escape(value)}</dd></div>" for name, value in values.items()
+    )
+    return f"<dl>{rows}</dl>" if rows else '<p class="note">None.</p>'
+
+
+def _chip(mail: Mail) -> str:
+    return f'<span class="chip">{_escape(mail.event_type)}</span>' if mail.event_type else "<span></span>"
+
+
+def _time(mail: Mail) -> str:
+    at = mail.received_at
+    return f'<time datetime="{at.isoformat()}">{at:%H:%M:%S} UTC</time>'
+
+
+def _not_found(reason: str) -> Response:
+    body = f'<p class="missing">{_escape(reason)}</p><p><a href="/">All mails</a></p>'
+    return _html(_PAGE.substitute(title="Not here", body=body), status=404)
+
+
+def _html(text: str, *, status: int = 200, policy: str = _PAGE_POLICY) -> Response:
+    headers = {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+    }
+    # A lone surrogate is possible in JSON, and cannot be sent.
+    return Response(status, text.encode("utf-8", "replace"), "text/html; charset=utf-8", headers)
+
+
+def _escape(value: object) -> str:
+    return html.escape(str(value), quote=True)

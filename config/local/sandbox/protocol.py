@@ -1,0 +1,195 @@
+"""SendGrid's v3 Mail Send as far as our mails need it: what it refuses and in which words, what it accepts.
+
+Called by the sandbox's server. Status codes, the shape of an errors body, the limits and the names of
+reserved headers are those of SendGrid's API reference ("Mail Send", "Errors", "Limitations"). Where the real
+one is laxer than its reference, this one follows the reference.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from config.local.sandbox.mails import Mail
+
+MAX_BODY = 30 * 1024 * 1024
+MAX_RECIPIENTS = 1000
+MAX_CUSTOM_ARGS = 10_000  # bytes
+MESSAGES_OF_STATUS = {
+    401: "The provided authorization grant is invalid, expired, or revoked",
+    403: "access forbidden",
+    413: "payload too large",
+    429: "too many requests",
+}
+_HELP = "https://www.twilio.com/docs/sendgrid/api-reference/mail-send/errors"
+_ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63}")
+_RESERVED_HEADERS = frozenset(
+    {"x-sg-id", "x-sg-eid", "received", "dkim-signature", "content-transfer-encoding", "content-type"}
+    | {"to", "from", "subject", "reply-to", "cc", "bcc"}
+)
+_KEPT_REQUEST_HEADERS = ("User-Agent", "Content-Type", "Traceparent", "X-Correlation-ID", "Idempotency-Key")
+
+
+class Problem(NamedTuple):
+    """One entry of an errors body."""
+
+    message: str
+    field: str | None = None
+    help: str | None = None
+
+
+def errors_body(*problems: Problem) -> bytes:
+    """This function will give the JSON body of a refusal."""
+    return json.dumps({"errors": [problem._asdict() for problem in problems]}).encode()
+
+
+def parse(body: bytes) -> dict[str, Any] | None:
+    """This function will read a request's body; None when it is no JSON object."""
+    try:
+        payload = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return payload if isinstance(payload, dict) else None
+
+
+def recipients_of(payload: Mapping[str, Any]) -> tuple[str, ...]:
+    """This function will give all addresses in to, cc and bcc, whatever else is wrong with the payload."""
+    return tuple(
+        str(address["email"]) for _, address in _addresses(payload) if _is_text(_get(address, "email"))
+    )
+
+
+def custom_args_of(payload: Mapping[str, Any]) -> dict[str, str]:
+    """This function will merge the payload's custom arguments; a personalization's own ones win."""
+    merged: dict[str, str] = {}
+    for part in (payload, *_list(payload.get("personalizations"))):
+        arguments = _get(part, "custom_args")
+        if isinstance(arguments, dict):
+            merged.update((str(name), str(value)) for name, value in arguments.items())
+    return merged
+
+
+def accept(*, payload: Mapping[str, Any], body: bytes, request_headers: Mapping[str, str]) -> Mail:
+    """This function will make the mail of a payload that was checked before, under a new message id."""
+    subjects = (_get(part, "subject") for part in _list(payload.get("personalizations")))
+    return Mail(
+        message_id=secrets.token_urlsafe(16),
+        received=time.time(),
+        recipients=recipients_of(payload),
+        subject=next((str(own) for own in subjects if own), str(payload.get("subject") or "")),
+        custom_args=custom_args_of(payload),
+        request_headers={
+            name: value for name in _KEPT_REQUEST_HEADERS if (value := request_headers.get(name)) is not None
+        },
+        raw=body,
+    )
+
+
+def check(payload: Mapping[str, Any]) -> list[Problem]:
+    """This function will name everything for which SendGrid refuses a payload; empty when it takes it."""
+    return [
+        *_check_recipients(payload),
+        *_check_sender(payload),
+        *_check_subject(payload),
+        *_check_content(payload),
+        *_check_extras(payload),
+    ]
+
+
+def _check_recipients(payload: Mapping[str, Any]) -> Iterator[Problem]:
+    personalizations = payload.get("personalizations")
+    if not isinstance(personalizations, list) or not personalizations:
+        yield Problem("At least one personalization is required.", "personalizations", _HELP)
+        return
+    for index, part in enumerate(personalizations):
+        if not _list(_get(part, "to")):
+            yield Problem("At least one recipient is required.", f"personalizations.{index}.to", _HELP)
+    seen: set[tuple[str, str]] = set()
+    count = 0
+    for field, address in _addresses(payload):
+        count += 1
+        email = _get(address, "email")
+        if not _is_address(email):
+            yield Problem("Does not contain a valid address.", f"{field}.email", _HELP)
+        elif (key := (field.split(".")[1], email.casefold())) in seen:
+            yield Problem("Each address may be in to, cc and bcc only once.", field, _HELP)
+        else:
+            seen.add(key)
+    if count > MAX_RECIPIENTS:
+        yield Problem(f"More than {MAX_RECIPIENTS} recipients.", "personalizations", _HELP)
+
+
+def _check_sender(payload: Mapping[str, Any]) -> Iterator[Problem]:
+    if not _is_address(_get(payload.get("from"), "email")):
+        yield Problem("A sender with a valid address is required.", "from.email", _HELP)
+
+
+def _check_subject(payload: Mapping[str, Any]) -> Iterator[Problem]:
+    if payload.get("template_id") or _is_text(payload.get("subject")):
+        return
+    personalizations = _list(payload.get("personalizations"))
+    if not personalizations or not all(_is_text(_get(part, "subject")) for part in personalizations):
+        yield Problem("A subject of at least one character is required.", "subject", _HELP)
+
+
+def _check_content(payload: Mapping[str, Any]) -> Iterator[Problem]:
+    content = _list(payload.get("content"))
+    if not content and not payload.get("template_id"):
+        yield Problem("At least one content part is required.", "content", _HELP)
+    for index, part in enumerate(content):
+        for name in ("type", "value"):
+            if not _is_text(_get(part, name)):
+                yield Problem("Must be text of at least one character.", f"content.{index}.{name}", _HELP)
+    types = [_get(part, "type") for part in content]
+    if "text/plain" in types and types[0] != "text/plain":
+        yield Problem("The text/plain part must come first.", "content", _HELP)
+
+
+def _check_extras(payload: Mapping[str, Any]) -> Iterator[Problem]:
+    arguments = custom_args_of(payload)
+    if len(json.dumps(arguments)) > MAX_CUSTOM_ARGS:
+        yield Problem(f"More than {MAX_CUSTOM_ARGS} bytes of custom arguments.", "custom_args", _HELP)
+    parts = [("", payload)]
+    parts += [
+        (f"personalizations.{index}.", part)
+        for index, part in enumerate(_list(payload.get("personalizations")))
+    ]
+    for prefix, part in parts:
+        for field in ("custom_args", "headers"):
+            values = _get(part, field)
+            if values is None:
+                continue
+            if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+                yield Problem("Must be an object of strings.", prefix + field, _HELP)
+            elif field == "headers":
+                for name in values:
+                    if name.lower() in _RESERVED_HEADERS or not name.isascii():
+                        yield Problem("This header cannot be set.", f"{prefix}headers.{name}", _HELP)
+
+
+def _addresses(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Each recipient with the path of its field."""
+    for index, part in enumerate(_list(payload.get("personalizations"))):
+        for kind in ("to", "cc", "bcc"):
+            for number, address in enumerate(_list(_get(part, kind))):
+                yield f"personalizations.{index}.{kind}.{number}", address
+
+
+def _is_address(value: object) -> bool:
+    return isinstance(value, str) and _ADDRESS.fullmatch(value) is not None and ".." not in value
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _get(part: object, name: str) -> Any:
+    return part.get(name) if isinstance(part, dict) else None
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,166 @@
+"""The sandbox itself: its state, its threads, and what a test may ask of it.
+
+Used in a test's process as a context manager, and by `python -m config.local.sandbox`.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from config.local.sandbox.faults import Fault, Faults, Kind
+from config.local.sandbox.mails import Mail, Mailbox
+from config.local.sandbox.server import Server
+from config.local.sandbox.webhooks import Webhooks, WebhookSettings
+
+
+class Sandbox:
+    """A stand-in for SendGrid that listens from `start` to `stop`.
+
+    port      0 takes a free one
+    api_key   the only bearer key that is accepted; None accepts any
+    latency   seconds by which every answer to a send is held back
+    webhooks  where events are posted to, and which; None posts none
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        api_key: str | None = None,
+        latency: float = 0.0,
+        webhooks: WebhookSettings | None = None,
+        max_mails: int = 20_000,
+        max_bytes: int = 256 * 1024 * 1024,
+    ) -> None:
+        self.host, self.port = host, port
+        self.api_key, self.latency = api_key, latency
+        self.mailbox = Mailbox(max_mails=max_mails, max_bytes=max_bytes)
+        self.faults = Faults()
+        self.webhooks = Webhooks(settings=webhooks)
+        self._server: Server | None = None
+        self._listening = threading.RLock()  # held by whoever opens or closes the listening socket
+        self._refusing: Fault | None = None
+        self._stopped = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def api_url(self) -> str:
+        """What `SENDGRID_API_URL` is set to."""
+        return f"{self.url}/v3/"
+
+    @property
+    def mails(self) -> list[Mail]:
+        """The mails that were accepted and are still kept, oldest first."""
+        return self.mailbox.all()
+
+    def start(self) -> None:
+        """This function will listen and serve, in threads of its own; raises OSError if the port is taken."""
+        self._listen()
+        self.webhooks.start()
+
+    def stop(self) -> None:
+        """This function will end every connection and thread; it may be called twice."""
+        self._stopped = True
+        self.faults.heal()
+        self.webhooks.stop()
+        self._stop_listening()
+
+    def fail(
+        self,
+        *,
+        kind: Kind = "status",
+        to: str = "",
+        probability: float = 1.0,
+        times: int | None = None,
+        status: int = 503,
+        message: str = "",
+        headers: dict[str, str] | None = None,
+        seconds: float | None = None,
+    ) -> Fault:
+        """This function will set a fault (see Fault) and give it back; raises InvalidFault."""
+        fault = Fault(
+            kind=kind,
+            to=to,
+            probability=probability,
+            times=times,
+            status=status,
+            message=message,
+            headers=headers or {},
+            seconds=seconds,
+        )
+        self.set_fault(fault)
+        return fault
+
+    def set_fault(self, fault: Fault) -> None:
+        """This function will let requests meet a fault from now on."""
+        self.faults.add(fault)
+        if fault.kind == "refuse":
+            self._refusing = fault
+            self._stop_listening()
+            timer = threading.Timer(fault.seconds or 0, self._end_refusal, [fault])
+            timer.daemon = True
+            timer.start()
+
+    def heal(self) -> None:
+        """This function will end every fault; when it returns, the sandbox listens and answers."""
+        self.faults.heal()
+        if self._refusing is not None:
+            self._end_refusal(self._refusing)
+
+    def reset(self) -> None:
+        """This function will heal everything and forget the mails and counts."""
+        self.heal()
+        self.mailbox.clear()
+
+    def wait_for(self, *, accepted: int, timeout: float = 5.0) -> bool:
+        """This function will wait until so many mails were accepted in all; False after `timeout` seconds."""
+        return self.mailbox.wait_for(accepted=accepted, timeout=timeout)
+
+    def stats(self) -> dict[str, Any]:
+        """This function will give the totals, as `GET /control/stats` does."""
+        return {**self.mailbox.stats(), "webhooks": self.webhooks.stats()}
+
+    def take(self, mail: Mail) -> None:
+        """This function will keep a mail that was accepted, and let its events follow."""
+        self.mailbox.keep(mail=mail)
+        self.webhooks.mail_accepted(mail=mail)
+
+    def _end_refusal(self, fault: Fault) -> None:
+        with self._listening:
+            if self._refusing is fault and not self._stopped:
+                self._refusing = None
+                self.faults.remove(fault)
+                self._listen()
+
+    def _listen(self) -> None:
+        with self._listening:
+            if self._server is not None:
+                return
+            self._server = Server(address=(self.host, self.port), sandbox=self)
+            self.port = self._server.server_port
+            threading.Thread(
+                target=self._server.serve_forever, args=(0.05,), name="sandbox", daemon=True
+            ).start()
+
+    def _stop_listening(self) -> None:
+        with self._listening:
+            if self._server is not None:
+                self._server.shutdown()
+                self._server.close_all()
+                self._server = None

@@ -1,0 +1,224 @@
+"""The sandbox's HTTP side: one thread per connection, keep-alive, the send endpoint, and every fault.
+
+Used by sandbox.Sandbox, which owns the state that a request reads and changes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+import urllib.parse
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+from config.local.sandbox import control, pages, protocol
+from config.local.sandbox.faults import Fault
+from config.local.sandbox.protocol import Problem
+from config.local.sandbox.response import Response
+
+if TYPE_CHECKING:
+    from config.local.sandbox.sandbox import Sandbox
+
+SEND_PATH = "/v3/mail/send"
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER with no time to linger: close() sends RST
+
+
+class Server(ThreadingHTTPServer):
+    """One listening socket and its open connections."""
+
+    request_queue_size = 1024
+    daemon_threads = True
+
+    def __init__(self, *, address: tuple[str, int], sandbox: Sandbox) -> None:
+        self.sandbox = sandbox
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        super().__init__(address, Handler)
+
+    def server_bind(self) -> None:
+        """This function will bind without asking a name server for the host's name, which may hang."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = self.server_address[:2]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """This function will start the connection's thread and remember the connection."""
+        self.sandbox.mailbox.connection_opened()
+        with self._lock:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """This function will close a connection whose thread has ended."""
+        with self._lock:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """This function will let go of a client that went away; anything else is our defect and is shown."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
+
+    def close_all(self) -> None:
+        """This function will stop listening and end every open connection."""
+        self.server_close()
+        with self._lock:
+            still_open = list(self._open)
+        for connection in still_open:
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # its client, or its own thread, closed it first
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One connection."""
+
+    server: Server
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    timeout = 300  # an idle connection is let go
+
+    def do_GET(self) -> None:
+        self._route("GET")
+
+    def do_POST(self) -> None:
+        self._route("POST")
+
+    def do_DELETE(self) -> None:
+        self._route("DELETE")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """This function will say nothing: the pages and the statistics show what came in."""
+
+    def _route(self, method: str) -> None:
+        body = self._body()
+        if body is None:
+            return
+        url = urllib.parse.urlsplit(self.path)
+        if url.path == SEND_PATH:
+            if method == "POST":
+                self._send_mail(body)
+            else:
+                self._answer(_refusal(405, Problem("method not allowed")))
+            return
+        query = dict(urllib.parse.parse_qsl(url.query))
+        sandbox = self.server.sandbox
+        if url.path.startswith("/control/"):
+            is_json = self.headers.get_content_type() == "application/json"
+            self._answer(control.answer(sandbox, method, url.path, query, body if is_json else None))
+        elif method == "GET":
+            self._answer(pages.answer(sandbox, url.path, query))
+        else:
+            self._answer(_refusal(405, Problem("method not allowed")))
+
+    def _body(self) -> bytes | None:
+        """The request's body; None when it was refused unread and the connection must end."""
+        length = self.headers.get("Content-Length", "0")
+        if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit()):
+            self.close_connection = True
+            self._answer(_refusal(411, Problem("a Content-Length is required")))
+            return None
+        wanted = int(length)
+        if wanted > protocol.MAX_BODY:
+            self.close_connection = True
+            self._skip(min(wanted, 2 * protocol.MAX_BODY))
+            self._answer(_refusal(413, Problem(protocol.MESSAGES_OF_STATUS[413])))
+            return None
+        body = self.rfile.read(wanted)
+        if len(body) < wanted:  # the client gave up in the middle
+            self.close_connection = True
+            return None
+        return body
+
+    def _skip(self, length: int) -> None:
+        """Read on, so that the client gets to see the answer instead of a reset."""
+        while length > 0 and (chunk := self.rfile.read(min(length, 1 << 16))):
+            length -= len(chunk)
+
+    def _send_mail(self, body: bytes) -> None:
+        sandbox = self.server.sandbox
+        payload = protocol.parse(body)
+        notification_id = protocol.custom_args_of(payload or {}).get("notification_id", "")
+        sandbox.mailbox.requested(notification_id=notification_id)
+        if sandbox.latency:
+            time.sleep(sandbox.latency)
+        fault = sandbox.faults.meet(protocol.recipients_of(payload or {}))
+        if fault is None:
+            self._finish(self._judge(payload, body))
+        elif fault.kind == "status":
+            self._finish(_broken(fault))
+        elif fault.kind == "slow":
+            sandbox.faults.wait(fault.seconds or 0)
+            self._finish(self._judge(payload, body))
+        else:
+            if fault.kind.startswith("accept_then_"):
+                response = self._judge(payload, body)
+                if response.status != HTTPStatus.ACCEPTED:
+                    self._finish(response)
+                    return
+            sandbox.mailbox.answered(answer=fault.kind)
+            self.close_connection = True
+            if fault.kind.endswith("hang"):
+                sandbox.faults.wait(fault.seconds or 0)
+            else:
+                self._reset()
+
+    def _judge(self, payload: dict[str, Any] | None, body: bytes) -> Response:
+        """SendGrid's answer to a request; an accepted mail is kept."""
+        sandbox = self.server.sandbox
+        scheme, _, key = self.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            return _refusal(401, Problem("authorization required", "authorization"))
+        if sandbox.api_key is not None and key.strip() != sandbox.api_key:
+            return _refusal(401, Problem(protocol.MESSAGES_OF_STATUS[401]))
+        if self.headers.get_content_type() != "application/json":
+            return _refusal(415, Problem("Content-Type must be application/json"))
+        if payload is None:
+            return _refusal(400, Problem("Bad Request"))
+        if problems := protocol.check(payload):
+            return _refusal(400, *problems)
+        mail = protocol.accept(payload=payload, body=body, request_headers=self.headers)
+        sandbox.take(mail)
+        return Response(202, headers={"X-Message-Id": mail.message_id}, content_type="")
+
+    def _finish(self, response: Response) -> None:
+        self.server.sandbox.mailbox.answered(answer=str(response.status))
+        self._answer(response)
+
+    def _answer(self, response: Response) -> None:
+        """Head and body in one write: with two, the client waits for the second packet."""
+        if response.then:
+            self.close_connection = True
+        self.send_response(response.status)
+        if response.content_type:
+            self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(response.body)))
+        for name, value in response.headers.items():
+            self.send_header(name, value)
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self._headers_buffer.append(b"\r\n" + response.body)
+        self.flush_headers()
+        if response.then:
+            response.then()
+
+    def _reset(self) -> None:
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        # Past the socket object, whose files would keep it open, and past shutdown(), which would say FIN.
+        os.close(self.connection.detach())
+
+
+def _refusal(status: int, *problems: Problem) -> Response:
+    return Response(status, protocol.errors_body(*problems))
+
+
+def _broken(fault: Fault) -> Response:
+    message = fault.message or protocol.MESSAGES_OF_STATUS.get(fault.status, HTTPStatus(fault.status).phrase)
+    return Response(fault.status, protocol.errors_body(Problem(message)), headers=fault.headers)
