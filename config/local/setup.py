@@ -1,0 +1,114 @@
+"""Makes .venv from requirements-dev.lock: the first step of every `make` target, done once per lock.
+
+Called by path, with the machine's own Python, before anything is installed: standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+PROJECT = Path(__file__).resolve().parent.parent.parent
+VENV = PROJECT / ".venv"
+LOCK = PROJECT / "requirements-dev.lock"
+STAMP = VENV / "installed"
+
+
+def main() -> None:
+    """This function will bring .venv up to the lock; it does nothing if it was made from this very one."""
+    directory = os.open(PROJECT, os.O_RDONLY)
+    fcntl.flock(directory, fcntl.LOCK_EX)  # `make run` and `make test` may both be the first
+    wanted = f"{sys.version}\n{PROJECT}\n{hashlib.sha256(LOCK.read_bytes()).hexdigest()}\n"
+    if STAMP.exists() and STAMP.read_text() == wanted and runs(VENV / "bin" / "python"):
+        return
+    make_venv()
+    install()
+    # The checkout itself is importable, whatever the current directory of a tool.
+    paths = sysconfig.get_paths("venv", {"base": str(VENV), "platbase": str(VENV)})
+    (Path(paths["purelib"]) / "orderpost.pth").write_text(f"{PROJECT}\n")
+    STAMP.write_text(wanted)
+    say("Setting up: done.")
+
+
+def make_venv() -> None:
+    """This function will make .venv if there is none that works."""
+    if runs(VENV / "bin" / "python"):
+        return
+    try:
+        import ensurepip  # noqa: F401 (Debian ships it apart)
+        import venv
+    except ImportError:
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        sys.exit(
+            f"Python {version} is here, but not its venv module. "
+            f"On Debian and Ubuntu: apt-get install python{version}-venv"
+        )
+    say("Setting up: .venv …")
+    shutil.rmtree(VENV, ignore_errors=True)
+    venv.create(VENV, with_pip=True)
+
+
+def install() -> None:
+    """This function will install what the lock lists, each file checked by its hash."""
+    total = sum(
+        1 for line in LOCK.read_text().splitlines() if "==" in line and not line.startswith(("#", " "))
+    )
+    command = [
+        str(VENV / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--require-hashes",
+        "--requirement",
+        str(LOCK),
+    ]
+    options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
+    pip = subprocess.Popen(
+        [*command, *options], cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert pip.stdout is not None
+    output: list[str] = []
+    seen = 0
+    for line in pip.stdout:
+        output.append(line)
+        if line.startswith(("Collecting ", "Requirement already satisfied: ")):
+            seen += 1
+            progress(
+                f"Setting up: {min(seen, total)} of about {total} packages fetched …", every=10, count=seen
+            )
+        elif line.startswith("Installing collected"):
+            progress("Setting up: installing them, about a minute at most …")
+    if pip.wait() != 0:
+        sys.exit(f"\nThe packages could not be installed:\n{''.join(output[-20:])}")
+    progress("Setting up: installed.")
+    say("")
+
+
+def progress(text: str, *, every: int = 1, count: int = 0) -> None:
+    """This function will rewrite one line on a terminal, and print now and then elsewhere."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+    elif count % every == 0:
+        say(text)
+
+
+def say(text: str) -> None:
+    """This function will print to the standard error, so that the output of a target stays its own."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def runs(python: Path) -> bool:
+    """This function will say whether this interpreter can be started at all."""
+    if not python.exists():
+        return False
+    return subprocess.run([python, "-c", "import pip"], capture_output=True, timeout=60).returncode == 0
+
+
+if __name__ == "__main__":
+    main()

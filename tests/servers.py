@@ -1,0 +1,55 @@
+"""A pytest plugin: throw-away PostgreSQL and Valkey for one test run, before Django reads its settings.
+
+Loaded by `-p tests.servers` (pyproject.toml). A DATABASE_URL or REDIS_URL that is set already is used instead,
+which is also how the processes of a parallel run find the servers of the first. Every name that `make run`
+writes to var/local.env is set here, so that a local stack beside never shows through.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server, free_port
+
+FIXED = {
+    "SECRET_KEY": "not-secret-tests-only",
+    "SENDGRID_API_KEY": "test",
+    "SENDGRID_API_URL": "http://127.0.0.1:1/v3/",  # port 1 refuses: a test that sends brings its own provider
+    "HTTPS": "off",
+    "LOG_FORMAT": "json",
+}
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
+    """A wrapper, for pytest-django reads the settings in the first plain implementation of this hook."""
+    os.environ.update(FIXED)
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if "DATABASE_URL" not in os.environ or "REDIS_URL" not in os.environ:
+        _start_servers(early_config.add_cleanup)
+    if worker is not None:  # "gw3": a Valkey database for each process, 0 being the first process's own
+        os.environ["REDIS_URL"] = f"{os.environ['REDIS_URL'].rpartition('/')[0]}/{int(worker[2:]) + 1}"
+    return (yield)
+
+
+def _start_servers(add_cleanup: Callable[[Callable[[], None]], None]) -> None:
+    directory = Path(tempfile.mkdtemp(prefix="orderpost-tests-"))
+    add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+    servers: dict[str, Server] = {}
+    if "DATABASE_URL" not in os.environ:
+        data = directory / "postgres"
+        servers["DATABASE_URL"] = EmbeddedPostgres(data=data, port=free_port(), throwaway=True)
+    if "REDIS_URL" not in os.environ:
+        servers["REDIS_URL"] = EmbeddedValkey(data=directory / "valkey", port=free_port(), throwaway=True)
+    for name, server in servers.items():
+        server.start(log=directory / f"{server.name}.log")
+        # Cleaned up in reverse order, also after Ctrl-C; if pytest is killed, the guard ends the servers.
+        add_cleanup(server.remove)
+        add_cleanup(server.stop)
+        os.environ[name] = server.url
