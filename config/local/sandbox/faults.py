@@ -73,6 +73,7 @@ class Fault:
             self._pattern = re.compile(self.to, re.IGNORECASE)
         except re.error as error:
             raise InvalidFault(f"to is no regular expression: {error}") from error
+        self.healed = threading.Event()  # Faults.add shares one among all that are healed together
 
     @classmethod
     def from_json(cls, value: object) -> Fault:
@@ -85,6 +86,10 @@ class Fault:
     def as_json(self) -> dict[str, Any]:
         """This function will give the fault, and how many requests it has met, as JSON values."""
         return asdict(self)
+
+    def wait(self) -> None:
+        """This function will wait for the fault's seconds, or until it is healed."""
+        self.healed.wait(self.seconds)
 
     def fits(self, recipients: tuple[str, ...]) -> bool:
         """This function will say whether a request to these recipients is one that the fault is for."""
@@ -102,6 +107,7 @@ class Faults:
     def add(self, fault: Fault) -> None:
         """This function will let requests meet the fault from now on."""
         with self._lock:
+            fault.healed = self._healed
             self._faults.append(fault)
 
     def remove(self, fault: Fault) -> None:
@@ -136,10 +142,6 @@ class Faults:
             self._faults = []
             healed, self._healed = self._healed, threading.Event()
         healed.set()
-
-    def wait(self, seconds: float) -> None:
-        """This function will wait so long, or until everything is healed."""
-        self._healed.wait(seconds)
 
 
 def _is_number(value: object) -> bool:

@@ -14,7 +14,6 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import Any
 
 BUCKETS = 600  # seconds of requests per second that are remembered
@@ -52,7 +51,7 @@ class Mail:
     def received_at(self) -> datetime:
         return datetime.fromtimestamp(self.received, UTC)
 
-    @cached_property
+    @property
     def payload(self) -> dict[str, Any]:
         parsed: dict[str, Any] = json.loads(self.raw)
         return parsed

@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from config.local.sandbox.mails import Mail
@@ -73,8 +73,11 @@ def custom_args_of(payload: Mapping[str, Any]) -> dict[str, str]:
     return merged
 
 
-def accept(*, payload: Mapping[str, Any], body: bytes, request_headers: Mapping[str, str]) -> Mail:
-    """This function will make the mail of a payload that was checked before, under a new message id."""
+def accept(*, payload: Mapping[str, Any], body: bytes, header: Callable[[str], str | None]) -> Mail:
+    """This function will make the mail of a payload that was checked before, under a new message id.
+
+    `header` looks up a header of the request, in any case.
+    """
     subjects = (_get(part, "subject") for part in _list(payload.get("personalizations")))
     return Mail(
         message_id=secrets.token_urlsafe(16),
@@ -83,7 +86,7 @@ def accept(*, payload: Mapping[str, Any], body: bytes, request_headers: Mapping[
         subject=next((str(own) for own in subjects if own), str(payload.get("subject") or "")),
         custom_args=custom_args_of(payload),
         request_headers={
-            name: value for name in _KEPT_REQUEST_HEADERS if (value := request_headers.get(name)) is not None
+            name: value for name in _KEPT_REQUEST_HEADERS if (value := header(name)) is not None
         },
         raw=body,
     )

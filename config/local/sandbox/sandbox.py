@@ -56,8 +56,7 @@ class Sandbox:
 
     @property
     def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     @property
     def api_url(self) -> str:
@@ -111,8 +110,9 @@ class Sandbox:
         """This function will let requests meet a fault from now on."""
         self.faults.add(fault)
         if fault.kind == "refuse":
-            self._refusing = fault
-            self._stop_listening()
+            with self._listening:
+                self._refusing = fault
+                self._stop_listening()
             timer = threading.Timer(fault.seconds or 0, self._end_refusal, [fault])
             timer.daemon = True
             timer.start()
@@ -143,9 +143,9 @@ class Sandbox:
 
     def _end_refusal(self, fault: Fault) -> None:
         with self._listening:
+            self.faults.remove(fault)
             if self._refusing is fault and not self._stopped:
                 self._refusing = None
-                self.faults.remove(fault)
                 self._listen()
 
     def _listen(self) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from config.local.sandbox.sandbox import Sandbox
 
 SEND_PATH = "/v3/mail/send"
+_STATUSES = frozenset(HTTPStatus)
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER with no time to linger: close() sends RST
 
 
@@ -45,7 +46,7 @@ class Server(ThreadingHTTPServer):
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = self.server_address[:2]
+        self.server_name, self.server_port = self.socket.getsockname()[:2]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """This function will start the connection's thread and remember the connection."""
@@ -112,9 +113,17 @@ class Handler(BaseHTTPRequestHandler):
         sandbox = self.server.sandbox
         if url.path.startswith("/control/"):
             is_json = self.headers.get_content_type() == "application/json"
-            self._answer(control.answer(sandbox, method, url.path, query, body if is_json else None))
+            self._answer(
+                control.answer(
+                    sandbox=sandbox,
+                    method=method,
+                    path=url.path,
+                    query=query,
+                    body=body if is_json else None,
+                )
+            )
         elif method == "GET":
-            self._answer(pages.answer(sandbox, url.path, query))
+            self._answer(pages.answer(sandbox=sandbox, path=url.path, query=query))
         else:
             self._answer(_refusal(405, Problem("method not allowed")))
 
@@ -155,7 +164,7 @@ class Handler(BaseHTTPRequestHandler):
         elif fault.kind == "status":
             self._finish(_broken(fault))
         elif fault.kind == "slow":
-            sandbox.faults.wait(fault.seconds or 0)
+            fault.wait()
             self._finish(self._judge(payload, body))
         else:
             if fault.kind.startswith("accept_then_"):
@@ -166,7 +175,7 @@ class Handler(BaseHTTPRequestHandler):
             sandbox.mailbox.answered(answer=fault.kind)
             self.close_connection = True
             if fault.kind.endswith("hang"):
-                sandbox.faults.wait(fault.seconds or 0)
+                fault.wait()
             else:
                 self._reset()
 
@@ -184,7 +193,7 @@ class Handler(BaseHTTPRequestHandler):
             return _refusal(400, Problem("Bad Request"))
         if problems := protocol.check(payload):
             return _refusal(400, *problems)
-        mail = protocol.accept(payload=payload, body=body, request_headers=self.headers)
+        mail = protocol.accept(payload=payload, body=body, header=self.headers.get)
         sandbox.take(mail)
         return Response(202, headers={"X-Message-Id": mail.message_id}, content_type="")
 
@@ -196,16 +205,17 @@ class Handler(BaseHTTPRequestHandler):
         """Head and body in one write: with two, the client waits for the second packet."""
         if response.then:
             self.close_connection = True
-        self.send_response(response.status)
+        lines = [
+            f"HTTP/1.1 {response.status} {_phrase(response.status)}",
+            f"Date: {self.date_time_string()}",
+            f"Content-Length: {len(response.body)}",
+            *(f"{name}: {value}" for name, value in response.headers.items()),
+        ]
         if response.content_type:
-            self.send_header("Content-Type", response.content_type)
-        self.send_header("Content-Length", str(len(response.body)))
-        for name, value in response.headers.items():
-            self.send_header(name, value)
+            lines.append(f"Content-Type: {response.content_type}")
         if self.close_connection:
-            self.send_header("Connection", "close")
-        self._headers_buffer.append(b"\r\n" + response.body)
-        self.flush_headers()
+            lines.append("Connection: close")
+        self.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + response.body)
         if response.then:
             response.then()
 
@@ -220,5 +230,11 @@ def _refusal(status: int, *problems: Problem) -> Response:
 
 
 def _broken(fault: Fault) -> Response:
-    message = fault.message or protocol.MESSAGES_OF_STATUS.get(fault.status, HTTPStatus(fault.status).phrase)
+    if fault.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):  # these have no body
+        return Response(fault.status, content_type="", headers=fault.headers)
+    message = fault.message or protocol.MESSAGES_OF_STATUS.get(fault.status) or _phrase(fault.status)
     return Response(fault.status, protocol.errors_body(Problem(message)), headers=fault.headers)
+
+
+def _phrase(status: int) -> str:
+    return HTTPStatus(status).phrase if status in _STATUSES else "Unknown"

@@ -74,13 +74,13 @@ class WebhookSettings:
     def __post_init__(self) -> None:
         try:
             self._check()
-        except (TypeError, ValueError, re.error) as error:
+        except (AttributeError, TypeError, ValueError, re.error) as error:
             raise InvalidWebhookSettings(str(error)) from error
 
     def _check(self) -> None:
         if urllib.parse.urlsplit(self.url).scheme not in ("http", "https"):
             raise ValueError("url must be an http or https URL")
-        if isinstance(self.events, str) or not set(self.events) <= _KNOWN_EVENTS:
+        if not set(self.events) <= _KNOWN_EVENTS:
             raise ValueError(f"events must be some of {', '.join(sorted(_KNOWN_EVENTS))}")
         if not 0 <= self.probability <= 1 or not 0 <= self.delay <= 3600:
             raise ValueError("probability must be from 0 to 1, delay from 0 to 3600")
@@ -103,7 +103,10 @@ class WebhookSettings:
             raise InvalidWebhookSettings(f"webhook settings are an object with url, of {', '.join(known)}")
         if "recipients" in value and not isinstance(value["recipients"], dict):
             raise InvalidWebhookSettings("recipients must be an object")
-        return cls(**value)
+        events = value.get("events", cls.events)
+        if not isinstance(events, list | tuple) or not all(isinstance(event, str) for event in events):
+            raise InvalidWebhookSettings("events must be a list of names")
+        return cls(**{**value, "events": tuple(events)})
 
     def as_json(self) -> dict[str, Any]:
         """This function will give the settings as JSON values, but for the private key."""
@@ -190,12 +193,7 @@ class Webhooks:
 
     def _run(self) -> None:
         while batch := self._next_batch():
-            settings = self.settings
-            if settings is None:
-                continue
-            if settings.reorder:
-                random.shuffle(batch)
-            self._deliver(batch, settings)
+            self._deliver(batch)
 
     def _next_batch(self) -> list[dict[str, Any]]:
         """Wait until something is due; empty when the sandbox stops."""
@@ -203,16 +201,21 @@ class Webhooks:
             while not self._stopped:
                 wait = self._waiting[0][0] - time.time() if self._waiting else None
                 if wait is not None and wait <= 0:
-                    batch = []
+                    batch: list[dict[str, Any]] = []
                     while self._waiting and self._waiting[0][0] <= time.time() and len(batch) < MAX_BATCH:
                         batch.append(heapq.heappop(self._waiting)[2])
                     return batch
                 self._changed.wait(wait)
             return []
 
-    def _deliver(self, batch: list[dict[str, Any]], settings: WebhookSettings) -> None:
+    def _deliver(self, batch: list[dict[str, Any]]) -> None:
         """Post a batch until it is taken, as often as allowed; the ones behind it wait meanwhile."""
         for attempt in range(ATTEMPTS):
+            settings = self.settings  # read anew: whoever moves the webhook does not wait for the old URL
+            if settings is None:
+                break
+            if settings.reorder:
+                random.shuffle(batch)
             if self._post(batch, settings):
                 with self._changed:
                     self._posted += len(batch)

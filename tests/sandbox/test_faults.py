@@ -1,0 +1,202 @@
+"""Each fault looks to a client as it would from the real provider, and ends when it is healed."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import requests
+
+from config.local.sandbox import Fault, Sandbox
+from config.local.sandbox.faults import InvalidFault
+from tests.sandbox.conftest import Send
+
+SOON = 0.2  # a client's patience where it must run out
+
+
+def test_answers_a_status_with_its_headers(sandbox: Sandbox, send: Send) -> None:
+    sandbox.fail(status=429, headers={"Retry-After": "7"})
+    response = send()
+    assert (response.status_code, response.headers["Retry-After"]) == (429, "7")
+    assert response.json()["errors"][0]["message"] == "too many requests"
+    assert sandbox.mails == []
+
+
+@pytest.mark.parametrize("status", [204, 299, 304, 404, 503, 529, 599])
+def test_goes_on_over_the_same_connection_after_a_status(sandbox: Sandbox, send: Send, status: int) -> None:
+    sandbox.fail(status=status, times=1)
+    assert [send().status_code, send().status_code] == [status, 202]
+    assert sandbox.stats()["connections"] == 1
+
+
+def test_meets_only_the_recipients_that_fit(sandbox: Sandbox, send: Send) -> None:
+    sandbox.fail(to=r"@broken\.")
+    assert send(to="a@broken.example").status_code == 503
+    assert send(to="a@works.example").status_code == 202
+
+
+def test_meets_as_many_requests_as_it_was_told(sandbox: Sandbox, send: Send) -> None:
+    fault = sandbox.fail(times=2)
+    assert [send().status_code for _ in range(4)] == [503, 503, 202, 202]
+    assert fault.met == 2
+    assert sandbox.faults.all() == []
+
+
+def test_meets_nothing_with_probability_zero_and_falls_through_to_the_next(
+    sandbox: Sandbox, send: Send
+) -> None:
+    sandbox.fail(probability=0)
+    assert send().status_code == 202
+    sandbox.fail(status=500)
+    assert send().status_code == 500
+
+
+def test_resets_the_connection_and_takes_nothing(sandbox: Sandbox, send: Send) -> None:
+    sandbox.fail(kind="reset")
+    with pytest.raises(requests.ConnectionError, match="reset by peer"):
+        send()
+    assert sandbox.mails == []
+    assert sandbox.stats()["answers"] == {"reset": 1}
+
+
+def test_takes_the_mail_and_resets_the_connection(sandbox: Sandbox, send: Send) -> None:
+    sandbox.fail(kind="accept_then_reset", times=1)
+    with pytest.raises(requests.ConnectionError, match="reset by peer"):
+        send()
+    assert sandbox.mailbox.counts() == {"n-1": (1, 1)}
+
+
+def test_does_not_take_a_bad_mail_before_it_resets(sandbox: Sandbox, send: Send) -> None:
+    sandbox.fail(kind="accept_then_reset")
+    assert send(subject="").status_code == 400
+
+
+@pytest.mark.parametrize(("kind", "accepted"), [("hang", 0), ("accept_then_hang", 1)])
+def test_hangs(sandbox: Sandbox, send: Send, kind: Any, accepted: int) -> None:
+    sandbox.fail(kind=kind)
+    with pytest.raises(requests.ReadTimeout):
+        send(timeout=SOON)
+    assert sandbox.stats()["accepted"] == accepted
+
+
+def test_lets_a_hanging_request_go_without_an_answer_when_healed(sandbox: Sandbox, send: Send) -> None:
+    sandbox.fail(kind="hang", times=1, seconds=60)
+    healer = threading.Timer(SOON, sandbox.heal)
+    healer.start()
+    with pytest.raises(requests.ConnectionError, match="closed connection"):
+        send(timeout=20)
+    healer.join()
+    assert send().status_code == 202
+
+
+def test_answers_a_slow_request_as_usual(sandbox: Sandbox, send: Send) -> None:
+    sandbox.fail(kind="slow", seconds=SOON)
+    response = send()
+    assert response.status_code == 202
+    assert response.elapsed.total_seconds() >= SOON
+
+
+def test_holds_every_answer_back_by_the_latency(sandbox: Sandbox, send: Send) -> None:
+    sandbox.latency = SOON
+    assert send().elapsed.total_seconds() >= SOON
+
+
+def test_refuses_connections_until_healed(sandbox: Sandbox, send: Send) -> None:
+    assert send().status_code == 202
+    url = sandbox.url
+    sandbox.fail(kind="refuse", seconds=60)
+    with pytest.raises(requests.ConnectionError, match="Connection refused"):
+        send()
+    sandbox.heal()
+    assert sandbox.url == url
+    assert send().status_code == 202
+
+
+def test_refuses_connections_for_its_seconds(sandbox: Sandbox, send: Send) -> None:
+    answer = requests.post(
+        f"{sandbox.url}/control/faults", json={"kind": "refuse", "seconds": 0.5}, timeout=5
+    )
+    assert answer.status_code == 201
+    waited = threading.Event()
+    refused = False
+    for _ in range(100):
+        try:
+            status = send().status_code
+        except requests.ConnectionError:
+            refused = True
+        else:
+            if refused:
+                break
+        waited.wait(0.1)
+    assert refused
+    assert status == 202
+    assert sandbox.faults.all() == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "explode"},
+        {"status": 99},
+        {"status": True},
+        {"probability": 2},
+        {"probability": float("nan")},
+        {"times": 0},
+        {"seconds": -1},
+        {"to": "("},
+        {"headers": {"A": "b\r\nC: d"}},
+        {"kind": "refuse", "times": 1},
+        {"kind": ["status"]},
+        {"colour": "red"},
+        [],
+        None,
+    ],
+)
+def test_refuses_a_fault_that_cannot_be(wrong: object) -> None:
+    with pytest.raises(InvalidFault):
+        Fault.from_json(wrong)
+
+
+def test_is_broken_and_healed_over_http(sandbox: Sandbox, send: Send) -> None:
+    url = f"{sandbox.url}/control/faults"
+    made = requests.post(url, json={"status": 500, "to": "ada"}, timeout=5)
+    assert made.status_code == 201
+    assert send().status_code == 500
+    (fault,) = requests.get(url, timeout=5).json()
+    assert (fault["status"], fault["to"], fault["met"]) == (500, "ada", 1)
+    json_type = {"Content-Type": "application/json"}
+    assert requests.delete(url, headers=json_type, timeout=5).json() == []
+    assert send().status_code == 202
+
+
+def test_refuses_a_bad_fault_over_http(sandbox: Sandbox) -> None:
+    response = requests.post(f"{sandbox.url}/control/faults", json={"kind": "explode"}, timeout=5)
+    assert response.status_code == 400
+    assert "kind must be" in response.json()["error"]
+
+
+def test_refuses_a_change_that_a_foreign_web_page_could_make(sandbox: Sandbox) -> None:
+    response = requests.post(f"{sandbox.url}/control/faults", data='{"status": 500}', timeout=5)
+    assert response.status_code == 415
+    assert sandbox.faults.all() == []
+
+
+def test_finds_and_forgets_mails_over_http(sandbox: Sandbox, send: Send) -> None:
+    send(notification_id="n-1", to="ada@example.com")
+    send(notification_id="n-2", to="bob@example.com")
+    url = f"{sandbox.url}/control/mails"
+    assert [mail["notification_id"] for mail in requests.get(url, timeout=5).json()] == ["n-2", "n-1"]
+    (bob,) = requests.get(url, params={"to": "BOB@"}, timeout=5).json()
+    assert (bob["notification_id"], bob["html"]) == ("n-2", "<p>Thank you.</p>")
+    assert len(requests.get(url, params={"limit": "1"}, timeout=5).json()) == 1
+    assert requests.get(url, params={"limit": "x"}, timeout=5).status_code == 400
+    requests.delete(url, headers={"Content-Type": "application/json"}, timeout=5)
+    assert requests.get(f"{sandbox.url}/control/stats", timeout=5).json()["requests"] == 0
+
+
+def test_sets_the_latency_over_http(sandbox: Sandbox) -> None:
+    url = f"{sandbox.url}/control/latency"
+    assert requests.post(url, json={"seconds": 0.01}, timeout=5).json() == {"seconds": 0.01}
+    assert requests.post(url, json={"seconds": "a"}, timeout=5).status_code == 400
+    assert sandbox.latency == 0.01
