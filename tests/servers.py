@@ -1,8 +1,8 @@
 """A pytest plugin: throw-away PostgreSQL and Valkey for one test run, before Django reads its settings.
 
-Loaded by `-p tests.servers` (pyproject.toml). A DATABASE_URL or REDIS_URL that is set already is used instead,
-which is also how the processes of a parallel run find the servers of the first. Every name that `make run`
-writes to var/local.env is set here, so that a local stack beside never shows through.
+Loaded by `-p tests.servers` (pyproject.toml). A DATABASE_URL or REDIS_URL that is set already is used
+instead: so the processes of a parallel run find the servers that the first one started. Every name that
+`make run` writes to var/local.env is set here, so that a local stack beside never shows through.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server, free_port
+from config.local.machine import free_port
+from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 
 FIXED = {
     "SECRET_KEY": "not-secret-tests-only",
@@ -23,6 +24,8 @@ FIXED = {
     "SENDGRID_API_URL": "http://127.0.0.1:1/v3/",  # port 1 refuses: a test that sends brings its own provider
     "HTTPS": "off",
     "LOG_FORMAT": "json",
+    "NO_PROXY": "127.0.0.1,localhost",
+    "no_proxy": "127.0.0.1,localhost",
 }
 
 

@@ -67,7 +67,7 @@ def main() -> None:
         if os.getppid() != options.parent:  # it died before the kernel knew of our wish
             sys.exit("guard.py: the parent is gone already")
         os.environ["GUARD_PID"] = str(os.getpid())
-        os.execvp(options.program[0], options.program)
+        os.execvp(options.program[0], options.program)  # noqa: S606 (that is its purpose)
     except OSError as error:
         sys.exit(f"guard.py: {options.program[0]} cannot be started: {error}")
 

