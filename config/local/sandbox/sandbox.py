@@ -33,7 +33,7 @@ class Sandbox:
         latency: float = 0.0,
         webhooks: WebhookSettings | None = None,
         max_mails: int = 20_000,
-        max_bytes: int = 256 * 1024 * 1024,
+        max_bytes: int = 128 * 1024 * 1024,
     ) -> None:
         self.host, self.port = host, port
         self.api_key, self.latency = api_key, latency
