@@ -1,8 +1,9 @@
 """SendGrid's v3 Mail Send as far as our mails need it: what it refuses and in which words, what it accepts.
 
-Called by the sandbox's server. Status codes, the shape of an errors body, the limits and the names of
-reserved headers are those of SendGrid's API reference ("Mail Send", "Errors", "Limitations"). Where the real
-one is laxer than its reference, this one follows the reference.
+Called by the sandbox's server. The status codes, the shape of an errors body, the limit on recipients and the
+rule against doubled addresses are in SendGrid's API reference ("Errors" and "Mail Send errors"). The size
+limits, the reserved headers, the order of parts and the form of an address (ASCII, with a dot in its domain)
+are from memory and not checked against it: where it matters, ask the real one.
 """
 
 from __future__ import annotations

@@ -222,13 +222,15 @@ class Webhooks:
                 return
             with self._changed:
                 self._failed += 1
+                if attempt + 1 == ATTEMPTS:
+                    break
                 if self._changed.wait_for(lambda: self._stopped, timeout=0.5 * 2**attempt):
                     return
         with self._changed:
             self._lost += len(batch)
 
     def _post(self, batch: list[dict[str, Any]], settings: WebhookSettings) -> bool:
-        # Each try has its own event ids, as seen from SendGrid: who reads them cannot tell doubles by these.
+        # Each try has its own event ids, so that a receiver that tells doubles by them is found out.
         body = json.dumps([{**event, "sg_event_id": secrets.token_urlsafe(16)} for event in batch]).encode()
         headers = {"Content-Type": "application/json", "User-Agent": "SendGrid Event API"}
         if settings.private_key:
