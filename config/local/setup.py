@@ -86,8 +86,8 @@ def install() -> None:
             progress("Setting up: installing them, about a minute at most …")
     if pip.wait() != 0:
         sys.exit(f"\nThe packages could not be installed:\n{''.join(output[-20:])}")
-    progress("Setting up: installed.")
-    say("")
+    if sys.stderr.isatty():
+        say("")
 
 
 def progress(text: str, *, every: int = 1, count: int = 0) -> None:

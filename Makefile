@@ -1,0 +1,55 @@
+# Every task of a desk and of CI. Linux, with make and Python 3.11 or later; nothing else is needed.
+# The first target of a fresh checkout makes .venv from requirements-dev.lock, each file checked by its hash.
+
+PYTHON := .venv/bin/python
+TESTS ?= tests
+ARGS ?= -q
+# mypy's Django plugin and manage.py read the settings; what they do here needs no server.
+NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis://127.0.0.1:1/0 \
+	SECRET_KEY=not-secret-checks-only
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint types check lock clean
+
+help: ## List these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+setup: ## Make .venv, if it is not there yet
+	@for python in "$$ORDERPOST_PYTHON" python3.11 python3 python3.14 python3.13 python3.12; do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+			exec "$$python" config/local/setup.py; \
+		fi; \
+	done; \
+	echo "orderpost needs Python 3.11 or later, and found none: install python3.11 with its venv module." >&2; \
+	exit 1
+
+run: setup ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000)
+	@exec $(PYTHON) -I -S config/local/guard.py $(PYTHON) -m config.local
+
+test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
+	@exec $(PYTHON) -m pytest -n 2 $(ARGS) $(TESTS)
+
+lint: setup ## Check style, format and the import contracts
+	@$(PYTHON) -m ruff check .
+	@$(PYTHON) -m ruff format --check .
+	@.venv/bin/lint-imports
+
+types: setup ## Check types, strictly
+	@$(NO_SERVERS) $(PYTHON) -m mypy config orders notifications outbox tests
+
+check: setup ## Check that migrations are complete and that production settings are sound
+	@$(NO_SERVERS) $(PYTHON) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+	@$(NO_SERVERS) SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(50))') HTTPS=on \
+		DEBUG=off ALLOWED_HOSTS=orders.example.com $(PYTHON) manage.py check --deploy --fail-level WARNING
+
+lock: setup ## Compile both lock files again, to the newest versions that pyproject.toml allows
+	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv
+	@for group in "" dev; do \
+		$(PYTHON) -m uv pip compile pyproject.toml $${group:+--group $$group} --upgrade --quiet \
+			--generate-hashes --no-header --no-annotate --no-emit-index-url --universal \
+			--python-version 3.11 --output-file requirements$${group:+-$$group}.lock || exit 1; \
+	done
+
+clean: ## Remove caches and what local runs have left (var/); .venv stays
+	@rm -rf var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

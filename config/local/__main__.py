@@ -1,0 +1,93 @@
+"""`python -m config.local`, that is `make run`: all of orderpost on this machine until Ctrl-C. Linux only.
+
+This process holds the lock on var/, starts supervisord, makes the database ready, shows the logs, and stops
+everything in order. If it is killed, supervisord stops the rest in order; if supervisord is killed, the guard
+of each program ends it; and what still lives, the next start ends first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from config.local.machine import HOST, LocalRunFailed, free_port, is_free
+from config.local.stack import VAR, Stack, StopRequested
+
+
+def web_port() -> int:
+    """This function will return PORT if the web process can have it."""
+    text = os.environ.get("PORT") or "8000"
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise LocalRunFailed(f"PORT must be a number from 1 to 65535, not {text!r}.")
+    port = int(text)
+    if not is_free(port=port):
+        other = next((p for p in range(port + 10, 65536, 10) if is_free(port=p)), free_port())
+        raise LocalRunFailed(f"Port {port} of {HOST} is taken. Choose another: PORT={other} make run")
+    return port
+
+
+@contextmanager
+def only_one_run() -> Iterator[None]:
+    """This function will hold the lock on var/, or raise LocalRunFailed naming who has it."""
+    try:
+        for directory in (VAR, VAR / "log", VAR / "run", VAR / "static"):
+            directory.mkdir(exist_ok=True)
+        lock = (VAR / "run" / "lock").open("a+")
+    except PermissionError as error:
+        raise LocalRunFailed(
+            f"{error.filename} belongs to someone else: run as the user of the first `make run`, "
+            "or remove var/ as that user."
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise LocalRunFailed(
+                f"This checkout runs already: {lock.read().strip()}. Stop that one first."
+            ) from None
+        lock.truncate(0)
+        lock.write(f"process {os.getpid()}, port {os.environ.get('PORT') or 8000}\n")
+        lock.flush()
+        yield
+
+
+def _on_signal(number: int, _frame: FrameType | None) -> None:
+    raise StopRequested(number)
+
+
+def main() -> int:
+    """This function will run the stack; 0 after a stop that was asked for, 1 with a sentence otherwise."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _on_signal)
+    os.environ.pop("GUARD_PID", None)
+    stack: Stack | None = None
+    try:
+        with only_one_run():
+            try:
+                stack = Stack(port=web_port())
+                stack.run()
+            except StopRequested:
+                with suppress(OSError):
+                    print("\nStopping …", flush=True)
+                return 0
+            except BrokenPipeError:  # nobody reads any more
+                return 0
+            finally:
+                if stack is not None:
+                    stack.stop()
+    except LocalRunFailed as error:
+        print(f"\n{error}", file=sys.stderr, flush=True)
+        return 1
+    except StopRequested:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""What a person sees of a local run: the programs' logs as they grow, each line with its program's name.
+
+For `config.local`. The programs write to var/log through supervisord, which rotates the files; this follows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+COLOURS = (36, 32, 33, 35, 34)  # cyan, green, yellow, magenta, blue
+
+
+class LogFollower:
+    """Follows one growing file from its present end, over rotations."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[bytes] | None = None
+        self._rest = b""
+        with suppress(FileNotFoundError):
+            self._file = path.open("rb")
+            self._file.seek(0, os.SEEK_END)
+
+    def lines(self) -> list[str]:
+        """This function will return the complete lines that came since the last call."""
+        chunks: list[bytes] = []
+        if self._file is not None:
+            chunks.append(self._file.read())
+        if self._has_moved_on():
+            self.close()
+            with suppress(FileNotFoundError):
+                self._file = self.path.open("rb")
+                chunks.append(self._file.read())
+        *lines, self._rest = (self._rest + b"".join(chunks)).split(b"\n")
+        return [line.decode(errors="replace").rstrip("\r") for line in lines]
+
+    def close(self) -> None:
+        """This function will close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _has_moved_on(self) -> bool:
+        try:
+            there = self.path.stat()
+        except FileNotFoundError:
+            return False
+        if self._file is None:
+            return True
+        here = os.fstat(self._file.fileno())
+        return here.st_ino != there.st_ino or there.st_size < self._file.tell()
+
+
+class Console:
+    """Prints the logs of the named programs to the terminal, and our own sentences between them."""
+
+    def __init__(self, *, logs: Path, names: Sequence[str]) -> None:
+        self._width = max(map(len, names))
+        self._colours = {name: COLOURS[n % len(COLOURS)] for n, name in enumerate(names)}
+        self._followers = {name: LogFollower(logs / f"{name}.log") for name in names}
+
+    def pump(self) -> None:
+        """This function will print what the programs have written since the last call."""
+        for name, follower in self._followers.items():
+            for line in follower.lines():
+                label = f"{name:<{self._width}}"
+                if sys.stdout.isatty():
+                    label = f"\033[{self._colours[name]}m{label}\033[0m"
+                print(f"{label} | {line}")
+        sys.stdout.flush()
+
+    def say(self, text: str) -> None:
+        """This function will print one of our own sentences."""
+        print(text, flush=True)
+
+    def close(self) -> None:
+        """This function will close the logs."""
+        for follower in self._followers.values():
+            follower.close()

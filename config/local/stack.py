@@ -1,0 +1,247 @@
+"""One local run: which processes there are, how they become ready, how they stop. For `config.local`."""
+
+from __future__ import annotations
+
+import http.client
+import math
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from django.core.exceptions import ImproperlyConfigured
+
+from config.local import environment, orphans
+from config.local.console import Console
+from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, is_free
+from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
+from config.local.supervision import SUPERVISOR, Program, Supervisor, supervised
+
+VAR = PROJECT / "var"
+POSTGRES_DATA = VAR / "postgres"
+READY_SECONDS = 90
+
+
+class StopRequested(BaseException):
+    """Ctrl-C, SIGTERM or a closed terminal; not an Exception, so that nothing on the way swallows it."""
+
+
+class Stack:
+    """One local run."""
+
+    def __init__(self, *, port: int) -> None:
+        self.port = port
+        given = {
+            name: environment.is_given(name, environ=os.environ) for name in ("DATABASE_URL", "REDIS_URL")
+        }
+        self.postgres = (
+            None if given["DATABASE_URL"] else EmbeddedPostgres(data=POSTGRES_DATA, port=free_port())
+        )
+        self.valkey = None if given["REDIS_URL"] else EmbeddedValkey(data=VAR / "valkey", port=free_port())
+        self.sandbox_port = mailbox_port(web=port) if environment.wants_sandbox(environ=os.environ) else None
+        self.environment = environment.complete(
+            environ=os.environ,
+            database_url=self.postgres.url if self.postgres else None,
+            redis_url=self.valkey.url if self.valkey else None,
+            sandbox_port=self.sandbox_port,
+            secret_key_file=VAR / "secret_key",
+        )
+        self.environment[orphans.MARKER] = str(VAR)
+        self.console = Console(logs=VAR / "log", names=["web", "worker", "beat", "standby"])
+        self.supervisor: Supervisor | None = None
+
+    @property
+    def servers(self) -> list[Server]:
+        """Those that this run starts itself."""
+        return [server for server in (self.postgres, self.valkey) if server is not None]
+
+    def run(self) -> None:
+        """This function will start everything, show the logs and return when supervisord has ended.
+
+        Raises LocalRunFailed if something cannot start, and StopRequested from the signal's handler.
+        """
+        began = time.monotonic()
+        say = self.console.say
+        ended = orphans.end(var=VAR, postgres_data=self.data, grace=25)
+        if ended:
+            say(f"  ended {ended} processes that an earlier run had left")
+        environment.write_local_env(VAR / "local.env", environment=self.environment)
+        worker_grace = self.check_settings()
+        if self.postgres and not (self.postgres.data / "PG_VERSION").exists():
+            say(f"  database: making a new one in {self.postgres.data}")
+        for server in self.servers:
+            server.prepare()
+        self.supervisor = Supervisor(
+            var=VAR,
+            servers=self.server_programs(),
+            application=application_programs(port=self.port, worker_grace=worker_grace),
+        )
+        self.supervisor.start(environment=self.environment)
+        for server in self.servers:
+            server.wait_until_ready(
+                log=VAR / "log" / f"{server.name.lower()}.log", ended=self.supervisor.has_ended
+            )
+        self.prepare_database()
+        say("  starting web, worker, beat and standby")
+        self.supervisor.start_application()
+        self.wait_until_ready()
+        say(self.welcome(seconds=time.monotonic() - began))
+        self.follow()
+
+    @property
+    def data(self) -> Path:
+        """Where PostgreSQL's data are: elsewhere than in var/ if it must run as nobody."""
+        return self.postgres.data if self.postgres else POSTGRES_DATA
+
+    def check_settings(self) -> int:
+        """This function will read the settings as every process will, and return the worker's stop grace."""
+        os.environ.update(self.environment)
+        try:
+            from config import settings
+        except ImproperlyConfigured as error:
+            raise LocalRunFailed(str(error)) from error
+        return math.ceil(settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT) + 5
+
+    def server_programs(self) -> list[Program]:
+        """This function will list what starts before the database is prepared, in order."""
+        programs = [
+            Program(
+                name=server.name.lower(),
+                command=server.command(parent=SUPERVISOR),
+                priority=10 + n,
+                stop_signal=server.stop_signal,
+                stop_seconds=20,
+                environment={"LC_ALL": "C", "TZ": "UTC"},
+            )
+            for n, server in enumerate(self.servers)
+        ]
+        if self.sandbox_port is not None:
+            command = supervised(
+                sys.executable, "-m", "config.local.sandbox", "--port", str(self.sandbox_port)
+            )
+            programs.append(Program(name="sandbox", command=command, priority=20, stop_seconds=5))
+        return programs
+
+    def prepare_database(self) -> None:
+        """This function will migrate and, in a database of our own, make the local login."""
+        options = ["--local-login"] if self.postgres else []
+        command = guarded([sys.executable, "-m", "config.local.prepare", *options], parent=os.getpid())
+        quietly = {"LOG_LEVEL": "WARNING"} | self.environment
+        if subprocess.run(command, cwd=PROJECT, env=quietly, process_group=0).returncode != 0:
+            raise LocalRunFailed("The database could not be prepared: the reason stands above.")
+
+    def wait_until_ready(self) -> None:
+        """This function will return when the web process says that it can do its work."""
+        assert self.supervisor is not None
+        deadline = time.monotonic() + READY_SECONDS
+        while (answer := readiness(port=self.port)) != "":
+            self.supervisor.check()
+            self.console.pump()
+            if time.monotonic() > deadline:
+                raise LocalRunFailed(f"Not ready after {READY_SECONDS} s. /readyz says: {answer}")
+            time.sleep(0.1)
+
+    def follow(self) -> None:
+        """This function will print the logs, and what supervisord starts again, while supervisord lives."""
+        assert self.supervisor is not None
+        pids: dict[str, int] = {}
+        turn = 0
+        while not self.supervisor.has_ended():
+            self.console.pump()
+            if turn % 10 == 0:
+                with suppress(OSError):
+                    for program in self.supervisor.programs():
+                        name, pid = program["name"], program["pid"]
+                        if pid and pid != pids.get(name, pid):
+                            self.console.say(f"{name} had ended and has been started again (process {pid}).")
+                        if pid:
+                            pids[name] = pid
+            turn += 1
+            time.sleep(0.1)
+        raise LocalRunFailed("supervisord has ended unexpectedly. Run `make run` again; nothing is lost.")
+
+    def stop(self) -> None:
+        """This function will stop everything in order; a second signal makes it short."""
+        if self.supervisor is not None:
+            deadline = time.monotonic() + self.supervisor.stop_seconds() + 5
+            try:
+                self.supervisor.ask_to_stop()
+                while not self.supervisor.has_ended() and time.monotonic() < deadline:
+                    with suppress(OSError):  # a closed terminal is no reason to stop stopping
+                        self.console.pump()
+                    time.sleep(0.05)
+            except StopRequested:
+                with suppress(OSError):
+                    self.console.say("Stopping at once.")
+            self.supervisor.kill()
+        orphans.end(var=VAR, postgres_data=self.data, grace=25)
+        (VAR / "local.env").unlink(missing_ok=True)
+        self.console.close()
+
+    def welcome(self, *, seconds: float) -> str:
+        """This function will say where everything is."""
+        web = f"http://{HOST}:{self.port}"
+        login = "   (login: admin, password: admin)" if self.postgres else ""
+        lines = [
+            f"\norderpost is up after {seconds:.1f} s.\n",
+            f"  API reference  {web}/api/docs",
+            f"  Admin          {web}/admin/{login}",
+        ]
+        if self.sandbox_port is not None:
+            lines.append(f"  Mailbox        http://{HOST}:{self.sandbox_port}/")
+        if self.postgres is not None:
+            lines.append(f"  PostgreSQL     {self.postgres.url}")
+        if self.valkey is not None:
+            lines.append(f"  Valkey         {self.valkey.url}")
+        lines.append(f"  Logs           {VAR / 'log'}")
+        return "\n".join([*lines, "\nCtrl-C stops everything.\n"])
+
+
+def application_programs(*, port: int, worker_grace: int) -> list[Program]:
+    """This function will list what needs the database, each of which stops first and at the same time."""
+    python = sys.executable
+    as_root = {"PYTHONWARNINGS": "ignore:You're running the worker"} if os.geteuid() == 0 else {}
+    commands: dict[str, list[str]] = {
+        "web": [
+            *(python, "-m", "gunicorn", "config.wsgi:application", "--bind", f"{HOST}:{port}"),
+            *("--worker-class", "gthread", "--workers", "2", "--threads", "8", "--no-control-socket"),
+            *("--keep-alive", "75", "--graceful-timeout", "10", "--log-level", "warning"),
+        ],
+        "worker": [
+            *(python, "-m", "celery", "-A", "config", "--quiet", "worker", "--pool", "threads"),
+            *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+        ],
+        "beat": [python, "-m", "celery", "-A", "config", "--quiet", "beat"],
+        "standby": [python, "manage.py", "drain_outbox", "--standby"],
+    }
+    return [
+        Program(
+            name=name,
+            command=supervised(*command),
+            priority=100,
+            stop_seconds=max(15, worker_grace),
+            environment=as_root if name in ("worker", "beat") else {},
+        )
+        for name, command in commands.items()
+    ]
+
+
+def readiness(*, port: int) -> str:
+    """This function will ask /readyz and return why it is not ready, or nothing if it is."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        response = connection.getresponse()
+        body = response.read().decode(errors="replace")
+        return "" if response.status == 200 else f"{response.status} {body[:500]}"
+    except (OSError, http.client.HTTPException) as error:
+        return f"no answer ({error})"
+    finally:
+        connection.close()
+
+
+def mailbox_port(*, web: int) -> int:
+    """This function will return the port next to the web's, or any that is free."""
+    return web + 1 if web < 65535 and is_free(port=web + 1) else free_port()

@@ -1,0 +1,178 @@
+"""The processes of a local run under supervisord, which starts again whatever dies. For `config.local`.
+
+supervisord is told everything by a file, and asked over XML-RPC on a free port of 127.0.0.1 behind a
+password; both are made for each run.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import xmlrpc.client
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from config.local.environment import write_private
+from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, tail
+
+APPLICATION = "orderpost"  # supervisord's name for the group that starts after the database is ready
+SUPERVISOR = "%(ENV_GUARD_PID)s"  # its process id, as its own guard left it in its environment
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """One supervised process; `command` is guarded already, with SUPERVISOR as its parent."""
+
+    name: str
+    command: Sequence[str]
+    priority: int  # supervisord starts in this order and stops in the reverse
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_seconds: int = 10
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def supervised(*argv: str | Path) -> list[str]:
+    """This function will guard a command of the virtual environment so that it dies with supervisord."""
+    return guarded(argv, parent=SUPERVISOR)
+
+
+class Supervisor:
+    """A supervisord below this process: `servers` start at once, `application` when told."""
+
+    def __init__(self, *, var: Path, servers: Sequence[Program], application: Sequence[Program]) -> None:
+        self.logs = var / "log"
+        self._run = var / "run"
+        self._servers = servers
+        self._application = application
+        self._port = free_port()
+        self._password = secrets.token_urlsafe(24)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, environment: Mapping[str, str]) -> None:
+        """This function will start supervisord with the servers and return when it can be asked."""
+        configuration = self._run / "supervisord.conf"
+        write_private(configuration, self._configuration())
+        supervisord = [sys.executable, "-m", "supervisor.supervisord", "--configuration", str(configuration)]
+        with (self.logs / "supervisord.err").open("wb") as errors:
+            self._process = subprocess.Popen(
+                guarded(supervisord, parent=os.getpid()),
+                cwd=PROJECT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                process_group=0,  # a Ctrl-C is ours to handle, in order
+            )
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                self.programs()
+            except OSError:
+                if self.has_ended() or time.monotonic() > deadline:
+                    log = tail(log=self.logs / "supervisord.err")
+                    raise LocalRunFailed(f"supervisord did not start:\n{log}") from None
+                time.sleep(0.05)
+            else:
+                return
+
+    def start_application(self) -> None:
+        """This function will start web, worker, beat and standby."""
+        self._rpc().supervisor.startProcessGroup(APPLICATION, False)
+
+    def programs(self) -> list[dict[str, Any]]:
+        """This function will return supervisord's view: name, statename, pid of each program.
+
+        Raises OSError while supervisord cannot be asked.
+        """
+        return cast(list[dict[str, Any]], self._rpc().supervisor.getAllProcessInfo())
+
+    def check(self) -> None:
+        """This function will raise LocalRunFailed if a program could not be started."""
+        if self.has_ended():
+            raise LocalRunFailed(f"supervisord has ended. Its log is {self.logs / 'supervisord.log'}.")
+        for program in self.programs():
+            if program["statename"] in ("BACKOFF", "FATAL", "EXITED"):
+                log = self.logs / f"{program['name']}.log"
+                raise LocalRunFailed(f"{program['name']} ended as soon as it started:\n{tail(log=log)}")
+
+    def has_ended(self) -> bool:
+        """This function will say whether supervisord itself is gone."""
+        return self._process is None or self._process.poll() is not None
+
+    def stop_seconds(self) -> int:
+        """This function will return how long a stop in order can take at most."""
+        return sum(server.stop_seconds for server in self._servers) + max(
+            program.stop_seconds for program in self._application
+        )
+
+    def ask_to_stop(self) -> None:
+        """This function will have supervisord stop everything in order; it takes up to `stop_seconds`."""
+        if self._process is not None and not self.has_ended():
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """This function will end supervisord at once; its programs' guards then end them."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _rpc(self) -> xmlrpc.client.ServerProxy:
+        return xmlrpc.client.ServerProxy(f"http://local:{self._password}@{HOST}:{self._port}/RPC2")
+
+    def _configuration(self) -> str:
+        section: dict[str, dict[str, object]] = {
+            "supervisord": {
+                "nodaemon": "true",
+                "silent": "true",
+                "logfile": _quoted(self.logs / "supervisord.log"),
+                "logfile_maxbytes": "1MB",
+                "logfile_backups": 1,
+                "pidfile": _quoted(self._run / "supervisord.pid"),
+                "directory": _quoted(PROJECT),
+            },
+            "inet_http_server": {
+                "port": f"{HOST}:{self._port}",
+                "username": "local",
+                "password": self._password,
+            },
+            "rpcinterface:supervisor": {
+                "supervisor.rpcinterface_factory": "supervisor.rpcinterface:make_main_rpcinterface"
+            },
+            f"group:{APPLICATION}": {
+                "programs": ",".join(program.name for program in self._application),
+                "priority": min(program.priority for program in self._application),
+            },
+        }
+        for program in (*self._servers, *self._application):
+            section[f"program:{program.name}"] = {
+                "command": shlex.join(map(_quoted, program.command)).replace(_quoted(SUPERVISOR), SUPERVISOR),
+                "environment": ",".join(f'{name}="{_quoted(v)}"' for name, v in program.environment.items()),
+                "directory": _quoted(PROJECT),
+                "priority": program.priority,
+                "autostart": str(program in self._servers).lower(),
+                "autorestart": "true",
+                "startretries": 100,  # with the pause growing by a second each time: for more than an hour
+                "stopsignal": program.stop_signal.name.removeprefix("SIG"),
+                "stopwaitsecs": program.stop_seconds,
+                "killasgroup": "true",
+                "redirect_stderr": "true",
+                "stdout_logfile": _quoted(self.logs / f"{program.name}.log"),
+                "stdout_logfile_maxbytes": "10MB",
+                "stdout_logfile_backups": 3,
+            }
+        return "\n".join(
+            f"[{title}]\n" + "".join(f"{name} = {value}\n" for name, value in options.items())
+            for title, options in section.items()
+        )
+
+
+def _quoted(value: str | Path) -> str:
+    """A percent sign starts an expansion in supervisord's file."""
+    return str(value).replace("%", "%%")
