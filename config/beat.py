@@ -75,7 +75,7 @@ class SingleBeat(DatabaseScheduler):
         try:
             if not self._leads():
                 return WAIT_SECONDS
-            return min(super().tick(*args, **kwargs), self.max_interval)
+            return float(min(super().tick(*args, **kwargs) or 0.0, settings.CELERY_BEAT_MAX_LOOP_INTERVAL))
         except (DatabaseError, InterfaceError) as error:
             log.warning("beat lost the database, trying again", error=str(error))
             for connection in connections.all():

@@ -14,7 +14,7 @@ import datetime as dt
 import random
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from django.db import connections, models, transaction
 from django.db.models import Q
@@ -96,10 +96,13 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         fresh = limit // 4
         token = uuid.uuid4()
         with transaction.atomic(using=self.db):
-            lockable = self.using(self.db).due().select_for_update(skip_locked=True)
-            rows = list(lockable.order_by("next_attempt_at")[: limit - fresh])
+            lockable = self.using(self.db).select_for_update(skip_locked=True)
+            rows = list(lockable.due().order_by("next_attempt_at")[: limit - fresh])
             if fresh and len(rows) == limit - fresh:
-                first_attempts = lockable.filter(status=Status.PENDING, retry_count=0)
+                # Not due() once more: a status asked for twice has the planner expect next to nothing and sort.
+                first_attempts = lockable.filter(
+                    status=Status.PENDING, retry_count=0, next_attempt_at__lte=Now()
+                )
                 # The rows locked above are ours, so SKIP LOCKED does not skip them: leave them out by hand.
                 newest = first_attempts.exclude(id__in=[row.id for row in rows])
                 rows += newest.order_by("-next_attempt_at")[:fresh]
@@ -189,7 +192,8 @@ class DeliverableQuerySet(models.QuerySet[Row]):
 
     def _locked(self, ids: Iterable[uuid.UUID]) -> Iterable[Row]:
         rows = self.using(self.db).filter(id__in=list(ids)).defer(*self.model.payload_fields)
-        return rows.annotate(database_now=Now()).order_by("id").select_for_update()
+        locked = rows.annotate(database_now=Now()).order_by("id").select_for_update()
+        return cast("Iterable[Row]", locked)
 
     def _write(self, decided: Sequence[tuple[Row, Outcome]], policy: Policy) -> list[Change]:
         """Write outcomes to rows that are locked here, in one statement, and say what changed."""

@@ -153,11 +153,11 @@ class Heartbeat(models.Model):
     def __str__(self) -> str:
         return f"{self.name} at {self.beat_at:%Y-%m-%d %H:%M:%S}"
 
-    @classmethod
-    def beat(cls, *, name: str) -> None:
+    @staticmethod
+    def beat(*, name: str) -> None:
         """This function will record that `name` happened now."""
-        cls.objects.bulk_create(
-            [cls(name=name, beat_at=Now())],
+        Heartbeat.objects.bulk_create(
+            [Heartbeat(name=name, beat_at=Now())],
             update_conflicts=True,
             unique_fields=["name"],
             update_fields=["beat_at"],

@@ -32,9 +32,9 @@ class SendGrid(Provider):
     backend = "anymail.backends.sendgrid.EmailBackend"
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """The message id is SendGrid's X-Message-Id."""
-        status = message.anymail_status  # type: ignore[attr-defined]
-        return Outcome(Verdict.ACCEPTED, self.name, str(status.message_id or ""))
+        """The id is SendGrid's own X-Message-Id: anymail's is made anew at each try."""
+        answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
+        return Outcome(Verdict.ACCEPTED, self.name, answer.headers.get("X-Message-Id", ""))
 
     def refused(self, error: Exception) -> Outcome:
         """See `classify`."""
@@ -51,8 +51,9 @@ def classify(*, provider: str, error: Exception) -> Outcome:
     With an answer, its status decides. Without one it matters whether the request can have reached the
     provider: not when no connection was made (transient), perhaps otherwise (ambiguous).
     """
-    if isinstance(error, AnymailRequestsAPIError) and error.response is not None:
-        return _by_status(provider, error.response)
+    response: requests.Response | None = getattr(error, "response", None)
+    if isinstance(error, AnymailRequestsAPIError) and response is not None:
+        return _by_status(provider, response)
     code = _name_of(error)
     if isinstance(error, requests.RequestException):
         verdict = Verdict.TRANSIENT if _never_connected(error) else Verdict.AMBIGUOUS

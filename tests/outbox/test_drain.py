@@ -120,8 +120,7 @@ def test_serves_a_trigger_that_comes_while_a_send_hangs(run):
         return ACCEPTED
 
     def look_again():
-        was = asked.is_set() and not release.is_set()
-        return was
+        return asked.is_set() and not release.is_set()
 
     run(send, look_again=look_again)
     assert statuses() == {"sent": 2}

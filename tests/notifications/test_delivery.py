@@ -1,0 +1,203 @@
+"""From a due row to a provider and back, through anymail's real backend and the sandbox's real HTTP."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.db.models.functions import Now
+
+from config.local.sandbox import Sandbox
+from notifications import delivery
+from notifications.models import EmailNotification
+from notifications.providers import PROVIDERS
+from notifications.providers.base import message_id, recipient
+from notifications.services import give_up, resend
+from outbox.deliverable import Status
+from outbox.models import Heartbeat
+from outbox.outcomes import Verdict
+from tests.factories import make_mail, make_mails, statuses
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def sandbox(settings):
+    """A provider of this test's own, asked by a process that has sent nothing before."""
+    with Sandbox() as sandbox:
+        settings.ANYMAIL = settings.ANYMAIL | {
+            "SENDGRID_API_URL": sandbox.api_url,
+            "REQUESTS_TIMEOUT": (1, 1),
+        }
+        delivery._forget_after_fork()
+        PROVIDERS["sendgrid"].close()
+        yield sandbox
+        PROVIDERS["sendgrid"].close()
+    delivery._forget_after_fork()
+
+
+def due_now() -> None:
+    EmailNotification.objects.filter(status__in=["pending", "failed"]).update(
+        next_attempt_at=Now() - dt.timedelta(seconds=1)
+    )
+
+
+def test_a_mail_arrives_with_its_ids_both_parts_and_a_stable_message_id(sandbox):
+    mail = make_mail(to_name='Ali "the" Baba, Jr.', subject="Grüße")
+    delivery.drain_emails()
+    (received,) = sandbox.mails
+    stored = EmailNotification.objects.get()
+    assert stored.status == Status.SENT and stored.provider == "sendgrid"
+    assert stored.provider_message_id == received.message_id
+    assert received.custom_args["notification_id"] == str(mail.id)
+    assert received.custom_args["order_id"] == str(mail.order_id)
+    assert received.custom_args["event_type"] == "order.paid"
+    assert received.subject == "Grüße"
+    assert "Paid." in received.text and "<p>Paid.</p>" in received.html
+    assert message_id(mail.id) in str(received.raw)
+    assert "alice@example.com" in str(received.raw["personalizations"])
+    assert 'Ali \\"the\\" Baba, Jr.' in str(received.raw["personalizations"]) or 'Ali "the" Baba, Jr.' in str(
+        received.raw["personalizations"]
+    )
+
+
+def test_one_refused_recipient_dead_letters_at_once_and_one_down_forever_after_all_retries(sandbox, settings):
+    sandbox.fail(kind="status", status=400, to="refused@")
+    sandbox.fail(kind="status", status=503, to="down@")
+    refused = make_mail(recipient_email="refused@example.com")
+    down = make_mail(recipient_email="down@example.com", max_retries=3)
+    delivery.drain_emails()
+    assert EmailNotification.objects.get(id=refused.id).status == Status.DEAD_LETTERED
+    tries = 1
+    while EmailNotification.objects.get(id=down.id).status == Status.FAILED:
+        due_now()
+        delivery.drain_emails()
+        tries += 1
+        assert tries < 10
+    assert tries == 1 + 3
+    assert EmailNotification.objects.get(id=down.id).status == Status.DEAD_LETTERED
+    assert sandbox.mailbox.counts()[str(down.id)] == (4, 0)
+    assert sandbox.mailbox.counts()[str(refused.id)] == (1, 0)
+
+    sandbox.heal()
+    changes, refusals = resend(ids=[refused.id, down.id])
+    assert (len(changes), refusals) == (2, [])
+    delivery.drain_emails()
+    assert statuses() == {"sent": 2}
+    assert len(EmailNotification.objects.get(id=down.id).errors) == 4
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "retries", "code"),
+    [
+        ({"kind": "status", "status": 500}, "failed", 1, "500"),
+        ({"kind": "status", "status": 413}, "dead_lettered", 0, "413"),
+        ({"kind": "status", "status": 401}, "pending", 0, "401"),
+        ({"kind": "status", "status": 404}, "pending", 0, "404"),
+        ({"kind": "status", "status": 429, "headers": {"Retry-After": "7"}}, "pending", 0, "429"),
+        ({"kind": "hang", "seconds": 3}, "failed", 1, "ReadTimeout"),
+        ({"kind": "reset"}, "failed", 1, "ConnectionError"),
+        ({"kind": "accept_then_reset"}, "failed", 1, "ConnectionError"),
+    ],
+)
+def test_each_kind_of_answer_leads_to_its_state(sandbox, fault, status, retries, code):
+    sandbox.fail(**fault)
+    make_mail()
+    delivery.drain_emails()
+    row = EmailNotification.objects.get()
+    assert (row.status, row.retry_count) == (status, retries)
+    assert row.last_error.startswith(code)
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict"),
+    [
+        ({"kind": "hang", "seconds": 3}, Verdict.AMBIGUOUS),
+        ({"kind": "accept_then_reset"}, Verdict.AMBIGUOUS),
+        ({"kind": "status", "status": 502}, Verdict.TRANSIENT),
+    ],
+)
+def test_what_may_have_been_accepted_is_held_and_what_was_not_is_only_delayed(
+    sandbox, settings, fault, verdict
+):
+    settings.RETRY_BACKOFF_BASE = 1
+    sandbox.fail(**fault)
+    make_mail()
+    delivery.drain_emails()
+    row = EmailNotification.objects.get()
+    wait = (row.next_attempt_at - row.updated_at).total_seconds()
+    assert row.errors[0]["outcome"] == verdict
+    assert (wait > 100) is (verdict is Verdict.AMBIGUOUS)
+
+
+def test_a_refused_connection_is_transient(settings):
+    settings.ANYMAIL = settings.ANYMAIL | {"SENDGRID_API_URL": "http://127.0.0.1:1/v3/"}
+    PROVIDERS["sendgrid"].close()
+    outcome = PROVIDERS["sendgrid"].send(make_mail())
+    PROVIDERS["sendgrid"].close()
+    assert outcome.verdict is Verdict.TRANSIENT
+
+
+def test_throttling_pauses_the_process_and_moves_the_rows_on(sandbox):
+    sandbox.fail(kind="status", status=429, headers={"Retry-After": "7"}, times=1)
+    make_mails(5)
+    done = delivery.drain_emails()
+    assert done is not None and done.pause == pytest.approx(7, abs=1.5)
+    assert not EmailNotification.objects.due().exists()
+    due_now()
+    assert delivery.drain_emails() is None  # the provider's pause holds, whoever asks
+
+
+def test_threads_keep_their_connections_open(sandbox, settings):
+    settings.EMAIL_CONCURRENCY = 3
+    make_mails(60)
+    delivery.drain_emails()
+    assert statuses() == {"sent": 60}
+    assert sandbox.stats()["connections"] <= 3
+
+
+def test_a_message_that_cannot_be_made_is_the_mails_own_fault(sandbox):
+    make_mail(recipient_email="nobody")
+    delivery.drain_emails()
+    row = EmailNotification.objects.get()
+    assert (row.status, row.errors[0]["outcome"]) == (Status.DEAD_LETTERED, "permanent")
+    assert sandbox.mails == []
+
+
+def test_the_poll_recovers_expired_claims_and_leaves_its_mark(sandbox):
+    old = make_mail(status=Status.PROCESSING, claimed_at=Now() - dt.timedelta(seconds=301))
+    delivery.poll()
+    assert EmailNotification.objects.get(id=old.id).retry_count == 1
+    age = Heartbeat.age(name=delivery.POLL)
+    assert age is not None and age < 30
+
+
+def test_the_standbys_poll_leaves_no_mark(sandbox):
+    delivery.poll(record=False)
+    assert Heartbeat.age(name=delivery.POLL) is None
+
+
+def test_a_stopping_process_starts_no_drain(sandbox):
+    make_mail()
+    delivery.stop()
+    assert delivery.drain_emails() is None
+    assert statuses() == {"pending": 1}
+
+
+def test_giving_up_makes_a_dead_letter_discarded():
+    row = make_mail(status=Status.DEAD_LETTERED)
+    changes, _ = give_up(ids=[row.id])
+    assert [change.now for change in changes] == ["discarded"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("", "a@example.com"),
+        ("Ann", "Ann <a@example.com>"),
+        ("Ann\r\nBcc: all@example.com", '"Ann Bcc: all@example.com" <a@example.com>'),
+        ("\x00\x1b", "a@example.com"),
+    ],
+)
+def test_a_name_cannot_break_out_of_its_header(name, shown):
+    assert recipient(name=name, address="a@example.com") == shown

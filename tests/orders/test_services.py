@@ -1,0 +1,280 @@
+"""What a change of an order writes, all of it or nothing. The API's own tests are in tests/api."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from django.db import transaction
+
+from notifications.models import EmailNotification
+from notifications.services import enqueue_email
+from orders.models import Order
+from orders.services import (
+    OrderNotFound,
+    cancel_order,
+    complete_order,
+    confirm_order,
+    pay_order,
+    place_order,
+    refund_order,
+)
+from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, allowed_actions
+from outbox import context
+from outbox.models import OutboxEvent
+from outbox.services import TransactionRequired, publish_event
+from tests.concurrency.helpers import together
+
+pytestmark = pytest.mark.django_db(transaction=True)
+S = Order.Status
+
+
+def place(**fields) -> Order:
+    return place_order(**{"user_id": uuid.uuid4(), "email": "a@example.com", "total_amount": 1000} | fields)
+
+
+def events(order: Order) -> list[tuple[str, int]]:
+    found = OutboxEvent.objects.filter(aggregate_id=order.id).order_by("position")
+    return [(event.event_type.split(".")[2], event.sequence) for event in found]
+
+
+def mails(order: Order) -> list[str]:
+    return list(
+        EmailNotification.objects.filter(order_id=order.id)
+        .order_by("id")
+        .values_list("event_type", flat=True)
+    )
+
+
+def reach(status: str) -> Order:
+    """An order in `status`, by the shortest way."""
+    order = place()
+    ways = {
+        S.PENDING: [],
+        S.PAID: [pay_order],
+        S.CONFIRMED: [pay_order, confirm_order],
+        S.COMPLETED: [pay_order, complete_order],
+        S.CANCELLED: [cancel_order],
+        S.PART_REFUNDED: [pay_order, lambda order_id: refund_order(order_id=order_id, amount=400)],
+        S.REFUNDED: [pay_order, refund_order],
+    }
+    for step in ways[S(status)]:
+        order = step(order_id=order.id)
+    assert order.status == status
+    return order
+
+
+DO = {
+    Action.PAY: pay_order,
+    Action.CONFIRM: confirm_order,
+    Action.COMPLETE: complete_order,
+    Action.CANCEL: cancel_order,
+    Action.REFUND: refund_order,
+}
+ALLOWED = {
+    S.PENDING: {Action.PAY: S.PAID, Action.CONFIRM: S.PENDING, Action.CANCEL: S.CANCELLED},
+    S.PAID: {
+        Action.CONFIRM: S.CONFIRMED,
+        Action.COMPLETE: S.COMPLETED,
+        Action.CANCEL: S.CANCELLED,
+        Action.REFUND: S.REFUNDED,
+    },
+    S.CONFIRMED: {Action.COMPLETE: S.COMPLETED, Action.CANCEL: S.CANCELLED, Action.REFUND: S.REFUNDED},
+    S.COMPLETED: {Action.REFUND: S.REFUNDED},
+    S.PART_REFUNDED: {Action.COMPLETE: S.PART_REFUNDED, Action.REFUND: S.REFUNDED},
+    S.CANCELLED: {},
+    S.REFUNDED: {},
+}
+
+
+@pytest.mark.parametrize("status", list(S))
+@pytest.mark.parametrize("action", list(Action))
+def test_every_action_in_every_status_does_what_the_contract_says_or_changes_nothing(status, action):
+    order = reach(status)
+    before = Order.objects.values().get(id=order.id)
+    written = (OutboxEvent.objects.count(), EmailNotification.objects.count())
+    expected = ALLOWED[status].get(action)
+    if expected is None:
+        with pytest.raises(InvalidTransition) as refusal:
+            DO[action](order_id=order.id)
+        assert refusal.value.status == status
+        assert set(refusal.value.allowed) == {str(name) for name in ALLOWED[status]}
+        assert Order.objects.values().get(id=order.id) == before
+        assert (OutboxEvent.objects.count(), EmailNotification.objects.count()) == written
+        return
+    changed = DO[action](order_id=order.id)
+    stored = Order.objects.get(id=order.id)
+    remembered_only = (status, action) == (S.PENDING, Action.CONFIRM)
+    assert stored.status == changed.status == expected
+    assert stored.version == before["version"] + (0 if remembered_only else 1)
+    assert OutboxEvent.objects.count() == written[0] + (0 if remembered_only else 1)
+    assert stored.updated_at == changed.updated_at > before["updated_at"]
+
+
+def test_placing_writes_the_event_but_by_default_no_email():
+    order = place()
+    assert (order.status, order.version) == (S.PENDING, 1)
+    assert events(order) == [("placed", 1)]
+    assert mails(order) == []
+
+
+def test_an_event_has_no_name_and_no_address_in_it():
+    order = place(
+        email="who@example.com",
+        name="Wilhelmine",
+        items=[{"sku": "s", "name": "For Wilhelmine", "quantity": 1, "unit_amount": 1000}],
+    )
+    pay_order(order_id=order.id)
+    cancel_order(order_id=order.id, reason="Wilhelmine rang")
+    for event in OutboxEvent.objects.all():
+        text = str(event.payload) + str(event.metadata)
+        assert "who@example.com" not in text and "Wilhelmine" not in text
+
+
+def test_a_change_carries_the_correlation_id_of_its_work():
+    order = place()
+    with context.working_for(context.Context("corr-1", idempotency_key="key-1")):
+        pay_order(order_id=order.id)
+    assert EmailNotification.objects.get().correlation_id == "corr-1"
+    event = OutboxEvent.objects.get(event_type="order.order.paid.v1")
+    assert event.metadata["correlationId"] == "corr-1"
+    assert event.metadata["idempotencyKey"] == "key-1"
+    assert event.metadata["userId"] == str(order.user_id)
+
+
+def test_paying_an_order_whose_stock_was_reserved_confirms_it_too(settings):
+    settings.NOTIFY_ON = ["order.paid", "order.confirmed"]
+    order = place()
+    confirm_order(order_id=order.id)
+    confirm_order(order_id=order.id)  # remembering twice is once
+    assert events(order) == [("placed", 1)]
+    order = pay_order(order_id=order.id)
+    assert (order.status, order.version) == (S.CONFIRMED, 3)
+    assert events(order) == [("placed", 1), ("paid", 2), ("confirmed", 3)]
+    statuses = OutboxEvent.objects.order_by("position").values_list("payload__status", flat=True)
+    assert list(statuses) == ["pending", "paid", "confirmed"]
+    assert mails(order) == ["order.paid", "order.confirmed"]
+
+
+def test_a_cancelled_order_that_was_paid_can_be_refunded_and_stays_cancelled():
+    order = reach(S.PAID)
+    cancel_order(order_id=order.id)
+    order = refund_order(order_id=order.id, amount=300)
+    assert (order.status, order.refunded_amount) == (S.CANCELLED, 300)
+    order = refund_order(order_id=order.id)
+    assert (order.status, order.refunded_amount) == (S.CANCELLED, 1000)
+    with pytest.raises(RefundExceedsBalance):
+        refund_order(order_id=order.id)
+    assert [name for name, _ in events(order)][-2:] == ["part_refunded", "refunded"]
+
+
+def test_a_part_refunded_order_is_completed_once():
+    order = reach(S.PART_REFUNDED)
+    order = complete_order(order_id=order.id)
+    assert order.status == S.PART_REFUNDED and order.completed_at is not None
+    with pytest.raises(InvalidTransition):
+        complete_order(order_id=order.id)
+    assert "complete" not in allowed_actions(order=order)
+
+
+@pytest.mark.parametrize("amount", [1001, 601, 0, -1])
+def test_refunding_more_than_is_left_or_nothing_changes_nothing(amount):
+    order = reach(S.PART_REFUNDED)
+    if amount == 601 or amount > 1000 or amount < 1:
+        with pytest.raises(RefundExceedsBalance) as refusal:
+            refund_order(order_id=order.id, amount=amount)
+    assert refusal.value.left == 600
+    assert Order.objects.get(id=order.id).refunded_amount == 400
+
+
+def test_concurrent_partial_refunds_add_up_exactly():
+    order = reach(S.PAID)
+
+    def refund(_):
+        try:
+            refund_order(order_id=order.id, amount=70)
+            return 70
+        except (RefundExceedsBalance, InvalidTransition):
+            return 0
+
+    refunded = sum(together(20, refund))
+    stored = Order.objects.get(id=order.id)
+    assert refunded == stored.refunded_amount == 980
+    amounts = OutboxEvent.objects.filter(event_type__contains="refunded").values_list(
+        "payload__amount", flat=True
+    )
+    assert sum(amounts) == 980
+    sequences = [sequence for _, sequence in events(stored)]
+    assert sequences == list(range(1, stored.version + 1))
+
+
+def test_twenty_concurrent_payments_pay_once():
+    order = place()
+
+    def pay(_):
+        try:
+            pay_order(order_id=order.id)
+        except InvalidTransition:
+            return False
+        return True
+
+    assert sum(together(20, pay)) == 1
+    assert mails(order) == ["order.paid"]
+
+
+def test_an_unknown_order_is_an_error_of_its_own():
+    with pytest.raises(OrderNotFound):
+        pay_order(order_id=uuid.uuid4())
+
+
+@pytest.mark.parametrize("crash_after", ["publish_order_event", "enqueue_email"])
+def test_a_crash_after_this_line_of_a_change_leaves_nothing_of_it(monkeypatch, crash_after):
+    from orders import services
+
+    order = place()
+    real = getattr(services, crash_after)
+
+    def crash(**kwargs):
+        real(**kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(services, crash_after, crash)
+    with pytest.raises(KeyboardInterrupt):
+        pay_order(order_id=order.id)
+    assert Order.objects.get(id=order.id).status == S.PENDING
+    assert events(order) == [("placed", 1)]
+    assert mails(order) == []
+
+
+def test_intents_are_refused_outside_a_transaction():
+    with pytest.raises(TransactionRequired):
+        publish_event(
+            aggregate_type="order", aggregate_id=uuid.uuid4(), event_type="t", sequence=1, payload={}
+        )
+    with pytest.raises(TransactionRequired):
+        enqueue_email(
+            order_id=uuid.uuid4(),
+            event_type="order.paid",
+            version=1,
+            recipient_email="a@example.com",
+            to_name="",
+            locale="en",
+            context=dict,
+        )
+
+
+def test_the_same_email_asked_for_twice_is_one():
+    order = reach(S.PAID)
+    mail = EmailNotification.objects.get()
+    with transaction.atomic():
+        again = enqueue_email(
+            order_id=order.id,
+            event_type="order.paid",
+            version=2,
+            recipient_email="a@example.com",
+            to_name="",
+            locale="en",
+            context=dict,
+        )
+    assert again == mail.id
+    assert EmailNotification.objects.count() == 1
