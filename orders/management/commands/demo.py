@@ -1,0 +1,160 @@
+"""`manage.py demo`: a shop's busy minute beside `make run`, with a few recipients that the provider refuses."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import requests
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from notifications.models import EmailNotification
+from orders import services
+from orders.models import Order
+from outbox import context
+from outbox.deliverable import DUE, Status
+
+REFUSED, DOWN = "refused", "down"
+SHELF = (("Field notebook", 1290), ("Brass pen", 4500), ("Desk lamp", 8900), ("Wool blanket", 12900))
+LOCALES = (("en", "USD"), ("de", "EUR"), ("fr", "EUR"), ("es", "EUR"), ("en-GB", "GBP"))
+Step = Callable[[uuid.UUID], Order]
+#: How orders end: the steps after placing, each as often as it stands here.
+LIVES: tuple[tuple[Step, ...], ...] = (
+    (lambda id: services.pay_order(order_id=id),),
+    (
+        lambda id: services.pay_order(order_id=id),
+        lambda id: services.confirm_order(order_id=id),
+        lambda id: services.complete_order(order_id=id, tracking_url="https://parcels.example.com/t/1"),
+    ),
+    (
+        lambda id: services.pay_order(order_id=id),
+        lambda id: services.refund_order(order_id=id, amount=500),
+    ),
+    (lambda id: services.cancel_order(order_id=id, reason="Out of stock"),),
+    (
+        lambda id: services.pay_order(order_id=id),
+        lambda id: services.cancel_order(order_id=id),
+        lambda id: services.refund_order(order_id=id),
+    ),
+)
+
+
+class Command(BaseCommand):
+    """See the module."""
+
+    help = (
+        "Places and moves orders on the running stack, waits for their e-mails and says what went where. "
+        "Only with the bundled mailbox as the provider."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """How many orders, and how long to wait for the mails."""
+        parser.add_argument("--orders", type=int, default=300, help="how many to place (default 300)")
+        parser.add_argument(
+            "--wait", type=float, default=60, help="seconds to wait for the mails (default 60)"
+        )
+
+    def handle(self, *args: Any, orders: int, wait: float, **options: Any) -> None:
+        """Break the provider for some recipients, place and move orders, wait, tell."""
+        if not 1 <= orders <= 100_000:
+            raise CommandError("--orders must be from 1 to 100000.")
+        sandbox = mailbox_url()
+        for recipient, status in ((REFUSED, 400), (DOWN, 503)):
+            fail(sandbox=sandbox, recipient=recipient, status=status)
+        console = Console()
+        run = f"demo-{context.new_correlation_id()[:8]}"
+        mails = EmailNotification.objects.filter(correlation_id=run)
+        columns = (
+            TextColumn("{task.description:<24}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=console) as progress, context.working_for(context.Context(run)):
+            placing = progress.add_task("Orders placed and moved", total=orders)
+            for number in range(orders):
+                place_and_move(number)
+                progress.advance(placing)
+            total = mails.count()
+            sending = progress.add_task("E-mails handled", total=total)
+            deadline = time.monotonic() + wait
+            while time.monotonic() < deadline:
+                untried = mails.filter(status__in=(*DUE, Status.PROCESSING), retry_count=0).count()
+                progress.update(sending, completed=total - untried)
+                if not untried:
+                    break
+                time.sleep(0.2)
+        console.print(summary(Counter(mails.values_list("status", flat=True))))
+        console.print(
+            f"Dead letters (addresses '{REFUSED}-…') wait for you in the admin, under E-mail notifications; "
+            f"failed ones ('{DOWN}-…') are tried again by themselves.\nThe mailbox: {sandbox}/ — heal the "
+            f"provider there, then select the dead letters and resend them.\nAll of this run's log lines and "
+            f"rows carry the correlation id {run}."
+        )
+
+
+def mailbox_url() -> str:
+    """This function will give the address of the bundled mailbox; a real provider gets no demo mail."""
+    url = urlsplit(settings.ANYMAIL["SENDGRID_API_URL"])
+    base = urlunsplit((url.scheme, url.netloc, "", "", ""))
+    if settings.EMAIL_PROVIDERS[0] == "sendgrid" and url.hostname in ("127.0.0.1", "localhost"):
+        try:
+            if requests.get(f"{base}/control/stats", timeout=5).ok:
+                return base
+        except requests.RequestException:
+            pass
+    raise CommandError("The demo sends only to the bundled mailbox: start it with `make run`.")
+
+
+def fail(*, sandbox: str, recipient: str, status: int) -> None:
+    """This function will have the mailbox refuse the recipients whose address begins with `recipient`."""
+    fault = {"kind": "status", "status": status, "to": f"^{recipient}-"}
+    requests.post(f"{sandbox}/control/faults", json=fault, timeout=5).raise_for_status()
+
+
+def place_and_move(number: int) -> None:
+    """This function will live one order's life. Every 25th address is refused, every 40th is down."""
+    kind = REFUSED if number % 25 == 0 else DOWN if number % 40 == 1 else "customer"
+    locale, currency = LOCALES[number % len(LOCALES)]
+    chosen = random.sample(SHELF, k=random.randint(1, 3))  # noqa: S311 - a shop window, not a secret
+    items = [
+        {"sku": name.split()[0].lower(), "name": name, "quantity": 1, "unit_amount": price}
+        for name, price in chosen
+    ]
+    order = services.place_order(
+        user_id=uuid.uuid4(),
+        email=f"{kind}-{number}@example.com",
+        name=f"Customer {number}",
+        total_amount=sum(price for _, price in chosen) + 590,
+        currency=currency,
+        locale=locale,
+        reference=f"D-{number:05}",
+        items=items,
+    )
+    for step in LIVES[number % len(LIVES)]:
+        step(order.id)
+
+
+def summary(counts: Counter[str]) -> Table:
+    """This function will lay out how many e-mails are in which state."""
+    meaning = {
+        Status.SENT: "accepted by the provider",
+        Status.DEAD_LETTERED: "refused for good: a person decides",
+        Status.FAILED: "wait for their next attempt",
+        Status.PENDING: "not tried yet",
+        Status.PROCESSING: "being sent",
+    }
+    table = Table("State", "E-mails", "Meaning", title="What went where")
+    for status, words in meaning.items():
+        if counts[status]:
+            table.add_row(str(status), str(counts[status]), words)
+    return table

@@ -1,0 +1,93 @@
+"""The guard, on real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from config.local.machine import Account, account_for_postgres, guarded
+from tests.local.helpers import eventually, is_alive
+
+AS_ROOT = os.geteuid() == 0
+needs_root = pytest.mark.skipif(not AS_ROOT, reason="only root can become someone else")
+needs_namespace = pytest.mark.skipif(
+    not AS_ROOT or account_for_postgres() != "namespace", reason="root has no user namespaces here"
+)
+ACCOUNTS = [
+    "self",
+    pytest.param("namespace", marks=needs_namespace),
+    pytest.param("nobody", marks=needs_root),
+]
+
+# A parent that starts a guarded program which ignores nothing, says its process id, and waits for ever.
+PARENT = """
+import os, subprocess, sys
+from config.local.machine import guarded
+child = subprocess.Popen(guarded(["sleep", "600"], parent=os.getpid(), account=sys.argv[1]))
+while True:
+    with open(f"/proc/{child.pid}/comm") as comm:
+        if comm.read().strip() == "sleep":
+            break
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+@pytest.mark.parametrize("account", ACCOUNTS)
+def test_it_ends_the_program_when_the_parent_is_killed(account: Account) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, account], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert is_alive(child)
+        parent.kill()
+    eventually(lambda: not is_alive(child))
+
+
+@pytest.mark.parametrize("account", ACCOUNTS[1:])
+def test_it_takes_off_roots_identity(account: Account) -> None:
+    command = guarded(["id", "-u"], parent=os.getpid(), account=account)
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "65534\n"
+
+
+def test_it_sends_the_signal_that_was_asked_for(tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    program = f"trap 'echo INT > {heard}; exit' INT; echo ready; while :; do sleep 0.05; done"
+    parent = f"""
+import os, signal, subprocess
+from config.local.machine import guarded
+subprocess.run(guarded(["bash", "-c", {program!r}], parent=os.getpid(), death_signal=signal.SIGINT))
+"""
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.kill()
+    eventually(heard.exists)
+
+
+def test_it_starts_nothing_if_the_parent_is_gone_already() -> None:
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    )
+    command = guarded(["echo", "started"], parent=gone.stdout.decode().strip())
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "the parent is gone" in done.stderr
+
+
+def test_it_names_a_program_that_cannot_be_started() -> None:
+    done = subprocess.run(guarded(["/no/such"], parent=os.getpid()), capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("guard.py: /no/such cannot be started")
+
+
+def test_it_passes_arguments_and_its_process_id_on() -> None:
+    script = 'echo "$1 $GUARD_PID $$"'
+    command = guarded(["sh", "-c", script, "sh", "--signal"], parent=os.getpid(), death_signal=signal.SIGINT)
+    words = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert words[0] == "--signal"
+    assert words[1] == words[2]

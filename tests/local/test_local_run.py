@@ -1,0 +1,127 @@
+"""`make run` as a whole, in a copy of the checkout: it comes up, keeps itself up, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from dotenv import dotenv_values
+
+from config.local.machine import free_port
+from tests.local.helpers import Checkout, eventually, is_alive, without_settings
+
+pytestmark = pytest.mark.flow
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Iterator[Checkout]:
+    copy = Checkout(tmp_path)
+    yield copy
+    copy.clean_up()
+
+
+def web_answers(port: int, path: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status
+    except OSError:
+        return 0
+    finally:
+        connection.close()
+
+
+def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout) -> None:
+    port = free_port()
+    run = checkout.start(without_settings(PORT=str(port)))
+    checkout.wait_until_up()
+    assert f"http://127.0.0.1:{port}/api/docs" in checkout.said()
+    assert web_answers(port, "/admin/login/") == 200
+    local_env = checkout.directory / "var" / "local.env"
+    assert local_env.stat().st_mode & 0o777 == 0o600
+
+    parts = [("gunicorn",), ("celery", "worker"), ("celery", "beat"), ("drain_outbox",), ("valkey-server",)]
+    before = {words: checkout.pid_of(*words) for words in parts}
+    for pid in before.values():
+        os.kill(pid, signal.SIGKILL)
+    for words, pid in before.items():
+        eventually(lambda pid=pid: not is_alive(pid))
+        eventually(lambda words=words, pid=pid: came_back(checkout, words, pid))
+    eventually(lambda: web_answers(port, "/readyz") == 200)
+
+    second = Checkout.__new__(Checkout)  # the same directory, started a second time
+    second.directory, second.output = checkout.directory, checkout.output.with_name("second")
+    assert second.start(without_settings(PORT=str(free_port()))).wait(30) == 1
+    assert f"runs already: process {run.pid}, port {port}" in second.said()
+
+    run.terminate()
+    assert run.wait(60) == 0
+    assert checkout.processes() == []
+    assert not local_env.exists()
+
+
+def came_back(checkout: Checkout, words: tuple[str, ...], old: int) -> bool:
+    try:
+        return checkout.pid_of(*words) != old
+    except (LookupError, OSError):
+        return False
+
+
+@pytest.mark.parametrize("killed", ["supervisord", "the run itself", "both at once"])
+def test_nothing_is_left_when_it_is_killed_and_the_next_start_finds_its_data(
+    checkout: Checkout, killed: str
+) -> None:
+    port = free_port()
+    run = checkout.start(without_settings(PORT=str(port)))
+    checkout.wait_until_up()
+    url = dotenv_values(checkout.directory / "var" / "local.env")["DATABASE_URL"]
+    assert url is not None
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE kept (word text)")
+
+    supervisord = checkout.pid_of("supervisord")
+    if killed != "the run itself":
+        os.kill(supervisord, signal.SIGKILL)
+    if killed != "supervisord":
+        run.kill()
+    run.wait(60)
+    eventually(lambda: checkout.processes() == [], seconds=60)
+
+    checkout.start(without_settings(PORT=str(port)))
+    checkout.wait_until_up()
+    assert web_answers(port, "/readyz") == 200
+    url = dotenv_values(checkout.directory / "var" / "local.env")["DATABASE_URL"]
+    assert url is not None
+    with psycopg.connect(url) as connection:
+        assert connection.execute("SELECT count(*) FROM kept").fetchone() == (0,)
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ({"POLL_INTERVAL": "abc"}, "POLL_INTERVAL"),
+        ({"PORT": "eighty"}, "PORT must be a number"),
+        ({"DATABASE_URL": "mysql://localhost/shop"}, "DATABASE_URL must be a postgresql:// URL"),
+    ],
+)
+def test_a_bad_setting_ends_the_start_with_a_sentence(
+    checkout: Checkout, setting: dict[str, str], sentence: str
+) -> None:
+    assert checkout.start(without_settings(PORT=str(free_port())) | setting).wait(60) == 1
+    assert sentence in checkout.said()
+    assert "Traceback" not in checkout.said()
+    assert checkout.processes() == []
+
+
+def test_a_taken_port_is_named_with_a_way_out(checkout: Checkout) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert checkout.start(without_settings(PORT=str(port))).wait(60) == 1
+    assert f"Port {port} of 127.0.0.1 is taken" in checkout.said()
+    assert "make run" in checkout.said()

@@ -1,0 +1,153 @@
+"""The embedded servers, under every account that this machine offers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from config.local.machine import Account, LocalRunFailed, free_port
+from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+from tests.local.helpers import eventually
+from tests.local.test_guard import ACCOUNTS, AS_ROOT
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "server.log"
+
+
+@pytest.fixture(params=["self", *ACCOUNTS[1:]])
+def postgres(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EmbeddedPostgres]:
+    account: Account = request.param
+    if account == "self" and AS_ROOT:
+        pytest.skip("PostgreSQL refuses root")
+    server = EmbeddedPostgres(data=tmp_path / "data", port=free_port(), throwaway=True, account=account)
+    yield server
+    server.stop()
+    server.remove()
+
+
+def test_postgres_runs_as_this_user_and_keeps_its_data(postgres: EmbeddedPostgres, log: Path) -> None:
+    postgres.start(log=log)
+    with psycopg.connect(postgres.url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 'Grüße' AS word")
+    postgres.stop()
+    assert not postgres.answers()
+
+    postgres.start(log=log)
+    with psycopg.connect(postgres.url) as connection:
+        assert connection.execute("SELECT word FROM kept").fetchone() == ("Grüße",)
+
+
+def test_postgres_has_the_settings_that_the_program_counts_on(postgres: EmbeddedPostgres, log: Path) -> None:
+    postgres.start(log=log)
+    wanted = {
+        "listen_addresses": "127.0.0.1",
+        "unix_socket_directories": "",
+        "wal_level": "logical",
+        "max_connections": "200",
+        "log_lock_waits": "on",
+        "idle_in_transaction_session_timeout": "1min",
+        "server_encoding": "UTF8",
+        "lc_collate": "C",
+        "fsync": "off",
+    }
+    with psycopg.connect(postgres.url) as connection:
+        found = {
+            name: connection.execute("SELECT current_setting(%s, true)", [name]).fetchone() for name in wanted
+        }
+        collation = connection.execute(
+            "SELECT datcollate FROM pg_database WHERE datname = 'orderpost'"
+        ).fetchone()
+        connection.execute("CREATE EXTENSION pg_stat_statements")
+        assert connection.execute("SELECT count(*) > 0 FROM pg_stat_statements").fetchone() == (True,)
+    found["lc_collate"] = collation
+    assert found == {name: (value,) for name, value in wanted.items()}
+
+
+def test_postgres_starts_over_after_a_first_start_that_was_cut_short(
+    postgres: EmbeddedPostgres, log: Path
+) -> None:
+    half = postgres.data.with_name(postgres.data.name + ".new")
+    half.mkdir(parents=True)
+    (half / "PG_VERSION").write_text("18\n")
+    postgres.start(log=log)
+    assert postgres.answers()
+    assert not half.exists()
+
+
+def test_postgres_refuses_data_of_another_version_with_a_sentence(tmp_path: Path, log: Path) -> None:
+    server = EmbeddedPostgres(data=tmp_path / "data", port=free_port())
+    server.data.mkdir(parents=True)
+    (server.data / "PG_VERSION").write_text("13\n")
+    try:
+        with pytest.raises(LocalRunFailed, match=r"of PostgreSQL 13, the binaries of PostgreSQL \d\d"):
+            server.start(log=log)
+    finally:
+        server.remove()
+
+
+def test_a_wrong_directory_of_binaries_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ORDERPOST_PG_BIN", str(tmp_path))
+    with pytest.raises(LocalRunFailed, match="ORDERPOST_PG_BIN names"):
+        EmbeddedPostgres(data=tmp_path / "data", port=free_port())
+
+
+def test_a_server_that_ends_is_reported_at_once_with_its_log(tmp_path: Path, log: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = EmbeddedValkey(data=tmp_path / "valkey", port=taken.getsockname()[1], throwaway=True)
+        with pytest.raises(LocalRunFailed, match=r"(?s)Valkey has ended.*Address already in use"):
+            server.start(log=log, timeout=60)
+
+
+def test_valkey_keeps_its_data_over_a_restart(tmp_path: Path, log: Path) -> None:
+    server = EmbeddedValkey(data=tmp_path / "valkey", port=free_port())
+    for found in (None, b"here"):
+        server.start(log=log)
+        try:
+            with redis.Redis.from_url(server.url) as client:
+                assert client.get("kept") == found
+                client.set("kept", "here")
+        finally:
+            server.stop()
+
+
+OWNER = """
+import os, pathlib, sys, time
+from config.local.machine import free_port
+from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+directory = pathlib.Path(sys.argv[1])
+for server in (
+    EmbeddedPostgres(data=directory / "postgres", port=free_port(), throwaway=True),
+    EmbeddedValkey(data=directory / "valkey", port=free_port(), throwaway=True),
+):
+    server.start(log=directory / "log")
+    print(server.port, flush=True)
+time.sleep(600)
+"""
+
+
+def test_both_end_when_their_owner_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        ports = [int(owner.stdout.readline()), int(owner.stdout.readline())]
+        assert [accepts(port) for port in ports] == [True, True]
+        os.kill(owner.pid, signal.SIGKILL)
+    eventually(lambda: not any(accepts(port) for port in ports))
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=2).close()
+    except OSError:
+        return False
+    return True
