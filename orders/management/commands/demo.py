@@ -1,4 +1,4 @@
-"""`manage.py demo`: a shop's busy minute beside `make run`, with a few recipients that the provider refuses."""
+"""`manage.py demo`: a shop's busy minute beside `make run`, with some recipients that the provider refuses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import requests
 from django.conf import settings
@@ -104,8 +104,8 @@ class Command(BaseCommand):
 
 def mailbox_url() -> str:
     """This function will give the address of the bundled mailbox; a real provider gets no demo mail."""
-    url = urlsplit(settings.ANYMAIL["SENDGRID_API_URL"])
-    base = urlunsplit((url.scheme, url.netloc, "", "", ""))
+    url = urlsplit(str(settings.ANYMAIL["SENDGRID_API_URL"]))
+    base = f"{url.scheme}://{url.netloc}"
     if settings.EMAIL_PROVIDERS[0] == "sendgrid" and url.hostname in ("127.0.0.1", "localhost"):
         try:
             if requests.get(f"{base}/control/stats", timeout=5).ok:
@@ -117,7 +117,7 @@ def mailbox_url() -> str:
 
 def fail(*, sandbox: str, recipient: str, status: int) -> None:
     """This function will have the mailbox refuse the recipients whose address begins with `recipient`."""
-    fault = {"kind": "status", "status": status, "to": f"^{recipient}-"}
+    fault: dict[str, str | int] = {"kind": "status", "status": status, "to": f"^{recipient}-"}
     requests.post(f"{sandbox}/control/faults", json=fault, timeout=5).raise_for_status()
 
 

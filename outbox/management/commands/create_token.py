@@ -1,0 +1,63 @@
+"""`manage.py create_token NAME --scope …`: the only way to a token; its secret is printed once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db.models.functions import Now
+
+from outbox.models import ApiToken
+
+ALL = "all"
+
+
+class Command(BaseCommand):
+    """See the module."""
+
+    help = "Make an API token and print its secret on stdout. It is stored hashed and not shown again."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Name, scopes, expiry."""
+        parser.add_argument("name", help="whose token it is, to recognise it in the admin")
+        parser.add_argument(
+            "--scope",
+            action="append",
+            required=True,
+            help=f"may be repeated, or several with commas or blanks: {', '.join(ApiToken.SCOPES)}, or {ALL}",
+        )
+        parser.add_argument(
+            "--expires-days", type=int, metavar="N", help="valid for N days; without it, ever"
+        )
+
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Make it."""
+        name = options["name"].strip()
+        longest = ApiToken._meta.get_field("name").max_length or 0
+        if not name or len(name) > longest or not name.isprintable():
+            raise CommandError(f"NAME must have 1 to {longest} printable characters.")
+        days = options["expires_days"]
+        if days is not None and not 1 <= days <= 36_500:
+            raise CommandError("--expires-days must be a number from 1 to 36500.")
+        secret = ApiToken.new_secret()
+        ApiToken.objects.create(
+            name=name,
+            prefix=secret[:12],
+            digest=ApiToken.digest_of(secret),
+            scopes=_scopes(options["scope"]),
+            expires_at=None if days is None else Now() + dt.timedelta(days=days),
+        )
+        self.stderr.write(f"Token {name!r} ({secret[:12]}…). Keep the secret: it is not shown again.")
+        self.stdout.write(secret)
+
+
+def _scopes(given: list[str]) -> list[str]:
+    words = [word for text in given for word in re.split(r"[\s,]+", text) if word]
+    wanted = set(ApiToken.SCOPES if ALL in words else words)
+    unknown = sorted(set(words) - {*ApiToken.SCOPES, ALL})
+    if unknown or not wanted:
+        known = ", ".join((*ApiToken.SCOPES, ALL))
+        raise CommandError(f"Unknown scope: {', '.join(unknown) or '(none)'}. Scopes are {known}.")
+    return [scope for scope in ApiToken.SCOPES if scope in wanted]

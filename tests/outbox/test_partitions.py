@@ -1,0 +1,75 @@
+"""Bounds without a gap, partitions made once, a catalogue that is read back right."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notifications.models import EmailNotification
+from outbox import partitions
+from outbox.ids import id_floor, id_time, new_id
+from outbox.models import OutboxEvent
+from tests.concurrency.helpers import together
+
+MOMENTS = st.datetimes(
+    min_value=dt.datetime(2020, 1, 1), max_value=dt.datetime(2099, 1, 1), timezones=st.timezones()
+)
+MODELS = [EmailNotification, OutboxEvent]
+
+
+@given(when=MOMENTS, model=st.sampled_from(MODELS), steps=st.integers(-20, 20))
+def test_neighbouring_partitions_meet_without_gap_or_overlap(when, model, steps):
+    here = partitions.partition_at(model=model, when=when, steps=steps)
+    after = partitions.partition_at(model=model, when=when, steps=steps + 1)
+    assert here.until == after.since
+    assert id_floor(here.until) == id_floor(after.since)
+    assert here.name != after.name
+    if steps == 0:
+        assert here.since <= when < here.until
+
+
+@given(when=MOMENTS)
+def test_an_ids_border_has_the_time_that_it_was_made_of(when):
+    assert abs(id_time(id_floor(when)) - when) < dt.timedelta(milliseconds=1)
+
+
+def test_ids_grow_and_lie_above_the_border_of_their_time():
+    before = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=1)
+    ids = [new_id() for _ in range(10_000)]
+    assert ids == sorted(ids) and len(set(ids)) == len(ids)
+    assert id_floor(before) < ids[0] < id_floor(before + dt.timedelta(minutes=1))
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+class TestEnsure:
+    @pytest.mark.parametrize("model", MODELS)
+    def test_migrate_has_made_six_ahead(self, model):
+        now = dt.datetime.now(dt.UTC)
+        assert partitions.ahead_of(model=model, now=now) >= 5
+        assert partitions.attached(model=model) == sorted(
+            partitions.attached(model=model), key=lambda partition: partition.since
+        )
+
+    def test_makes_nothing_twice_also_when_run_by_many_at_once(self):
+        far = partitions.AHEAD + 2
+        made = together(4, lambda _: partitions.ensure(model=OutboxEvent, using="default", ahead=far))
+        names = [name for some in made for name in some]
+        assert len(names) == len(set(names)) == 2
+        assert partitions.ensure(model=OutboxEvent, using="default", ahead=far) == []
+        for name in names:
+            with connection.cursor() as cursor:
+                cursor.execute(f"DROP TABLE {name}")
+
+    def test_a_missing_partition_is_a_gap_that_readiness_sees_and_ensure_mends(self):
+        now = dt.datetime.now(dt.UTC)
+        gone = partitions.partition_at(model=EmailNotification, when=now, steps=2)
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP TABLE {gone.name}")
+        assert partitions.ahead_of(model=EmailNotification, now=now) == 1
+        call_command("partitions", "ensure")
+        assert partitions.ahead_of(model=EmailNotification, now=now) >= 5
