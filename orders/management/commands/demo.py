@@ -1,4 +1,4 @@
-"""`manage.py demo`: a shop's busy minute beside `make run`, with some recipients that the provider refuses."""
+"""`manage.py demo`: a busy minute beside `make run`, with some recipients whom the provider refuses."""
 
 from __future__ import annotations
 
