@@ -230,6 +230,12 @@ SPECTACULAR_SETTINGS = {
     "REDOC_DIST": "SIDECAR",
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    # No validatorUrl: the badge would ask a server on the internet.
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": True, "validatorUrl": None},
+    "ENUM_NAME_OVERRIDES": {
+        "OrderStatus": "orders.models.Order.Status",
+        "NotificationStatus": "outbox.deliverable.Status",
+    },
 }
 
 # --- Celery (read by config.celery under the prefix CELERY_; reasons in docs/operations.md) ------

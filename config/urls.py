@@ -3,8 +3,24 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, include, path, re_path
+
+from outbox.api import operations, problems, schema
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("api/v1/", include("orders.api.urls")),
+    path("api/v1/", include("notifications.api.urls")),
+    path("api/schema", schema.SchemaView.as_view(), name="schema"),
+    path("api/docs", schema.DocsView.as_view(url_name="schema"), name="docs"),
+    path("healthz", operations.healthz),
+    path("readyz", operations.readyz),
+    path("metrics", operations.metrics),
     path("admin/", admin.site.urls),
+    # Not left to handler404, which DEBUG replaces with a page.
+    re_path(r"^(?:api|webhooks)(?:/|$)", problems.unknown_path),
 ]
+
+handler400 = "outbox.api.problems.handle_400"
+handler403 = "outbox.api.problems.handle_403"
+handler404 = "outbox.api.problems.handle_404"
+handler500 = "outbox.api.problems.handle_500"

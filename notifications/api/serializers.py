@@ -1,0 +1,79 @@
+"""What the API takes and shows of e-mails: all but their bodies."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from notifications.models import EmailNotification
+from outbox.api.fields import Choice, EmailAddress, Identifier
+from outbox.api.pages import PageQuery
+from outbox.api.schema import ProblemSerializer
+from outbox.deliverable import DUE, Status
+
+
+class NotificationQuery(PageQuery):
+    """The filters of the list of notifications."""
+
+    status = Choice(choices=Status.choices, required=False)
+    recipient_email = EmailAddress(required=False)
+    order_id = Identifier(required=False)
+
+
+class NotificationSerializer(serializers.Serializer[EmailNotification]):
+    """An e-mail and what became of it."""
+
+    id = serializers.UUIDField()
+    order_id = serializers.UUIDField()
+    event_type = serializers.CharField()
+    recipient_email = serializers.CharField()
+    subject = serializers.CharField()
+    status = serializers.ChoiceField(choices=Status.choices)
+    retry_count = serializers.IntegerField()
+    max_retries = serializers.IntegerField()
+    last_error = serializers.CharField()
+    next_attempt_at = serializers.SerializerMethodField(help_text="null where no attempt follows by itself")
+    provider = serializers.CharField()
+    provider_message_id = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    sent_at = serializers.DateTimeField(allow_null=True)
+    delivered_at = serializers.DateTimeField(allow_null=True)
+    bounced_at = serializers.DateTimeField(allow_null=True)
+
+    #: What a query must load for it.
+    columns: ClassVar[tuple[str, ...]] = (
+        "id",
+        "order_id",
+        "event_type",
+        "recipient_email",
+        "subject",
+        "status",
+        "retry_count",
+        "max_retries",
+        "last_error",
+        "next_attempt_at",
+        "provider",
+        "provider_message_id",
+        "created_at",
+        "sent_at",
+        "delivered_at",
+        "bounced_at",
+    )
+
+    @extend_schema_field(serializers.DateTimeField(allow_null=True))
+    def get_next_attempt_at(self, mail: EmailNotification) -> Any:
+        """Show the time only where it still means something."""
+        time: dt.datetime = mail.next_attempt_at
+        return serializers.DateTimeField().to_representation(time) if mail.status in DUE else None
+
+
+class ResendProblemSerializer(ProblemSerializer):
+    """Why an e-mail is not sent again now."""
+
+    current_status = serializers.ChoiceField(choices=Status.choices, required=False)
+    until = serializers.DateTimeField(
+        allow_null=True, required=False, help_text="When it may be possible, if waiting helps"
+    )

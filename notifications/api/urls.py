@@ -1,0 +1,11 @@
+"""The addresses of notifications, below /api/v1/."""
+
+from django.urls import path
+
+from notifications.api import views
+
+urlpatterns = [
+    path("notifications", views.Notifications.as_view()),
+    path("notifications/<str:id>", views.OneNotification.as_view()),
+    path("notifications/<str:id>/resend", views.Resend.as_view()),
+]

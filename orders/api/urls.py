@@ -1,0 +1,17 @@
+"""The addresses of orders, below /api/v1/."""
+
+from django.urls import path
+
+from orders.api import views
+
+urlpatterns = [
+    path("orders", views.Orders.as_view(), name="orders"),
+    path("orders/<str:id>", views.OneOrder.as_view(), name="order"),
+    path("orders/<str:id>/pay", views.PayOrder.as_view()),
+    path("orders/<str:id>/confirm", views.ConfirmOrder.as_view()),
+    path("orders/<str:id>/complete", views.CompleteOrder.as_view()),
+    path("orders/<str:id>/cancel", views.CancelOrder.as_view()),
+    path("orders/<str:id>/refund", views.RefundOrder.as_view()),
+    path("orders/<str:id>/notifications", views.OrderNotifications.as_view()),
+    path("orders/<str:id>/events", views.OrderEvents.as_view()),
+]

@@ -1,0 +1,248 @@
+"""The API of orders. Each view checks, calls a service and answers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from django.http import HttpResponse
+from django.urls import reverse
+from rest_framework.request import Request
+
+from notifications.api.serializers import NotificationSerializer
+from notifications.models import EmailNotification
+from orders import services
+from orders.api.serializers import (
+    CancelBody,
+    ChangeProblemSerializer,
+    CompleteBody,
+    EventSerializer,
+    OrderBody,
+    OrderQuery,
+    OrderSerializer,
+    RefundBody,
+)
+from orders.models import Order
+from orders.transitions import InvalidTransition, RefundExceedsBalance
+from outbox.api.fields import Nothing, StrictSerializer
+from outbox.api.idempotency import answer_once
+from outbox.api.pages import PageQuery, hot_since, paginate, parse_sequence
+from outbox.api.problems import Problem, not_found
+from outbox.api.schema import operation, page_of
+from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id
+from outbox.models import OutboxEvent
+
+READ, WRITE = "orders:read", "orders:write"
+TAGS = ["orders"]
+
+
+class Orders(ApiView):
+    """All orders."""
+
+    scopes = {"GET": READ, "HEAD": READ, "POST": WRITE}
+    body_serializer = OrderBody
+
+    @property
+    def query_serializer(self) -> type[StrictSerializer]:  # type: ignore[override] # by method
+        """Only the list has filters."""
+        return Nothing if self.request.method == "POST" else OrderQuery
+
+    @operation(
+        name="list_orders",
+        summary="List orders, newest first",
+        scope=READ,
+        query=OrderQuery,
+        answer=page_of(OrderSerializer),
+        tags=TAGS,
+    )
+    def get(self, request: Request) -> HttpResponse:
+        """List."""
+        filters = {key: self.query[key] for key in ("user_id", "status", "reference") if key in self.query}
+        rows = Order.objects.filter(**filters)
+        return json_response(
+            paginate(request=request, query=self.query, rows=rows, serializer=OrderSerializer)
+        )
+
+    @operation(
+        name="place_order",
+        summary="Place an order",
+        scope=WRITE,
+        body=OrderBody,
+        takes_body=True,
+        answer=OrderSerializer,
+        status=201,
+        tags=TAGS,
+        example={
+            "user_id": "6f2b7c9e-4b0d-4c55-9b57-0d5a2f6c1e11",
+            "email": "alice@example.com",
+            "name": "Alice",
+            "total_amount": 4990,
+            "currency": "EUR",
+            "locale": "de",
+            "reference": "A-1001",
+            "items": [{"sku": "TEA-1", "name": "Green tea", "quantity": 2, "unit_amount": 1995}],
+        },
+    )
+    def post(self, request: Request) -> HttpResponse:
+        """Place."""
+        values = self.body()
+
+        def work() -> HttpResponse:
+            order = services.place_order(**values)
+            location = reverse("order", kwargs={"id": order.id})
+            return json_response(OrderSerializer(order).data, status=201, location=location)
+
+        return answer_once(request=request, work=work)
+
+
+class OneOrder(ApiView):
+    """One order."""
+
+    scopes = {"GET": READ, "HEAD": READ}
+
+    @operation(
+        name="get_order", summary="Get an order", scope=READ, has_id=True, answer=OrderSerializer, tags=TAGS
+    )
+    def get(self, request: Request, id: str) -> HttpResponse:
+        """Get."""
+        order = Order.objects.filter(id=path_id(id)).first()
+        if order is None:
+            raise not_found(NO_SUCH_ID)
+        return json_response(OrderSerializer(order).data)
+
+
+class ChangeOrder(ApiView):
+    """What the five changes have in common; each names its service and body."""
+
+    scopes = {"POST": WRITE}
+    change: ClassVar[Callable[..., Order]]
+
+    def post(self, request: Request, id: str) -> HttpResponse:
+        """Change the order, once for a key, and answer with it as it stands."""
+        order_id, values = path_id(id), self.body()
+        change = type(self).change
+        return answer_once(
+            request=request,
+            work=lambda: json_response(OrderSerializer(_changed(change, order_id, values)).data),
+        )
+
+
+def _changed(change: Callable[..., Order], order_id: uuid.UUID, values: dict[str, Any]) -> Order:
+    try:
+        return change(order_id=order_id, **values)
+    except services.OrderNotFound:
+        raise not_found(NO_SUCH_ID) from None
+    except InvalidTransition as refusal:
+        raise Problem(
+            status=409,
+            slug="invalid-transition",
+            title="The order's status does not allow this",
+            detail=str(refusal),
+            current_status=refusal.status,
+            allowed_statuses=refusal.allowed_statuses,
+            allowed_actions=list(refusal.allowed),
+        ) from None
+    except RefundExceedsBalance as refusal:
+        raise Problem(
+            status=409,
+            slug="refund-exceeds-balance",
+            title="More than is left to refund",
+            detail=str(refusal),
+            left=refusal.left,
+        ) from None
+
+
+def _change(name: str, summary: str, body: type[StrictSerializer] = Nothing, **example: Any) -> Any:
+    """Make the view of one change, with its service `<name>_order`."""
+    described = operation(
+        name=f"{name}_order",
+        summary=summary,
+        scope=WRITE,
+        body=None if body is Nothing else {"application/json": body},
+        takes_body=True,
+        has_id=True,
+        answer=OrderSerializer,
+        conflict=ChangeProblemSerializer,
+        example=example or None,
+        tags=TAGS,
+    )
+
+    class View(ChangeOrder):
+        body_serializer = body
+        change = staticmethod(getattr(services, f"{name}_order"))
+
+        @described
+        def post(self, request: Request, id: str) -> HttpResponse:
+            return super().post(request, id)
+
+    View.__name__ = View.__qualname__ = f"{name.title()}Order"
+    return View
+
+
+PayOrder = _change("pay", "Mark an order paid")
+ConfirmOrder = _change("confirm", "Confirm an order: its stock is reserved")
+CompleteOrder = _change(
+    "complete", "Complete an order", CompleteBody, tracking_url="https://parcels.example.com/42"
+)
+CancelOrder = _change("cancel", "Cancel an order", CancelBody, reason="Out of stock")
+RefundOrder = _change("refund", "Refund an amount, or all that is left", RefundBody, amount=1000)
+
+
+class OrderNotifications(ApiView):
+    """What the customer was sent about an order. The order's own, so `orders:read` is enough."""
+
+    scopes = {"GET": READ, "HEAD": READ}
+    query_serializer = PageQuery
+
+    @operation(
+        name="list_order_notifications",
+        summary="List an order's e-mails, oldest first",
+        scope=READ,
+        has_id=True,
+        query=PageQuery,
+        answer=page_of(NotificationSerializer, since=True),
+        tags=TAGS,
+    )
+    def get(self, request: Request, id: str) -> HttpResponse:
+        """List."""
+        rows = EmailNotification.objects.filter(order_id=_existing(id)).only(*NotificationSerializer.columns)
+        page = paginate(
+            request=request, query=self.query, rows=rows, serializer=NotificationSerializer, order="id"
+        )
+        return json_response(page | {"since": hot_since(model=EmailNotification)})
+
+
+class OrderEvents(ApiView):
+    """The domain events of an order, in the order of its versions."""
+
+    scopes = {"GET": READ, "HEAD": READ}
+    query_serializer = PageQuery
+
+    @operation(
+        name="list_order_events",
+        summary="List an order's domain events, oldest first",
+        scope=READ,
+        has_id=True,
+        query=PageQuery,
+        answer=page_of(EventSerializer, since=True),
+        tags=TAGS,
+    )
+    def get(self, request: Request, id: str) -> HttpResponse:
+        """List."""
+        page = paginate(
+            request=request,
+            query=self.query,
+            rows=OutboxEvent.objects.filter(aggregate_id=_existing(id)),
+            serializer=EventSerializer,
+            order="sequence",
+            parse=parse_sequence,
+        )
+        return json_response(page | {"since": hot_since(model=OutboxEvent)})
+
+
+def _existing(id: str) -> uuid.UUID:
+    order_id = path_id(id)
+    if not Order.objects.filter(id=order_id).exists():
+        raise not_found(NO_SUCH_ID)
+    return order_id

@@ -1,0 +1,64 @@
+"""Lets in who has a token, and to what its scopes allow. One SELECT a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from django.db.models import Q
+from django.db.models.functions import Now
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+
+from outbox.api.problems import Problem
+from outbox.models import ApiToken
+
+if TYPE_CHECKING:
+    from rest_framework.views import APIView  # which imports this module, through the settings
+
+_LIVE = Q(revoked_at__isnull=True) & (Q(expires_at__isnull=True) | Q(expires_at__gt=Now()))
+
+
+class TokenAuthentication(BaseAuthentication):
+    """`Authorization: Bearer op_…`; the token becomes `request.auth`, there is no user."""
+
+    def authenticate(self, request: Request) -> tuple[None, ApiToken] | None:
+        """Find the live token; raises `AuthenticationFailed` for any other, without saying why."""
+        header = request.headers.get("Authorization")
+        if header is None:
+            return None
+        scheme, _, secret = header.strip().partition(" ")
+        if scheme.lower() != "bearer":
+            raise AuthenticationFailed("The header must be: Authorization: Bearer <token>.")
+        token = ApiToken.objects.filter(_LIVE, digest=ApiToken.digest_of(secret.strip())).first()
+        if token is None:
+            raise AuthenticationFailed("This token is unknown, expired or revoked.")
+        return None, token
+
+    def authenticate_header(self, request: Request) -> str:
+        """Make DRF answer 401, not 403."""
+        return "Bearer"
+
+
+class HasScope(BasePermission):
+    """Whether the token has the scope that the view's `scopes` names for the method. Unnamed is refused."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Return False without a token (DRF makes it a 401); raises the 403 problem without the scope."""
+        token = request.auth
+        if not isinstance(token, ApiToken):
+            return False
+        method = request.method or ""
+        if not hasattr(view, method.lower()) or method.lower() not in view.http_method_names:
+            return True  # the 405 follows
+        scope: str = view.scopes[method]  # type: ignore[attr-defined]
+        if scope in token.scopes:
+            return True
+        raise Problem(
+            status=403,
+            slug="forbidden",
+            title="The token lacks a scope",
+            detail=f"This needs a token with the scope {scope}.",
+            scope=scope,
+        )

@@ -1,0 +1,148 @@
+"""Serializers that take values as they are: no trimming, no "5" for 5, no 1.0 for 1, no unknown field.
+
+For request bodies and query strings; control characters were refused by the parser before.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.exceptions import ValidationError as DjangoValidationError
+from django.core.validators import EmailValidator, URLValidator
+from rest_framework import serializers
+
+_CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_DIGITS = re.compile(r"[0-9]{1,9}")
+_is_email = EmailValidator(allowlist=[])
+_is_web_address = URLValidator(schemes=["http", "https"])
+
+
+def parse_uuid(text: object) -> uuid.UUID | None:
+    """This function will read a UUID in its 8-4-4-4-12 form; None for anything else."""
+    return uuid.UUID(text) if isinstance(text, str) and _CANONICAL_UUID.fullmatch(text) else None
+
+
+class StrictSerializer(serializers.Serializer[Any]):
+    """A serializer that refuses fields that it does not know."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Check the names, then the values; tells of all faults at once."""
+        if not isinstance(data, Mapping):
+            raise serializers.ValidationError("This must be an object.")
+        errors: dict[str, Any] = {key: ["This field is not known here."] for key in data.keys() - self.fields}
+        try:
+            values = super().to_internal_value(data)
+        except serializers.ValidationError as error:
+            assert isinstance(error.detail, dict)
+            errors |= error.detail
+        if errors:
+            raise serializers.ValidationError(errors)
+        return values
+
+
+class Nothing(StrictSerializer):
+    """No fields: the body is empty or {}, the query string empty."""
+
+
+class Text(serializers.CharField):
+    """A string, as it was sent. Empty where `allow_blank`; never only blanks."""
+
+    default_error_messages = {"invalid": "This must be a string.", "only_blanks": "This is only blanks."}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(trim_whitespace=False, **options)
+
+    def to_internal_value(self, data: Any) -> str:
+        """Take a string, nothing that merely has a text form."""
+        if not isinstance(data, str):
+            self.fail("invalid")
+        if data and not data.strip():
+            self.fail("only_blanks")
+        return data
+
+
+class Integer(serializers.IntegerField):
+    """A whole number: no boolean, no 1.0, no string."""
+
+    default_error_messages = {"invalid": "This must be a whole number."}
+
+    def to_internal_value(self, data: Any) -> int:
+        """Take an int that is no bool."""
+        if type(data) is not int:
+            self.fail("invalid")
+        return data
+
+
+class Identifier(serializers.UUIDField):
+    """A UUID of any version in its 8-4-4-4-12 form, but not the nil one."""
+
+    default_error_messages = {"invalid": "This must be a UUID like 01234567-89ab-cdef-0123-456789abcdef."}
+
+    def to_internal_value(self, data: Any) -> uuid.UUID:
+        """Take the one form."""
+        value = parse_uuid(data)
+        if value is None or not value.int:
+            self.fail("invalid")
+        return value
+
+
+class EmailAddress(Text):
+    """An address that any provider delivers to: ASCII (an IDN domain as xn--…), local part unquoted."""
+
+    default_error_messages = {"email": "This must be an e-mail address in ASCII (a domain as xn--…)."}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=254, **options)
+
+    def to_internal_value(self, data: Any) -> str:
+        """Take what Django's validator takes, less what mail servers commonly refuse."""
+        value = super().to_internal_value(data)
+        local, _, domain = value.rpartition("@")
+        try:
+            _is_email(value)
+        except DjangoValidationError:
+            self.fail("email")
+        if not value.isascii() or '"' in local or len(local) > 64 or domain.startswith("["):
+            self.fail("email")
+        return value
+
+
+class WebAddress(Text):
+    """An http or https address that an e-mail may link."""
+
+    default_error_messages = {"url": "This must be an http:// or https:// address."}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(max_length=2000, **options)
+
+    def to_internal_value(self, data: Any) -> str:
+        """Take what Django's validator takes, if all of it can be seen."""
+        value = super().to_internal_value(data)
+        try:
+            _is_web_address(value)
+        except DjangoValidationError:
+            self.fail("url")
+        if not value.isprintable() or " " in value:
+            self.fail("url")
+        return value
+
+
+class Digits(serializers.IntegerField):
+    """A whole number in a query string: digits alone."""
+
+    default_error_messages = {"invalid": "This must be a whole number."}
+
+    def to_internal_value(self, data: Any) -> int:
+        """Take ASCII digits."""
+        if not isinstance(data, str) or not _DIGITS.fullmatch(data):
+            self.fail("invalid")
+        return int(data)
+
+
+class Choice(serializers.ChoiceField):
+    """One of a few words."""
+
+    default_error_messages = {"invalid_choice": "This is none of the words that are allowed here."}

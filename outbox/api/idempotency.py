@@ -1,0 +1,158 @@
+"""Does a request's work once, however often the request comes: the `Idempotency-Key` header.
+
+The answer is stored by the transaction that did the work, so neither can exist without the other. Only
+answers of success are kept: a refused or crashed request may be sent again under its key.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Callable
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.http import HttpResponse
+from rest_framework.request import Request
+
+from outbox import context
+from outbox.api.problems import Fault, Problem, invalid
+from outbox.models import ApiToken
+
+HEADER = "Idempotency-Key"
+REPLAYED = "Idempotency-Replayed"
+
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')  # RFC 8941's string
+
+
+class _TakenMeanwhile(Exception):
+    """The key's first request committed between the look and the lock."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Claim:
+    """A key as one caller's, and what it was sent with."""
+
+    scope: str
+    key: str
+    request_hash: str
+
+    @property
+    def lock(self) -> int:
+        """The number of the key's advisory lock: 64 bits, signed."""
+        digest = hashlib.sha256(f"{self.scope}\0{self.key}".encode()).digest()
+        return int.from_bytes(digest[:8], signed=True)
+
+
+def answer_once(*, request: Request, work: Callable[[], HttpResponse]) -> HttpResponse:
+    """This function will do `work` and store its answer, or give the answer that is stored for the key.
+
+    Without the header it only does `work`. Everything that `work` raises rolls back and stores nothing.
+    Raises `Problem`: 400 for a malformed key, 409 while the key's first request runs, 422 when the key was
+    used for another request.
+    """
+    header = request.headers.get(HEADER)
+    if header is None:
+        return work()
+    assert isinstance(request.auth, ApiToken)
+    claim = _Claim(f"token:{request.auth.id}", _read_key(header), _hash(request))
+    work_context = dataclasses.replace(context.current(), idempotency_key=claim.key)
+    with context.working_for(work_context):
+        try:
+            return _answer(claim, work)
+        except _TakenMeanwhile:
+            return _answer(claim, work)  # sees the row now: no third look is needed
+
+
+def _answer(claim: _Claim, work: Callable[[], HttpResponse]) -> HttpResponse:
+    with transaction.atomic(durable=True):
+        stored = _look(claim)
+        if stored is not None:
+            return stored
+        response = work()
+        _store(claim, response)
+        return response
+
+
+def _look(claim: _Claim) -> HttpResponse | None:
+    """Take the key's lock if it is free, and see what is stored: one statement, so one trip."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT pg_try_advisory_xact_lock(%s),
+                   stored.request_hash, stored.answer_status, stored.answer_body, stored.answer_location
+            FROM (VALUES (1)) AS one LEFT JOIN idempotency_keys AS stored
+              ON stored.scope = %s AND stored.key = %s AND stored.created_at > now() - %s * interval '1 day'
+            """,
+            [claim.lock, claim.scope, claim.key, settings.IDEMPOTENCY_DAYS],
+        )
+        mine, request_hash, status, body, location = cursor.fetchone()
+    if request_hash is not None:
+        if request_hash != claim.request_hash:
+            raise Problem(
+                status=422,
+                slug="idempotency-key-reused",
+                title="The key belongs to another request",
+                detail=f"This {HEADER} was used with another method, path or body.",
+            )
+        headers = {REPLAYED: "true"} | ({"Location": location} if location else {})
+        return HttpResponse(body, "application/json", status, headers=headers)
+    if not mine:
+        raise Problem(
+            status=409,
+            slug="idempotency-in-progress",
+            title="The first request with this key is not done yet",
+            detail=f"A request with this {HEADER} is being worked on. Send it again in a moment.",
+            headers={"Retry-After": "1"},
+        )
+    return None
+
+
+def _store(claim: _Claim, response: HttpResponse) -> None:
+    """Insert the answer, or put it in place of one that is too old to count."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO idempotency_keys AS stored
+                (scope, key, request_hash, answer_status, answer_body, answer_location)
+            VALUES (%s, %s, %s, %s, %s, %s)
+            ON CONFLICT (scope, key) DO UPDATE SET
+                request_hash = excluded.request_hash, answer_status = excluded.answer_status,
+                answer_body = excluded.answer_body, answer_location = excluded.answer_location,
+                created_at = statement_timestamp()
+            WHERE stored.created_at <= now() - %s * interval '1 day'
+            RETURNING 1
+            """,
+            [
+                claim.scope,
+                claim.key,
+                claim.request_hash,
+                response.status_code,
+                response.content.decode(),
+                response.headers.get("Location", ""),
+                settings.IDEMPOTENCY_DAYS,
+            ],
+        )
+        if cursor.fetchone() is None:
+            raise _TakenMeanwhile
+
+
+def _read_key(header: str) -> str:
+    """Read the header's value: bare, or quoted as RFC 8941 has it, which means the same."""
+    key = header.strip()
+    if key.startswith('"'):
+        quoted = _QUOTED.fullmatch(key)
+        key = re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else ""
+    if not _KEY.fullmatch(key):
+        fault = Fault((HEADER,), "A key has 1 to 255 visible ASCII characters, in quotes or bare.", "header")
+        raise invalid([fault])
+    return key
+
+
+def _hash(request: Request) -> str:
+    """Hash what makes two requests the same; white space and the order of a body's fields do not count."""
+    body = json.dumps(request.data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(f"{request.method} {request.path}\n{body}".encode()).hexdigest()

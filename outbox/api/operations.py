@@ -1,0 +1,206 @@
+"""What an operator's machinery asks: does the process live, is it ready, what does it measure.
+
+Not part of the API: no token of ours, except `METRICS_TOKEN` for the numbers when that is set.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import secrets
+from collections.abc import Callable, Iterator
+
+import redis
+import structlog
+from django.apps import apps
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from outbox import partitions
+from outbox.api.problems import Problem, problem_response
+from outbox.api.views import json_response
+from outbox.deliverable import UNFINISHED, Deliverable, Status
+from outbox.models import Heartbeat
+
+log = structlog.get_logger(__name__)
+
+BROKER_SECONDS = 0.5
+COUNT_LIMIT = 100_000  # a scrape must stay cheap in the very outage that makes it interesting
+#: The column whose partial index finds the rows of a state.
+_INDEXED = {
+    Status.PENDING: "next_attempt_at",
+    Status.FAILED: "next_attempt_at",
+    Status.PROCESSING: "claimed_at",
+    Status.DEAD_LETTERED: "-id",
+}
+
+View = Callable[[HttpRequest], HttpResponse]
+
+
+def _get_only(view: View) -> View:
+    """Answer GET and HEAD alone, and whatever goes wrong as a problem."""
+
+    @csrf_exempt
+    @functools.wraps(view)
+    def answer(request: HttpRequest) -> HttpResponse:
+        try:
+            if request.method not in ("GET", "HEAD"):
+                raise Problem(
+                    status=405,
+                    slug="method-not-allowed",
+                    title="Method not allowed",
+                    detail="This address only answers GET.",
+                    headers={"Allow": "GET, HEAD"},
+                )
+            return view(request)
+        except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
+            return problem_response(error, {})
+
+    return answer
+
+
+@_get_only
+def healthz(request: HttpRequest) -> HttpResponse:
+    """This function will answer 200 as long as the process serves; it asks nobody else."""
+    return json_response({"status": "ok"})
+
+
+@_get_only
+def readyz(request: HttpRequest) -> HttpResponse:
+    """This function will answer 200 if all that a request needs is there, else 503 naming what is not."""
+    checks = {
+        "database": _check_database,
+        "broker": _check_broker,
+        "migrations": _check_migrations,
+        "partitions": _check_partitions,
+    }
+    results = {name: _result(check) for name, check in checks.items()}
+    failing = [name for name, result in results.items() if result != "ok"]
+    if failing:
+        raise Problem(
+            status=503,
+            slug="not-ready",
+            title="Not ready",
+            detail=f"Failing: {', '.join(failing)}.",
+            headers={"Retry-After": "1"},
+            checks=results,
+            failing=failing,
+        )
+    return json_response({"status": "ready", "checks": results})
+
+
+def _result(check: Callable[[], str]) -> str:
+    try:
+        return check()
+    except (DatabaseError, redis.RedisError) as error:
+        log.warning("readiness check failed", check=check.__name__, exc_info=error)
+        return "does not answer"
+
+
+def _check_database() -> str:
+    _database_now()
+    return "ok"
+
+
+def _check_broker() -> str:
+    client = redis.Redis.from_url(
+        settings.REDIS_URL,
+        socket_connect_timeout=BROKER_SECONDS,
+        socket_timeout=BROKER_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+    )
+    with client:
+        client.ping()
+    return "ok"
+
+
+def _check_migrations() -> str:
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    missing = [f"{migration.app_label}.{migration.name}" for migration, _ in plan]
+    return f"not applied: {', '.join(missing)}" if missing else "ok"
+
+
+def _check_partitions() -> str:
+    now = _database_now()
+    short = [
+        model._meta.db_table
+        for model in partitions.partitioned_models()
+        if partitions.ahead_of(model=model, now=now) < 1
+    ]
+    return f"no next partition: {', '.join(short)}" if short else "ok"
+
+
+def _database_now() -> dt.datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT now()")
+        now: dt.datetime = cursor.fetchone()[0]
+        return now
+
+
+@_get_only
+def metrics(request: HttpRequest) -> HttpResponse:
+    """This function will answer Prometheus' text, read from the database now."""
+    if settings.METRICS_TOKEN and not _may_read_metrics(request):
+        raise Problem(
+            status=401,
+            slug="unauthenticated",
+            title="A valid token is needed",
+            detail="The metrics are open to METRICS_TOKEN alone.",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_DatabaseCollector())
+    return HttpResponse(generate_latest(registry), CONTENT_TYPE_LATEST)
+
+
+def _may_read_metrics(request: HttpRequest) -> bool:
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    return scheme.lower() == "bearer" and secrets.compare_digest(
+        given.strip().encode(), settings.METRICS_TOKEN.encode()
+    )
+
+
+class _DatabaseCollector(Collector):
+    """Numbers that only the database has. Nothing here reads more than the unfinished rows."""
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the gauges."""
+        rows = GaugeMetricFamily(
+            "orderpost_unfinished",
+            f"Rows that are not finished, counted to at most {COUNT_LIMIT}",
+            labels=["table", "status"],
+        )
+        oldest = GaugeMetricFamily(
+            "orderpost_oldest_due_seconds", "How long the longest-waiting row has been due", labels=["table"]
+        )
+        ahead = GaugeMetricFamily(
+            "orderpost_partitions_ahead",
+            "Partitions made after the present one; -1 when even that is missing",
+            labels=["table"],
+        )
+        now = _database_now()
+        for model in apps.get_models():
+            if issubclass(model, Deliverable):
+                table = model._meta.db_table
+                for status in UNFINISHED:
+                    found = model.objects.filter(status=status).order_by(_INDEXED[status])
+                    rows.add_metric([table, status.value], found.values("id")[:COUNT_LIMIT].count())
+                first = model.objects.due().order_by("next_attempt_at").values_list("next_attempt_at").first()
+                oldest.add_metric([table], (now - first[0]).total_seconds() if first else 0.0)
+        for model in partitions.partitioned_models():
+            ahead.add_metric([model._meta.db_table], partitions.ahead_of(model=model, now=now))
+        yield from (rows, oldest, ahead)
+        age = Heartbeat.age(name="poll")
+        if age is not None:
+            yield GaugeMetricFamily(
+                "orderpost_poll_age_seconds", "Since the outbox was last polled", value=age
+            )

@@ -1,0 +1,96 @@
+"""Reads JSON bodies, and refuses whatever a strict reader could misunderstand.
+
+Beyond JSON's grammar: not UTF-8, a repeated key, NaN, a number of thousands of digits, a body that is no
+object, deep nesting, control characters or halves of surrogate pairs in any string.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import IO, Any, NoReturn
+
+from django.conf import settings
+from rest_framework.parsers import BaseParser
+
+from outbox.api.problems import Fault, Problem, invalid, malformed, too_large
+
+MAX_DEPTH = 8  # the deepest body of ours has three levels
+#: C0 with NUL, CR and LF, DEL, C1, Unicode's two line separators, surrogates.
+FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+class StrictJSONParser(BaseParser):
+    """See the module."""
+
+    media_type = "application/json"
+
+    def parse(
+        self,
+        stream: IO[bytes],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return the body as a dict; raises `Problem`."""
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+        raw = stream.read(limit + 1)
+        if len(raw) > limit:
+            raise too_large()
+        return read_object(raw)
+
+
+def read_object(raw: bytes) -> dict[str, Any]:
+    """This function will read a JSON object from bytes; raises `Problem` with the place and the reason."""
+    try:
+        value = json.loads(
+            raw.decode("utf-8"), object_pairs_hook=_object_without_repeats, parse_constant=_refuse_constant
+        )
+    except UnicodeDecodeError as error:
+        raise malformed(f"The body is not UTF-8: byte {error.start}.") from None
+    except json.JSONDecodeError as error:
+        raise malformed(f"The body is not JSON: line {error.lineno}, column {error.colno}.") from None
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError:  # what int() says of thousands of digits
+        raise malformed("The body has a number with too many digits.") from None
+    if not isinstance(value, dict):
+        raise invalid([Fault((), "The body must be a JSON object.")])
+    if faults := list(_unfit_strings(value, ())):
+        raise invalid(faults)
+    return value
+
+
+def _unfit_strings(value: object, path: tuple[str | int, ...]) -> Iterator[Fault]:
+    if len(path) > MAX_DEPTH:
+        raise _too_deep()
+    if isinstance(value, str):
+        if FORBIDDEN.search(value):
+            yield Fault(path, "Control characters and line breaks are not allowed.")
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            if FORBIDDEN.search(key):
+                yield Fault((*path, key), "Control characters and line breaks are not allowed in a name.")
+            yield from _unfit_strings(member, (*path, key))
+    elif isinstance(value, list):
+        for index, member in enumerate(value):
+            yield from _unfit_strings(member, (*path, index))
+
+
+def _too_deep() -> Problem:
+    return malformed("The body is nested too deeply.")
+
+
+def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise malformed(f"The body names {json.dumps(key[:100])} twice in one object.")
+            seen.add(key)
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise malformed(f"{name} is not JSON.")

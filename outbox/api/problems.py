@@ -1,0 +1,237 @@
+"""Says what went wrong, always as RFC 9457's `application/problem+json`, never with internals in it.
+
+Views and parsers raise `Problem`; `problem_response` is DRF's exception handler; the functions at the end are
+Django's handlers for what never reaches a view. Only the admin keeps Django's own pages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import sentry_sdk
+import structlog
+from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
+from django.views import defaults
+from django.views.decorators.csrf import csrf_exempt
+from rest_framework import exceptions
+from rest_framework.renderers import JSONRenderer
+
+log = structlog.get_logger(__name__)
+
+CONTENT_TYPE = "application/problem+json"
+MAX_ERRORS = 100  # a body of a megabyte could name a hundred thousand unknown fields
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a request: where (keys and indexes from its root) and what."""
+
+    path: tuple[str | int, ...]
+    detail: str
+    place: str = "body"  # or "query", "header"
+
+    @property
+    def document(self) -> dict[str, str]:
+        """The entry of `errors`: `pointer` is an RFC 6901 pointer as a URI fragment."""
+        steps = (str(step).replace("~", "~0").replace("/", "~1") for step in self.path)
+        pointer = "#" + "".join("/" + quote(step, safe="~", errors="replace") for step in steps)
+        where = {} if self.place == "body" else {"in": self.place}
+        return {"pointer": pointer, "detail": self.detail} | where
+
+
+class Problem(Exception):
+    """A request that is answered with an error. `slug` names its kind for programs, `members` add facts."""
+
+    def __init__(
+        self,
+        *,
+        status: int,
+        slug: str,
+        title: str,
+        detail: str,
+        headers: Mapping[str, str] | None = None,
+        **members: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.slug = slug
+        self.title = title
+        self.detail = detail
+        self.headers = headers or {}
+        self.members = members
+
+    def response(self) -> HttpResponse:
+        """This function will render the problem."""
+        document = {
+            "type": f"urn:orderpost:problem:{self.slug}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            **self.members,
+        }
+        body = JSONRenderer().render(document)
+        return HttpResponse(body, CONTENT_TYPE, self.status, headers=dict(self.headers))
+
+
+def invalid(faults: Iterable[Fault]) -> Problem:
+    """This function will make the 400 that lists what is wrong with a request's values."""
+    found = list(faults)
+    return Problem(
+        status=400,
+        slug="validation",
+        title="The request is not valid",
+        detail=found[0].detail if len(found) == 1 else f"{len(found)} values are not valid.",
+        errors=[fault.document for fault in found[:MAX_ERRORS]],
+    )
+
+
+def malformed(detail: str) -> Problem:
+    """This function will make the 400 for a request that cannot even be read."""
+    return Problem(
+        status=400,
+        slug="malformed",
+        title="The request cannot be read",
+        detail=detail,
+        errors=[Fault((), detail).document],
+    )
+
+
+def not_found(detail: str = "There is nothing at this address.") -> Problem:
+    """This function will make the 404."""
+    return Problem(status=404, slug="not-found", title="Not found", detail=detail)
+
+
+def too_large() -> Problem:
+    """This function will make the 413."""
+    return Problem(
+        status=413, slug="too-large", title="The body is too large", detail="A body has at most 1 MB."
+    )
+
+
+def unavailable() -> Problem:
+    """This function will make the 503 for a database that does not answer."""
+    return Problem(
+        status=503,
+        slug="unavailable",
+        title="Not available for a moment",
+        detail="The database did not answer. Nothing is known to be changed; send the request again,"
+        " with the same Idempotency-Key if it had one.",
+        headers={"Retry-After": "1"},
+    )
+
+
+def unexpected() -> Problem:
+    """This function will make the 500, which says nothing of the cause: the log does."""
+    return Problem(
+        status=500,
+        slug="internal",
+        title="Something went wrong here",
+        detail="The cause was logged under this answer's X-Correlation-ID.",
+    )
+
+
+def problem_response(error: Exception, _: Mapping[str, Any]) -> HttpResponse:
+    """This function will answer whatever a view raised."""
+    return _problem_of(error).response()
+
+
+def _problem_of(error: Exception) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case exceptions.ValidationError():
+            return invalid(_faults(error.detail, ()))
+        case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
+            return Problem(
+                status=401,
+                slug="unauthenticated",
+                title="A valid token is needed",
+                detail=str(error.detail),
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        case exceptions.PermissionDenied() | PermissionDenied():
+            return Problem(
+                status=403, slug="forbidden", title="Not allowed", detail="This is not allowed to you."
+            )
+        case exceptions.NotFound() | Http404():
+            return not_found()
+        case exceptions.UnsupportedMediaType():
+            return Problem(
+                status=415,
+                slug="unsupported-media-type",
+                title="The body is of another type",
+                detail="A body must be JSON, with the header Content-Type: application/json.",
+                headers={"Accept-Post": "application/json"},
+            )
+        case exceptions.APIException():
+            status = HTTPStatus(error.status_code)
+            slug = status.phrase.lower().replace(" ", "-")
+            return Problem(status=status, slug=slug, title=status.phrase, detail=str(error.detail))
+        case RequestDataTooBig():
+            return too_large()
+        case SuspiciousOperation() | UnreadablePostError():
+            return malformed("The request cannot be read.")
+        case OperationalError() | InterfaceError():
+            log.warning("database did not answer", exc_info=error)
+            return unavailable()
+        case _:
+            log.error("request failed", exc_info=error)
+            sentry_sdk.capture_exception(error)
+            return unexpected()
+
+
+def _faults(detail: Any, path: tuple[str | int, ...]) -> Iterator[Fault]:
+    """Walk DRF's nested errors; its `non_field_errors` are about the thing that holds them."""
+    if isinstance(detail, Mapping):
+        for key, value in detail.items():
+            yield from _faults(value, path if key == "non_field_errors" else (*path, key))
+    elif isinstance(detail, list):
+        for index, value in enumerate(detail):
+            # A list of texts is about one value, a list of mappings about the entries of a list.
+            yield from _faults(value, (*path, index) if isinstance(value, Mapping | list) else path)
+    else:
+        yield Fault(path, str(detail))
+
+
+def _is_admin(request: HttpRequest) -> bool:
+    return request.path.startswith("/admin")
+
+
+@csrf_exempt
+def unknown_path(request: HttpRequest) -> HttpResponse:
+    """This function will answer 404 below the API's own paths, also while DEBUG is on."""
+    return not_found().response()
+
+
+def handle_400(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """This function will be Django's handler400: a wrong Host, a query of thousands of fields."""
+    if _is_admin(request):
+        return defaults.bad_request(request, exception)
+    return malformed("The request cannot be read.").response()
+
+
+def handle_403(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """This function will be Django's handler403."""
+    if _is_admin(request):
+        return defaults.permission_denied(request, exception)
+    return _problem_of(PermissionDenied()).response()
+
+
+def handle_404(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """This function will be Django's handler404."""
+    if _is_admin(request):
+        return defaults.page_not_found(request, exception)
+    return not_found().response()
+
+
+def handle_500(request: HttpRequest) -> HttpResponse:
+    """This function will be Django's handler500; Django has logged the cause."""
+    if _is_admin(request):
+        return defaults.server_error(request)
+    return unexpected().response()

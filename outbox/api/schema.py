@@ -1,0 +1,172 @@
+"""Describes operations for the OpenAPI document at /api/schema: what all have in common is said here once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.renderers import OpenApiJsonRenderer2
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from rest_framework import serializers
+
+from outbox.api.fields import StrictSerializer
+from outbox.api.problems import CONTENT_TYPE
+from outbox.api.views import OneFormat
+
+View = TypeVar("View", bound=Callable[..., Any])
+
+ID = OpenApiParameter("id", OpenApiTypes.UUID, OpenApiParameter.PATH)
+_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="1 to 255 visible ASCII characters. The work is done once for a key, and its answer kept for"
+    " 7 days: the same request again gets it, with `Idempotency-Replayed: true`.",
+)
+_CORRELATION = OpenApiParameter(
+    "X-Correlation-ID",
+    OpenApiTypes.STR,
+    OpenApiParameter.HEADER,
+    description="At most 128 of `A-Za-z0-9._-`; kept with all that the request causes. Else one is made.",
+)
+
+
+class FaultSerializer(serializers.Serializer[Any]):
+    """One thing that is wrong with a request."""
+
+    pointer = serializers.CharField(help_text="RFC 6901 pointer as a URI fragment: `#/items/0/quantity`")
+    detail = serializers.CharField()
+
+
+class ProblemSerializer(serializers.Serializer[Any]):
+    """RFC 9457's problem details; some kinds have members of their own."""
+
+    type = serializers.CharField(help_text="`urn:orderpost:problem:` and the kind's name")
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    detail = serializers.CharField()
+
+
+class ValidationProblemSerializer(ProblemSerializer):
+    """The problem of a request that is not valid."""
+
+    errors = FaultSerializer(many=True)  # type: ignore[assignment] # the field hides a property of DRF's
+
+
+_PROBLEMS = {
+    400: "Not valid; nothing was changed",
+    401: "No token, or none that is valid",
+    403: "The token lacks the scope",
+    404: "There is no such thing",
+    409: "Not possible as things stand",
+    411: "Sent in chunks, without a length",
+    413: "More than 1 MB",
+    415: "Not JSON",
+    422: "The Idempotency-Key was used for another request",
+    503: "The database does not answer; try again",
+}
+
+
+@functools.cache
+def page_of(
+    serializer: type[serializers.Serializer[Any]], *, since: bool = False
+) -> serializers.Serializer[Any]:
+    """This function will make the serializer of a page of a list; `since` if it tells from when."""
+    fields: dict[str, Any] = {
+        "next": serializers.URLField(allow_null=True, help_text="The rows after these"),
+        "previous": serializers.URLField(allow_null=True, help_text="The rows before these"),
+        "results": serializer(many=True),
+    }
+    if since:
+        fields["since"] = serializers.DateTimeField(
+            allow_null=True, help_text="From when on rows are listed; older ones are archived."
+        )
+    name = serializer.__name__.removesuffix("Serializer") + ("HotPage" if since else "Page")
+    page: type[serializers.Serializer[Any]] = type(name, (serializers.Serializer,), fields)
+    return page()
+
+
+def operation(
+    *,
+    name: str,
+    summary: str,
+    scope: str,
+    answer: Any,
+    status: int = 200,
+    query: type[StrictSerializer] | None = None,
+    body: Any = None,
+    takes_body: bool = False,
+    has_id: bool = False,
+    conflict: type[serializers.Serializer[Any]] = ProblemSerializer,
+    example: Mapping[str, Any] | None = None,
+    tags: Iterable[str] = (),
+) -> Callable[[View], View]:
+    """This function will describe a view's method; `takes_body` says that it changes something (POST)."""
+    codes = [400, 401, 403, 503] + ([404] if has_id else [])
+    codes += [409, 411, 413, 415, 422] if takes_body else []
+    responses: dict[Any, Any] = {status: OpenApiResponse(answer)}
+    for code in sorted(codes):
+        kind = {400: ValidationProblemSerializer, 409: conflict}.get(code, ProblemSerializer)
+        responses[code, CONTENT_TYPE] = OpenApiResponse(kind, _PROBLEMS[code])
+    parameters: list[Any] = [_CORRELATION, _answer_header("X-Correlation-ID", "As given, or made", None)]
+    if has_id:
+        parameters.append(ID)
+    if takes_body:
+        parameters += [
+            _KEY,
+            _answer_header("Idempotency-Replayed", "`true` when this is the stored answer", [status]),
+        ]
+    if status == 201:
+        parameters.append(_answer_header("Location", "The path of what was made", [201]))
+    if query:
+        parameters.append(query)
+    examples = [OpenApiExample("Example", value=dict(example), request_only=True)] if example else []
+    decorate: Callable[[View], View] = extend_schema(
+        operation_id=name,
+        summary=summary,
+        description=f"Scope: `{scope}`.",
+        parameters=parameters,
+        request=body,
+        responses=responses,
+        examples=examples,
+        tags=list(tags),
+    )
+    return decorate
+
+
+def _answer_header(name: str, description: str, codes: list[int] | None) -> OpenApiParameter:
+    return OpenApiParameter(
+        name, OpenApiTypes.STR, OpenApiParameter.HEADER, description=description, response=codes or True
+    )
+
+
+class _TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the document names our tokens; found by drf-spectacular because it is defined."""
+
+    target_class = "outbox.api.authentication.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        """Return OpenAPI's security scheme."""
+        return {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "A token of `manage.py create_token`; each operation names the scope it needs.",
+        }
+
+
+class SchemaView(SpectacularAPIView):
+    """The OpenAPI document, as JSON to everyone."""
+
+    renderer_classes = [OpenApiJsonRenderer2]
+    content_negotiation_class = OneFormat
+
+
+class DocsView(SpectacularSwaggerView):
+    """The reference to read and to try; all its parts come from here, none from the internet."""
+
+    content_negotiation_class = OneFormat

@@ -1,0 +1,112 @@
+"""What every view of the API does alike: tokens, strict query strings and bodies, JSON out.
+
+A subclass names a scope for each method that it has, the serializer of its query string, and that of its
+body; it reads `self.query` and `self.body()`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.http import HttpResponse
+from rest_framework.negotiation import BaseContentNegotiation
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from outbox.api.fields import Nothing, StrictSerializer, parse_uuid
+from outbox.api.parsers import FORBIDDEN
+from outbox.api.problems import Fault, Problem, invalid, not_found
+
+
+class OneFormat(BaseContentNegotiation):
+    """Each address has one format, whatever `Accept` says; a 406 would help nobody."""
+
+    def select_parser(self, request: Request, parsers: Any) -> Any:
+        """Take the parser of the body's type; none makes it a 415."""
+        return next((parser for parser in parsers if _is_type(request, parser.media_type)), None)
+
+    def select_renderer(
+        self, request: Request, renderers: Any, format_suffix: str | None = None
+    ) -> tuple[BaseRenderer, str]:
+        """Take the one there is."""
+        return renderers[0], renderers[0].media_type
+
+
+def _is_type(request: Request, media_type: str) -> bool:
+    return (request.content_type or "").partition(";")[0].strip().lower() == media_type
+
+
+class ApiView(APIView):
+    """See the module."""
+
+    http_method_names = ("get", "head", "post")
+    content_negotiation_class = OneFormat
+    scopes: ClassVar[Mapping[str, str]] = {}
+    query_serializer: ClassVar[type[StrictSerializer]] = Nothing
+    body_serializer: ClassVar[type[StrictSerializer]] = Nothing
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Check token and scope, then the query string."""
+        super().initial(request, *args, **kwargs)
+        if (request.method or "").lower() not in self.http_method_names:
+            return  # the 405 follows
+        if "Transfer-Encoding" in request.headers:
+            # Without a length WSGI shows no body at all, and a refund of 5 would become one of everything.
+            raise Problem(
+                status=411,
+                slug="length-required",
+                title="A length is needed",
+                detail="Send the body with Content-Length, not in chunks.",
+            )
+        self.query = self._read_query(request)
+
+    def body(self) -> dict[str, Any]:
+        """This function will read the request's body; raises the 400 problem."""
+        checked = self.body_serializer(data=dict(self.request.data))
+        checked.is_valid(raise_exception=True)
+        values: dict[str, Any] = checked.validated_data
+        return values
+
+    def _read_query(self, request: Request) -> dict[str, Any]:
+        given = dict(request.query_params.lists())
+        faults = [
+            Fault((key,), "This is given more than once.", "query")
+            for key, values in given.items()
+            if len(values) > 1
+        ]
+        faults += [
+            Fault((key,), "Control characters are not allowed.", "query")
+            for key, values in given.items()
+            if any(FORBIDDEN.search(text) for text in (key, *values))
+        ]
+        if faults:
+            raise invalid(faults)
+        checked = self.query_serializer(data={key: values[0] for key, values in given.items()})
+        if not checked.is_valid():
+            raise invalid(
+                Fault((key,), str(texts[0]), "query") for key, texts in checked.errors.items()
+            ) from None
+        values: dict[str, Any] = checked.validated_data
+        return values
+
+
+def path_id(text: str) -> uuid.UUID:
+    """This function will read an id out of a path; what is no UUID is a thing that does not exist: 404."""
+    value = parse_uuid(text)
+    if value is None:
+        raise not_found(NO_SUCH_ID)
+    return value
+
+
+NO_SUCH_ID = "There is nothing with this id."
+
+
+def json_response(data: Any, *, status: int = 200, location: str = "") -> HttpResponse:
+    """This function will render an answer now, so that it can be stored as it is sent."""
+    response = HttpResponse(JSONRenderer().render(data), "application/json", status)
+    if location:
+        response.headers["Location"] = location
+    return response
