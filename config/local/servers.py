@@ -197,8 +197,10 @@ class EmbeddedPostgres(Server):
 
     def remove(self) -> None:
         shutil.rmtree(self.data, ignore_errors=True)
-        with suppress(OSError):
-            self.data.parent.rmdir()
+        if self.account == "nobody":
+            with suppress(OSError):  # the common one stays while anything is in it
+                self.data.parent.rmdir()
+                self.data.parent.parent.rmdir()
 
     def _run(self, program: str, *arguments: str | Path, text: str = "") -> None:
         done = subprocess.run(

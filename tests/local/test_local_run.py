@@ -1,4 +1,4 @@
-"""`make run` as a whole, in a copy of the checkout: it comes up, keeps itself up, and leaves nothing behind."""
+"""`make run` as a whole, in a copy of the checkout: it comes up, stays up, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -14,7 +15,7 @@ import pytest
 from dotenv import dotenv_values
 
 from config.local.machine import free_port
-from tests.local.helpers import Checkout, eventually, is_alive, without_settings
+from tests.local.helpers import Checkout, eventually, without_settings
 
 pytestmark = pytest.mark.flow
 
@@ -51,8 +52,7 @@ def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout
     for pid in before.values():
         os.kill(pid, signal.SIGKILL)
     for words, pid in before.items():
-        eventually(lambda pid=pid: not is_alive(pid))
-        eventually(lambda words=words, pid=pid: came_back(checkout, words, pid))
+        eventually(partial(came_back, checkout, words, pid))
     eventually(lambda: web_answers(port, "/readyz") == 200)
 
     second = Checkout.__new__(Checkout)  # the same directory, started a second time

