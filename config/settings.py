@@ -18,6 +18,8 @@ from anymail.exceptions import AnymailNotSupportedWarning
 from django.core.exceptions import ImproperlyConfigured
 from environs import EnvError, FileAwareEnv, validate
 
+from config import sentry
+
 django_stubs_ext.monkeypatch()
 warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # SendGrid works; anymail cannot test it any more
 
@@ -54,7 +56,9 @@ try:
     SECRET_KEY = env.str("SECRET_KEY", "not-secret-debug-only" if DEBUG else None)
     ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
     HTTPS = env.bool("HTTPS", not DEBUG)  # cookies only over TLS, HSTS; a local run turns it off
-    LOG_LEVEL = env.str("LOG_LEVEL", "INFO")
+    LOG_LEVEL = env.str(
+        "LOG_LEVEL", "INFO", validate=validate.OneOf(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])
+    )
     LOG_FORMAT = env.str(
         "LOG_FORMAT",
         "console" if sys.stderr.isatty() else "json",
@@ -198,7 +202,12 @@ WHITENOISE_USE_FINDERS = True  # no collectstatic before a local run; the image 
 APPEND_SLASH = True  # for the admin; no API path has one
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
 SILENCED_SYSTEM_CHECKS = ["anymail.W003"]
-LOGGING_CONFIG = None  # config.logs configures it, for every process alike
+LOGGING_CONFIG = "config.logs.configure"
+LOGGING = {"level": LOG_LEVEL, "format": LOG_FORMAT}
+if SENTRY_DSN:
+    sentry.init(
+        dsn=SENTRY_DSN, environment=SENTRY_ENVIRONMENT, traces_sample_rate=SENTRY_TRACES_SAMPLE_RATE
+    )
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_SSL_REDIRECT = False  # the proxy's business: health checks come over plain HTTP
