@@ -51,5 +51,8 @@ lock: setup ## Compile both lock files again, to the newest versions that pyproj
 	done
 
 clean: ## Remove caches and what local runs have left (var/); .venv stays
+	@[ ! -e var/run/lock ] || flock --nonblock var/run/lock true || \
+		{ echo "A local run uses var/: stop it first." >&2; exit 1; }
+	@rm -rf "/var/tmp/orderpost-$$(printf %s '$(realpath .)' | sha256sum | cut -c1-12)"
 	@rm -rf var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

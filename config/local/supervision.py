@@ -135,6 +135,7 @@ class Supervisor:
                 "logfile_maxbytes": "1MB",
                 "logfile_backups": 1,
                 "pidfile": _quoted(self._run / "supervisord.pid"),
+                "strip_ansi": str(not sys.stdout.isatty()).lower(),  # colours are for a person who watches
                 "directory": _quoted(PROJECT),
             },
             "inet_http_server": {
