@@ -99,7 +99,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             lockable = self.using(self.db).select_for_update(skip_locked=True)
             rows = list(lockable.due().order_by("next_attempt_at")[: limit - fresh])
             if fresh and len(rows) == limit - fresh:
-                # Not due() once more: a status asked for twice has the planner expect next to nothing and sort.
+                # Not due() once more: a status asked for twice has the planner expect nothing, and sort.
                 first_attempts = lockable.filter(
                     status=Status.PENDING, retry_count=0, next_attempt_at__lte=Now()
                 )

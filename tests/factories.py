@@ -56,7 +56,8 @@ def make_mails(count: int, *, status: str = "pending", age: float = 60.0) -> Non
             """
             INSERT INTO email_notifications (id, status, retry_count, max_retries, next_attempt_at,
                 last_error, errors, provider, provider_message_id, correlation_id, traceparent, sent_at,
-                event_type, recipient_email, to_name, locale, subject, body, body_text, idempotency_key, order_id)
+                event_type, recipient_email, to_name, locale, subject, body, body_text,
+                idempotency_key, order_id)
             SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0')
                     || '7' || substr(md5(n::text || random()), 1, 3)
                     || '8' || substr(md5(random()::text), 1, 15))::uuid,

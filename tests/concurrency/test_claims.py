@@ -87,7 +87,7 @@ def test_settling_overlapping_sets_in_different_orders_never_deadlocks():
     assert _deadlocks() == deadlocks
 
 
-def _deadlocks() -> int:
+def _deadlocks():
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_stat_clear_snapshot()")
         cursor.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
@@ -164,7 +164,7 @@ def test_a_reader_never_waits_for_a_claim_and_a_claim_never_for_a_reader():
         thread.join()
 
 
-def _read(node: dict) -> float:
+def _read(node):
     """How many rows a plan's node looked at."""
     return (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
 
