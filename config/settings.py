@@ -201,13 +201,13 @@ STATIC_ROOT = BASE_DIR / "var" / "static"
 WHITENOISE_USE_FINDERS = True  # no collectstatic before a local run; the image does collect
 APPEND_SLASH = True  # for the admin; no API path has one
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
-SILENCED_SYSTEM_CHECKS = ["anymail.W003"]
+# HSTS over subdomains and its preload list (W005, W021) are for the domain's owner to decide; the redirect
+# to HTTPS (W008) is the proxy's; the admin frames its own e-mail preview (W019).
+SILENCED_SYSTEM_CHECKS = ["anymail.W003", "security.W005", "security.W008", "security.W019", "security.W021"]
 LOGGING_CONFIG = "config.logs.configure"
 LOGGING = {"level": LOG_LEVEL, "format": LOG_FORMAT}
 if SENTRY_DSN:
-    sentry.init(
-        dsn=SENTRY_DSN, environment=SENTRY_ENVIRONMENT, traces_sample_rate=SENTRY_TRACES_SAMPLE_RATE
-    )
+    sentry.init(dsn=SENTRY_DSN, environment=SENTRY_ENVIRONMENT, traces_sample_rate=SENTRY_TRACES_SAMPLE_RATE)
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_SSL_REDIRECT = False  # the proxy's business: health checks come over plain HTTP
