@@ -108,7 +108,7 @@ class EmailNotificationAdmin(TriageAdmin[EmailNotification]):
     actions = ["resend", "give_up"]
     fieldsets = [
         ("E-mail", {"fields": ["state", "event_type", "recipient_email", "to_name", "locale", "order_link"]}),
-        ("Delivery", {"fields": ["tries", "next_attempt_at", "last_error", "error_table"]}),
+        ("Delivery", {"fields": ["tries", "next_try", "last_error", "error_table"]}),
         (
             "Provider",
             {"fields": ["provider", "provider_message_id", "sent_at", "delivered_at", "bounced_at"]},
