@@ -113,6 +113,8 @@ def configure(config: dict[str, str]) -> None:
     # Every answer has its line from outbox.api.correlation; Django would repeat each 4xx.
     logging.getLogger("django.request").setLevel(logging.ERROR)
     logging.getLogger("django.server").setLevel(logging.WARNING)
+    # Django leaves it to the server to drop the body of an answer to HEAD; gunicorn warns whenever it does.
+    logging.getLogger("gunicorn.http.wsgi").setLevel(logging.ERROR)
 
 
 class GunicornLogger(glogging.Logger):  # type: ignore[misc]

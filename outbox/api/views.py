@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar
+from urllib.parse import unquote_to_bytes
 
 from django.http import HttpResponse
 from rest_framework.negotiation import BaseContentNegotiation
@@ -18,7 +19,7 @@ from rest_framework.views import APIView
 
 from outbox.api.fields import Nothing, StrictSerializer, parse_uuid
 from outbox.api.parsers import FORBIDDEN
-from outbox.api.problems import Fault, Problem, invalid, not_found
+from outbox.api.problems import Fault, Problem, invalid, malformed, not_found
 
 
 class OneFormat(BaseContentNegotiation):
@@ -71,6 +72,10 @@ class ApiView(APIView):
         return values
 
     def _read_query(self, request: Request) -> dict[str, Any]:
+        try:
+            unquote_to_bytes(request.META.get("QUERY_STRING", "")).decode()
+        except UnicodeDecodeError:
+            raise malformed("The query string is not UTF-8.") from None
         given = dict(request.query_params.lists())
         faults = [
             Fault((key,), "This is given more than once.", "query")

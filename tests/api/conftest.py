@@ -1,0 +1,95 @@
+"""A caller of the API with a token, and what tests of it share."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.http import HttpResponse
+from django.test import Client
+
+from outbox.models import ApiToken
+
+
+def make_token(*, scopes: Iterable[str] = ApiToken.SCOPES, **fields: Any) -> str:
+    """A token's secret."""
+    secret = ApiToken.new_secret()
+    ApiToken.objects.create(
+        name="test", prefix=secret[:12], digest=ApiToken.digest_of(secret), scopes=list(scopes), **fields
+    )
+    return secret
+
+
+class Api:
+    """A client that sends JSON and one token; a body of bytes goes out as it is."""
+
+    def __init__(self, secret: str | None = None) -> None:
+        self.headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+
+    def get(self, path: str, **headers: str) -> HttpResponse:
+        return self.request("GET", path, **headers)
+
+    def post(self, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> HttpResponse:
+        extra = {"Idempotency-Key": key} if key is not None else {}
+        return self.request("POST", path, body, **extra, **headers)
+
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
+        raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        # A client for each request: the test client is not for several threads.
+        client = Client(raise_request_exception=False)
+        content_type = named.pop("Content-Type", "application/json")
+        return client.generic(method, path, raw, content_type, headers=self.headers | named)
+
+    def place(self, **fields: Any) -> str:
+        """Place an order and return its path."""
+        response = self.post("/api/v1/orders", order_body(**fields))
+        assert response.status_code == 201, response.content
+        return response.headers["Location"]
+
+
+def order_body(**fields: Any) -> dict[str, Any]:
+    """The body of a new order."""
+    return {"user_id": str(uuid.uuid4()), "email": "alice@example.com", "total_amount": 10_000} | fields
+
+
+def row_counts() -> Mapping[str, int]:
+    """How many rows there are of everything that a request can write."""
+    counts = {}
+    with connection.cursor() as cursor:
+        for table in ("orders", "email_notifications", "outbox_events", "idempotency_keys"):
+            cursor.execute(f"SELECT count(*), coalesce(sum(hashtext(t::text)), 0) FROM {table} AS t")
+            counts[table] = cursor.fetchone()
+    return counts
+
+
+def assert_problem(response: HttpResponse, status: int, slug: str) -> dict[str, Any]:
+    """Check that an answer is the problem, and return it."""
+    assert response.status_code == status, response.content
+    assert response.headers["Content-Type"] == "application/problem+json"
+    document = json.loads(response.content)
+    assert document["type"] == f"urn:orderpost:problem:{slug}"
+    assert document["status"] == status
+    assert document["title"] and document["detail"]
+    assert response.headers["X-Correlation-ID"]
+    if status == 400:
+        assert document["errors"] and all(
+            e["pointer"].startswith("#") and e["detail"] for e in document["errors"]
+        )
+    return document
+
+
+@pytest.fixture(autouse=True)
+def _no_fast_path(settings):
+    """Requests wake no worker: these tests are about what a request itself does."""
+    settings.FAST_PATH = False
+
+
+@pytest.fixture
+def api(db) -> Api:
+    """A caller who may do everything."""
+    return Api(make_token())

@@ -1,0 +1,147 @@
+"""Who is let in, and to what."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import uuid
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db.models.functions import Now
+from django.urls import URLPattern, URLResolver, get_resolver
+
+from outbox.api.views import ApiView
+from outbox.models import ApiToken
+from tests.api.conftest import Api, assert_problem, make_token
+
+ID = uuid.UUID("01890000-0000-7000-8000-000000000001")
+ENDPOINTS = [
+    ("GET", "/api/v1/orders", "orders:read"),
+    ("POST", "/api/v1/orders", "orders:write"),
+    ("GET", f"/api/v1/orders/{ID}", "orders:read"),
+    *[
+        ("POST", f"/api/v1/orders/{ID}/{action}", "orders:write")
+        for action in ("pay", "confirm", "complete", "cancel", "refund")
+    ],
+    ("GET", f"/api/v1/orders/{ID}/notifications", "orders:read"),
+    ("GET", f"/api/v1/orders/{ID}/events", "orders:read"),
+    ("GET", "/api/v1/notifications", "notifications:read"),
+    ("GET", f"/api/v1/notifications/{ID}", "notifications:read"),
+    ("POST", f"/api/v1/notifications/{ID}/resend", "notifications:write"),
+]
+
+
+def _views(patterns=None, prefix=""):
+    for pattern in get_resolver().url_patterns if patterns is None else patterns:
+        route = prefix + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from _views(pattern.url_patterns, route)
+        elif isinstance(pattern, URLPattern):
+            view = getattr(pattern.callback, "cls", None)
+            if view and issubclass(view, ApiView):
+                yield route, view
+
+
+def test_the_matrix_of_scopes_below_names_every_endpoint():
+    known = {(method, path.replace(str(ID), "<str:id>")) for method, path, _ in ENDPOINTS}
+    found = {
+        (method.upper(), f"/{route}")
+        for route, view in _views()
+        for method in ("get", "post")
+        if hasattr(view, method)
+    }
+    assert found == known
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), ENDPOINTS)
+def test_an_endpoint_needs_its_scope_and_no_other(db, method, path, scope):
+    others = [other for other in ApiToken.SCOPES if other != scope]
+    problem = assert_problem(Api(make_token(scopes=others)).request(method, path), 403, "forbidden")
+    assert scope in problem["detail"]
+    allowed = Api(make_token(scopes=[scope])).request(method, path)
+    assert allowed.status_code in (200, 400, 404)
+    if method == "GET":
+        assert Api(make_token(scopes=others)).request("HEAD", path).status_code == 403
+
+
+@pytest.mark.parametrize(("method", "path", "scope"), ENDPOINTS)
+def test_an_endpoint_needs_a_token(db, method, path, scope):
+    response = Api().request(method, path)
+    assert_problem(response, 401, "unauthenticated")
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer op_unknown",
+        "Basic YTpi",
+        "Token x",
+        "op_x",
+        "Bearer \xe9\xff",
+        "Bearer a b",
+    ],
+)
+def test_a_header_without_a_known_token_is_401(db, header):
+    response = Api().get("/api/v1/orders", Authorization=header)
+    assert_problem(response, 401, "unauthenticated")
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"expires_at": Now() - dt.timedelta(seconds=1)}, {"revoked_at": Now() - dt.timedelta(days=1)}],
+)
+def test_an_expired_or_revoked_token_is_401(db, fields):
+    assert_problem(Api(make_token(**fields)).get("/api/v1/orders"), 401, "unauthenticated")
+
+
+def test_a_token_is_good_until_it_expires_and_its_scheme_may_be_written_in_any_case(db):
+    secret = make_token(expires_at=Now() + dt.timedelta(hours=1))
+    assert Api().get("/api/v1/orders", Authorization=f"bearer {secret}").status_code == 200
+
+
+def _create_token(*args: str) -> tuple[str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    call_command("create_token", *args, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+def test_create_token_prints_the_secret_alone_and_stores_only_its_hash(db):
+    out, err = _create_token("shop", "--scope", "orders:read,notifications:read", "--scope", "orders:write")
+    secret = out.strip()
+    token = ApiToken.objects.get()
+    assert out == f"{secret}\n" and secret not in err
+    assert token.digest == ApiToken.digest_of(secret) and secret not in str(vars(token))
+    assert token.scopes == ["orders:read", "orders:write", "notifications:read"]
+    assert token.expires_at is None
+    assert Api(secret).get("/api/v1/orders").status_code == 200
+
+
+def test_create_token_knows_all_and_an_expiry(db):
+    _create_token("shop", "--scope", "all", "--expires-days", "2")
+    token = ApiToken.objects.get()
+    assert token.scopes == list(ApiToken.SCOPES)
+    assert token.expires_at - token.created_at == dt.timedelta(days=2)
+
+
+@pytest.mark.parametrize(
+    ("args", "word"),
+    [
+        (["shop"], "--scope"),
+        (["shop", "--scope", "orders:all"], "orders:all"),
+        (["shop", "--scope", "all everything"], "everything"),
+        (["shop", "--scope", " ,"], "(none)"),
+        (["", "--scope", "all"], "NAME"),
+        (["x" * 101, "--scope", "all"], "NAME"),
+        (["shop", "--scope", "all", "--expires-days", "0"], "--expires-days"),
+    ],
+)
+def test_create_token_refuses_what_it_cannot_do_with_a_clear_word(db, args, word):
+    with pytest.raises(CommandError, match=word.replace("(", r"\(").replace(")", r"\)")):
+        _create_token(*args)
+    assert not ApiToken.objects.exists()

@@ -1,0 +1,221 @@
+"""`Idempotency-Key`: the work is done once, and every answer tells the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection, connections
+
+from notifications.models import EmailNotification
+from orders import services
+from orders.models import Order
+from outbox.api import idempotency
+from outbox.models import IdempotencyKey, OutboxEvent
+from tests.api.conftest import Api, assert_problem, make_token, order_body
+from tests.concurrency.helpers import together
+from tests.factories import make_mail
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_the_same_request_gets_the_stored_answer_byte_for_byte(api):
+    body = order_body(name="Zoë 😀")
+    first = api.post("/api/v1/orders", body, key="k-1", X_Correlation_ID="one")
+    again = api.post("/api/v1/orders", body, key="k-1", X_Correlation_ID="two")
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.content == first.content
+    assert again.headers["Location"] == first.headers["Location"]
+    assert again.headers["Content-Type"] == first.headers["Content-Type"]
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert "Idempotency-Replayed" not in first.headers
+    assert again.headers["X-Correlation-ID"] == "two"
+    assert Order.objects.count() == 1
+
+
+def test_the_stored_answer_stays_though_the_order_moved_on(api):
+    path = api.place()
+    first = api.post(f"{path}/pay", key="pay")
+    api.post(f"{path}/complete")
+    again = api.post(f"{path}/pay", key="pay")
+    assert again.status_code == 200 and again.content == first.content
+    assert EmailNotification.objects.filter(event_type="order.paid").count() == 1
+
+
+def test_white_space_and_the_order_of_fields_make_no_other_request(api):
+    path = api.place()
+    api.post(f"{path}/pay")
+    assert api.post(f"{path}/refund", b'{"amount":5}', key="k").status_code == 200
+    again = api.post(f"{path}/refund", b'\n{ "amount" : 5 }\n', key="k")
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert Order.objects.get().refunded_amount == 5
+    empty = [api.post(f"{path}/complete", body, key="c") for body in (None, {})]
+    assert [r.status_code for r in empty] == [200, 200]
+
+
+def test_another_body_or_path_under_the_same_key_is_422(api):
+    first, second = api.place(), api.place()
+    api.post(f"{first}/pay", key="k")
+    for path, body in [
+        (f"{first}/cancel", None),
+        (f"{second}/pay", None),
+        (f"{first}/refund", {"amount": 1}),
+        ("/api/v1/orders", order_body()),
+    ]:
+        assert_problem(api.post(path, body, key="k"), 422, "idempotency-key-reused")
+    assert Order.objects.filter(status="paid").count() == 1
+
+
+def test_a_key_is_its_tokens_own(api):
+    body = order_body()
+    ids = {caller.post("/api/v1/orders", body, key="k").json()["id"] for caller in (api, Api(make_token()))}
+    assert len(ids) == 2
+
+
+def test_a_refused_request_stores_nothing_and_may_be_sent_again(api):
+    path = api.place()
+    assert_problem(api.post(f"{path}/complete", key="k"), 409, "invalid-transition")
+    assert_problem(api.post(f"{path}/refund", {"amount": 0}, key="k"), 400, "validation")
+    assert not IdempotencyKey.objects.filter(scope__startswith="token:").exists()
+    api.post(f"{path}/pay")
+    response = api.post(f"{path}/complete", key="k")
+    assert response.status_code == 200 and "Idempotency-Replayed" not in response.headers
+
+
+def test_a_key_whose_request_crashed_after_its_work_left_nothing_and_works_again(api, monkeypatch):
+    def crash(*_):
+        raise RuntimeError("the process met its end")
+
+    body = order_body()
+    with monkeypatch.context() as broken:
+        broken.setattr(idempotency, "_store", crash)
+        assert_problem(api.post("/api/v1/orders", body, key="k"), 500, "internal")
+    assert not Order.objects.exists() and not OutboxEvent.objects.exists()
+    assert api.post("/api/v1/orders", body, key="k").status_code == 201
+
+
+def test_while_the_first_request_runs_the_second_is_409_at_once(api, monkeypatch):
+    running, finish = threading.Event(), threading.Event()
+    place = services.place_order
+
+    def slowly(**values):
+        order = place(**values)
+        running.set()
+        assert finish.wait(30)
+        return order
+
+    monkeypatch.setattr(services, "place_order", slowly)
+    body = order_body()
+
+    def first():
+        try:
+            return api.post("/api/v1/orders", body, key="k")
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(first)
+        try:
+            assert running.wait(30)
+            refused = api.post("/api/v1/orders", body, key="k")
+        finally:
+            finish.set()
+        assert future.result(30).status_code == 201
+    assert_problem(refused, 409, "idempotency-in-progress")
+    assert refused.headers["Retry-After"] == "1"
+    assert api.post("/api/v1/orders", body, key="k").content == future.result().content
+    assert Order.objects.count() == 1
+
+
+def test_a_first_request_that_committed_between_look_and_lock_is_found_at_the_second_look(api, monkeypatch):
+    body = order_body()
+    first = api.post("/api/v1/orders", body, key="k")
+    look, looks = idempotency._look, []
+
+    def blind_once(claim):
+        looks.append(claim)
+        return None if len(looks) == 1 else look(claim)
+
+    monkeypatch.setattr(idempotency, "_look", blind_once)
+    again = api.post("/api/v1/orders", body, key="k")
+    assert again.content == first.content and len(looks) == 2
+    assert Order.objects.count() == OutboxEvent.objects.count() == 1
+
+
+def test_a_key_older_than_seven_days_is_free_again(api):
+    api.post("/api/v1/orders", order_body(), key="k")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE idempotency_keys SET created_at = now() - interval '7 days 1 second'")
+    body = order_body()
+    fresh = api.post("/api/v1/orders", body, key="k")
+    assert fresh.status_code == 201 and "Idempotency-Replayed" not in fresh.headers
+    assert api.post("/api/v1/orders", body, key="k").content == fresh.content
+    assert Order.objects.count() == 2
+
+
+def test_a_key_of_six_days_is_still_kept(api):
+    body = order_body()
+    first = api.post("/api/v1/orders", body, key="k")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE idempotency_keys SET created_at = now() - interval '6 days 23 hours'")
+    assert api.post("/api/v1/orders", body, key="k").content == first.content
+
+
+@pytest.mark.parametrize(
+    ("bare", "other"), [("abc", '"abc"'), ('a"b\\c', r'"a\"b\\c"'), ("x" * 255, f'"{"x" * 255}"')]
+)
+def test_a_quoted_key_means_the_same_as_the_bare_one(api, bare, other):
+    body = order_body()
+    first = api.post("/api/v1/orders", body, key=bare)
+    assert api.post("/api/v1/orders", body, key=other).content == first.content
+
+
+@pytest.mark.parametrize(
+    "key", ["", " ", '""', "a b", '"a', '"a"b', r'"a\c"', "x" * 256, "\xe9", "a\tb", '"a b"', "\x7f", '"']
+)
+def test_a_malformed_key_is_400_and_nothing_is_done(api, key):
+    problem = assert_problem(api.post("/api/v1/orders", order_body(), key=key), 400, "validation")
+    assert problem["errors"][0]["in"] == "header"
+    assert not Order.objects.exists()
+
+
+def test_the_key_stands_in_the_events_envelope(api):
+    path = api.post("/api/v1/orders", order_body(), key='"shop-1"').headers["Location"]
+    assert api.get(f"{path}/events").json()["results"][0]["metadata"]["idempotencyKey"] == "shop-1"
+
+
+def test_a_resend_under_a_key_is_done_once(api):
+    mail = make_mail(status="dead_lettered")
+    path = f"/api/v1/notifications/{mail.id}/resend"
+    first, again = api.post(path, key="k"), api.post(path, key="k")
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert again.content == first.content and again.headers["Idempotency-Replayed"] == "true"
+
+
+def test_a_thousand_identical_requests_at_once_place_one_order_and_owe_one_email(api, settings):
+    settings.NOTIFY_ON = ["order.placed"]
+    body = order_body()
+
+    def send_fifty(_: int) -> list[tuple[int, bytes]]:
+        responses = [api.post("/api/v1/orders", body, key="same") for _ in range(50)]
+        return [(response.status_code, response.content) for response in responses]
+
+    answers = [answer for fifty in together(20, send_fifty) for answer in fifty]
+    assert len(answers) == 1000
+    done = {content for status, content in answers if status == 201}
+    refused = [json.loads(content) for status, content in answers if status != 201]
+    assert len(done) == 1
+    assert all(problem["type"].endswith("idempotency-in-progress") for problem in refused)
+    assert all(problem["status"] == 409 for problem in refused)
+    assert Order.objects.count() == EmailNotification.objects.count() == OutboxEvent.objects.count() == 1
+
+
+def test_a_stored_answer_holds_the_hash_of_its_request_and_not_the_request(api):
+    body = order_body()
+    api.post("/api/v1/orders", body, key="k")
+    stored = IdempotencyKey.objects.get(key="k")
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    assert stored.request_hash == hashlib.sha256(f"POST /api/v1/orders\n{canonical}".encode()).hexdigest()

@@ -1,0 +1,135 @@
+"""Liveness, readiness, numbers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+
+from outbox.models import Heartbeat
+from tests.api.conftest import Api, assert_problem
+from tests.factories import make_mail
+
+
+def test_healthz_is_200_and_asks_no_database():
+    response = Api().get("/healthz")
+    assert response.status_code == 200 and response.json() == {"status": "ok"}
+
+
+def test_readyz_is_200_when_all_is_there(db):
+    response = Api().get("/readyz")
+    assert response.status_code == 200
+    assert response.json() == {
+        "status": "ready",
+        "checks": {"database": "ok", "broker": "ok", "migrations": "ok", "partitions": "ok"},
+    }
+
+
+def _failing() -> dict[str, str]:
+    problem = assert_problem(Api().get("/readyz"), 503, "not-ready")
+    assert all(name in problem["detail"] for name in problem["failing"])
+    failing = {name: result for name, result in problem["checks"].items() if result != "ok"}
+    assert sorted(failing) == sorted(problem["failing"])
+    return failing
+
+
+def test_readyz_names_a_broker_that_does_not_answer(db, settings):
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    assert _failing() == {"broker": "does not answer"}
+
+
+def test_readyz_names_migrations_that_are_not_applied(db):
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM django_migrations WHERE app = 'orders'")
+    assert _failing() == {"migrations": "not applied: orders.0001_initial"}
+
+
+def test_readyz_names_a_table_without_its_next_partition(db):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'outbox_events'::regclass"
+            " ORDER BY 1"
+        )
+        names = [name for (name,) in cursor.fetchall()]
+        for name in names[2:]:  # yesterday's and today's stay
+            cursor.execute(f"DROP TABLE {name}")
+    assert _failing() == {"partitions": "no next partition: outbox_events"}
+
+
+def test_readyz_names_a_database_that_does_not_answer(monkeypatch):
+    from django.db import OperationalError
+
+    def refuse():
+        raise OperationalError("connection refused by 10.0.0.5")
+
+    monkeypatch.setattr(connection, "ensure_connection", refuse)
+    monkeypatch.setattr(connection, "connection", None)
+    response = Api().get("/readyz")
+    problem = assert_problem(response, 503, "not-ready")
+    assert "database" in problem["failing"] and "broker" not in problem["failing"]
+    assert b"10.0.0.5" not in response.content
+
+
+def _metrics(**headers: str) -> dict[str, float]:
+    response = Api().get("/metrics", **headers)
+    assert response.status_code == 200
+    assert response.headers["Content-Type"].startswith("text/plain")
+    lines = [line for line in response.content.decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_metrics_tell_of_what_is_unfinished_due_polled_and_partitioned(db):
+    make_mail(next_attempt_at=Now() - dt.timedelta(seconds=500))
+    make_mail()
+    for status in ("dead_lettered", "sent", "processing"):
+        make_mail(status=status)
+    Heartbeat.objects.create(name="poll", beat_at=Now() - dt.timedelta(seconds=30))
+    numbers = _metrics()
+    table = 'table="email_notifications"'
+    assert numbers[f'orderpost_unfinished{{status="pending",{table}}}'] == 2
+    assert numbers[f'orderpost_unfinished{{status="processing",{table}}}'] == 1
+    assert numbers[f'orderpost_unfinished{{status="failed",{table}}}'] == 0
+    assert numbers[f'orderpost_unfinished{{status="dead_lettered",{table}}}'] == 1
+    assert 500 <= numbers[f"orderpost_oldest_due_seconds{{{table}}}"] < 560
+    assert 30 <= numbers["orderpost_poll_age_seconds"] < 90
+    assert numbers[f"orderpost_partitions_ahead{{{table}}}"] == 6
+    assert numbers['orderpost_partitions_ahead{table="outbox_events"}'] == 6
+
+
+def test_metrics_of_an_empty_house_have_no_poll(db):
+    numbers = _metrics()
+    assert not any("poll_age" in name for name in numbers)
+    assert numbers['orderpost_oldest_due_seconds{table="email_notifications"}'] == 0
+
+
+def test_metrics_count_no_further_than_their_limit(db, monkeypatch):
+    monkeypatch.setattr("outbox.api.operations.COUNT_LIMIT", 2)
+    for _ in range(3):
+        make_mail()
+    with CaptureQueriesContext(connection) as captured:
+        assert _metrics()['orderpost_unfinished{status="pending",table="email_notifications"}'] == 2
+    counts = [query["sql"] for query in captured if "COUNT(" in query["sql"]]
+    assert counts and all("LIMIT 2" in sql for sql in counts)
+
+
+def test_metrics_are_open_to_their_token_alone_when_one_is_set(db, settings):
+    settings.METRICS_TOKEN = "scrape-me"
+    for header in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Basic scrape-me"}):
+        response = Api().get("/metrics", **header)
+        assert_problem(response, 401, "unauthenticated")
+        assert response.headers["WWW-Authenticate"] == "Bearer"
+    assert _metrics(Authorization="Bearer scrape-me")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+def test_a_probe_may_use_head_but_nothing_else(db, path):
+    assert Api().request("HEAD", path).status_code == 200
+    assert_problem(Api().request("POST", path, {}), 405, "method-not-allowed")
+
+
+def test_readiness_shows_as_json(db):
+    assert json.loads(Api().get("/readyz").content)["status"] == "ready"

@@ -1,0 +1,179 @@
+"""Whatever goes wrong is answered as a problem, and nothing of the inside shows."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from django.db import InterfaceError, connection, connections, transaction
+from django.test import Client, RequestFactory
+
+from orders import services
+from orders.models import Order
+from outbox.api import problems
+from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
+from tests.concurrency.helpers import together
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api",
+        "/api/",
+        "/api/v1",
+        "/api/v2/orders",
+        "/api/v1/orders/",
+        "/api/v1/x/y",
+        "/nothing",
+        "/webhooks/x",
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
+@pytest.mark.parametrize("debug", [False, True])
+def test_an_unknown_path_is_404_and_redirected_nowhere(db, settings, path, method, debug):
+    if debug and not path.startswith(("/api", "/webhooks")):
+        pytest.skip("outside the API Django's own page helps who debugs")
+    settings.DEBUG = debug
+    assert_problem(Api().request(method, path, {} if method == "POST" else None), 404, "not-found")
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"])
+@pytest.mark.parametrize(
+    ("path", "allow"),
+    [
+        ("/api/v1/orders", {"GET", "HEAD", "POST"}),
+        (f"/api/v1/orders/{uuid.uuid4()}", {"GET", "HEAD"}),
+        (f"/api/v1/orders/{uuid.uuid4()}/pay", {"POST"}),
+        ("/healthz", {"GET", "HEAD"}),
+    ],
+)
+def test_another_method_is_405_naming_those_allowed(api, method, path, allow):
+    response = api.request(method, path)
+    assert_problem(response, 405, "method-not-allowed")
+    assert set(response.headers["Allow"].split(", ")) == allow
+
+
+def test_an_order_cannot_be_posted_to_nor_a_change_be_read(api):
+    path = api.place()
+    assert_problem(api.post(path), 405, "method-not-allowed")
+    assert_problem(api.get(f"{path}/pay"), 405, "method-not-allowed")
+    assert_problem(api.post("/api/v1/notifications"), 405, "method-not-allowed")
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/xml", "application/problem+json", "*/*", "x"])
+def test_the_answer_is_json_whatever_is_accepted(api, accept):
+    assert api.get("/api/v1/orders", Accept=accept).headers["Content-Type"] == "application/json"
+    assert_problem(api.get("/api/v1/orders/x", Accept=accept), 404, "not-found")
+
+
+def test_a_foreign_host_is_400(db):
+    assert_problem(Api().get("/api/v1/orders", Host="evil.example"), 400, "malformed")
+
+
+def test_a_failure_of_ours_is_500_without_its_cause(api, monkeypatch):
+    def fail(**_):
+        raise RuntimeError("password=hunter2 in /srv/secret")
+
+    monkeypatch.setattr(services, "place_order", fail)
+    response = api.post("/api/v1/orders", order_body())
+    problem = assert_problem(response, 500, "internal")
+    assert set(problem) == {"type", "title", "status", "detail"}
+    assert b"hunter2" not in response.content and b"secret" not in response.content
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_database_that_does_not_answer_in_time_is_503_and_nothing_is_changed(api, key):
+    path = api.place()
+    before = row_counts()
+
+    def pay(_):
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '50ms'")
+        return api.post(f"{path}/pay", key=key)
+
+    with transaction.atomic():
+        Order.objects.select_for_update().get()
+        (response,) = together(1, pay)
+    assert_problem(response, 503, "unavailable")
+    assert response.headers["Retry-After"] == "1"
+    assert row_counts() == before
+    assert api.post(f"{path}/pay", key=key).status_code == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_the_server_closed_is_a_503_once(api):
+    path = api.place()
+
+    def read_after_kill(_):
+        assert api.get(path).status_code == 200
+        ours = connections["default"]
+        ours.health_check_enabled = False
+        with ours.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            (pid,) = cursor.fetchone()
+        return pid, ours
+
+    with connection.cursor() as cursor:
+
+        def broken(number):
+            pid, ours = read_after_kill(number)
+            other = ours.copy()
+            with other.cursor() as killer:
+                killer.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+            other.close()
+            ours.close_if_unusable_or_obsolete = lambda: None
+            return api.get(path)
+
+        (response,) = together(1, broken)
+        cursor.execute("SELECT 1")
+    assert_problem(response, 503, "unavailable")
+    assert api.get(path).status_code == 200
+
+
+def test_a_lost_connection_is_503(api, monkeypatch):
+    def fail(**_):
+        raise InterfaceError("connection already closed")
+
+    monkeypatch.setattr(services, "place_order", fail)
+    assert_problem(api.post("/api/v1/orders", order_body()), 503, "unavailable")
+
+
+def test_djangos_own_handlers_answer_problems_outside_the_admin_and_pages_inside():
+    request, admin = RequestFactory().get("/x"), RequestFactory().get("/admin/x")
+    error = Exception("secret")
+    for handler, status in [
+        (problems.handle_400, 400),
+        (problems.handle_403, 403),
+        (problems.handle_404, 404),
+    ]:
+        assert handler(request, error).headers["Content-Type"] == "application/problem+json"
+        page = handler(admin, error)
+        assert page.status_code == status and page.headers["Content-Type"].startswith("text/html")
+        assert b"secret" not in handler(request, error).content
+    assert problems.handle_500(request).headers["Content-Type"] == "application/problem+json"
+    assert problems.handle_500(admin).headers["Content-Type"].startswith("text/html")
+
+
+def test_the_admin_still_gets_its_slash(db):
+    assert Client().get("/admin").headers["Location"] == "/admin/"
+
+
+def test_a_pointer_escapes_what_rfc_6901_and_a_fragment_need():
+    fault = problems.Fault(("items", 0, "a/b~c d", "\ud800"), "x")
+    assert fault.document["pointer"] == "#/items/0/a~1b~0c%20d/%3F"
+
+
+def test_a_client_that_goes_away_while_sending_is_a_400(db, monkeypatch):
+    class Gone:
+        def read(self, *_):
+            raise OSError("connection reset")
+
+    secret = make_token()
+    response = Client(raise_request_exception=False).post(
+        "/api/v1/orders",
+        content_type="application/json",
+        headers={"Authorization": f"Bearer {secret}"},
+        **{"wsgi.input": Gone(), "CONTENT_LENGTH": "5"},
+    )
+    assert_problem(response, 400, "malformed")

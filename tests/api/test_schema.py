@@ -1,0 +1,96 @@
+"""The OpenAPI document says what the API does, and the reference page needs nobody else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from tests.api.conftest import order_body
+
+jsonschema = pytest.importorskip("jsonschema")
+
+
+@pytest.fixture(scope="module")
+def document():
+    return Client().get("/api/schema").json()
+
+
+def test_the_document_is_valid_and_made_without_a_warning(tmp_path):
+    call_command("spectacular", validate=True, fail_on_warn=True, file=str(tmp_path / "schema.yaml"))
+
+
+def test_the_document_is_openapi_3_1_with_every_operation_and_its_token(document):
+    assert document["openapi"].startswith("3.1")
+    operations = {
+        (method.upper(), path): operation
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    }
+    assert len(operations) == 13
+    assert all(operation["security"] == [{"token": []}] for operation in operations.values())
+    assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    for (method, _), operation in operations.items():
+        names = {parameter["name"] for parameter in operation["parameters"]}
+        assert ("Idempotency-Key" in names) == (method == "POST")
+        for code in ("400", "401", "403", "503"):
+            assert list(operation["responses"][code]["content"]) == ["application/problem+json"]
+        success = next(answer for code, answer in operation["responses"].items() if code.startswith("2"))
+        assert "X-Correlation-ID" in success["headers"]
+    placed = operations["POST", "/api/v1/orders"]["responses"]["201"]
+    assert {"Location", "Idempotency-Replayed"} <= set(placed["headers"])
+
+
+def _validator(document, name):
+    schema = {"$ref": f"#/components/schemas/{name}", "components": document["components"]}
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_the_api_answers_is_what_the_document_says(api, document):
+    path = api.place(items=[{"sku": "s", "name": "n", "quantity": 1, "unit_amount": 1}])
+    api.post(f"{path}/pay")
+    answers = {
+        "Order": api.get(path),
+        "OrderPage": api.get("/api/v1/orders"),
+        "EventHotPage": api.get(f"{path}/events"),
+        "NotificationHotPage": api.get(f"{path}/notifications"),
+        "NotificationPage": api.get("/api/v1/notifications"),
+        "ValidationProblem": api.post("/api/v1/orders", {}),
+        "ChangeProblem": api.post(f"{path}/pay"),
+        "Problem": api.get("/api/v1/orders/x"),
+    }
+    for name, response in answers.items():
+        _validator(document, name).validate(response.json())
+        properties = set(document["components"]["schemas"][name]["properties"])
+        assert set(response.json()) <= properties, name
+
+
+def test_the_document_takes_the_bodies_that_the_api_takes_and_refuses_some_that_it_refuses(document):
+    validator = _validator(document, "OrderBody")
+    validator.validate(order_body(items=[{"sku": "s", "name": "n", "quantity": 1, "unit_amount": 0}]))
+    for wrong in (
+        {"total_amount": 0},
+        {"total_amount": "1"},
+        {"user_id": 1},
+        {"items": [{}]},
+        {"name": None},
+    ):
+        assert not validator.is_valid(order_body(**wrong))
+
+
+def test_the_reference_page_loads_nothing_from_elsewhere(settings):
+    assert settings.DEBUG is False
+    page = Client().get("/api/docs")
+    html = page.content.decode()
+    assert page.status_code == 200
+    loaded = re.findall(r'(?:src|href)="([^"]+)"', html)
+    assert loaded and all(address.startswith("/") for address in loaded)
+    for address in loaded:
+        response = Client().get(address)
+        assert response.status_code == 200
+        response.close()
+    assert not re.findall(r"https?://", html)
+    assert "validatorUrl" in html and "/api/schema" in html

@@ -1,0 +1,116 @@
+"""How many statements a request costs, transaction control included, and which of them read by an index."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from notifications.api.serializers import NotificationSerializer
+from notifications.models import EmailNotification
+from orders.models import Order
+from outbox.models import OutboxEvent
+from tests.api.conftest import order_body
+from tests.factories import make_mails
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def _statements(request) -> list[str]:
+    with CaptureQueriesContext(connection) as captured:
+        response = request()
+    assert response.status_code in (200, 201, 202), response.content
+    return [query["sql"] for query in captured]
+
+
+CHANGES = [
+    ([], "pay"),
+    (["pay"], "complete"),
+    (["pay"], "cancel"),
+    (["pay"], "refund"),
+    (["pay"], "confirm"),
+]
+
+
+@pytest.mark.parametrize(("before", "action"), CHANGES)
+def test_a_change_takes_eight_statements_and_ten_with_a_key(api, settings, before, action):
+    settings.NOTIFY_ON = [*settings.NOTIFY_ON, "order.confirmed"]
+    paths = [api.place(), api.place()]
+    for path in paths:
+        for earlier in before:
+            api.post(f"{path}/{earlier}")
+    plain = _statements(lambda: api.post(f"{paths[0]}/{action}"))
+    with_key = _statements(lambda: api.post(f"{paths[1]}/{action}", key="k"))
+    assert len(plain) == 8, "\n".join(plain)
+    assert len(with_key) == 10, "\n".join(with_key)
+    assert plain[1] == "BEGIN" and plain[-1] == "COMMIT"
+    assert not any("SAVEPOINT" in statement for statement in with_key)
+
+
+def test_placing_and_reading_take_few(api):
+    assert len(_statements(lambda: api.post("/api/v1/orders", order_body()))) == 5
+    assert len(_statements(lambda: api.post("/api/v1/orders", order_body(), key="k"))) == 7
+    path = api.place()
+    assert len(_statements(lambda: api.get(path))) == 2
+    assert len(_statements(lambda: api.get("/api/v1/orders"))) == 2
+    assert len(_statements(lambda: api.get("/api/v1/notifications?status=sent"))) == 2
+    api.get(f"{path}/events")
+    api.get(f"{path}/notifications")
+    assert len(_statements(lambda: api.get(f"{path}/events"))) == 3
+    assert len(_statements(lambda: api.get(f"{path}/notifications"))) == 3
+
+
+def test_a_replay_takes_four(api):
+    path = api.place()
+    api.post(f"{path}/pay", key="k")
+    assert len(_statements(lambda: api.post(f"{path}/pay", key="k"))) == 4
+
+
+def test_lists_of_notifications_load_no_bodies(api):
+    (_, statement) = _statements(lambda: api.get("/api/v1/notifications"))
+    assert '"body"' not in statement and '"body_text"' not in statement and '"errors"' not in statement
+
+
+def _plan(rows) -> str:
+    return rows[:51].explain()
+
+
+def test_every_list_reads_by_an_index():
+    make_mails(3000, status="sent")
+    make_mails(20, status="dead_lettered")
+    make_mails(20, status="pending")
+    orders = [
+        Order(user_id=uuid.uuid4(), email="a@example.com", total_amount=1, reference=f"R{number}")
+        for number in range(3000)
+    ]
+    Order.objects.bulk_create(orders)
+    OutboxEvent.objects.bulk_create(
+        OutboxEvent(
+            aggregate_type="order", aggregate_id=order.id, event_type="x", sequence=1, payload={}, shard=0
+        )
+        for order in orders
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE orders, email_notifications, outbox_events")
+    order = orders[1500]
+    mails = EmailNotification.objects.only(*NotificationSerializer.columns)
+    lists = {
+        "orders_pkey": Order.objects.order_by("-id"),
+        "orders_user": Order.objects.filter(user_id=order.user_id).order_by("-id"),
+        "orders_status": Order.objects.filter(status="refunded").order_by("-id"),
+        "orders_reference": Order.objects.filter(reference=order.reference).order_by("-id"),
+        "_recipient_email_id_idx": mails.filter(recipient_email="user7@example.com").order_by("-id"),
+        "_order_id_idx": mails.filter(order_id=order.id).order_by("id"),
+        "_next_attempt_at_idx": mails.filter(status="pending").order_by("-id"),
+        "_id_idx": mails.filter(status="dead_lettered").order_by("-id"),
+        "_pkey": mails.filter(status="sent").order_by("-id"),
+        "_aggregate_id_sequence_idx": OutboxEvent.objects.filter(aggregate_id=order.id).order_by("sequence"),
+    }
+    for index, rows in lists.items():
+        plan = _plan(rows)
+        assert index in plan, plan
+        for line in plan.splitlines():
+            # Partitions without a row may be read as they are.
+            assert "Seq Scan" not in line or "rows=1 " in line, plan
