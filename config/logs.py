@@ -16,9 +16,18 @@ from typing import Any
 import structlog
 from gunicorn import glogging  # type: ignore[import-untyped]
 
-#: In an address's local part, without what separates it from text around it. A quote may be inside only.
-_LOCAL = r"[\w.!#$*+^`{|}~-]|%(?!40)"
-_ADDRESS = re.compile(rf"(?<![\w.!#$*+^`{{|}}~%-])((?:{_LOCAL}){{1,3}})(?:{_LOCAL}|')*+(?:@|%40)([\w.-]+|\[)")
+# What an address's local part may have, without what separates it from the text around it. A quote may be
+# inside only. Possessive (*+), so that a long text takes no longer than it is long.
+_LOCAL = r"(?:[\w.!#$*+^`{|}~-]|%(?!40))"
+_ADDRESS = re.compile(
+    rf"""
+    (?<![\w.!#$*+^`{{|}}~%-])             # a local part begins here
+    (?!{_LOCAL}{{1,3}}\*\*\*@)            # and is not masked already
+    ({_LOCAL}{{1,3}})(?:{_LOCAL}|')*+
+    (?:@|%40)([\w.-]+|\[)
+    """,
+    re.VERBOSE,
+)
 _SECRETS = (
     (re.compile(r"(://)[^\s/@]+@"), r"\1***@"),  # the user and password of a URL
     (re.compile(r"\b(bearer|basic)\s+[^\s\"',;]+", re.IGNORECASE), r"\1 ***"),

@@ -34,7 +34,7 @@ def init(
             # Lines of the log become breadcrumbs; errors are captured where they happen, once.
             LoggingIntegration(level=logging.INFO, event_level=None),
         ],
-        send_default_pii=False,
+        # send_default_pii stays unset, which means no; setting it at all is deprecated.
         include_local_variables=False,
         max_request_body_size="never",
         before_send=_clean_event,

@@ -14,7 +14,8 @@ import redis
 import structlog
 from django.apps import apps
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import Error as DatabaseFault
+from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
@@ -100,7 +101,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
 def _result(check: Callable[[], str]) -> str:
     try:
         return check()
-    except (DatabaseError, redis.RedisError) as error:
+    except (DatabaseFault, redis.RedisError) as error:
         log.warning("readiness check failed", check=check.__name__, exc_info=error)
         return "does not answer"
 
@@ -141,7 +142,7 @@ def _check_partitions() -> str:
 
 def _database_now() -> dt.datetime:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT now()")
+        cursor.execute("SELECT statement_timestamp()")
         now: dt.datetime = cursor.fetchone()[0]
         return now
 

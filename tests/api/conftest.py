@@ -30,14 +30,14 @@ class Api:
     def __init__(self, secret: str | None = None) -> None:
         self.headers = {"Authorization": f"Bearer {secret}"} if secret else {}
 
-    def get(self, path: str, **headers: str) -> HttpResponse:
+    def get(self, path: str, **headers: str) -> Any:
         return self.request("GET", path, **headers)
 
-    def post(self, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> HttpResponse:
+    def post(self, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
         extra = {"Idempotency-Key": key} if key is not None else {}
         return self.request("POST", path, body, **extra, **headers)
 
-    def request(self, method: str, path: str, body: Any = None, **headers: str) -> HttpResponse:
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         # A client for each request: the test client is not for several threads.
@@ -49,7 +49,8 @@ class Api:
         """Place an order and return its path."""
         response = self.post("/api/v1/orders", order_body(**fields))
         assert response.status_code == 201, response.content
-        return response.headers["Location"]
+        location: str = response.headers["Location"]
+        return location
 
 
 def order_body(**fields: Any) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def assert_problem(response: HttpResponse, status: int, slug: str) -> dict[str, 
     """Check that an answer is the problem, and return it."""
     assert response.status_code == status, response.content
     assert response.headers["Content-Type"] == "application/problem+json"
-    document = json.loads(response.content)
+    document: dict[str, Any] = json.loads(response.content)
     assert document["type"] == f"urn:orderpost:problem:{slug}"
     assert document["status"] == status
     assert document["title"] and document["detail"]

@@ -4,53 +4,56 @@ from __future__ import annotations
 
 import json
 import uuid
+from typing import Any
 
 import pytest
 
 from tests.api.conftest import assert_problem, order_body, row_counts
 
+#: Fixed, for the processes of a parallel run must collect the same tests.
+SOME = uuid.UUID("01890000-0000-7000-8000-000000000001")
 ITEM = {"sku": "s", "name": "n", "quantity": 1, "unit_amount": 1}
 CONTROLS = ["\x00", "\r", "\n", "\t", "\x1b", "\x7f", "\x85", "\u2028", "\ud800", "a\r\nBcc: x@example.com"]
 
+
+def values(*given: Any) -> tuple[Any, ...]:
+    """The values, whatever their types."""
+    return given
+
+
+def each(name: str, *given: Any) -> list[tuple[str, Any]]:
+    """A case of `name` for each value."""
+    return [(name, value) for value in given]
+
+
 FIELDS = [
-    *[
-        ("user_id", value)
-        for value in (0, None, True, "", "0", "x", [], {}, str(uuid.UUID(int=0)), uuid.uuid4().hex)
-    ],
-    ("user_id", f"{{{uuid.uuid4()}}}"),
-    ("user_id", f"urn:uuid:{uuid.uuid4()}"),
-    ("user_id", f" {uuid.uuid4()}"),
-    *[
-        ("email", value)
-        for value in (None, 1, True, "", "x", "@", "a@", "@b.example", "a@b", "a b@example.com", [])
-    ],
-    *[
-        ("email", value)
-        for value in (" a@example.com", "a@example.com ", "a@exa mple.com", "a@example.com,b@example.com")
-    ],
-    *[
-        ("email", value)
-        for value in ("Alice <a@example.com>", '"a b"@example.com', "a@[127.0.0.1]", "a@localhost")
-    ],
-    *[("email", value) for value in ("zoë@example.com", "a@bücher.example", "a" * 65 + "@example.com")],
+    *each("user_id", 0, None, True, "", "0", "x", [], {}, str(uuid.UUID(int=0)), SOME.hex),
+    ("user_id", f"{{{SOME}}}"),
+    ("user_id", f"urn:uuid:{SOME}"),
+    ("user_id", f" {SOME}"),
+    *each("email", None, 1, True, "", "x", "@", "a@", "@b.example", "a@b", "a b@example.com", []),
+    *each("email", " a@example.com", "a@example.com ", "a@exa mple.com", "a@example.com,b@example.com"),
+    *each("email", "Alice <a@example.com>", '"a b"@example.com', "a@[127.0.0.1]", "a@localhost"),
+    *each("email", "zoë@example.com", "a@bücher.example", "a" * 65 + "@example.com"),
     ("email", "a@" + "b." * 123 + "example"),
-    *[
-        ("total_amount", value)
-        for value in (None, True, False, 1.0, 1.5, "1", "", [], {}, 0, -1, 10**12 + 1, 10**40)
-    ],
-    *[("name", value) for value in (None, 1, True, [], {}, " ", "\u3000", "x" * 201)],
-    *[("currency", value) for value in (None, 1, "", "usd", "US", "USDX", "XXX", "ZZZ", "U$D", " USD")],
-    *[("locale", value) for value in (None, 1, "", "english", "xx", "../de", "de_" + "A" * 18, "en us")],
-    *[("reference", value) for value in (None, 1, True, " ", "x" * 101)],
-    *[("items", value) for value in (None, 1, "x", {}, [1], [None], [[]], [{}], [ITEM] * 201)],
-    *[("items", [ITEM | {"quantity": value}]) for value in (0, -1, True, 1.0, "1", None, 10**6 + 1)],
-    *[("items", [ITEM | {"unit_amount": value}]) for value in (-1, True, 0.5, "1", None, 10**12 + 1)],
-    *[("items", [ITEM | {"sku": value}]) for value in ("", " ", None, 1, "x" * 101, "\n")],
-    *[("items", [ITEM | {"name": value}]) for value in ("", " ", None, 1, "x" * 201, "\r\n")],
+    *each("total_amount", None, True, False, 1.0, 1.5, "1", "", [], {}, 0, -1, 10**12 + 1, 10**40),
+    *each("name", None, 1, True, [], {}, " ", "\u3000", "x" * 201),
+    *each("currency", None, 1, "", "usd", "US", "USDX", "XXX", "ZZZ", "U$D", " USD"),
+    *each("locale", None, 1, "", "english", "xx", "../de", "de_" + "A" * 18, "en us"),
+    *each("reference", None, 1, True, " ", "x" * 101),
+    *each("items", None, 1, "x", {}, [1], [None], [[]], [{}], [ITEM] * 201),
+    *each(
+        "items", *([ITEM | {"quantity": value}] for value in values(0, -1, True, 1.0, "1", None, 10**6 + 1))
+    ),
+    *each(
+        "items", *([ITEM | {"unit_amount": value}] for value in values(-1, True, 0.5, "1", None, 10**12 + 1))
+    ),
+    *each("items", *([ITEM | {"sku": value}] for value in values("", " ", None, 1, "x" * 101, "\n"))),
+    *each("items", *([ITEM | {"name": value}] for value in values("", " ", None, 1, "x" * 201, "\r\n"))),
     ("items", [ITEM | {"colour": "red"}]),
     *[(name, control) for name in ("name", "reference", "email", "locale") for control in CONTROLS],
     ("status", "paid"),
-    ("id", str(uuid.uuid4())),
+    ("id", str(SOME)),
     ("refunded_amount", 0),
     ("a/b~c", 1),
     ("\x00", 1),
@@ -172,30 +175,39 @@ def test_a_body_in_chunks_is_refused_for_it_would_read_as_none(api):
 
 
 CHANGES = [
-    *[("pay", body) for body in ({"x": 1}, {"amount": 1}, [])],
-    *[("confirm", body) for body in ({"x": 1}, [1])],
-    *[
-        ("refund", {"amount": value})
-        for value in (None, True, 1.0, "1", "", 0, -1, 10**12 + 1, 10**30, [], {})
-    ],
+    *each("pay", {"x": 1}, {"amount": 1}, []),
+    *each("confirm", {"x": 1}, [1]),
+    *each(
+        "refund",
+        *({"amount": value} for value in values(None, True, 1.0, "1", "", 0, -1, 10**12 + 1, 10**30, [], {})),
+    ),
     ("refund", {"amount": 1, "currency": "USD"}),
-    *[("cancel", {"reason": value}) for value in (None, 1, True, " ", "x" * 501, "a\nb", "\x00", "\udfff")],
-    *[
-        ("complete", {"tracking_url": value})
-        for value in (None, 1, "", " ", "x", "/x", "//example.com/x", "http://")
-    ],
-    *[
-        ("complete", {"tracking_url": value})
-        for value in (
-            "javascript:alert(1)",
-            "ftp://example.com/x",
-            "data:text/html,x",
-            "https://example.com/a b",
-            "https://example.com/\n",
-            "https://example.com/\u202e",
-            "https://example.com/" + "x" * 2000,
-        )
-    ],
+    *each(
+        "cancel",
+        *({"reason": value} for value in values(None, 1, True, " ", "x" * 501, "a\nb", "\x00", "\udfff")),
+    ),
+    *each(
+        "complete",
+        *(
+            {"tracking_url": value}
+            for value in values(None, 1, "", " ", "x", "/x", "//example.com/x", "http://")
+        ),
+    ),
+    *each(
+        "complete",
+        *(
+            {"tracking_url": value}
+            for value in values(
+                "javascript:alert(1)",
+                "ftp://example.com/x",
+                "data:text/html,x",
+                "https://example.com/a b",
+                "https://example.com/\n",
+                "https://example.com/\u202e",
+                "https://example.com/" + "x" * 2000,
+            )
+        ),
+    ),
 ]
 
 
@@ -228,8 +240,8 @@ QUERIES = [
         for size in ("0", "-1", "201", "1.5", "x", "", "1e1", "%D9%A1", "9" * 5000)
     ],
     *[f"/api/v1/orders?cursor={cursor}" for cursor in ("", "x", "n", "n1", "%00", "n" + "z" * 36, "x" * 200)],
-    f"/api/v1/orders?cursor=x{uuid.uuid4()}",
-    f"/api/v1/orders?cursor={uuid.uuid4()}",
+    f"/api/v1/orders?cursor=x{SOME}",
+    f"/api/v1/orders?cursor={SOME}",
     *[
         f"/api/v1/notifications?{query}"
         for query in ("status=paid", "recipient_email=x", "recipient_email=%00")

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 
 import pytest
-from django.db import connection
+from django.db import OperationalError, connection, connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
@@ -61,13 +61,10 @@ def test_readyz_names_a_table_without_its_next_partition(db):
 
 
 def test_readyz_names_a_database_that_does_not_answer(monkeypatch):
-    from django.db import OperationalError
-
     def refuse():
         raise OperationalError("connection refused by 10.0.0.5")
 
-    monkeypatch.setattr(connection, "ensure_connection", refuse)
-    monkeypatch.setattr(connection, "connection", None)
+    monkeypatch.setattr(connections["default"], "ensure_connection", refuse)
     response = Api().get("/readyz")
     problem = assert_problem(response, 503, "not-ready")
     assert "database" in problem["failing"] and "broker" not in problem["failing"]

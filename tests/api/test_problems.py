@@ -42,8 +42,8 @@ def test_an_unknown_path_is_404_and_redirected_nowhere(db, settings, path, metho
     ("path", "allow"),
     [
         ("/api/v1/orders", {"GET", "HEAD", "POST"}),
-        (f"/api/v1/orders/{uuid.uuid4()}", {"GET", "HEAD"}),
-        (f"/api/v1/orders/{uuid.uuid4()}/pay", {"POST"}),
+        (f"/api/v1/orders/{uuid.UUID(int=1)}", {"GET", "HEAD"}),
+        (f"/api/v1/orders/{uuid.UUID(int=1)}/pay", {"POST"}),
         ("/healthz", {"GET", "HEAD"}),
     ],
 )
@@ -168,6 +168,8 @@ def test_a_client_that_goes_away_while_sending_is_a_400(db, monkeypatch):
     class Gone:
         def read(self, *_):
             raise OSError("connection reset")
+
+        readline = read
 
     secret = make_token()
     response = Client(raise_request_exception=False).post(

@@ -13,6 +13,10 @@ from config import sentry
 from orders import services
 from tests.api.conftest import Api, make_token, order_body
 
+# Up here, for the lines around a failure are sent with it.
+NAME, EMAIL = "Alice Smith-Jones", "alice.smith@example.com"
+HIDDEN = ("alice", "Alice", "Smith-Jones", "sessionid=abc")
+
 
 class Caught(Transport):
     """Keeps the envelopes."""
@@ -54,7 +58,7 @@ def test_a_failed_request_is_reported_once_with_its_correlation_id_and_nothing_p
 
     monkeypatch.setattr(services, "place_order", fail)
     secret = make_token()
-    body = order_body(email="alice.smith@example.com", name="Alice Smith-Jones")
+    body = order_body(email=EMAIL, name=NAME)
     response = Api(secret).post(
         "/api/v1/orders", body, key="k", X_Correlation_ID="c-9", Cookie="sessionid=abc"
     )
@@ -63,7 +67,7 @@ def test_a_failed_request_is_reported_once_with_its_correlation_id_and_nothing_p
     (event,) = [event for event in caught.events if "exception" in event]
     assert event["tags"]["correlation_id"] == "c-9"
     assert "ali***@example.com" in event["exception"]["values"][-1]["value"]
-    for hidden in ("alice", "Alice", "Smith-Jones", secret, secret[3:], "sessionid=abc"):
+    for hidden in (*HIDDEN, secret, secret[3:]):
         assert hidden not in caught.text, hidden
 
 

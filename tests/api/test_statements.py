@@ -73,7 +73,7 @@ def test_lists_of_notifications_load_no_bodies(api):
     assert '"body"' not in statement and '"body_text"' not in statement and '"errors"' not in statement
 
 
-def _plan(rows) -> str:
+def _plan(rows):
     return rows[:51].explain()
 
 
