@@ -13,7 +13,6 @@ from django.http import HttpRequest
 from outbox.models import ApiToken, Heartbeat, OutboxEvent
 from outbox.triage import AgeFilter, TriageAdmin, ago, as_uuid
 
-
 # The lists need the width more than a second menu.
 admin.site.enable_nav_sidebar = False
 admin.site.site_header = admin.site.site_title = "orderpost"

@@ -13,7 +13,7 @@ from tests.concurrency.helpers import together
 POLL = "poll the outbox"
 
 
-def every() -> float:
+def every():
     interval = PeriodicTask.objects.get(name=POLL).interval
     return interval.schedule.run_every.total_seconds()
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 S = Order.Status
 
 
-def place(**fields) -> Order:
+def place(**fields):
     return place_order(**{"user_id": uuid.uuid4(), "email": "a@example.com", "total_amount": 1000} | fields)
 
 
@@ -46,7 +46,7 @@ def mails(order: Order) -> list[str]:
     )
 
 
-def reach(status: str) -> Order:
+def reach(status):
     """An order in `status`, by the shortest way."""
     order = place()
     ways = {
