@@ -135,4 +135,4 @@ class GunicornLogger(glogging.Logger):  # type: ignore[misc]
         from django.conf import settings
 
         configure(settings.LOGGING)
-        self.error_log.setLevel(settings.LOGGING["level"].upper())
+        self.error_log.setLevel(cfg.loglevel.upper())

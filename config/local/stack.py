@@ -208,6 +208,7 @@ def application_programs(*, port: int, worker_grace: int) -> list[Program]:
             *(python, "-m", "gunicorn", "config.wsgi:application", "--bind", f"{HOST}:{port}"),
             *("--worker-class", "gthread", "--workers", "2", "--threads", "8", "--no-control-socket"),
             *("--keep-alive", "75", "--graceful-timeout", "10", "--log-level", "warning"),
+            *("--logger-class", "config.logs.GunicornLogger"),
         ],
         "worker": [
             *(python, "-m", "celery", "-A", "config", "--quiet", "worker", "--pool", "threads"),

@@ -135,3 +135,23 @@ def test_the_console_form_masks_too(capsys):
         root.handlers, root.level = before, level
     text = capsys.readouterr().err
     assert "ali***@example.com" in text and "bob***" in text and "alice" not in text
+
+
+def test_gunicorns_own_lines_go_the_same_way(written):
+    from gunicorn.config import Config  # type: ignore[import-untyped]
+
+    error_log = logging.getLogger("gunicorn.error")
+    before = error_log.level
+    try:
+        config = Config()
+        config.set("loglevel", "warning")
+        logger = logs.GunicornLogger(config)
+        (handler,) = logging.getLogger().handlers
+        stream = io.StringIO()
+        handler.setStream(stream)
+        logger.info("quiet")
+        logger.error("worker of %s died", "alice@example.com")
+    finally:
+        error_log.setLevel(before)
+    (line,) = [json.loads(text) for text in stream.getvalue().splitlines()]
+    assert line["event"] == "worker of ali***@example.com died" and line["logger"] == "gunicorn.error"
