@@ -1,0 +1,194 @@
+"""A whole orderpost of real processes for one test: servers, web, worker, beat, standby, provider.
+
+`with Shop(...) as shop:` starts the two servers and the provider; processes are started by name, killed by
+`kill`, and all of them end with the test, or with pytest if that is killed (config.local.guard).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import requests
+
+from config.local.machine import PROJECT, free_port, guarded
+from config.local.sandbox import Sandbox
+from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+
+PATIENCE = 60.0
+#: Short, so that a lease ends and a hold passes within a test.
+QUICK = {
+    "POLL_INTERVAL": "1",
+    "LEASE_SECONDS": "4",
+    "EMAIL_CONNECT_TIMEOUT": "1",
+    "EMAIL_READ_TIMEOUT": "2",
+    "AMBIGUOUS_HOLD_SECONDS": "1",
+    "RETRY_BACKOFF_BASE": "0.2",
+    "LOG_FORMAT": "json",
+    "HTTPS": "off",
+}
+
+
+class Shop:
+    """See the module. `settings` are environment variables over `QUICK`."""
+
+    def __init__(self, **settings: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="orderpost-flow-")
+        self.folder = Path(self._folder.name)
+        # Not a throw-away one: those commit without waiting for the log, and this one gets killed.
+        self.postgres = EmbeddedPostgres(data=self.folder / "postgres", port=free_port())
+        self.valkey = EmbeddedValkey(data=self.folder / "valkey", port=free_port(), throwaway=True)
+        self.sandbox = Sandbox()
+        self.port = free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.settings = settings
+        self.session = requests.Session()
+
+    def __enter__(self) -> Shop:
+        try:
+            self.postgres.start(log=self.folder / "postgres.log")
+            self.valkey.start(log=self.folder / "valkey.log")
+            self.sandbox.start()
+            self.manage("migrate", "--verbosity", "0")
+            token = self.manage("create_token", "flow", "--scope", "all").strip()
+        except BaseException:
+            self.__exit__()
+            raise
+        self.session.headers["Authorization"] = f"Bearer {token}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self.processes):
+            self.kill(name)
+        self.sandbox.stop()
+        for server in (self.valkey, self.postgres):
+            server.stop()
+            server.remove()
+        self._folder.cleanup()
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        return {
+            **os.environ,
+            "DATABASE_URL": self.postgres.url,
+            "REDIS_URL": self.valkey.url,
+            "SENDGRID_API_KEY": "test",
+            "SENDGRID_API_URL": self.sandbox.api_url,
+            "SECRET_KEY": "not-secret-flows-only",
+            **QUICK,
+            **self.settings,
+            **settings,
+        }
+
+    def manage(self, *arguments: str) -> str:
+        """The standard output of a finished `manage.py` command."""
+        command = [sys.executable, "manage.py", *arguments]
+        done = subprocess.run(
+            command,
+            cwd=PROJECT,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        return done.stdout
+
+    def start(self, *names: str, **settings: str) -> None:
+        """Start processes of those kinds; `beat:2` is a second beat."""
+        commands = {
+            "web": [
+                *("-m", "gunicorn", "config.wsgi:application", "--bind", f"127.0.0.1:{self.port}"),
+                *("--worker-class", "gthread", "--workers", "1", "--threads", "8", "--no-control-socket"),
+            ],
+            "worker": [
+                *("-m", "celery", "-A", "config", "--quiet", "worker", "--pool", "threads"),
+                *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+            ],
+            "beat": ["-m", "celery", "-A", "config", "--quiet", "beat"],
+            "standby": ["manage.py", "drain_outbox", "--standby"],
+        }
+        for name in names:
+            command = [sys.executable, *commands[name.partition(":")[0]]]
+            with (self.folder / f"{name}.log").open("ab") as log:
+                self.processes[name] = subprocess.Popen(
+                    guarded(command, parent=os.getpid(), death_signal=signal.SIGKILL),
+                    cwd=PROJECT,
+                    env=self.environment(**settings),
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        if "web" in names:
+            self.until(self._web_answers, "the web process answers")
+
+    def _web_answers(self) -> bool:
+        try:
+            return requests.get(f"http://127.0.0.1:{self.port}/healthz", timeout=2).ok
+        except requests.RequestException:
+            return False
+
+    def kill(self, name: str) -> None:
+        """SIGKILL for a process and all its children."""
+        process = self.processes.pop(name)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+    def restart_postgres_hard(self) -> None:
+        """SIGKILL for PostgreSQL, then a start on the same data and port."""
+        process = self.postgres._process
+        assert process is not None
+        process.kill()
+        process.wait(20)
+        self.postgres.stop()  # only closes the log
+        self.postgres.start(log=self.folder / "postgres.log")
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def until(self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> None:
+        """Wait for `condition`, a bounded time; the logs are in the failure's text."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                logs = "\n".join(
+                    f"== {p.name}\n{p.read_text(errors='replace')[-1500:]}" for p in self.folder.glob("*.log")
+                )
+                raise AssertionError(f"waited {seconds:g} s in vain until {what}\n{logs}")
+            time.sleep(0.05)
+
+    def call(self, method: str, path: str, **options: Any) -> requests.Response:
+        url = f"http://127.0.0.1:{self.port}/api/v1{path}"
+        return self.session.request(method, url, timeout=30, **options)
+
+    def place(self, email: str = "ann@example.com") -> str:
+        body = {"user_id": str(uuid.uuid4()), "email": email, "total_amount": 4200}
+        answer = self.call("POST", "/orders", json=body)
+        assert answer.status_code == 201, answer.text
+        order: str = answer.json()["id"]
+        return order
+
+    def pay(self, order: str) -> None:
+        answer = self.call("POST", f"/orders/{order}/pay")
+        assert answer.status_code == 200, answer.text
+
+    def rows(self, columns: str = "status") -> list[tuple[Any, ...]]:
+        """Columns of all e-mails, read past the application."""
+        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
+            return connection.execute(f"SELECT {columns} FROM email_notifications ORDER BY id").fetchall()
+
+    def all_sent(self, count: int) -> bool:
+        return [status for (status,) in self.rows()] == ["sent"] * count
+
+    def accepted(self) -> dict[str, int]:
+        """How often the provider accepted each notification."""
+        return {key: accepted for key, (_, accepted) in self.sandbox.mailbox.counts().items()}
