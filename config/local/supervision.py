@@ -98,9 +98,10 @@ class Supervisor:
         if self.has_ended():
             raise LocalRunFailed(f"supervisord has ended. Its log is {self.logs / 'supervisord.log'}.")
         for program in self.programs():
-            if program["statename"] in ("BACKOFF", "FATAL", "EXITED"):
+            # Not at BACKOFF: supervisord tries such a one again, a few times, before it calls it FATAL.
+            if program["statename"] in ("FATAL", "EXITED"):
                 log = self.logs / f"{program['name']}.log"
-                raise LocalRunFailed(f"{program['name']} ended as soon as it started:\n{tail(log=log)}")
+                raise LocalRunFailed(f"{program['name']} ends as soon as it starts:\n{tail(log=log)}")
 
     def has_ended(self) -> bool:
         """This function will say whether supervisord itself is gone."""
