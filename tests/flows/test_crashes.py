@@ -98,7 +98,7 @@ def test_postgresql_killed_under_load_loses_nothing_that_was_acknowledged():
         shop.start("web", "worker", "beat", "standby")
         orders = [shop.place(f"u{n}@example.com") for n in range(80)]
         acknowledged: list[str] = []
-        refused: list[int] = []
+        refused: list[str] = []
 
         def work(mine: list[str]) -> None:
             for order in mine:
@@ -106,7 +106,7 @@ def test_postgresql_killed_under_load_loses_nothing_that_was_acknowledged():
                     answer = shop.call("POST", f"/orders/{order}/pay")
                 except requests.RequestException:
                     continue
-                (acknowledged if answer.status_code == 200 else refused).append(order)  # type: ignore[arg-type]
+                (acknowledged if answer.status_code == 200 else refused).append(order)
                 time.sleep(0.02)
 
         threads = [threading.Thread(target=work, args=(orders[n::4],)) for n in range(4)]
@@ -120,7 +120,7 @@ def test_postgresql_killed_under_load_loses_nothing_that_was_acknowledged():
         shop.pay(late)
         wanted = {*acknowledged, late}
 
-        def arrived() -> bool:
+        def arrived():
             sent = {str(order) for order, status in shop.rows("order_id, status") if status == "sent"}
             return wanted <= sent
 
