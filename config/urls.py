@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
+from django.views.generic import RedirectView
 
 from outbox.api import operations, problems, schema
 
@@ -12,6 +13,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", include("notifications.api.urls")),
     path("api/schema", schema.SchemaView.as_view(), name="schema"),
     path("api/docs", schema.DocsView.as_view(url_name="schema"), name="docs"),
+    path("", RedirectView.as_view(url="/api/docs"), name="home"),
     path("healthz", operations.healthz),
     path("readyz", operations.readyz),
     path("metrics", operations.metrics),

@@ -16,6 +16,7 @@ from outbox.triage import AgeFilter, TriageAdmin, ago, as_uuid
 # The lists need the width more than a second menu.
 admin.site.enable_nav_sidebar = False
 admin.site.site_header = admin.site.site_title = "orderpost"
+admin.site.site_url = "/api/docs"
 
 
 class PublishedFilter(admin.SimpleListFilter):

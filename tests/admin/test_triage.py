@@ -209,3 +209,7 @@ def test_a_page_over_many_rows_takes_few_statements_and_no_sequential_scan(admin
                 plan = "\n".join(row[0] for row in cursor.fetchall())
             scans = [line for line in plan.splitlines() if "Seq Scan" in line and "rows=0.00" not in line]
             assert not scans or "Limit" in plan.splitlines()[0], plan
+
+
+def test_the_bare_address_leads_to_the_reference():
+    assert Client().get("/").headers["Location"] == "/api/docs"
