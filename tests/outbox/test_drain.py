@@ -50,6 +50,12 @@ def test_sends_every_due_row_once_and_settles_it(run):
     assert statuses() == {"sent": 57}
 
 
+def test_sends_a_backlog_of_retries_alone_in_one_go(run):
+    make_mails(57, status="failed")
+    run()
+    assert statuses() == {"sent": 57}
+
+
 def test_holds_no_transaction_while_it_sends(run):
     make_mail()
 
