@@ -131,7 +131,7 @@ def drain(
         if not flying and not todo and not unsettled and (closing or not looking):
             done.more = closing and looking and not done.pause
             break
-        if patience and flying and time.monotonic() > patience:
+        if patience and flying and not unsettled and time.monotonic() > patience:
             log.error("sends left behind, their leases will expire", count=len(flying))
             break
     if refused:
