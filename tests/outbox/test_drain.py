@@ -275,22 +275,3 @@ def test_settles_in_small_batches_so_that_a_crash_doubles_few(run, monkeypatch):
     monkeypatch.setattr(module, "settle_surely", settle_surely)
     run(batch_size=100)
     assert max(sizes) <= module.SETTLE_ROWS and sum(sizes) == 100
-
-
-def test_settles_the_last_outcome_before_it_leaves_a_stuck_send_behind(run):
-    stuck = make_mail(recipient_email="stuck@example.com")
-    make_mail(recipient_email="late@example.com")
-    release = threading.Event()
-
-    def send(row):
-        if row.id == stuck.id:
-            release.wait(20)
-        else:
-            time.sleep(0.38)  # ends just before patience does
-        return ACCEPTED
-
-    try:
-        run(send, seconds=0.1, send_timeout=0.3)
-    finally:
-        release.set()
-    assert statuses() == {"sent": 1, "processing": 1}
