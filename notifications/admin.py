@@ -26,7 +26,7 @@ from notifications.models import EmailNotification
 from notifications.rendering import event_types
 from outbox.deliverable import Change, Refusal, Status
 from outbox.models import Heartbeat
-from outbox.triage import AgeFilter, TriageAdmin, ago, as_uuid, pill
+from outbox.triage import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
 
 #: A person's press moves at most this many rows; press again for the rest.
 MOST_AT_ONCE = 50_000
@@ -34,26 +34,6 @@ CHUNK = 500
 COUNT_TO = 10_001
 PREVIEW_POLICY = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 Verb = Callable[..., tuple[list[Change], list[Refusal]]]
-
-
-class ChoiceFilter(admin.SimpleListFilter):
-    """A filter by one column whose values are known without asking the table."""
-
-    def choices_of(self) -> Iterable[str]:
-        """The values."""
-        raise NotImplementedError
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Value and words."""
-        return [(value, value.replace("_", " ")) for value in self.choices_of()]
-
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[EmailNotification]
-    ) -> QuerySet[EmailNotification]:
-        """Rows with that value."""
-        if self.value() in list(self.choices_of()):
-            return queryset.filter(**{str(self.parameter_name): self.value()})
-        return queryset
 
 
 class StatusFilter(ChoiceFilter):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -14,23 +14,19 @@ from django.utils.safestring import SafeString
 from notifications.rendering import format_amount
 from orders.models import Order
 from outbox.models import OutboxEvent
-from outbox.triage import AgeFilter, TriageAdmin, ago, as_uuid, pill
+from outbox.triage import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
 
 SHOWN = 100
 
 
-class StatusFilter(admin.SimpleListFilter):
+class StatusFilter(ChoiceFilter):
     """By status."""
 
     title, parameter_name = "status", "status"
 
-    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+    def choices_of(self) -> Iterable[str]:
         """All of them."""
-        return [(value, value.replace("_", " ")) for value in Order.Status.values]
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Order]) -> QuerySet[Order]:
-        """Orders that stand there."""
-        return queryset.filter(status=self.value()) if self.value() in Order.Status.values else queryset
+        return Order.Status.values
 
 
 @admin.register(Order)
