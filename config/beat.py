@@ -26,6 +26,7 @@ def schedule() -> dict[str, tuple[str, dt.timedelta]]:
     return {
         "poll the outbox": ("notifications.tasks.poll_outbox", dt.timedelta(seconds=settings.POLL_INTERVAL)),
         "make partitions": ("outbox.tasks.ensure_partitions", dt.timedelta(days=1)),
+        "roll partitions over": ("outbox.tasks.rollover", dt.timedelta(days=1)),
     }
 
 

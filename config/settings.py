@@ -111,6 +111,21 @@ try:
             "or no send could ever finish within its lease."
         )
 
+    # --- Retention -----------------------------------------------------------------------------
+    # How many days a partition stays attached after its last row, by table.
+    HOT_DAYS = {
+        "email_notifications": env.int("EMAIL_HOT_DAYS", 30, validate=_at_least_one),
+        "outbox_events": env.int("EVENT_HOT_DAYS", 7, validate=_at_least_one),
+    }
+    PROCESSED_EVENT_DAYS = env.int("PROCESSED_EVENT_DAYS", 30, validate=_at_least_one)
+    PARTITION_GRACE_DAYS = env.int("PARTITION_GRACE_DAYS", 7, validate=_not_negative)
+    ARCHIVE_YEARS = env.int("ARCHIVE_YEARS", 7, validate=_at_least_one)
+    ARCHIVE_DIR = env.str("ARCHIVE_DIR", str(BASE_DIR / "var" / "archive"))
+    ARCHIVE_S3_BUCKET = env.str("ARCHIVE_S3_BUCKET", "")  # when set, instead of ARCHIVE_DIR
+    ARCHIVE_S3_PREFIX = env.str("ARCHIVE_S3_PREFIX", "")
+    ARCHIVE_S3_ENDPOINT_URL = env.str("ARCHIVE_S3_ENDPOINT_URL", "")
+    PRIVACY_KEY = env.str("PRIVACY_KEY", "") or SECRET_KEY  # of the hashes that stand for addresses
+
     # --- Providers -----------------------------------------------------------------------------
     EMAIL_PROVIDERS: list[str] = env.list(
         "EMAIL_PROVIDERS", ["sendgrid"], validate=validate.ContainsOnly(["sendgrid", "smtp"])
@@ -196,6 +211,28 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("de", "Deutsch"), ("fr", "Français"), ("es", "Español")]
 LOCALE_PATHS = [BASE_DIR / "locale"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    "archive": {
+        "BACKEND": "storages.backends.s3.S3Storage",
+        "OPTIONS": {
+            "bucket_name": ARCHIVE_S3_BUCKET,
+            "location": ARCHIVE_S3_PREFIX,
+            "endpoint_url": ARCHIVE_S3_ENDPOINT_URL or None,
+            "file_overwrite": True,
+        },
+    }
+    if ARCHIVE_S3_BUCKET
+    else {
+        "BACKEND": "django.core.files.storage.FileSystemStorage",
+        "OPTIONS": {
+            "location": ARCHIVE_DIR,
+            "directory_permissions_mode": 0o700,
+            "file_permissions_mode": 0o600,
+        },
+    },
+}
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "var" / "static"
 WHITENOISE_USE_FINDERS = True  # no collectstatic before a local run; the image does collect

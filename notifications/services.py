@@ -16,7 +16,8 @@ from notifications.delivery import log_changes
 from notifications.models import EmailNotification
 from notifications.rendering import render_email
 from outbox import context as work_context
-from outbox.deliverable import Change, Refusal
+from outbox.deliverable import Change, Refusal, Status
+from outbox.erasure import ERASED_ADDRESS
 from outbox.ids import new_id
 from outbox.services import require_transaction
 
@@ -57,6 +58,7 @@ def enqueue_email(
         body=mail.body_html,
         body_text=mail.body_text,
         idempotency_key=key,
+        **_nobody(recipient_email),
         max_retries=settings.MAX_RETRIES,
         correlation_id=work.correlation_id,
         traceparent=work.traceparent,
@@ -64,6 +66,13 @@ def enqueue_email(
     if settings.FAST_PATH:
         transaction.on_commit(lambda: tasks.waker.wake(), robust=True)
     return notification_id
+
+
+def _nobody(recipient_email: str) -> dict[str, str]:
+    """An erased person's later e-mails are recorded, and never due."""
+    if recipient_email != ERASED_ADDRESS:
+        return {}
+    return {"status": Status.SUPPRESSED, "last_error": "the recipient's data was erased"}
 
 
 def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:

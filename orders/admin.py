@@ -152,7 +152,7 @@ class OrderAdmin(TriageAdmin[Order]):
         if not (text := search_term.strip()):
             return queryset, False
         if "@" in text:
-            return queryset.filter(email=text), False
+            return queryset.filter(email__iexact=text), False
         if wanted := as_uuid(text):
             return queryset.filter(id=wanted), False
         return queryset.filter(reference=text), False

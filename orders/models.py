@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.db import models
 from django.db.models import F, Q
-from django.db.models.functions import Now
+from django.db.models.functions import Now, Upper
 
 from outbox.ids import new_id
 
@@ -48,6 +48,10 @@ class Order(models.Model):
 
     class Meta:
         db_table = "orders"
+        permissions = [
+            ("export_person", "Can export a person's data"),
+            ("erase_person", "Can erase a person's data"),
+        ]
         indexes = [
             # GET /orders?user_id=, newest first
             models.Index(fields=["user_id", "-id"], name="orders_user"),
@@ -55,8 +59,8 @@ class Order(models.Model):
             models.Index(fields=["status", "-id"], name="orders_status"),
             # GET /orders?reference=, the admin's search
             models.Index(fields=["reference", "-id"], name="orders_reference", condition=~Q(reference="")),
-            # the admin's search by address
-            models.Index(fields=["email", "-id"], name="orders_email"),
+            # the admin's search by address, `email__iexact` everywhere; a person's data
+            models.Index(Upper("email"), F("id").desc(), name="orders_email_any_case"),
         ]
         constraints = [
             models.CheckConstraint(

@@ -161,6 +161,17 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             lambda row: "" if row.status == Status.DEAD_LETTERED else "it is not a dead letter",
         )
 
+    def withdraw(self, ids: Iterable[uuid.UUID]) -> list[Change]:
+        """This function will give up rows that nobody may get any more: their recipient was erased.
+
+        A row that is being sent is left alone.
+        """
+        waiting = (*DUE, Status.DEAD_LETTERED)
+        changes, _ = self._by_hand(
+            ids, Status.DISCARDED, lambda row: "" if row.status in waiting else f"it is {row.status}"
+        )
+        return changes
+
     @staticmethod
     def _why_not_requeue(row: Deliverable) -> str:
         if row.status == Status.FAILED and row.is_held:

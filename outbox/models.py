@@ -1,4 +1,5 @@
-"""The engine's own tables: domain events out, events in, idempotency keys, API tokens, heartbeats."""
+"""The engine's own tables: domain events out, events in, idempotency keys, API tokens, heartbeats, and the
+records of what left: partitions and persons."""
 
 from __future__ import annotations
 
@@ -10,17 +11,31 @@ from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
 
 from outbox.ids import new_id
+from outbox.partitions import Partitioned
 
 SHARDS = 64
 
 
-class OutboxEvent(models.Model):
+class OutboxEvent(Partitioned):
     """A domain event that other services must get; written with the change that it tells of.
 
     The relay publishes the events of one shard in `position` order. No name or address is in a payload.
     """
 
     partition_interval = "day"
+    unfinished = {
+        "not published": "published_at IS NULL AND dead_lettered_at IS NULL",
+        "dead-lettered": "published_at IS NULL AND dead_lettered_at IS NOT NULL",
+    }
+    unfinished_help = "They leave once the relay has published them, or a person has discarded them."
+    owner_column = "aggregate_id"
+    # A link may carry a customer's token, and a caller's key anything that the caller thought of.
+    personal = "(payload ? 'trackingUrl' OR metadata->>'idempotencyKey' LIKE '%@%')"
+    erased = {
+        "payload": "payload - 'trackingUrl'",
+        "metadata": "CASE WHEN metadata->>'idempotencyKey' LIKE '%@%'"
+        " THEN jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text)) ELSE metadata END",
+    }
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     aggregate_type = models.CharField(max_length=50)
@@ -173,3 +188,45 @@ class Heartbeat(models.Model):
             .first()
         )
         return None if age is None else age.total_seconds()
+
+
+class RetiredPartition(models.Model):
+    """A partition that left its table: when each step of its end was done, and where its archive is.
+
+    Kept for good. What is not done yet is null; a step that was done and not recorded is done again.
+    """
+
+    name = models.CharField(primary_key=True, max_length=63)
+    table = models.CharField(max_length=63)
+    since = models.DateTimeField()  # [since, until): the times of the ids
+    until = models.DateTimeField()
+    manifest = models.JSONField(null=True)  # outbox/archive.py has its shape; null until archived
+    detached_at = models.DateTimeField(db_default=Now())
+    archived_at = models.DateTimeField(null=True)
+    dropped_at = models.DateTimeField(null=True)
+    deleted_at = models.DateTimeField(null=True)  # the archive, after its years
+
+    class Meta:
+        db_table = "retired_partitions"
+        verbose_name = "partition"
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Erasure(models.Model):
+    """A person who was forgotten, by a keyed hash of the address: what is done, what is still to be done."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    address_hash = models.CharField(max_length=64, unique=True)
+    owner_ids = models.JSONField(default=list)  # whose rows are erased: the person's orders
+    archives = models.JSONField(default=list)  # those still to be rewritten, by the partition's name
+    counts = models.JSONField(default=dict)  # rows changed, by table
+    requested_at = models.DateTimeField(db_default=Now())
+    finished_at = models.DateTimeField(null=True)  # of all but the archives
+
+    class Meta:
+        db_table = "erasures"
+
+    def __str__(self) -> str:
+        return f"erasure of {self.requested_at:%Y-%m-%d}"

@@ -1,8 +1,9 @@
-"""The life of partitions of tables that grow by the million: range by UUIDv7 id, a month or a day each.
+"""The partitions of tables that grow by the million: their names, bounds and making. Range by UUIDv7 id.
 
-A model declares itself by `partition_interval = "month" | "day"` and is made by `CreatePartitionedModel`
-in its first migration. Called by migrate, by beat once a day, by readiness and by `manage.py partitions`.
-Needs a direct connection that may create tables (alias `direct`, or the one that migrates).
+A model declares itself as `Partitioned` says and is made by `CreatePartitionedModel` in its first migration.
+Called by migrate, by beat once a day, by readiness and by `manage.py partitions`; outbox/retire.py takes
+partitions away again. Needs a direct connection that may create tables (alias `direct`, or the one that
+migrates).
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import uuid
-from collections.abc import Iterator
-from typing import Any, Literal, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Literal, cast
 
 import structlog
 from django.apps import apps
-from django.db import connections, migrations, models, transaction
+from django.conf import settings
+from django.db import IntegrityError, connections, migrations, models, transaction
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import ProjectState
 
@@ -26,6 +28,7 @@ log = structlog.get_logger(__name__)
 Interval = Literal["month", "day"]
 AHEAD = 6
 AHEAD_ALARM = 2
+_CREATED = "_created"
 
 # Rows are updated two or three times each and then never again. The defaults (a share of the table) never
 # fire on millions of rows; these do after so many, and without naps.
@@ -35,6 +38,33 @@ _STORAGE = (
     "autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, "
     "autovacuum_vacuum_cost_delay = 0"
 )
+
+
+class Partitioned(models.Model):
+    """What a partitioned table declares of itself, as plain data, so that upkeep knows no table by name."""
+
+    #: A partition for each of these.
+    partition_interval: ClassVar[Interval]
+    #: SQL conditions of rows that may not leave the table, by what a person calls them. Each has an index.
+    unfinished: ClassVar[Mapping[str, str]]
+    #: What a person does about such rows.
+    unfinished_help: ClassVar[str]
+    #: The column that says whose a row is.
+    owner_column: ClassVar[str]
+    #: SQL that finds the rows with something personal in them, and SQL for the columns that erases it.
+    personal: ClassVar[str]
+    erased: ClassVar[Mapping[str, str]]
+
+    class Meta:
+        abstract = True
+
+    @classmethod
+    def hot(cls) -> dt.timedelta:
+        """This function will say how long a partition stays attached after its last id."""
+        return dt.timedelta(days=settings.HOT_DAYS[cls._meta.db_table])
+
+
+Model = type[Partitioned]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,9 +98,9 @@ class CreatePartitionedModel(migrations.CreateModel):
             editor.sql_create_table = plain
 
 
-def partitioned_models() -> list[type[models.Model]]:
-    """This function will list the models that declare an interval."""
-    return [model for model in apps.get_models() if getattr(model, "partition_interval", None)]
+def partitioned_models() -> list[Model]:
+    """This function will list the models whose tables are partitioned."""
+    return [model for model in apps.get_models() if issubclass(model, Partitioned)]
 
 
 def start_of(*, interval: Interval, when: dt.datetime, steps: int = 0) -> dt.datetime:
@@ -88,16 +118,16 @@ def start_of(*, interval: Interval, when: dt.datetime, steps: int = 0) -> dt.dat
     return dt.datetime(years, month + 1, 1, tzinfo=dt.UTC)
 
 
-def partition_at(*, model: type[models.Model], when: dt.datetime, steps: int = 0) -> Partition:
+def partition_at(*, model: Model, when: dt.datetime, steps: int = 0) -> Partition:
     """This function will name and bound the partition of `model` that `when` falls into, or a neighbour."""
-    interval: Interval = model.partition_interval  # type: ignore[attr-defined]
+    interval = model.partition_interval
     since = start_of(interval=interval, when=when, steps=steps)
     until = start_of(interval=interval, when=since, steps=1)
     suffix = f"{since:%Y%m}" if interval == "month" else f"{since:%Y%m%d}"
     return Partition(f"{model._meta.db_table}_p{suffix}", since, until)
 
 
-def attached(*, model: type[models.Model], using: str = "default") -> list[Partition]:
+def attached(*, model: Model, using: str = "default") -> list[Partition]:
     """This function will list the attached partitions of `model`, oldest first, from the catalogue."""
     with connections[using].cursor() as cursor:
         cursor.execute(
@@ -119,11 +149,12 @@ def _parse(name: str, bounds: str) -> Partition:
 
 def ensure(
     *,
-    model: type[models.Model],
+    model: Model,
     using: str = "direct",
     ahead: int = AHEAD,
     behind: int = 1,
     lock_timeout: str = "2s",
+    dry_run: bool = False,
 ) -> list[str]:
     """This function will make what is missing from `behind` intervals ago to `ahead` from now.
 
@@ -134,11 +165,11 @@ def ensure(
     connection = connections[using]
     quote = connection.ops.quote_name
     parent = quote(model._meta.db_table)
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT now()")
-        now: dt.datetime = cursor.fetchone()[0]
+    now = database_now(using=using)
     made = []
     for partition in (partition_at(model=model, when=now, steps=step) for step in range(-behind, ahead + 1)):
+        if partition.until + model.hot() <= now:
+            continue  # it has left the table by right
         table = quote(partition.name)
         day = dt.timedelta(days=1)
         with transaction.atomic(using=using), connection.cursor() as cursor:
@@ -149,13 +180,16 @@ def ensure(
             cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [partition.name])
             if cursor.fetchone()[0]:
                 continue
+            made.append(partition.name)
+            if dry_run:
+                continue
             cursor.execute(
                 f"CREATE TABLE {table} (LIKE {parent} "
                 f"INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE) WITH ({_STORAGE})"
             )
             # Prunes filters on time, and refuses rows whose id is of another time than the database's.
             cursor.execute(
-                f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + '_created')} "
+                f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + _CREATED)} "
                 f"CHECK (created_at >= %s AND created_at < %s)",
                 [partition.since - day, partition.until + day],
             )
@@ -164,19 +198,48 @@ def ensure(
                 [str(id_floor(partition.since)), str(id_floor(partition.until))],
             )
         log.info("partition made", partition=partition.name)
-        made.append(partition.name)
     return made
 
 
-def ensure_all(*, using: str = "direct", ahead: int = AHEAD) -> Iterator[str]:
-    """This function will do `ensure` for every partitioned model whose table exists, yielding names made."""
+def ensure_all(*, using: str = "direct", ahead: int = AHEAD, dry_run: bool = False) -> Iterator[str]:
+    """This function will do `ensure` for every partitioned model whose table exists, yielding names made.
+
+    Logs an error when fewer than `AHEAD_ALARM` follow the present one even then.
+    """
     tables = connections[using].introspection.table_names()
     for model in partitioned_models():
-        if model._meta.db_table in tables:
-            yield from ensure(model=model, using=using, ahead=ahead)
+        if model._meta.db_table not in tables:
+            continue
+        yield from ensure(model=model, using=using, ahead=ahead, dry_run=dry_run)
+        left = ahead_of(model=model, now=database_now(using=using), using=using)
+        if left < AHEAD_ALARM:
+            log.error("partitions run out", table=model._meta.db_table, ahead=left)
 
 
-def ahead_of(*, model: type[models.Model], now: dt.datetime, using: str = "default") -> int:
+def database_now(*, using: str = "default") -> dt.datetime:
+    """This function will read the database's clock."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT statement_timestamp()")
+        now: dt.datetime = cursor.fetchone()[0]
+        return now
+
+
+def why_misplaced(error: IntegrityError) -> str | None:
+    """This function will say why a row fits no partition, or None if the error is about something else.
+
+    The id was made by a host whose clock is wrong, or is no UUIDv7, or no partition was made for today.
+    """
+    diagnosis = getattr(error.__cause__, "diag", None)
+    if diagnosis is None or diagnosis.sqlstate != "23514":  # check_violation
+        return None
+    if (diagnosis.constraint_name or "").endswith(_CREATED):
+        return f"the id's time is not the database's: {diagnosis.constraint_name}"
+    if diagnosis.constraint_name is None:
+        return str(diagnosis.message_primary)
+    return None
+
+
+def ahead_of(*, model: Model, now: dt.datetime, using: str = "default") -> int:
     """This function will count the attached partitions that follow the one of `now` without a gap.
 
     -1 when even the present one is missing.

@@ -5,7 +5,6 @@ Not part of the API: no token of ours, except `METRICS_TOKEN` for the numbers wh
 
 from __future__ import annotations
 
-import datetime as dt
 import functools
 import secrets
 from collections.abc import Callable, Iterator
@@ -107,7 +106,7 @@ def _result(check: Callable[[], str]) -> str:
 
 
 def _check_database() -> str:
-    _database_now()
+    partitions.database_now()
     return "ok"
 
 
@@ -131,20 +130,13 @@ def _check_migrations() -> str:
 
 
 def _check_partitions() -> str:
-    now = _database_now()
+    now = partitions.database_now()
     short = [
         model._meta.db_table
         for model in partitions.partitioned_models()
         if partitions.ahead_of(model=model, now=now) < 1
     ]
     return f"no next partition: {', '.join(short)}" if short else "ok"
-
-
-def _database_now() -> dt.datetime:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT statement_timestamp()")
-        now: dt.datetime = cursor.fetchone()[0]
-        return now
 
 
 @_get_only
@@ -188,7 +180,7 @@ class _DatabaseCollector(Collector):
             "Partitions made after the present one; -1 when even that is missing",
             labels=["table"],
         )
-        now = _database_now()
+        now = partitions.database_now()
         for model in apps.get_models():
             if issubclass(model, Deliverable):
                 table = model._meta.db_table

@@ -15,12 +15,14 @@ from urllib.parse import quote
 import sentry_sdk
 import structlog
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.db import InterfaceError, OperationalError
+from django.db import IntegrityError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
 from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.renderers import JSONRenderer
+
+from outbox.partitions import why_misplaced
 
 log = structlog.get_logger(__name__)
 
@@ -126,6 +128,18 @@ def unavailable() -> Problem:
     )
 
 
+def misplaced() -> Problem:
+    """This function will make the 503 for a row that no partition takes."""
+    return Problem(
+        status=503,
+        slug="clock",
+        title="Not available until an operator acts",
+        detail="This host's clock or the table's partitions are wrong, and the log says which."
+        " Nothing was changed; send the request again later.",
+        headers={"Retry-After": "60"},
+    )
+
+
 def unexpected() -> Problem:
     """This function will make the 500, which says nothing of the cause: the log does."""
     return Problem(
@@ -177,6 +191,10 @@ def _problem_of(error: Exception) -> Problem:
             return too_large()
         case SuspiciousOperation() | UnreadablePostError():
             return malformed("The request cannot be read.")
+        case IntegrityError() if reason := why_misplaced(error):
+            log.error("a row fits no partition: is a clock wrong?", reason=reason)
+            sentry_sdk.capture_exception(error)
+            return misplaced()
         case OperationalError() | InterfaceError():
             log.warning("database did not answer", exc_info=error)
             return unavailable()

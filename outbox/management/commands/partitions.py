@@ -1,34 +1,177 @@
-"""`manage.py partitions list | ensure`: what there is and what is missing, by hand."""
+"""`manage.py partitions …`: the life of partitions by hand, and for cron. Each verb may be run at any time,
+also twice at once: what is done is not done again.
+
+Ends with 0 when all is done, 1 when a person is needed (rows that hold a partition, an archive that is not
+right), 75 (EX_TEMPFAIL) when only another run or session was in the way, 2 for a name that does not exist.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError
 
-from outbox import partitions
+from outbox import archive, partitions, retention, retire
+from outbox.models import RetiredPartition
+from outbox.partitions import Model
+from outbox.progress import Reporter
+
+USING = "direct"
+PERSON, LATER, USAGE = 1, 75, 2
 
 
 class Command(BaseCommand):
     """See the module."""
 
-    help = "Lists the partitions of every partitioned table, or makes the next ones. Safe to run at any time."
+    help = "Lists, makes, detaches, archives, restores and drops the partitions of the big tables."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Two verbs."""
+        """One parser for each verb."""
         verbs = parser.add_subparsers(dest="verb", required=True)
-        verbs.add_parser("list", help="one line for each attached partition: table, name, [since, until)")
+        verbs.add_parser("list", help="every partition: its range, size, state and unfinished rows")
         ensure = verbs.add_parser("ensure", help="make what is missing")
         ensure.add_argument("--ahead", type=int, default=partitions.AHEAD, help="how many intervals ahead")
+        verbs.add_parser("rollover", help="everything that is due today: what beat does daily")
+        for verb, words in {
+            "detach": "take a finished partition out of its table",
+            "archive": "write a detached partition to the archive, read it back and compare",
+            "verify": "read an archive from end to end and compare it with its table, if that is there",
+            "restore": "load an archive into a table beside the live one, NAME_restored",
+            "drop": "drop a detached and archived partition, or a restored one (NAME_restored)",
+        }.items():
+            verbs.add_parser(verb, help=words).add_argument("name", help="the partition's, as `list` has it")
+        for parser_of_verb in verbs.choices.values():
+            parser_of_verb.add_argument(
+                "--dry-run", action="store_true", help="say what would be done, and do nothing"
+            )
 
-    def handle(self, *args: Any, verb: str, ahead: int = 0, **options: Any) -> None:
-        """Do the verb."""
-        if verb == "ensure":
-            made = list(partitions.ensure_all(ahead=ahead))
-            self.stdout.write("\n".join(made) if made else "Nothing was missing.")
-            return
-        for model in partitions.partitioned_models():
-            for one in partitions.attached(model=model, using="direct"):
-                self.stdout.write(
-                    f"{model._meta.db_table}\t{one.name}\t{one.since:%Y-%m-%d}\t{one.until:%Y-%m-%d}"
-                )
+    def handle(self, *args: Any, verb: str, dry_run: bool, **options: Any) -> None:
+        """Do the verb, and end with the code that cron understands."""
+        with Reporter(self.stdout) as report, _ending():
+            if verb == "list":
+                self._list(report)
+            elif verb == "ensure":
+                self._ensure(report, options["ahead"], dry_run)
+            elif verb == "rollover":
+                _rollover(report, dry_run)
+            else:
+                _one(verb, options["name"], report, dry_run)
+
+    def _list(self, report: Reporter) -> None:
+        rows = retention.overview(using=USING)
+        report.table(rows)
+
+    def _ensure(self, report: Reporter, ahead: int, dry_run: bool) -> None:
+        for name in partitions.ensure_all(using=USING, ahead=ahead, dry_run=dry_run):
+            report("would make" if dry_run else "made", partition=name)
+
+
+def _rollover(report: Reporter, dry_run: bool) -> None:
+    result = retention.rollover(report=report, using=USING, dry_run=dry_run)
+    if result.held or result.failed:
+        raise CommandError(
+            "\n".join([*map(str, result.held), *result.failed, *result.waiting]), returncode=PERSON
+        )
+    if result.waiting:
+        raise CommandError("\n".join(result.waiting), returncode=LATER)
+
+
+def _one(verb: str, name: str, report: Reporter, dry_run: bool) -> None:
+    model = _model_of(name)
+    if name.endswith(archive.RESTORED) and verb == "drop":
+        if not retire.exists(name=name, using=USING):
+            raise CommandError(f"There is no table {name}.", returncode=USAGE)
+        report("would drop" if dry_run else "dropped", partition=name)
+        if not dry_run:
+            retire.drop_restored(name=name, using=USING)
+        return
+    if dry_run:
+        _record_or_partition(model, name, verb)
+        retire.check_finished(model=model, name=name, using=USING) if verb == "detach" else None
+        report(f"would {verb}", partition=name)
+        return
+    with retire.alone(model=model, using=USING):
+        _VERBS[verb](model, name, report)
+
+
+def _detach(model: Model, name: str, report: Reporter) -> None:
+    state = next(
+        (table.state for table in retire.tables(model=model, using=USING) if table.name == name), None
+    )
+    if state is None:
+        raise CommandError(f"There is no partition {name}.", returncode=USAGE)
+    if state == "attached":
+        retire.detach(model=model, name=name, using=USING, report=report)
+    elif state == "pending":
+        retire.finish(model=model, name=name, using=USING, report=report)
+    else:
+        retire.settle(model=model, name=name, using=USING, report=report)
+
+
+def _archive(model: Model, name: str, report: Reporter) -> None:
+    record = _record(name)
+    if record.archived_at is None:
+        retention.archive_partition(record=record, using=USING, report=report)
+
+
+def _verify(model: Model, name: str, report: Reporter) -> None:
+    record = _record(name)
+    table = name if record.dropped_at is None and retire.exists(name=name, using=USING) else ""
+    archive.verify(manifest=archive.Manifest.of(record), using=USING, table=table, tick=report.tick(name))
+    report("verified", partition=name, against="table" if table else "manifest")
+
+
+def _restore(model: Model, name: str, report: Reporter) -> None:
+    made = archive.restore(record=_record(name), using=USING, tick=report.tick(name))
+    report("restored", partition=name, table=made)
+
+
+def _drop(model: Model, name: str, report: Reporter) -> None:
+    record = _record(name)
+    if record.dropped_at is None:
+        retention.drop_partition(record=record, using=USING, report=report)
+
+
+_VERBS: dict[str, Callable[[Model, str, Reporter], None]] = {
+    "detach": _detach,
+    "archive": _archive,
+    "verify": _verify,
+    "restore": _restore,
+    "drop": _drop,
+}
+
+
+def _model_of(name: str) -> Model:
+    bare = name.removesuffix(archive.RESTORED)
+    for model in partitions.partitioned_models():
+        if retire.partition_named(model=model, name=bare):
+            return model
+    raise CommandError(f"{name} is not a partition's name; `partitions list` has them.", returncode=USAGE)
+
+
+def _record(name: str) -> RetiredPartition:
+    record = RetiredPartition.objects.using(USING).filter(name=name).first()
+    if record is None:
+        raise CommandError(f"{name} is not detached; `partitions detach {name}` first.", returncode=USAGE)
+    return record
+
+
+def _record_or_partition(model: Model, name: str, verb: str) -> None:
+    if verb != "detach":
+        _record(name)
+    elif not retire.exists(name=name, using=USING):
+        raise CommandError(f"There is no partition {name}.", returncode=USAGE)
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[None]:
+    """Turn what stopped a verb into the exit code."""
+    try:
+        yield
+    except (retire.Held, archive.ArchiveDiffers) as error:
+        raise CommandError(str(error), returncode=PERSON) from error
+    except (retire.Busy, retire.StillPending, OperationalError) as error:
+        raise CommandError(str(error).strip(), returncode=LATER) from error

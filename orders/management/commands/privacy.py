@@ -1,0 +1,60 @@
+"""`manage.py privacy export | erase --email ADDRESS`: what the law lets a customer ask for.
+
+Ends with 0 when done, 1 when something of theirs is in flight, 75 when it has to be run again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
+
+from orders import privacy
+from outbox.progress import Reporter
+from outbox.retire import Busy
+
+
+class Command(BaseCommand):
+    """See the module."""
+
+    help = "Exports what is stored of a person as JSON, or erases it: live rows, old tables and archives."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Two verbs."""
+        verbs = parser.add_subparsers(dest="verb", required=True)
+        export = verbs.add_parser("export", help="one JSON document on standard output")
+        erase = verbs.add_parser("erase", help="overwrite everything personal; prints what was changed")
+        for verb in (export, erase):
+            verb.add_argument("--email", required=True, help="the person's address; upper or lower case")
+        erase.add_argument(
+            "--force", action="store_true", help="also when an order or e-mail is not finished"
+        )
+        erase.add_argument("--now", action="store_true", help="rewrite the archives at once")
+
+    def handle(self, *args: Any, verb: str, email: str, **options: Any) -> None:
+        """Do the verb; progress goes to standard error."""
+        if "@" not in email:
+            raise CommandError("--email takes an e-mail address.", returncode=2)
+        try:
+            if verb == "export":
+                with Reporter(self.stderr) as report:
+                    document = privacy.export_person(email=email, report=report)
+                self.stdout.write(json.dumps(document, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False))
+                return
+            with Reporter(self.stderr) as report:
+                done = privacy.erase_person(
+                    email=email, report=report, force=options["force"], archives_now=options["now"]
+                )
+        except privacy.InFlight as error:
+            raise CommandError(str(error), returncode=1) from error
+        except (privacy.StillSending, Busy) as error:
+            raise CommandError(str(error), returncode=75) from error
+        self.stdout.write(
+            json.dumps({"changed": done.counts, "archives_to_rewrite": done.archives}, indent=2)
+        )
+        if done.archives:
+            self.stderr.write(
+                "The archives named are rewritten by the first rollover of next month; --now does it at once."
+            )

@@ -1,0 +1,86 @@
+"""How the long commands tell what they do: lines and a bar on a terminal, JSON lines for machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any
+
+from django.core.management.base import OutputWrapper
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+
+class Reporter:
+    """Called as `report(step, **facts)` after each step. `report("bytes", …)` only moves the bar."""
+
+    def __init__(self, stdout: OutputWrapper) -> None:
+        self._stdout = stdout
+        self._bar: Progress | None = None
+        self._tasks: dict[str, Any] = {}
+        if stdout.isatty():
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                DownloadColumn(),
+                TransferSpeedColumn(),
+                TimeElapsedColumn(),
+                console=Console(),
+                transient=True,
+            )
+
+    def __enter__(self) -> Reporter:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def __call__(self, step: str, **facts: Any) -> None:
+        """This function will tell of one step."""
+        if step == "bytes":
+            self._move(str(facts.get("partition", "")), int(facts["bytes"]))
+        elif self._bar:
+            rest = ", ".join(f"{key} {value}" for key, value in facts.items() if key != "partition")
+            line = " ".join(part for part in (str(facts.get("partition", "")), step) if part)
+            self._bar.console.print(f"{line}{': ' + rest if rest else ''}", markup=False, highlight=False)
+        else:
+            self._stdout.write(json.dumps({"step": step, **facts}, default=str))
+
+    def tick(self, name: str) -> Callable[[int], None]:
+        """This function will give what moves the bar of `name` by a number of bytes."""
+        return lambda count: self("bytes", partition=name, bytes=count)
+
+    def table(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """This function will show rows with the same columns: a table, or a JSON line for each."""
+        rows = list(rows)
+        if not self._bar:
+            for row in rows:
+                self._stdout.write(json.dumps(row, default=str))
+            return
+        shown = Table()
+        for column in rows[0] if rows else ():
+            shown.add_column(column.replace("_", " "))
+        for row in rows:
+            shown.add_row(*("" if value is None else str(value) for value in row.values()))
+        self._bar.console.print(shown)
+
+    def _move(self, name: str, count: int) -> None:
+        if not self._bar:
+            return
+        if name not in self._tasks:
+            self._tasks[name] = self._bar.add_task(name, total=None)
+        self._bar.advance(self._tasks[name], count)

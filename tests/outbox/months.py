@@ -1,0 +1,103 @@
+"""Old partitions for tests: made, filled and taken away again, whatever a test did to them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from django.db import connection
+
+from notifications.models import EmailNotification
+from outbox import partitions, retire
+from outbox.ids import id_floor, new_id
+from outbox.partitions import Model, Partition
+
+FIELDS = {"order_id": new_id, "recipient_email": lambda: "alice@example.com", "status": lambda: "sent"}
+
+
+def make_partition(model: Model, *, back: int) -> Partition:
+    """The partition `back` intervals ago, attached as `ensure` would have made it then."""
+    partition = partitions.partition_at(model=model, when=dt.datetime.now(dt.UTC), steps=-back)
+    parent, day = model._meta.db_table, dt.timedelta(days=1)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"CREATE TABLE {partition.name} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
+        )
+        cursor.execute(
+            f"ALTER TABLE {partition.name} ADD CONSTRAINT {partition.name}_created"
+            " CHECK (created_at >= %s AND created_at < %s)",
+            [partition.since - day, partition.until + day],
+        )
+        cursor.execute(
+            f"ALTER TABLE {parent} ATTACH PARTITION {partition.name} FOR VALUES FROM (%s) TO (%s)",
+            [str(id_floor(partition.since)), str(id_floor(partition.until))],
+        )
+    return partition
+
+
+def fill(partition: Partition, count: int = 10, **fields: Any) -> list[uuid.UUID]:
+    """E-mails in an old month, with ids and times of then; values that a CSV could garble among them."""
+    rows = []
+    for number in range(count):
+        when = partition.since + (partition.until - partition.since) * (number + 0.5) / count
+        id = uuid.UUID(int=id_floor(when).int | (7 << 76) | (2 << 62) | number)
+        values: dict[str, Any] = {
+            "id": id,
+            "created_at": when,
+            "event_type": "order.paid",
+            "recipient_email": "alice@example.com",
+            "to_name": "Alice",
+            "order_id": new_id(),
+            "subject": 'Ünicode, "quotes" \\N',
+            "body": "<p>a\r\nb,\tc</p>",
+            "body_text": "",
+            "idempotency_key": str(number),
+            "status": "sent",
+        } | fields
+        values.setdefault("sent_at", when if values["status"] == "sent" else None)
+        rows.append(EmailNotification(**values))
+    EmailNotification.objects.bulk_create(rows)
+    return [row.id for row in rows]
+
+
+@contextmanager
+def tidy() -> Iterator[None]:
+    """Drops every partition that is older than what migrate makes, attached or not, after a test."""
+    before = {model: {table.name for table in _tables(model)} for model in partitions.partitioned_models()}
+    try:
+        yield
+    finally:
+        for model, names in before.items():
+            for table in _tables(model):
+                if table.name in names:
+                    continue
+                with connection.cursor() as cursor:
+                    if table.state == "pending":
+                        cursor.execute(
+                            f"ALTER TABLE {model._meta.db_table} DETACH PARTITION {table.name} FINALIZE"
+                        )
+                    cursor.execute(f"DROP TABLE {table.name}")
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT tablename FROM pg_tables WHERE tablename ~ '_(restored|rewritten)$'")
+            for (name,) in cursor.fetchall():
+                cursor.execute(f"DROP TABLE {name}")
+
+
+def _tables(model: Model) -> list[retire.Table]:
+    return retire.tables(model=model, using="default")
+
+
+def states(model: Model = EmailNotification) -> dict[str, str]:
+    """Each partition's state, by name."""
+    return {table.name: table.state for table in _tables(model)}
+
+
+class Steps(list[str]):
+    """A report that keeps the names of the steps."""
+
+    def __call__(self, step: str, **facts: Any) -> None:
+        if step != "bytes":
+            self.append(step)

@@ -1,0 +1,412 @@
+"""A month's end: nothing unfinished leaves, nothing is dropped that is not archived byte for byte."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import threading
+
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models.functions import Now
+
+from notifications.models import EmailNotification
+from notifications.services import give_up, resend
+from outbox import archive, retention, retire
+from outbox.models import OutboxEvent, RetiredPartition
+from tests.outbox.months import Steps, fill, make_partition, states, tidy
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+
+
+@pytest.fixture(autouse=True)
+def _places(tmp_path, settings):
+    settings.STORAGES = settings.STORAGES | {
+        "archive": {
+            "BACKEND": "django.core.files.storage.FileSystemStorage",
+            "OPTIONS": {"location": str(tmp_path / "archive")},
+        }
+    }
+    with tidy():
+        yield
+
+
+@pytest.fixture
+def old():
+    """A month that is long over."""
+    return make_partition(EmailNotification, back=4)
+
+
+def roll(**options) -> tuple[retention.Rollover, Steps]:
+    steps = Steps()
+    return retention.rollover(report=steps, using="default", **options), steps
+
+
+def age_records(days: int = 30) -> None:
+    RetiredPartition.objects.update(detached_at=Now() - dt.timedelta(days=days))
+
+
+def count(table: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM {table}")
+        return cursor.fetchone()[0]
+
+
+def files(tmp_path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "archive").rglob("*") if path.is_file())
+
+
+class TestRollover:
+    def test_detaches_archives_and_after_the_grace_drops_a_finished_month(self, old, tmp_path, settings):
+        fill(old, 25)
+        result, steps = roll()
+        assert not result.held and not result.failed
+        assert states()[old.name] == "detached"
+        assert EmailNotification.objects.filter(id__lt=fill_id(old.until)).count() == 0
+        record = RetiredPartition.objects.get(name=old.name)
+        assert record.manifest["rows"] == 25 and record.archived_at and not record.dropped_at
+        assert len(files(tmp_path)) == 2
+        assert [step for step in steps if step != "made"] == [
+            "detaching",
+            "detached",
+            "recorded",
+            "archive written",
+            "archived",
+        ]
+        assert roll()[1] == []  # a second run has nothing to do
+        age_records(settings.PARTITION_GRACE_DAYS)
+        assert roll()[1] == ["compared", "dropped", "drop recorded"]
+        assert old.name not in states()
+        assert roll()[1] == []
+
+    def test_leaves_the_present_and_the_hot_months_alone(self):
+        hot = make_partition(EmailNotification, back=2)  # may be over for less than 30 days
+        before = states()
+        recent = dt.datetime.now(dt.UTC) - hot.until < dt.timedelta(days=30)
+        roll()
+        assert {name: state for name, state in states().items() if state != "attached"} == (
+            {} if recent else {hot.name: "detached"}
+        )
+        assert before.keys() == states().keys()
+
+    @pytest.mark.parametrize("status", ["pending", "failed", "processing", "dead_lettered"])
+    def test_never_detaches_a_month_with_an_unfinished_row_and_says_which_and_how(self, old, status):
+        claim = {"claimed_at": Now(), "claim_token": old_id()} if status == "processing" else {}
+        (held,) = fill(old, 1, status=status, **claim)
+        fill_rest(old)
+        with pytest.raises(CommandError) as caught:
+            call_command("partitions", "rollover")
+        assert caught.value.returncode == 1
+        assert str(held) in str(caught.value) and "Resend them or give them up" in str(caught.value)
+        assert states()[old.name] == "attached"
+
+    def test_goes_on_with_the_other_months_when_one_is_held(self, old):
+        older = make_partition(EmailNotification, back=5)
+        fill(older, 1, status="dead_lettered")
+        result, _ = roll()
+        assert [held.partition for held in result.held] == [older.name]
+        assert states() | {} == states() and states()[old.name] == "detached"
+
+    def test_takes_a_held_month_once_a_person_gave_its_dead_letters_up(self, old):
+        ids = fill(old, 3, status="dead_lettered")
+        assert roll()[0].held
+        give_up(ids=ids)
+        assert not roll()[0].held
+        assert states()[old.name] == "detached"
+
+    def test_holds_a_day_of_events_until_they_are_published(self):
+        day = make_partition(OutboxEvent, back=12)
+        event = event_in(day)
+        result, _ = roll()
+        assert [held.partition for held in result.held] == [day.name]
+        OutboxEvent.objects.filter(id=event.id).update(published_at=Now())
+        assert not roll()[0].held
+        assert states(OutboxEvent)[day.name] == "detached"
+
+    def test_changes_nothing_when_it_is_only_asked_what_it_would_do(self, old, tmp_path):
+        fill(old)
+        _, steps = roll(dry_run=True)
+        assert "would detach" in steps
+        assert states()[old.name] == "attached" and files(tmp_path) == []
+        assert not RetiredPartition.objects.exists()
+
+    def test_does_nothing_to_a_table_that_another_run_is_at(self, old):
+        with psycopg.connect(**dsn(), autocommit=True) as other:
+            other.execute("SELECT pg_advisory_lock(hashtext('retire:email_notifications'))")
+            result, steps = roll()
+            assert result.waiting and "busy" in steps
+            assert states()[old.name] == "attached"
+            with pytest.raises(CommandError) as caught:
+                call_command("partitions", "detach", old.name)
+            assert caught.value.returncode == 75
+
+    def test_deletes_an_archive_after_its_years_and_keeps_the_record(self, old, tmp_path, settings):
+        fill(old)
+        roll()
+        age_records()
+        roll()
+        years = dt.timedelta(days=366 * settings.ARCHIVE_YEARS)
+        RetiredPartition.objects.update(until=Now() - years)
+        assert roll()[1] == ["archive deleted"]
+        assert files(tmp_path) == []
+        record = RetiredPartition.objects.get()
+        assert record.deleted_at and record.manifest["rows"] == 10
+
+    def test_drops_nothing_when_the_table_is_not_what_was_archived(self, old):
+        fill(old)
+        roll()
+        age_records()
+        with connection.cursor() as cursor:
+            cursor.execute(f"UPDATE {old.name} SET subject = 'x' WHERE idempotency_key = '3'")
+        result, _ = roll()
+        assert len(result.failed) == 1 and "has changed" in result.failed[0]
+        assert count(old.name) == 10
+
+    @pytest.mark.parametrize("damage", ["flip", "cut", "lose"])
+    def test_drops_nothing_when_the_archive_is_damaged(self, old, tmp_path, damage):
+        fill(old)
+        roll()
+        age_records()
+        (path,) = (tmp_path / "archive").rglob("*.zst")
+        data = path.read_bytes()
+        if damage == "lose":
+            path.unlink()
+        else:
+            path.write_bytes(data[:-20] if damage == "cut" else data[:60] + bytes([data[60] ^ 1]) + data[61:])
+        result, _ = roll()
+        assert result.failed
+        assert count(old.name) == 10
+
+
+class TestDetach:
+    def test_a_resend_between_the_check_and_the_detach_attaches_the_month_again(self, old, monkeypatch):
+        ids = fill(old, 3, status="discarded")
+        checked = retire.check_finished
+
+        def check_then_resend(**which):
+            checked(**which)
+            if not done:
+                done.append(True)
+                changes, _ = resend(ids=ids[:1])
+                assert len(changes) == 1
+
+        done: list[bool] = []
+        monkeypatch.setattr(retire, "check_finished", check_then_resend)
+        result, steps = roll()
+        assert "attached again" in steps and len(result.held) == 1
+        assert states()[old.name] == "attached"
+        assert not RetiredPartition.objects.exists()
+        assert EmailNotification.objects.due().filter(id=ids[0]).exists()
+        assert [mail.id for mail in EmailNotification.objects.claim(limit=10)] == ids[:1]
+
+    def test_a_lock_timeout_in_its_middle_is_finished_at_once_when_the_reader_ends(self, old):
+        ids = fill(old, 5)
+        reading = psycopg.connect(**dsn())
+        reading.execute("SELECT count(*) FROM email_notifications")  # an open transaction on the parent
+        ended = threading.Timer(1.0, reading.rollback)
+        ended.start()
+        steps = Steps()
+        with retire.alone(model=EmailNotification, using="default"):
+            retire.detach(
+                model=EmailNotification, name=old.name, using="default", report=steps, lock_timeout="200ms"
+            )
+        ended.join()
+        reading.close()
+        assert states()[old.name] == "detached"
+        assert count(old.name) == len(ids)
+        assert steps == ["detaching", "detached", "recorded"]
+
+    def test_a_lock_timeout_that_lasts_leaves_it_pending_says_so_and_the_next_run_finishes(self, old):
+        fill(old, 5)
+        with psycopg.connect(**dsn()) as reading:
+            reading.execute("SELECT count(*) FROM email_notifications")
+            with retire.alone(model=EmailNotification, using="default"), pytest.raises(retire.StillPending):
+                retire.detach(
+                    model=EmailNotification,
+                    name=old.name,
+                    using="default",
+                    report=Steps(),
+                    lock_timeout="100ms",
+                    patience=0.3,
+                )
+            assert states()[old.name] == "pending"
+        result, steps = roll()
+        assert steps[:2] == ["detached", "recorded"] and not result.waiting
+        assert states()[old.name] == "detached" and count(old.name) == 5
+
+    def test_a_pending_one_with_an_unfinished_row_becomes_visible_again(self, old):
+        ids = fill(old, 2, status="discarded")
+        reading = psycopg.connect(**dsn())
+        reading.execute("SELECT count(*) FROM email_notifications")
+        with psycopg.connect(**dsn(), autocommit=True) as other:
+            other.execute("SET lock_timeout = '100ms'")
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                other.execute(f"ALTER TABLE email_notifications DETACH PARTITION {old.name} CONCURRENTLY")
+            other.execute(f"UPDATE {old.name} SET status = 'pending' WHERE id = %s", [ids[0]])
+        reading.close()
+        assert states()[old.name] == "pending"
+        assert not EmailNotification.objects.filter(id=ids[0]).exists()
+        _, steps = roll()
+        assert steps == ["detached", "attached again", "held"]
+        assert EmailNotification.objects.due().filter(id=ids[0]).exists()
+
+    def test_what_was_attached_again_can_leave_later(self, old):
+        ids = fill(old, 2, status="discarded")
+        roll()
+        with connection.cursor() as cursor:
+            cursor.execute(f"UPDATE {old.name} SET status = 'dead_lettered'")
+        retire.attach(model=EmailNotification, name=old.name, using="default")
+        assert roll()[0].held
+        give_up(ids=ids)
+        roll()
+        assert states()[old.name] == "detached"
+        assert count(old.name) == 2
+
+
+class TestArchive:
+    def test_restores_every_byte_into_a_table_beside(self, old, tmp_path):
+        fill(old, 20)
+        fill_nulls(old)
+        roll()
+        age_records()
+        roll()
+        assert old.name not in states()
+        call_command("partitions", "restore", old.name)
+        record = RetiredPartition.objects.get()
+        restored = archive.Manifest.of(record)
+        archive.verify(manifest=restored, using="default", table=old.name + archive.RESTORED)
+        assert count(old.name + archive.RESTORED) == restored.rows == 21
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT subject, body, body_text, delivered_at FROM {old.name}_restored ORDER BY id LIMIT 1"
+            )
+            assert cursor.fetchone() == ('Ünicode, "quotes" \\N', "<p>a\r\nb,\tc</p>", "", None)
+        with pytest.raises(CommandError, match="there already"):
+            call_command("partitions", "restore", old.name)
+        call_command("partitions", "drop", old.name + archive.RESTORED)
+        assert not retire.exists(name=old.name + archive.RESTORED, using="default")
+        assert RetiredPartition.objects.count() == 1
+
+    def test_find_reads_rows_out_of_the_archive_alone(self, old, capsys):
+        fill(old, 5)
+        (bob,) = fill(make_partition(EmailNotification, back=6), 1, recipient_email="Bob@example.com")
+        roll()
+        age_records()
+        roll()
+        call_command("archive", "find", "recipient_email=bob@EXAMPLE.com")
+        (line,) = capsys.readouterr().out.splitlines()
+        assert json.loads(line)["id"] == str(bob)
+
+    def test_an_empty_month_is_archived_too(self, old):
+        roll()
+        age_records()
+        roll()
+        call_command("partitions", "verify", old.name)
+        call_command("partitions", "restore", old.name)
+        assert count(old.name + archive.RESTORED) == 0
+
+    def test_an_archive_written_and_not_recorded_is_taken_not_written_again(self, old, tmp_path):
+        fill(old)
+        roll()
+        first = files(tmp_path)
+        RetiredPartition.objects.update(archived_at=None, manifest=None)
+        assert roll()[1] == ["archived"]
+        assert files(tmp_path) == first
+
+    def test_half_an_archive_is_swept_away(self, old, tmp_path):
+        fill(old)
+        roll()
+        good = files(tmp_path)
+        RetiredPartition.objects.update(archived_at=None, manifest=None)
+        for path in (tmp_path / "archive").rglob("*.json"):
+            path.unlink()
+        (tmp_path / "archive/email_notifications" / f"{old.name}.000000000000.csv.zst").write_bytes(b"half")
+        _, steps = roll()
+        assert steps == ["archive written", "archived", "swept"]
+        assert files(tmp_path) == good
+
+
+class TestCommands:
+    def test_list_tells_range_state_size_and_unfinished_rows(self, old, capsys):
+        fill(old, 3, status="dead_lettered")
+        call_command("partitions", "list")
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        (line,) = [line for line in lines if line["partition"] == old.name]
+        assert line["state"] == "attached" and line["unfinished"] == 3 and line["bytes"] > 0
+        assert line["since"] == old.since.date().isoformat()
+
+    @pytest.mark.parametrize("verb", ["detach", "archive", "verify", "restore", "drop"])
+    def test_a_name_that_is_no_partition_ends_with_2_and_changes_nothing(self, verb):
+        before = states()
+        for name in ("orders", "email_notifications_p209913", "email_notifications_p190001", "x; DROP"):
+            with pytest.raises(CommandError) as caught:
+                call_command("partitions", verb, name)
+            assert caught.value.returncode == 2
+        assert states() == before
+
+    def test_each_verb_does_its_step_once_and_again_nothing(self, old, tmp_path):
+        fill(old)
+        for verb in ("detach", "archive", "verify", "drop"):
+            call_command("partitions", verb, old.name)
+            if verb != "verify":
+                call_command("partitions", verb, old.name)
+        assert old.name not in states()
+        call_command("partitions", "verify", old.name)
+        assert len(files(tmp_path)) == 2
+
+    def test_drop_refuses_what_is_not_archived(self, old):
+        fill(old)
+        call_command("partitions", "detach", old.name)
+        with pytest.raises(CommandError, match="has no archive") as caught:
+            call_command("partitions", "drop", old.name)
+        assert caught.value.returncode == 1
+        assert count(old.name) == 10
+
+
+def dsn() -> dict[str, object]:
+    wanted = connection.settings_dict
+    return {
+        "host": wanted["HOST"],
+        "port": wanted["PORT"],
+        "user": wanted["USER"],
+        "dbname": wanted["NAME"],
+        "password": wanted["PASSWORD"] or None,
+    }
+
+
+def fill_id(when):
+    from outbox.ids import id_floor
+
+    return id_floor(when)
+
+
+def old_id():
+    from outbox.ids import new_id
+
+    return new_id()
+
+
+def fill_rest(old) -> None:
+    """More rows, finished ones."""
+    fill(old, 5, to_name="more")
+
+
+def fill_nulls(old) -> None:
+    fill(old, 1, sent_at=None, status="discarded", subject="", provider="")
+
+
+def event_in(day) -> OutboxEvent:
+    from outbox.ids import id_floor, new_id
+
+    return OutboxEvent.objects.create(
+        id=id_floor(day.since + dt.timedelta(hours=1)),
+        created_at=day.since + dt.timedelta(hours=1),
+        aggregate_type="order",
+        aggregate_id=new_id(),
+        event_type="order.order.paid.v1",
+        sequence=1,
+        payload={},
+        shard=1,
+    )
