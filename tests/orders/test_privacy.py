@@ -1,0 +1,346 @@
+"""“What did you send me?” and “forget me”, over live rows, detached tables and archives."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+
+import pytest
+import zstandard
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.db.models.functions import Now
+
+from config.local.machine import PROJECT
+from notifications.models import EmailNotification
+from orders import privacy
+from orders.models import Order
+from orders.services import cancel_order, complete_order, pay_order, place_order, refund_order
+from outbox import retention
+from outbox.deliverable import Status
+from outbox.erasure import ERASED_ADDRESS, address_hash
+from outbox.ids import id_floor
+from outbox.models import Erasure, IdempotencyKey, OutboxEvent, RetiredPartition
+from tests.factories import statuses
+from tests.outbox.months import Steps, fill, make_partition, states, tidy
+from tests.outbox.test_retention import age_records, files
+from tests.outbox.test_retention_crashes import dying_environment
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+ADDRESS = "Anna.Example+shop@example.com"
+BOB = "bob@example.com"
+
+
+@pytest.fixture(autouse=True)
+def _places(tmp_path, settings) -> Iterator[None]:
+    options = {"location": str(tmp_path / "archive")}
+    backend = {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": options}
+    settings.STORAGES = settings.STORAGES | {"archive": backend}
+    with tidy():
+        yield
+
+
+def bought(email: str = ADDRESS, *, done: bool = True) -> Order:
+    """An order that was paid and sent, with its e-mails, events and a stored answer."""
+    order = place_order(user_id=uuid.uuid4(), email=email, name="Anna Example", total_amount=500)
+    pay_order(order_id=order.id)
+    complete_order(order_id=order.id, tracking_url=f"https://track.example/{email}")
+    if done:
+        EmailNotification.objects.filter(order_id=order.id).update(
+            status="sent",
+            sent_at=Now(),
+            last_error=f"550 <{email}> unknown",
+            errors=[{"at": "2026-01-01", "code": "550", "text": f"<{email.upper()}> is unknown"}],
+        )
+    IdempotencyKey.objects.create(
+        scope="token:1",
+        key=f"{email}-{order.id}",
+        answer_status=201,
+        answer_body=json.dumps({"id": str(order.id), "email": email, "name": "Anna Example", "items": []}),
+    )
+    return order
+
+
+def grep(text: str) -> list[str]:
+    """Every table of the database that has `text` somewhere, in any case."""
+    found = []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        for (table,) in cursor.fetchall():
+            cursor.execute(
+                f'SELECT count(*) FROM "{table}" AS t WHERE position(%s IN lower(t::text)) > 0',
+                [text.lower()],
+            )
+            if cursor.fetchone()[0]:
+                found.append(table)
+    return found
+
+
+def grep_archives(tmp_path, text: str) -> list[str]:
+    """Every file of the archive that has `text` in it, unpacked."""
+    found = []
+    for path in (tmp_path / "archive").rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            if path.suffix == ".zst":
+                data = zstandard.ZstdDecompressor().stream_reader(data).read()
+            if text.lower().encode() in data.lower():
+                found.append(path.name)
+    return found
+
+
+def old_mails(order: Order, *, back: int) -> str:
+    """E-mails of that order in an old month, whose partition's name is returned."""
+    old = make_partition(EmailNotification, back=back)
+    fill(old, 3, order_id=order.id, recipient_email=order.email, to_name=order.name)
+    fill(old, 4, recipient_email=BOB, subject="Bob's", to_name="Bob")
+    return old.name
+
+
+def everywhere() -> Order:
+    """A person with rows in live tables, in a detached table and in an archive alone."""
+    order = bought()
+    Order.objects.filter(id=order.id).update(created_at=Now())
+    old_mails(order, back=5)
+    retention.rollover(report=Steps(), using="default")
+    age_records()
+    retention.rollover(report=Steps(), using="default")
+    old_mails(order, back=4)
+    retention.rollover(report=Steps(), using="default")
+    assert sorted(set(states().values())) == ["attached", "detached"]
+    return order
+
+
+@pytest.fixture(autouse=True)
+def _old_orders(monkeypatch) -> None:
+    """Orders get ids of last year, so that e-mails of old months can be theirs."""
+    start = id_floor(dt.datetime.now(dt.UTC) - dt.timedelta(days=400)).int
+    ids = (uuid.UUID(int=start + number) for number in itertools.count())
+    monkeypatch.setattr(Order._meta.get_field("id"), "default", lambda: next(ids))
+
+
+class TestExport:
+    def test_collects_orders_mails_and_events_from_everywhere(self, capsys):
+        order = everywhere()
+        bought(BOB)
+        call_command("privacy", "export", "--email", ADDRESS.lower())
+        document = json.loads(capsys.readouterr().out)
+        assert [one["id"] for one in document["orders"]] == [str(order.id)]
+        places = {mail["stored_in"].partition(" ")[0] for mail in document["email_notifications"]}
+        assert len(document["email_notifications"]) == 2 + 3 + 3
+        assert len(places) == 3 and "archive" in places and "email_notifications" in places
+        assert len(document["outbox_events"]) == 3
+        assert BOB not in json.dumps(document)
+
+    def test_of_a_stranger_is_empty(self, capsys):
+        bought(BOB)
+        call_command("privacy", "export", "--email", "nobody@example.com")
+        document = json.loads(capsys.readouterr().out)
+        assert not document["orders"] and not document["email_notifications"]
+
+    def test_finds_an_address_with_wildcards_in_it_literally(self, capsys):
+        bought("a_b@example.com")
+        bought("axb@example.com")
+        call_command("privacy", "export", "--email", "a_b@example.com")
+        assert len(json.loads(capsys.readouterr().out)["orders"]) == 1
+
+
+class TestErase:
+    def test_leaves_the_address_in_no_table_no_archive_and_no_log(self, tmp_path, capfd, caplog):
+        everywhere()
+        assert grep(ADDRESS) and grep_archives(tmp_path, ADDRESS)
+        call_command("privacy", "erase", "--email", ADDRESS, "--now")
+        assert grep(ADDRESS) == [] and grep("Anna Example") == []
+        assert grep_archives(tmp_path, ADDRESS) == [] and grep_archives(tmp_path, "Anna Example") == []
+        out, err = capfd.readouterr()
+        assert ADDRESS.lower() not in (out + err + caplog.text).lower()
+
+    def test_keeps_what_an_auditor_counts(self, tmp_path):
+        order = everywhere()
+        before = retention.overview(using="default")
+        mails = EmailNotification.objects.count()
+        call_command("privacy", "erase", "--email", ADDRESS, "--now")
+        assert EmailNotification.objects.count() == mails
+        mail = EmailNotification.objects.filter(order_id=order.id).first()
+        assert (mail.recipient_email, mail.subject, mail.body, mail.to_name) == (
+            ERASED_ADDRESS,
+            "[erased]",
+            "",
+            "",
+        )
+        assert mail.status == "sent" and mail.sent_at and mail.event_type
+        assert mail.errors == [{"at": "2026-01-01", "code": "550", "text": "[erased]"}]
+        order.refresh_from_db()
+        assert (order.email, order.name, order.total_amount) == (ERASED_ADDRESS, "", 500)
+        after = retention.overview(using="default")
+        assert [(one["partition"], one["state"]) for one in before] == [
+            (one["partition"], one["state"]) for one in after
+        ]
+
+    def test_touches_nobody_else(self, tmp_path):
+        everywhere()
+        bob = bought(BOB)
+        call_command("privacy", "erase", "--email", ADDRESS, "--now")
+        bob.refresh_from_db()
+        assert bob.email == BOB
+        assert set(grep(BOB)) >= {"orders", "idempotency_keys"}
+        assert grep_archives(tmp_path, BOB)
+
+    def test_rewritten_archives_have_new_checksums_and_the_old_files_are_gone(self, tmp_path):
+        everywhere()
+        before = {one.name: one.manifest["file_sha256"] for one in RetiredPartition.objects.all()}
+        names = files(tmp_path)
+        call_command("privacy", "erase", "--email", ADDRESS, "--now")
+        for record in RetiredPartition.objects.all():
+            if record.table == "email_notifications":
+                assert record.manifest["file_sha256"] != before[record.name]
+                call_command("partitions", "verify", record.name)
+        assert len(files(tmp_path)) == len(names) and not set(files(tmp_path)) & set(names)
+
+    def test_without_now_the_report_names_the_archives_and_next_month_rewrites_them(self, tmp_path, capsys):
+        everywhere()
+        call_command("privacy", "erase", "--email", ADDRESS)
+        waiting = json.loads(capsys.readouterr().out)["archives_to_rewrite"]
+        assert len(waiting) == 2
+        assert grep(ADDRESS) == []
+        retention.rollover(report=Steps(), using="default")  # the detached table's at once, it is about to go
+        assert len(Erasure.objects.get().archives) == 1
+        assert grep_archives(tmp_path, ADDRESS)
+        Erasure.objects.update(requested_at=Now() - dt.timedelta(days=31))
+        retention.rollover(report=Steps(), using="default")
+        assert grep_archives(tmp_path, ADDRESS) == []
+        assert Erasure.objects.get().archives == []
+
+    def test_refuses_while_an_order_is_in_flight_and_changes_nothing(self):
+        place_order(user_id=uuid.uuid4(), email=ADDRESS, total_amount=500)
+        with pytest.raises(CommandError, match="not finished") as caught:
+            call_command("privacy", "erase", "--email", ADDRESS)
+        assert caught.value.returncode == 1
+        assert Order.objects.get().email == ADDRESS and not Erasure.objects.exists()
+
+    def test_refuses_while_an_email_is_not_sent_and_changes_nothing(self):
+        bought(done=False)
+        with pytest.raises(CommandError, match="e-mails are"):
+            call_command("privacy", "erase", "--email", ADDRESS)
+        assert Order.objects.get().email == ADDRESS
+
+    def test_forced_gives_unsent_mails_up_and_later_ones_are_suppressed(self):
+        order = bought(done=False)
+        call_command("privacy", "erase", "--email", ADDRESS, "--force")
+        assert statuses() == {"discarded": 2}
+        refund_order(order_id=order.id)
+        assert statuses() == {"discarded": 2, "suppressed": 1}
+        assert grep(ADDRESS) == []
+        assert EmailNotification.objects.claim(limit=10) == []
+
+    def test_a_mail_being_sent_is_erased_when_its_outcome_is_known(self, settings, monkeypatch):
+        order = bought(done=False)
+        mail, *_ = EmailNotification.objects.claim(limit=1)
+
+        def settle_meanwhile(_):
+            EmailNotification.objects.filter(id=mail.id).update(
+                status="failed", claimed_at=None, claim_token=None, last_error=f"451 {ADDRESS}"
+            )
+
+        monkeypatch.setattr(privacy.time, "sleep", settle_meanwhile)
+        call_command("privacy", "erase", "--email", ADDRESS, "--force")
+        assert grep(ADDRESS) == []
+        assert statuses() == {"discarded": 2}
+        assert order.id
+
+    def test_a_mail_that_goes_on_being_sent_ends_with_75_and_the_next_run_ends_it(self, settings):
+        settings.EMAIL_READ_TIMEOUT, settings.EMAIL_CONNECT_TIMEOUT = -5, 0
+        bought(done=False)
+        EmailNotification.objects.claim(limit=1)
+        with pytest.raises(CommandError) as caught:
+            call_command("privacy", "erase", "--email", ADDRESS, "--force")
+        assert caught.value.returncode == 75
+        EmailNotification.objects.filter(status=Status.PROCESSING).update(
+            status="pending", claimed_at=None, claim_token=None
+        )
+        call_command("privacy", "erase", "--email", ADDRESS, "--force")
+        assert grep(ADDRESS) == []
+
+    def test_a_second_pass_catches_an_order_placed_meanwhile(self, monkeypatch):
+        bought()
+        live = privacy._erase_live
+        placed = []
+
+        def and_another(owners):
+            counts = live(owners)
+            if not placed:
+                placed.append(bought())
+            return counts
+
+        monkeypatch.setattr(privacy, "_erase_live", and_another)
+        call_command("privacy", "erase", "--email", ADDRESS)
+        assert grep(ADDRESS) == []
+        assert len(Erasure.objects.get().owner_ids) == 2
+
+    def test_may_be_repeated_and_the_hash_alone_says_who(self):
+        bought()
+        call_command("privacy", "erase", "--email", ADDRESS)
+        call_command("privacy", "erase", "--email", f" {ADDRESS.upper()}")
+        erasure = Erasure.objects.get()
+        assert erasure.address_hash == address_hash(ADDRESS) and erasure.finished_at
+        assert erasure.counts["orders"] == 1
+
+    def test_of_a_stranger_changes_nothing(self, capsys):
+        bought(BOB)
+        call_command("privacy", "erase", "--email", "nobody@example.com")
+        assert json.loads(capsys.readouterr().out) == {"changed": {}, "archives_to_rewrite": []}
+        assert not Erasure.objects.exists()
+
+    def test_a_repeated_request_gets_the_erased_answer_and_other_answers_stay_byte_for_byte(self):
+        order, bob = bought(), bought(BOB)
+        bobs = IdempotencyKey.objects.filter(scope="token:1", key__contains=str(bob.id))
+        before = bobs.get().answer_body
+        call_command("privacy", "erase", "--email", ADDRESS)
+        answer = IdempotencyKey.objects.get(answer_body__contains=str(order.id)).answer_body
+        assert json.loads(answer)["email"] == ERASED_ADDRESS and json.loads(answer)["name"] == ""
+        assert bobs.get().answer_body == before
+
+    def test_an_events_link_is_erased_and_its_numbers_stay(self):
+        order = bought()
+        call_command("privacy", "erase", "--email", ADDRESS)
+        event = OutboxEvent.objects.get(aggregate_id=order.id, event_type="order.order.completed.v1")
+        assert "trackingUrl" not in event.payload and event.payload["totalAmount"] == 500
+
+    def test_an_erased_cancelled_order_can_still_be_refunded(self):
+        order = place_order(user_id=uuid.uuid4(), email=ADDRESS, total_amount=500)
+        pay_order(order_id=order.id)
+        cancel_order(order_id=order.id, reason="Anna Example changed her mind")
+        EmailNotification.objects.update(status="sent", sent_at=Now())
+        call_command("privacy", "erase", "--email", ADDRESS)
+        refund_order(order_id=order.id)
+        assert grep("Anna Example") == []
+
+
+DYING = """
+import os, signal, sys
+import django
+django.setup()
+from orders import privacy
+
+def report(step, **facts):
+    if step == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+privacy.erase_person(email=sys.argv[2], report=report, archives_now=True)
+"""
+
+
+@pytest.mark.parametrize("step", ["recorded", "erased", "archive rewritten"])
+def test_an_erasure_killed_right_after_this_step_is_ended_by_the_next(step, tmp_path):
+    everywhere()
+    command = [sys.executable, "-c", DYING, step, ADDRESS]
+    died = subprocess.run(command, cwd=PROJECT, env=dying_environment(tmp_path), timeout=60)
+    assert died.returncode == -signal.SIGKILL
+    call_command("privacy", "erase", "--email", ADDRESS, "--now")
+    assert grep(ADDRESS) == [] and grep_archives(tmp_path, ADDRESS) == []

@@ -1,0 +1,63 @@
+"""What is not partitioned is deleted in small batches that wait for nobody."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import psycopg
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+
+from outbox import purge
+from outbox.ids import new_id
+from outbox.models import ApiToken, IdempotencyKey, ProcessedEvent
+from tests.outbox.test_retention import dsn
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+
+
+def ago(**span: float):
+    return Now() - dt.timedelta(**span)
+
+
+def run() -> dict[str, int]:
+    return {rule.table: purge.purge(rule=rule, using="default", pause=0) for rule in purge.rules()}
+
+
+def test_keeps_keys_for_7_days_processed_events_for_30_and_tokens_for_30_after_their_end():
+    for days in (6.9, 7.1):
+        IdempotencyKey.objects.create(scope="token:1", key=str(days), created_at=ago(days=days))
+    for days in (29, 31):
+        ProcessedEvent.objects.create(
+            event_id=new_id(), consumer=str(days), event_type="x", processed_at=ago(days=days)
+        )
+    for name, end in {"none": None, "soon": ago(days=-1), "over": ago(days=29), "gone": ago(days=31)}.items():
+        ApiToken.objects.create(name=name, prefix="op_", digest=name, scopes=[], expires_at=end)
+    gone = run()
+    assert (gone["idempotency_keys"], gone["processed_events"], gone["api_tokens"]) == (1, 1, 1)
+    assert IdempotencyKey.objects.get().key == "6.9"
+    assert ProcessedEvent.objects.get().consumer == "29"
+    assert set(ApiToken.objects.values_list("name", flat=True)) == {"none", "soon", "over"}
+
+
+def test_deletes_in_batches():
+    IdempotencyKey.objects.bulk_create(
+        IdempotencyKey(scope="token:1", key=str(n), created_at=ago(days=8)) for n in range(25)
+    )
+    rule = next(rule for rule in purge.rules() if rule.table == "idempotency_keys")
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        assert purge.purge(rule=rule, using="default", batch=10, pause=0) == 25
+    assert sum("DELETE" in query["sql"] for query in queries) == 3
+
+
+def test_waits_for_no_row_that_someone_holds():
+    for n in range(3):
+        IdempotencyKey.objects.create(scope="token:1", key=str(n), created_at=ago(days=8))
+    with psycopg.connect(**dsn()) as holding:
+        holding.execute("SELECT 1 FROM idempotency_keys WHERE key = '1' FOR UPDATE")
+        assert run()["idempotency_keys"] == 2
+    assert run()["idempotency_keys"] == 1

@@ -1,0 +1,122 @@
+"""kill -9 at every step of a rollover: the next run ends it rightly, and nothing is archived twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+from django.db import connection
+
+from config.local.machine import PROJECT
+from notifications.models import EmailNotification
+from outbox import archive, retention
+from outbox.models import RetiredPartition
+from tests.outbox.months import Steps, fill, make_partition, states, tidy
+from tests.outbox.test_retention import age_records, count, dsn, files
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+
+#: Runs a rollover in a process of its own that kills itself right after the step that is named.
+DYING = """
+import os, signal, sys
+import django
+django.setup()
+from outbox import archive, retention
+
+def report(step, **facts):
+    if step == sys.argv[1]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def dies_after(function):
+    def wrapped(*args, **named):
+        function(*args, **named)
+        report(function.__name__)
+    return wrapped
+
+archive._save = dies_after(archive._save)  # the file is stored, the manifest is not
+retention.rollover(report=report)
+"""
+STEPS = [
+    "detaching",
+    "detached",
+    "recorded",
+    "_save",
+    "archive written",
+    "archived",
+    "compared",
+    "dropped",
+    "drop recorded",
+]
+
+
+@pytest.fixture(autouse=True)
+def _places(tmp_path, settings) -> Iterator[None]:
+    options = {"location": str(tmp_path / "archive")}
+    backend = {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": options}
+    settings.STORAGES = settings.STORAGES | {"archive": backend}
+    with tidy():
+        yield
+
+
+def die_after(step: str, tmp_path) -> int:
+    command = [sys.executable, "-c", DYING, step]
+    return subprocess.run(command, cwd=PROJECT, env=dying_environment(tmp_path), timeout=60).returncode
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_rollover_killed_right_after_this_step_is_ended_by_the_next(step, tmp_path):
+    old = make_partition(EmailNotification, back=4)
+    fill(old, 30)
+    if STEPS.index(step) >= STEPS.index("compared"):  # the grace is over
+        retention.rollover(report=Steps(), using="default")
+        age_records()
+    assert die_after(step, tmp_path) == -signal.SIGKILL
+    for _ in range(2):
+        result = retention.rollover(report=Steps(), using="default")
+        assert not (result.held or result.failed or result.waiting)
+    age_records()
+    retention.rollover(report=Steps(), using="default")
+    assert old.name not in states()
+    record = RetiredPartition.objects.get()
+    assert record.dropped_at and record.manifest["rows"] == 30
+    assert len(files(tmp_path)) == 2
+    restored = archive.restore(record=record, using="default")
+    assert count(restored) == 30
+
+
+def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_path):
+    old = make_partition(EmailNotification, back=4)
+    ids = fill(old, 3, status="discarded")
+    with psycopg.connect(**dsn()) as reading:
+        reading.execute("SELECT count(*) FROM email_notifications")
+        command = [sys.executable, "-c", DYING, "none"]
+        process = subprocess.Popen(command, cwd=PROJECT, env=dying_environment(tmp_path))
+        while states()[old.name] != "pending":
+            assert process.poll() is None
+        # Between the check and here a person resent one: invisible now, and must not stay so.
+        other = psycopg.connect(**dsn(), autocommit=True)
+        other.execute(f"UPDATE {old.name} SET status = 'pending' WHERE id = %s", [ids[0]])
+        other.close()
+        process.kill()
+        process.wait()
+    result = retention.rollover(report=Steps(), using="default")
+    assert len(result.held) == 1
+    assert states()[old.name] == "attached"
+    assert EmailNotification.objects.due().get().id == ids[0]
+
+
+def dying_environment(tmp_path) -> dict[str, str]:
+    wanted = connection.settings_dict
+    url = f"postgresql://{wanted['USER']}@{wanted['HOST']}:{wanted['PORT']}/{wanted['NAME']}"
+    return {
+        **os.environ,
+        "DATABASE_URL": url,
+        "PARTITION_DATABASE_URL": url,
+        "ARCHIVE_DIR": str(tmp_path / "archive"),
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+    }
