@@ -168,6 +168,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    "django.contrib.humanize",
     "django_celery_beat",
     "rest_framework",
     "drf_spectacular",

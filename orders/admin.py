@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.rendering import format_amount
+from orders import privacy
 from orders.models import Order
+from outbox.erasure import ERASED_ADDRESS
 from outbox.models import OutboxEvent
+from outbox.retire import Busy
 from outbox.triage import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
 
 SHOWN = 100
@@ -36,6 +41,7 @@ class OrderAdmin(TriageAdmin[Order]):
     list_display = ["shown", "state", "total", "refunded", "email", "created"]
     list_filter = [StatusFilter, AgeFilter]
     search_fields = ["reference"]
+    actions = ["export_person", "erase_person"]
     search_help_text = "An order's reference or id, or an exact address."
     fieldsets = [
         ("Order", {"fields": ["id", "reference", "state", "version", "total", "refunded", "item_table"]}),
@@ -144,6 +150,70 @@ class OrderAdmin(TriageAdmin[Order]):
             )
             or "none"
         )
+
+    # --- a person's data ---
+    def has_export_permission(self, request: HttpRequest) -> bool:
+        """Its own permission."""
+        return request.user.has_perm("orders.export_person")
+
+    def has_erase_permission(self, request: HttpRequest) -> bool:
+        """Its own permission."""
+        return request.user.has_perm("orders.erase_person")
+
+    @admin.action(description="Export all that is stored of this customer", permissions=["export"])
+    def export_person(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
+        """One customer's data as a JSON file, archives included."""
+        if (email := self._one_address(request, queryset)) is None:
+            return None
+        document = privacy.export_person(email=email, report=lambda step, **facts: None)
+        self._note(request, queryset, "Exported the customer's data.")
+        return JsonResponse(
+            document,
+            json_dumps_params={"indent": 2, "ensure_ascii": False},
+            headers={"Content-Disposition": 'attachment; filename="customer.json"'},
+        )
+
+    @admin.action(description="Erase this customer's data", permissions=["erase"])
+    def erase_person(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
+        """Ask, then erase."""
+        if (email := self._one_address(request, queryset)) is None:
+            return None
+        if "confirmed" not in request.POST:
+            context = {
+                **self.admin_site.each_context(request),
+                "title": "Erase a customer's data",
+                "opts": self.opts,
+                "email": email,
+                "orders": Order.objects.filter(email__iexact=email).count(),
+                "selected": request.POST.getlist(ACTION_CHECKBOX_NAME)[:1],
+                "checkbox": ACTION_CHECKBOX_NAME,
+                "media": self.media,
+            }
+            return TemplateResponse(request, "admin/orders/order/erase.html", context)
+        try:
+            done = privacy.erase_person(
+                email=email, force="force" in request.POST, report=lambda step, **facts: None
+            )
+        except (privacy.InFlight, privacy.StillSending, Busy) as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return None
+        self._note(request, queryset, "Erased the customer's data.")
+        changed = ", ".join(f"{count} in {table}" for table, count in done.counts.items() if count)
+        left = f" Archives to be rewritten next month: {', '.join(done.archives)}." if done.archives else ""
+        self.message_user(request, f"Erased: {changed or 'nothing was left'}.{left}")
+        return None
+
+    def _one_address(self, request: HttpRequest, queryset: QuerySet[Order]) -> str | None:
+        addresses = {email.lower() for email in queryset.order_by().values_list("email", flat=True)[:1000]}
+        if len(addresses) == 1 and ERASED_ADDRESS not in addresses:
+            return addresses.pop()
+        text = "Select orders of one customer." if len(addresses) > 1 else "This customer is erased already."
+        self.message_user(request, text, messages.WARNING)
+        return None
+
+    def _note(self, request: HttpRequest, queryset: QuerySet[Order], text: str) -> None:
+        for order in queryset.order_by("id")[:1]:
+            self.log_change(request, order, text)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Order], search_term: str

@@ -237,7 +237,7 @@ def _rows_of(model: Model, owners: set[uuid.UUID], report: Report) -> Iterator[d
     seen = set()
     for name in [table, *_side_tables(model)]:
         report("reading", table=name)
-        for row in _select(name, owner, owners):
+        for row in _select(name, owner, owners, using="default" if name == table else DIRECT):
             seen.add(str(row["id"]))
             yield {"stored_in": name, **row}
     named = {str(id) for id in owners}
@@ -248,9 +248,9 @@ def _rows_of(model: Model, owners: set[uuid.UUID], report: Report) -> Iterator[d
                 yield {"stored_in": f"archive {record.name}", **found}
 
 
-def _select(table: str, owner: str, owners: set[uuid.UUID]) -> Iterator[dict[str, Any]]:
-    quote = connections[DIRECT].ops.quote_name
-    with connections[DIRECT].cursor() as cursor:
+def _select(table: str, owner: str, owners: set[uuid.UUID], *, using: str) -> Iterator[dict[str, Any]]:
+    quote = connections[using].ops.quote_name
+    with connections[using].cursor() as cursor:
         cursor.execute(
             f"SELECT * FROM {quote(table)} WHERE {quote(owner)} = ANY(%s) ORDER BY id",  # noqa: S608
             [list(owners)],

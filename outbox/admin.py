@@ -6,11 +6,14 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.db.models.functions import Now
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 
-from outbox.models import ApiToken, Heartbeat, OutboxEvent
+from outbox import retention
+from outbox.models import ApiToken, Heartbeat, OutboxEvent, RetiredPartition
 from outbox.triage import AgeFilter, TriageAdmin, ago, as_uuid
 
 # The lists need the width more than a second menu.
@@ -66,6 +69,28 @@ class HeartbeatAdmin(TriageAdmin[Heartbeat]):
 
     list_display = ["name", "beat_at"]
     ordering = ["name"]
+
+
+@admin.register(RetiredPartition)
+class PartitionAdmin(TriageAdmin[RetiredPartition]):
+    """Every partition there is or was, and what holds one that should have left."""
+
+    ordering = ["name"]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """From the catalogue and the records, so not Django's list of one table."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Partitions",
+            "opts": self.opts,
+            "lines": retention.overview(using="default"),
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/outbox/retiredpartition/change_list.html", context)
 
 
 class TokenForm(forms.ModelForm[ApiToken]):

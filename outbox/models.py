@@ -209,6 +209,7 @@ class RetiredPartition(models.Model):
     class Meta:
         db_table = "retired_partitions"
         verbose_name = "partition"
+        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return self.name
@@ -227,6 +228,7 @@ class Erasure(models.Model):
 
     class Meta:
         db_table = "erasures"
+        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return f"erasure of {self.requested_at:%Y-%m-%d}"

@@ -218,32 +218,32 @@ def rewrite_archive(
 
 def overview(*, using: str = "direct") -> list[dict[str, Any]]:
     """This function will list every partition there is or was: range, state, size, rows and what holds it."""
+    now = database_now(using=using)
     lines = []
     for model in partitioned_models():
         table_name = model._meta.db_table
-        retired = {one.name: one for one in RetiredPartition.objects.using(using).filter(table=table_name)}
-        there = {table.name: table for table in retire.tables(model=model, using=using)}
-        known = {name: (one.since, one.until) for name, one in retired.items()}
-        known |= {name: (table.partition.since, table.partition.until) for name, table in there.items()}
-        for name, (since, until) in sorted(known.items(), key=lambda item: item[1]):
-            table, record = there.get(name), retired.get(name)
+        records = {one.name: one for one in RetiredPartition.objects.using(using).filter(table=table_name)}
+        tables = {one.name: one for one in retire.tables(model=model, using=using)}
+        for name in sorted(records.keys() | tables.keys()):
+            table, record = tables.get(name), records.get(name)
+            manifest = (record.manifest if record else None) or {}
+            bounds = table.partition if table else record
+            assert bounds is not None
+            holds = retire.holds(model=model, name=name, using=using) if table else []
+            over = bounds.until + model.hot() <= now
             lines.append(
                 {
                     "table": table_name,
                     "partition": name,
-                    "since": since.date().isoformat(),
-                    "until": until.date().isoformat(),
+                    "since": bounds.since.date().isoformat(),
+                    "until": bounds.until.date().isoformat(),
                     "state": _state(table, record),
                     "bytes": table.bytes if table else 0,
-                    "rows": table.rows if table else (record.manifest or {}).get("rows") if record else None,
-                    "unfinished": sum(
-                        hold.count for hold in retire.holds(model=model, name=name, using=using)
-                    )
-                    if table
-                    else 0,
-                    "archive": (record.manifest or {}).get("file")
-                    if record and not record.deleted_at
-                    else None,
+                    "rows": table.rows if table else manifest.get("rows"),
+                    "unfinished": sum(hold.count for hold in holds),
+                    "held": bool(over and holds),
+                    "help": model.unfinished_help,
+                    "archive": manifest.get("file") if record and not record.deleted_at else None,
                 }
             )
     return lines

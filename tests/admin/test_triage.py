@@ -14,9 +14,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from notifications.models import EmailNotification
+from orders.models import Order
 from outbox.deliverable import Status
 from outbox.models import ApiToken
+from outbox.partitions import attached, partitioned_models
 from tests.factories import make_mail, make_mails, make_order, statuses
+from tests.outbox.months import fill, make_partition
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/notifications/emailnotification/"
@@ -213,3 +216,72 @@ def test_a_page_over_many_rows_takes_few_statements_and_no_sequential_scan(admin
 
 def test_the_bare_address_leads_to_the_reference():
     assert Client().get("/").headers["Location"] == "/api/docs"
+
+
+def test_the_partitions_page_lists_them_and_says_what_holds_one(admin_client):
+    page = admin_client.get("/admin/outbox/retiredpartition/").content.decode()
+    for model in partitioned_models():
+        for partition in attached(model=model):
+            assert partition.name in page
+    assert "should have left" not in page
+    assert staff("view_order").get("/admin/outbox/retiredpartition/").status_code == 403
+
+
+def test_an_old_partition_with_dead_letters_is_shown_as_held(admin_client):
+    fill(make_partition(EmailNotification, back=4), 2, status="dead_lettered")
+    page = admin_client.get("/admin/outbox/retiredpartition/").content.decode()
+    assert "should have left and is held by 2 unfinished rows" in page
+    assert "Resend them or give them up" in page
+
+
+ORDERS = "/admin/orders/order/"
+
+
+def ask(client: Client, action: str, *orders, **fields):
+    data = {"action": action, "_selected_action": [str(order.id) for order in orders]} | fields
+    return client.post(ORDERS, data, follow=True)
+
+
+@pytest.mark.django_db(databases=["default", "direct"])
+class TestAPersonsData:
+    def test_is_exported_as_a_file(self, admin_client):
+        order = make_order(status="completed")
+        make_mail(order_id=order.id, status=Status.SENT)
+        answer = ask(admin_client, "export_person", order)
+        assert answer["Content-Disposition"].startswith("attachment")
+        document = answer.json()
+        assert document["orders"][0]["id"] == str(order.id) and len(document["email_notifications"]) == 1
+
+    def test_is_erased_after_a_question_and_logged_without_the_address(self, admin_client):
+        order = make_order(status="completed")
+        page = ask(admin_client, "erase_person", order)
+        assert b"cannot be undone" in page.content
+        order.refresh_from_db()
+        assert order.email == "alice@example.com"
+        page = ask(admin_client, "erase_person", order, confirmed="yes")
+        order.refresh_from_db()
+        assert order.email == "erased@privacy.invalid" and b"Erased: 1 in orders" in page.content
+        entry = LogEntry.objects.get()
+        assert "alice" not in f"{entry.change_message} {entry.object_repr}"
+
+    def test_in_flight_is_refused_unless_forced(self, admin_client):
+        order = make_order(status="paid", paid_at=Now())
+        page = ask(admin_client, "erase_person", order, confirmed="yes")
+        assert b"not finished" in page.content
+        ask(admin_client, "erase_person", order, confirmed="yes", force="yes")
+        order.refresh_from_db()
+        assert order.email == "erased@privacy.invalid"
+
+    def test_of_two_customers_at_once_is_refused(self, admin_client):
+        orders = make_order(status="completed"), make_order(status="completed", email="bob@example.com")
+        for action in ("export_person", "erase_person"):
+            assert b"orders of one customer" in ask(admin_client, action, *orders, confirmed="yes").content
+        assert {order.email for order in Order.objects.all()} == {"alice@example.com", "bob@example.com"}
+
+    def test_needs_its_own_permission(self):
+        order = make_order(status="completed")
+        client = staff("view_order", "export_person")
+        assert "Content-Disposition" in ask(client, "export_person", order).headers
+        ask(client, "erase_person", order, confirmed="yes")
+        order.refresh_from_db()
+        assert order.email == "alice@example.com"

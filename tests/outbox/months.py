@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg.conninfo
 from django.db import connection
 
 from notifications.models import EmailNotification
@@ -15,7 +16,13 @@ from outbox import partitions, retire
 from outbox.ids import id_floor, new_id
 from outbox.partitions import Model, Partition
 
-FIELDS = {"order_id": new_id, "recipient_email": lambda: "alice@example.com", "status": lambda: "sent"}
+
+def dsn() -> str:
+    """How another session reaches the test's database."""
+    wanted = connection.settings_dict
+    return psycopg.conninfo.make_conninfo(
+        host=wanted["HOST"], port=wanted["PORT"], user=wanted["USER"], dbname=wanted["NAME"]
+    )
 
 
 def make_partition(model: Model, *, back: int) -> Partition:

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from outbox import purge
 from outbox.ids import new_id
 from outbox.models import ApiToken, IdempotencyKey, ProcessedEvent
-from tests.outbox.test_retention import dsn
+from tests.outbox.months import dsn
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
@@ -57,7 +57,7 @@ def test_deletes_in_batches():
 def test_waits_for_no_row_that_someone_holds():
     for n in range(3):
         IdempotencyKey.objects.create(scope="token:1", key=str(n), created_at=ago(days=8))
-    with psycopg.connect(**dsn()) as holding:
+    with psycopg.connect(dsn()) as holding:
         holding.execute("SELECT 1 FROM idempotency_keys WHERE key = '1' FOR UPDATE")
         assert run()["idempotency_keys"] == 2
     assert run()["idempotency_keys"] == 1

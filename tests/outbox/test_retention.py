@@ -15,8 +15,9 @@ from django.db.models.functions import Now
 from notifications.models import EmailNotification
 from notifications.services import give_up, resend
 from outbox import archive, retention, retire
+from outbox.ids import id_floor, new_id
 from outbox.models import OutboxEvent, RetiredPartition
-from tests.outbox.months import Steps, fill, make_partition, states, tidy
+from tests.outbox.months import Steps, dsn, fill, make_partition, states, tidy
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
@@ -51,7 +52,8 @@ def age_records(days: int = 30) -> None:
 def count(table: str) -> int:
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT count(*) FROM {table}")
-        return cursor.fetchone()[0]
+        found: int = cursor.fetchone()[0]
+        return found
 
 
 def files(tmp_path) -> list[str]:
@@ -64,7 +66,7 @@ class TestRollover:
         result, steps = roll()
         assert not result.held and not result.failed
         assert states()[old.name] == "detached"
-        assert EmailNotification.objects.filter(id__lt=fill_id(old.until)).count() == 0
+        assert EmailNotification.objects.filter(id__lt=id_floor(old.until)).count() == 0
         record = RetiredPartition.objects.get(name=old.name)
         assert record.manifest["rows"] == 25 and record.archived_at and not record.dropped_at
         assert len(files(tmp_path)) == 2
@@ -93,7 +95,7 @@ class TestRollover:
 
     @pytest.mark.parametrize("status", ["pending", "failed", "processing", "dead_lettered"])
     def test_never_detaches_a_month_with_an_unfinished_row_and_says_which_and_how(self, old, status):
-        claim = {"claimed_at": Now(), "claim_token": old_id()} if status == "processing" else {}
+        claim = {"claimed_at": Now(), "claim_token": new_id()} if status == "processing" else {}
         (held,) = fill(old, 1, status=status, **claim)
         fill_rest(old)
         with pytest.raises(CommandError) as caught:
@@ -133,7 +135,7 @@ class TestRollover:
         assert not RetiredPartition.objects.exists()
 
     def test_does_nothing_to_a_table_that_another_run_is_at(self, old):
-        with psycopg.connect(**dsn(), autocommit=True) as other:
+        with psycopg.connect(dsn(), autocommit=True) as other:
             other.execute("SELECT pg_advisory_lock(hashtext('retire:email_notifications'))")
             result, steps = roll()
             assert result.waiting and "busy" in steps
@@ -203,7 +205,7 @@ class TestDetach:
 
     def test_a_lock_timeout_in_its_middle_is_finished_at_once_when_the_reader_ends(self, old):
         ids = fill(old, 5)
-        reading = psycopg.connect(**dsn())
+        reading = psycopg.connect(dsn())
         reading.execute("SELECT count(*) FROM email_notifications")  # an open transaction on the parent
         ended = threading.Timer(1.0, reading.rollback)
         ended.start()
@@ -220,7 +222,7 @@ class TestDetach:
 
     def test_a_lock_timeout_that_lasts_leaves_it_pending_says_so_and_the_next_run_finishes(self, old):
         fill(old, 5)
-        with psycopg.connect(**dsn()) as reading:
+        with psycopg.connect(dsn()) as reading:
             reading.execute("SELECT count(*) FROM email_notifications")
             with retire.alone(model=EmailNotification, using="default"), pytest.raises(retire.StillPending):
                 retire.detach(
@@ -238,9 +240,9 @@ class TestDetach:
 
     def test_a_pending_one_with_an_unfinished_row_becomes_visible_again(self, old):
         ids = fill(old, 2, status="discarded")
-        reading = psycopg.connect(**dsn())
+        reading = psycopg.connect(dsn())
         reading.execute("SELECT count(*) FROM email_notifications")
-        with psycopg.connect(**dsn(), autocommit=True) as other:
+        with psycopg.connect(dsn(), autocommit=True) as other:
             other.execute("SET lock_timeout = '100ms'")
             with pytest.raises(psycopg.errors.LockNotAvailable):
                 other.execute(f"ALTER TABLE email_notifications DETACH PARTITION {old.name} CONCURRENTLY")
@@ -365,29 +367,6 @@ class TestCommands:
         assert count(old.name) == 10
 
 
-def dsn() -> dict[str, object]:
-    wanted = connection.settings_dict
-    return {
-        "host": wanted["HOST"],
-        "port": wanted["PORT"],
-        "user": wanted["USER"],
-        "dbname": wanted["NAME"],
-        "password": wanted["PASSWORD"] or None,
-    }
-
-
-def fill_id(when):
-    from outbox.ids import id_floor
-
-    return id_floor(when)
-
-
-def old_id():
-    from outbox.ids import new_id
-
-    return new_id()
-
-
 def fill_rest(old) -> None:
     """More rows, finished ones."""
     fill(old, 5, to_name="more")
@@ -398,8 +377,6 @@ def fill_nulls(old) -> None:
 
 
 def event_in(day) -> OutboxEvent:
-    from outbox.ids import id_floor, new_id
-
     return OutboxEvent.objects.create(
         id=id_floor(day.since + dt.timedelta(hours=1)),
         created_at=day.since + dt.timedelta(hours=1),

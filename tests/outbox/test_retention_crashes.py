@@ -16,8 +16,8 @@ from config.local.machine import PROJECT
 from notifications.models import EmailNotification
 from outbox import archive, retention
 from outbox.models import RetiredPartition
-from tests.outbox.months import Steps, fill, make_partition, states, tidy
-from tests.outbox.test_retention import age_records, count, dsn, files
+from tests.outbox.months import Steps, dsn, fill, make_partition, states, tidy
+from tests.outbox.test_retention import age_records, count, files
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
@@ -92,14 +92,14 @@ def test_a_rollover_killed_right_after_this_step_is_ended_by_the_next(step, tmp_
 def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_path):
     old = make_partition(EmailNotification, back=4)
     ids = fill(old, 3, status="discarded")
-    with psycopg.connect(**dsn()) as reading:
+    with psycopg.connect(dsn()) as reading:
         reading.execute("SELECT count(*) FROM email_notifications")
         command = [sys.executable, "-c", DYING, "none"]
         process = subprocess.Popen(command, cwd=PROJECT, env=dying_environment(tmp_path))
         while states()[old.name] != "pending":
             assert process.poll() is None
         # Between the check and here a person resent one: invisible now, and must not stay so.
-        other = psycopg.connect(**dsn(), autocommit=True)
+        other = psycopg.connect(dsn(), autocommit=True)
         other.execute(f"UPDATE {old.name} SET status = 'pending' WHERE id = %s", [ids[0]])
         other.close()
         process.kill()

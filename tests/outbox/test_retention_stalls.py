@@ -15,8 +15,7 @@ from notifications.models import EmailNotification
 from outbox import partitions, retire
 from outbox.ids import new_id
 from outbox.models import RetiredPartition
-from tests.outbox.months import Steps, fill, make_partition, states, tidy
-from tests.outbox.test_retention import dsn
+from tests.outbox.months import Steps, dsn, fill, make_partition, states, tidy
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
@@ -50,20 +49,20 @@ class Traffic:
         self.done = threading.Event()
 
     def write(self) -> None:
-        with psycopg.connect(**dsn(), autocommit=True, application_name="writer") as session:
+        with psycopg.connect(dsn(), autocommit=True, application_name="writer") as session:
             while not self.done.is_set():
                 session.execute(INSERT, [new_id()])
                 self.written += 1
                 time.sleep(1 / EACH_PER_SECOND)
 
     def read(self) -> None:
-        with psycopg.connect(**dsn()) as session:
+        with psycopg.connect(dsn()) as session:
             session.execute("SELECT count(*) FROM email_notifications")
             self.reading.set()
             self.done.wait(READS_FOR)
 
     def watch(self) -> None:
-        with psycopg.connect(**dsn(), autocommit=True) as session:
+        with psycopg.connect(dsn(), autocommit=True) as session:
             while not self.done.is_set():
                 if wait := session.execute(WAITS).fetchone():
                     self.longest = max(self.longest, (float(wait[0]), *wait[1:]), key=lambda one: one[0])
@@ -115,7 +114,7 @@ def test_ensure_detach_and_drop_stall_no_write():
 def test_the_measure_would_see_a_stall():
     now = dt.datetime.now(dt.UTC)
     far = partitions.partition_at(model=EmailNotification, when=now, steps=partitions.AHEAD + 3)
-    with traffic() as it, psycopg.connect(**dsn(), autocommit=True) as careless:
+    with traffic() as it, psycopg.connect(dsn(), autocommit=True) as careless:
         careless.execute("SET lock_timeout = '1s'")
         with pytest.raises(psycopg.errors.LockNotAvailable):
             careless.execute(

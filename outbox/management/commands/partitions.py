@@ -61,8 +61,19 @@ class Command(BaseCommand):
                 _one(verb, options["name"], report, dry_run)
 
     def _list(self, report: Reporter) -> None:
-        rows = retention.overview(using=USING)
-        report.table(rows)
+        shown = (
+            "table",
+            "partition",
+            "since",
+            "until",
+            "state",
+            "bytes",
+            "rows",
+            "unfinished",
+            "held",
+            "archive",
+        )
+        report.table([{name: line[name] for name in shown} for line in retention.overview(using=USING)])
 
     def _ensure(self, report: Reporter, ahead: int, dry_run: bool) -> None:
         for name in partitions.ensure_all(using=USING, ahead=ahead, dry_run=dry_run):
