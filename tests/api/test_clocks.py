@@ -1,0 +1,62 @@
+"""A clock that is wrong, or an id that is no UUIDv7: refused loudly, nothing changed, nothing lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import uuid
+
+import pytest
+from django.db import IntegrityError, transaction
+
+from notifications.models import EmailNotification
+from orders.models import Order
+from outbox.ids import id_floor
+from outbox.models import IdempotencyKey, OutboxEvent
+from outbox.partitions import why_misplaced
+from tests.factories import make_mail, make_order
+
+pytestmark = pytest.mark.django_db
+
+
+def a_clock(monkeypatch, **off: float) -> None:
+    """Ids of events as a host makes them whose clock is so far off."""
+    start = id_floor(dt.datetime.now(dt.UTC) + dt.timedelta(**off)).int
+    ids = (uuid.UUID(int=start + number) for number in itertools.count())
+    monkeypatch.setattr(OutboxEvent._meta.get_field("id"), "_get_default", lambda: next(ids), raising=False)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("days", [61, 3, -3, -400, 4000])
+def test_a_host_whose_clock_is_days_off_refuses_the_change_and_says_why(api, monkeypatch, days, caplog):
+    order = make_order()
+    a_clock(monkeypatch, days=days)
+    answer = api.post(f"/api/v1/orders/{order.id}/pay", key="k")
+    assert answer.status_code == 503
+    assert answer.json()["type"].endswith(":clock") and answer.headers["Retry-After"]
+    assert "a row fits no partition: is a clock wrong?" in caplog.text
+    order.refresh_from_db()
+    assert order.status == "pending" and not EmailNotification.objects.exists()
+    assert not IdempotencyKey.objects.exists() and not OutboxEvent.objects.exists()
+    monkeypatch.undo()
+    assert api.post(f"/api/v1/orders/{order.id}/pay", key="k").status_code == 200
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_host_whose_clock_is_an_hour_off_goes_on(api, monkeypatch, hours):
+    order = make_order()
+    a_clock(monkeypatch, hours=hours)
+    assert api.post(f"/api/v1/orders/{order.id}/pay").status_code == 200
+
+
+@pytest.mark.parametrize("id", [uuid.UUID(int=1), uuid.UUID(int=2**128 - 1), uuid.uuid4()])
+def test_an_id_that_is_no_uuid_v7_is_refused_with_its_reason(id):
+    with pytest.raises(IntegrityError) as caught, transaction.atomic():
+        make_mail(id=id)
+    assert why_misplaced(caught.value)
+
+
+def test_other_refusals_are_not_blamed_on_the_clock():
+    with pytest.raises(IntegrityError) as caught, transaction.atomic():
+        Order.objects.create(user_id=uuid.uuid4(), email="a@example.com", total_amount=-1)
+    assert why_misplaced(caught.value) is None
