@@ -180,6 +180,9 @@ class TestRollover:
         result, _ = roll()
         assert result.failed
         assert count(old.name) == 10
+        call_command("partitions", "archive", old.name)  # from the table, which is still there
+        call_command("partitions", "verify", old.name)
+        assert len(files(tmp_path)) == 2
 
 
 class TestDetach:

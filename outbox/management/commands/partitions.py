@@ -124,7 +124,7 @@ def _detach(model: Model, name: str, report: Reporter) -> None:
 
 def _archive(model: Model, name: str, report: Reporter) -> None:
     record = _record(name)
-    if record.archived_at is None:
+    if record.dropped_at is None:  # an archive that is right already is kept, another one is written anew
         retention.archive_partition(record=record, using=USING, report=report)
 
 

@@ -1,0 +1,61 @@
+"""Archives in an S3-like store: the same steps against a fake that speaks S3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from notifications.models import EmailNotification
+from outbox import archive, retention
+from outbox.models import RetiredPartition
+from tests.outbox.months import Steps, fill, make_partition, states, tidy
+from tests.outbox.test_retention import age_records, count
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+
+
+@pytest.fixture(autouse=True)
+def _bucket(settings, monkeypatch) -> Iterator[None]:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    with mock_aws(), tidy():
+        boto3.client("s3").create_bucket(Bucket="archive")
+        options = {"bucket_name": "archive", "location": "shop/one", "file_overwrite": True}
+        backend = {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": options}
+        settings.STORAGES = settings.STORAGES | {"archive": backend}
+        yield
+
+
+def keys() -> list[str]:
+    return sorted(
+        one["Key"] for one in boto3.client("s3").list_objects_v2(Bucket="archive").get("Contents", [])
+    )
+
+
+def test_a_month_is_archived_compared_dropped_restored_and_deleted_there():
+    old = make_partition(EmailNotification, back=4)
+    fill(old, 50)
+    retention.rollover(report=Steps(), using="default")
+    assert sorted(key.rpartition(".")[2] for key in keys()) == ["json", "zst"]
+    assert all(key.startswith(f"shop/one/email_notifications/{old.name}.") for key in keys())
+    age_records()
+    result = retention.rollover(report=Steps(), using="default")
+    assert not result.failed and old.name not in states()
+    record = RetiredPartition.objects.get()
+    assert count(archive.restore(record=record, using="default")) == 50
+    assert len(list(archive.find(record=record, wanted=lambda row: row["idempotency_key"] == "7"))) == 1
+    retention.delete_archive(record=record, using="default", report=Steps())
+    assert keys() == []
+
+
+def test_what_a_killed_run_left_there_is_swept():
+    old = make_partition(EmailNotification, back=4)
+    fill(old, 5)
+    leftover = f"shop/one/email_notifications/{old.name}.000000000000.csv.zst"
+    boto3.client("s3").put_object(Bucket="archive", Key=leftover, Body=b"half")
+    retention.rollover(report=Steps(), using="default")
+    assert len(keys()) == 2 and leftover not in keys()
