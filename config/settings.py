@@ -100,6 +100,12 @@ try:
     RETRY_BACKOFF_CAP = env.float("RETRY_BACKOFF_CAP", 3600.0, validate=_positive)
     LEASE_SECONDS = env.float("LEASE_SECONDS", 300.0, validate=_positive)
     AMBIGUOUS_HOLD_SECONDS = env.float("AMBIGUOUS_HOLD_SECONDS", 120.0, validate=_not_negative)
+    # Event types with limits of their own: "order.paid=5,order.refunded=10".
+    MAX_RETRIES_FOR: dict[str, int] = env.dict("MAX_RETRIES_FOR", {}, subcast_values=int)
+    EMAIL_RATE_LIMIT = env.float("EMAIL_RATE_LIMIT", 100.0, validate=_not_negative)  # 0: none
+    EMAIL_RATE_BURST = env.float("EMAIL_RATE_BURST", max(1.0, EMAIL_RATE_LIMIT / 20), validate=_at_least_one)
+    BREAKER_OPEN_SECONDS = env.float("BREAKER_OPEN_SECONDS", 30.0, validate=_positive)
+    BREAKER_OPEN_CAP = env.float("BREAKER_OPEN_CAP", 600.0, validate=_positive)
     EMAIL_CONCURRENCY = env.int("EMAIL_CONCURRENCY", 32, validate=validate.Range(min=1, max=1000))
     EMAIL_CONNECT_TIMEOUT = env.float("EMAIL_CONNECT_TIMEOUT", 3.0, validate=_positive)
     EMAIL_READ_TIMEOUT = env.float("EMAIL_READ_TIMEOUT", 10.0, validate=_positive)

@@ -6,9 +6,10 @@ resend. Both may be called at any time, by any number of threads and processes a
 
 from __future__ import annotations
 
+import dataclasses
 import os
+import random
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,10 +18,12 @@ from django.conf import settings
 
 from notifications.models import EmailNotification
 from notifications.providers import PROVIDERS
+from outbox.breaker import Rules
 from outbox.deliverable import Change, Status
 from outbox.drain import Drained, drain
+from outbox.gate import Entry, Gate
 from outbox.models import Heartbeat
-from outbox.outcomes import Outcome
+from outbox.outcomes import Outcome, Verdict
 
 log = structlog.get_logger(__name__)
 
@@ -28,6 +31,14 @@ log = structlog.get_logger(__name__)
 DRAIN_SECONDS = 30.0
 POLL = "poll"
 RECOVER_BATCH = 500
+#: How long everyone keeps away from a provider that says "later" and not when.
+PAUSE_SECONDS = 30.0
+#: A send waits at most so long for its place in the rate; its claim is given back otherwise.
+PLACE_SECONDS = 5.0
+#: How long a failure waits for its like before it is counted as the mail's own.
+SUSPECT_SECONDS, SUSPECT_LOOKS = 1.0, 10
+#: What certainly left the mail with us, so that another provider may be asked.
+NOT_ACCEPTED = frozenset({Verdict.TRANSIENT, Verdict.THROTTLED, Verdict.MISCONFIGURED})
 
 
 class _Process:
@@ -37,15 +48,28 @@ class _Process:
         self.busy = threading.Lock()
         self.again = threading.Event()
         self.stopping = threading.Event()
-        self.resume_at = 0.0  # monotonic; until then a provider asked us to wait
         self._pool: ThreadPoolExecutor | None = None
+        self._gate: Gate | None = None
 
     @property
     def pool(self) -> ThreadPoolExecutor:
-        """The sending threads, each with its own provider connection."""
+        """The sending threads, each with its own provider connections."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(settings.EMAIL_CONCURRENCY, thread_name_prefix="send")
         return self._pool
+
+    @property
+    def gate(self) -> Gate:
+        """Who may be asked, and when."""
+        if self._gate is None:
+            self._gate = Gate(
+                providers=settings.EMAIL_PROVIDERS,
+                url=settings.REDIS_URL,
+                rate=settings.EMAIL_RATE_LIMIT,
+                burst=settings.EMAIL_RATE_BURST,
+                rules=Rules(seconds=settings.BREAKER_OPEN_SECONDS, cap=settings.BREAKER_OPEN_CAP),
+            )
+        return self._gate
 
 
 _process = _Process()
@@ -59,30 +83,101 @@ def _forget_after_fork() -> None:
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
+def gate() -> Gate:
+    """This function will give this process's view of the breakers and the rate."""
+    return _process.gate
+
+
 def send(mail: EmailNotification) -> Outcome:
-    """This function will hand an e-mail to the preferred provider; it does not raise."""
-    return PROVIDERS[settings.EMAIL_PROVIDERS[0]].send(mail)
+    """This function will hand an e-mail to the first provider that may be asked; it does not raise.
+
+    What was certainly not accepted goes to the next provider at once. What may have been accepted never
+    does: a provider with idempotency keys is asked again with the same key, the others are left to the hold.
+    """
+    process, asked = _process, [""]
+    last = Outcome(Verdict.RETURNED)
+    pinned = _pinned_to(mail)
+    while True:
+        entry = process.gate.enter(only=pinned, without=asked)
+        if not entry.provider:
+            # Nobody is asked before the gate says so, but for a pinned mail the others' door is open.
+            wait = max(1.0, entry.wait) if pinned else None
+            return dataclasses.replace(last, wait=wait) if last.verdict is Verdict.RETURNED else last
+        if entry.wait and (entry.wait > PLACE_SECONDS or process.stopping.wait(entry.wait)):
+            return last
+        outcome = PROVIDERS[entry.provider].send(mail)
+        last = _tell_gate(process, entry, outcome)
+        if last.verdict not in NOT_ACCEPTED:
+            return last
+        asked.append(entry.provider)
+        log.warning(
+            "provider did not take a mail",
+            notification_id=str(mail.id),
+            provider=entry.provider,
+            outcome=str(last.verdict),
+            error=last.error,
+        )
+
+
+def _tell_gate(process: _Process, entry: Entry, outcome: Outcome) -> Outcome:
+    """Let the breaker know; a failure that opened it, or came while it was open, is not the mail's."""
+    gate = process.gate
+    match outcome.verdict:
+        case Verdict.ACCEPTED | Verdict.PERMANENT:
+            gate.succeeded(entry)
+        case Verdict.THROTTLED:
+            gate.succeeded(entry)  # it answers
+            gate.pause(entry, seconds=outcome.wait or PAUSE_SECONDS, reason=outcome.error)
+        case Verdict.MISCONFIGURED:
+            gate.failed(entry, reason=outcome.error, at_once=True)
+        case Verdict.TRANSIENT | Verdict.AMBIGUOUS:
+            if gate.failed(entry, reason=outcome.error) or _opens_now(process, entry.provider):
+                outcome = dataclasses.replace(outcome, charged=False)
+                if outcome.verdict is Verdict.TRANSIENT:
+                    # Later than those that were not tried: the next probes take other mails.
+                    seconds = settings.BREAKER_OPEN_SECONDS
+                    outcome = dataclasses.replace(outcome, wait=seconds * (1.5 + random.random()))  # noqa: S311
+    return outcome
+
+
+def _opens_now(process: _Process, provider: str) -> bool:
+    """Wait a moment for what the failures in a row turn out to be: the provider's, or this mail's own."""
+    for _ in range(SUSPECT_LOOKS):
+        is_open, failures = process.gate.run(provider)
+        if is_open or not failures:
+            return is_open
+        if process.stopping.wait(SUSPECT_SECONDS / SUSPECT_LOOKS):
+            return False
+    return False
+
+
+def _pinned_to(mail: EmailNotification) -> str | None:
+    """The provider that may have this mail already, and would know it again by its key."""
+    last = mail.errors[-1] if mail.errors else {}
+    name = last.get("provider") or mail.provider
+    if last.get("outcome") != Verdict.AMBIGUOUS or name not in settings.EMAIL_PROVIDERS:
+        return None
+    return name if PROVIDERS[name].idempotent else None
 
 
 def drain_emails() -> Drained | None:
     """This function will send all that is due, unless a drain of this process already does.
 
     Then that one looks once more before it ends, and this call returns None at once; likewise while the
-    provider asked for a pause or the process stops. `more` in the answer: call again.
+    process stops. `more` in the answer: call again.
     """
     process = _process
     process.again.set()
     done: Drained | None = None
     while process.again.is_set() and not process.stopping.is_set():
-        if time.monotonic() < process.resume_at or not process.busy.acquire(blocking=False):
+        if not process.busy.acquire(blocking=False):
             break
         try:
             process.again.clear()
             done = _drain(process)
-            process.resume_at = time.monotonic() + done.pause
         finally:
             process.busy.release()
-        if done.more:
+        if done.more or done.pause:
             break
     return done
 
@@ -93,6 +188,7 @@ def _drain(process: _Process) -> Drained:
         process.again.clear()
         return asked
 
+    longest = settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + PLACE_SECONDS
     return drain(
         rows=EmailNotification.objects.all(),
         send=send,
@@ -100,8 +196,9 @@ def _drain(process: _Process) -> Drained:
         concurrency=settings.EMAIL_CONCURRENCY,
         batch_size=settings.POLL_BATCH_SIZE,
         lease=settings.LEASE_SECONDS,
-        send_timeout=settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT,
+        send_timeout=min(longest * len(settings.EMAIL_PROVIDERS), settings.LEASE_SECONDS * 0.9),
         seconds=DRAIN_SECONDS,
+        room=lambda: process.gate.room(batch=settings.POLL_BATCH_SIZE),
         should_stop=process.stopping.is_set,
         look_again=look_again,
         on_changes=log_changes,

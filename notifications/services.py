@@ -59,7 +59,7 @@ def enqueue_email(
         body_text=mail.body_text,
         idempotency_key=key,
         **_nobody(recipient_email),
-        max_retries=settings.MAX_RETRIES,
+        max_retries=settings.MAX_RETRIES_FOR.get(event_type, settings.MAX_RETRIES),
         correlation_id=work.correlation_id,
         traceparent=work.traceparent,
     )

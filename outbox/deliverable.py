@@ -36,6 +36,7 @@ class Status(models.TextChoices):
     DISCARDED = "discarded"
 
 
+UNTRIED = (Verdict.RETURNED, Verdict.HELD)
 DUE = (Status.PENDING, Status.FAILED)
 UNFINISHED = (Status.PENDING, Status.PROCESSING, Status.FAILED, Status.DEAD_LETTERED)
 
@@ -105,7 +106,8 @@ class DeliverableQuerySet(models.QuerySet[Row]):
                 )
                 # The rows locked above are ours, so SKIP LOCKED does not skip them: leave them out by hand.
                 newest = first_attempts.exclude(id__in=[row.id for row in rows])
-                rows += newest.order_by("-next_attempt_at")[:fresh]
+                # First in line: they would wait for the whole batch, and there is a backlog.
+                rows = [*newest.order_by("-next_attempt_at")[:fresh], *rows]
             if rows:
                 self.using(self.db).filter(id__in=[row.id for row in rows]).update(
                     status=Status.PROCESSING, claimed_at=Now(), claim_token=token, updated_at=Now()
@@ -238,7 +240,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
                         d.retry_count,
                         None if d.wait is None else float(d.wait),
                         d.failed,
-                        "" if d.status == Status.SENT or o.verdict is Verdict.RETURNED else o.error,
+                        "" if d.status == Status.SENT or o.verdict in UNTRIED else o.error,
                         o.provider,
                         o.provider_message_id,
                         str(o.verdict),
@@ -262,7 +264,8 @@ class DeliverableQuerySet(models.QuerySet[Row]):
                     claimed_at = NULL,
                     claim_token = NULL,
                     sent_at = CASE WHEN new.status = 'sent' THEN statement_timestamp() END,
-                    last_error = CASE WHEN new.verdict = 'returned' THEN row.last_error ELSE new.error END,
+                    last_error = CASE WHEN new.verdict IN ('returned', 'held') THEN row.last_error
+                                      ELSE new.error END,
                     errors = CASE WHEN new.failed THEN row.errors || jsonb_build_array(jsonb_build_object(
                         'at', statement_timestamp(), 'provider', new.provider, 'outcome', new.verdict,
                         'code', new.code, 'text', new.error)) ELSE row.errors END,

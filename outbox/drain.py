@@ -11,7 +11,7 @@ import dataclasses
 import queue
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TypeVar
 
@@ -19,20 +19,19 @@ import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
 from outbox.deliverable import Change, Deliverable, DeliverableQuerySet, Settlement, Status
-from outbox.outcomes import PAUSING, Outcome, Verdict
+from outbox.outcomes import Outcome, Verdict
 
 log = structlog.get_logger(__name__)
 
 SETTLE_ROWS = 20
 SETTLE_SECONDS = 0.1
-PAUSE_SECONDS = 30.0  # when a provider asks everyone to wait and does not say how long
 
 Row = TypeVar("Row", bound=Deliverable)
 
 
 @dataclasses.dataclass(slots=True)
 class Drained:
-    """What a drain did. `pause`: seconds that the provider asked for; `more`: rows were left."""
+    """What a drain did. `pause`: seconds until somebody may be asked again; `more`: rows were left."""
 
     claimed: int = 0
     settled: int = 0
@@ -50,6 +49,8 @@ def drain(
     lease: float,
     send_timeout: float,
     seconds: float,
+    room: Callable[[], tuple[int, float]] | None = None,
+    screen: Callable[[Sequence[Row]], Mapping[object, Outcome]] = lambda rows: {},
     should_stop: Callable[[], bool] = lambda: False,
     look_again: Callable[[], bool] = lambda: False,
     on_changes: Callable[[Sequence[Change]], None] = lambda changes: None,
@@ -58,8 +59,10 @@ def drain(
 
     Times in seconds. No row is claimed after `seconds`, or once `should_stop`; what was claimed and not
     yet started is then given back. `send_timeout` bounds one send: none starts with less than that left of
-    its lease. `look_again` answers whether a trigger came since it was last asked. `on_changes` gets every
-    committed change of state. Outcomes are settled at 20 rows or 0.1 s, so that a crash can double few.
+    its lease. `room` says how many rows are worth claiming now, or 0 and in how many seconds to come again;
+    `screen` names the outcome of claimed rows that must not be sent. `look_again` answers whether a trigger
+    came since it was last asked. `on_changes` gets every committed change of state. Outcomes are settled at
+    20 rows or 0.1 s, so that a crash can double few.
     Raises the database's error when claiming fails, after settling what is in flight.
     """
     done = Drained()
@@ -81,7 +84,7 @@ def drain(
             finished.put((row, Outcome(Verdict.AMBIGUOUS, code=type(error).__name__, text=str(error))))
 
     def give_back(row: Row) -> None:
-        unsettled.append(Settlement(row.id, Outcome(Verdict.RETURNED, wait=done.pause), row.claim_token))
+        unsettled.append(Settlement(row.id, Outcome(Verdict.RETURNED), row.claim_token))
 
     while True:
         now = time.monotonic()
@@ -92,16 +95,24 @@ def drain(
             while todo:
                 give_back(todo.popleft()[0])
         elif looking and not todo and len(flying) < concurrency:
+            limit, done.pause = room() if room else (batch_size, 0.0)
+            if not limit:
+                continue
             try:
-                batch = rows.claim(limit=batch_size)
+                batch = rows.claim(limit=limit)
+                ends_here = screen(batch) if batch else {}
             except DatabaseError as error:
                 refused = error
                 continue
             # The quarter for first attempts stays empty when only retries are due: that is not the end.
-            looking = len(batch) >= batch_size - batch_size // 4
+            looking = len(batch) >= limit - limit // 4
             done.claimed += len(batch)
-            todo.extend((row, now + lease - send_timeout) for row in batch)
             on_changes([Change(row, row.was, Status.PROCESSING) for row in batch])
+            for row in batch:
+                if (outcome := ends_here.get(row.id)) is not None:
+                    unsettled.append(Settlement(row.id, outcome, row.claim_token))
+                else:
+                    todo.append((row, now + lease - send_timeout))
         while todo and len(flying) < concurrency:
             row, last_start = todo.popleft()
             if time.monotonic() > last_start:
@@ -120,8 +131,6 @@ def drain(
                 if not unsettled:
                     oldest = time.monotonic()
                 unsettled.append(Settlement(row.id, outcome, row.claim_token))
-                if outcome.verdict in PAUSING:
-                    done.pause = max(done.pause, PAUSE_SECONDS if outcome.wait is None else outcome.wait)
         due = time.monotonic() - oldest > SETTLE_SECONDS or not flying
         if unsettled and (len(unsettled) >= SETTLE_ROWS or due):
             changes = settle_surely(rows=rows, settlements=unsettled, until=now + lease)

@@ -24,15 +24,21 @@ class Verdict(enum.StrEnum):
     AMBIGUOUS = "ambiguous"  # it may have taken it; the answer was lost
     THROTTLED = "throttled"  # it asks everyone to wait
     MISCONFIGURED = "misconfigured"  # it refuses us, not the message
-    RETURNED = "returned"  # nothing was tried: the worker stops, or has too little time left
+    RETURNED = "returned"  # nothing was tried: the worker stops, or nobody may be asked
+    SUPPRESSED = "suppressed"  # nothing was tried: the recipient must not be written to
+    HELD = "held"  # nothing was tried: evidence of an earlier attempt may still come
 
 
-PAUSING = frozenset({Verdict.THROTTLED, Verdict.MISCONFIGURED})
+#: What is nobody's fault but the provider's and ours.
+_NOT_THE_ROWS = frozenset({Verdict.THROTTLED, Verdict.MISCONFIGURED})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
-    """One attempt's end. `wait` (seconds), when given, replaces the policy's own wait."""
+    """One attempt's end. `wait` (seconds), when given, replaces the policy's own wait.
+
+    A failure that is not `charged` was the provider's, not the row's: it uses up no retry.
+    """
 
     verdict: Verdict
     provider: str = ""
@@ -40,6 +46,7 @@ class Outcome:
     code: str = ""
     text: str = ""
     wait: float | None = None
+    charged: bool = True
 
     @property
     def error(self) -> str:
@@ -89,13 +96,18 @@ def decide(
         return Decision("sent", retry_count, None, failed=False)
     if verdict is Verdict.RETURNED:
         return Decision("pending", retry_count, outcome.wait or 0.0, failed=False)
-    if verdict in PAUSING:
-        return Decision("pending", retry_count, policy.base if outcome.wait is None else outcome.wait, False)
+    if verdict is Verdict.SUPPRESSED:
+        return Decision("suppressed", retry_count, None, failed=False)
+    if verdict is Verdict.HELD:
+        return Decision("failed", retry_count, policy.hold if outcome.wait is None else outcome.wait, False)
+    if verdict in _NOT_THE_ROWS or (verdict is Verdict.TRANSIENT and not outcome.charged):
+        wait = policy.base if outcome.wait is None else outcome.wait
+        return Decision("pending", retry_count, wait, failed=verdict is Verdict.TRANSIENT)
     if verdict is Verdict.PERMANENT:
         return Decision("dead_lettered", retry_count, None, failed=True)
-    if retry_count >= max_retries:
+    if retry_count >= max_retries and outcome.charged:
         return Decision("dead_lettered", retry_count, None, failed=True)
-    retry = retry_count + 1
+    retry = retry_count + outcome.charged
     if outcome.wait is not None:
         wait = outcome.wait
     elif verdict is Verdict.AMBIGUOUS:

@@ -7,6 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 import redis
+from django.db import connections
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """pytest-django's, with every session of ours ended before the test database is dropped."""
+    yield
+    for connection in connections.all(initialized_only=True):
+        connection.close()
 
 
 @pytest.fixture

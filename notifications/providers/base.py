@@ -26,6 +26,8 @@ class Provider(ABC):
 
     name: str
     backend: str
+    #: Whether it recognises a mail that it was given twice, by a key of ours.
+    idempotent = False
 
     def __init__(self) -> None:
         self._local = threading.local()

@@ -245,7 +245,7 @@ class TestErase:
         mail, *_ = EmailNotification.objects.claim(limit=1)
 
         def settle_meanwhile(_):
-            EmailNotification.objects.filter(id=mail.id).update(
+            EmailNotification.objects.filter(id=mail.id, status="processing").update(
                 status="failed", claimed_at=None, claim_token=None, last_error=f"451 {ADDRESS}"
             )
 

@@ -156,13 +156,32 @@ def test_stops_claiming_when_its_time_is_over_and_says_that_more_is_left(run):
     assert set(statuses()) == {"sent", "pending"}
 
 
-def test_stops_and_gives_back_when_the_provider_asks_for_a_pause(run):
+def test_claims_no_more_than_there_is_room_for_and_nothing_when_there_is_none(run):
     make_mails(10)
-    done = run(lambda row: Outcome(Verdict.THROTTLED, "test", code="429", wait=60), concurrency=1)
-    assert done.pause == 60
-    assert done.claimed == 10
-    assert not EmailNotification.objects.due().exists()
-    assert EmailNotification.objects.filter(status=Status.PENDING, retry_count=0).count() == 10
+    rooms = iter([(3, 0.0), (2, 0.0), (0, 60.0)])
+    done = run(lambda row: ACCEPTED, room=lambda: next(rooms))
+    assert (done.claimed, done.pause, done.more) == (5, 60.0, False)
+    assert statuses() == {"sent": 5, "pending": 5}
+
+
+def test_settles_what_must_not_be_sent_without_sending_it(run):
+    make_mails(4)
+    sent = []
+
+    def screen(rows):
+        return {rows[0].id: Outcome(Verdict.SUPPRESSED, text="bounced"), rows[1].id: Outcome(Verdict.HELD)}
+
+    run(lambda row: sent.append(row.id) or ACCEPTED, screen=screen)
+    assert len(sent) == 2
+    assert statuses() == {"sent": 2, "suppressed": 1, "failed": 1}
+
+
+def test_sends_fresh_mails_of_a_batch_before_its_backlog(run):
+    make_mails(20, age=600)
+    fresh = make_mail()
+    order = []
+    run(lambda row: order.append(row.id) or ACCEPTED, concurrency=1, batch_size=8)
+    assert order.index(fresh.id) < 2
 
 
 def test_starts_no_send_that_could_outlast_its_lease(run):
