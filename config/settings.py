@@ -142,6 +142,10 @@ try:
         "REQUESTS_TIMEOUT": (EMAIL_CONNECT_TIMEOUT, EMAIL_READ_TIMEOUT),
         "IGNORE_RECIPIENT_STATUS": True,
     }
+    SENDGRID_WEBHOOK_VERIFICATION_KEY = env.str("SENDGRID_WEBHOOK_VERIFICATION_KEY", "")
+    RESEND_WEBHOOK_SECRET = env.str("RESEND_WEBHOOK_SECRET", "")
+    WEBHOOK_BASIC_AUTH = env.str("WEBHOOK_BASIC_AUTH", "")  # user:password, in the address given to SNS
+    WEBHOOK_TOLERANCE_SECONDS = env.float("WEBHOOK_TOLERANCE_SECONDS", 300.0, validate=_positive)
     EMAIL_HOST = env.str("EMAIL_HOST", "localhost")
     EMAIL_PORT = env.int("EMAIL_PORT", 25)
     EMAIL_HOST_USER = env.str("EMAIL_HOST_USER", "")

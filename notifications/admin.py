@@ -6,7 +6,9 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import quote
 
+from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -22,12 +24,16 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications import services
-from notifications.models import EmailNotification
+from notifications.models import EmailNotification, Suppression
 from notifications.rendering import event_types
+from notifications.suppressions import of_address
 from outbox.deliverable import Change, Refusal, Status
+from outbox.erasure import address_hash
 from outbox.models import Heartbeat
-from outbox.triage import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
+from outbox.triage import AgeFilter, ChoiceFilter, EstimatingPaginator, TriageAdmin, ago, as_uuid, pill
 
+#: What the provider told us afterwards.
+TOLD = ("delivered_at", "bounced_at", "complained_at")
 #: A person's press moves at most this many rows; press again for the rest.
 MOST_AT_ONCE = 50_000
 CHUNK = 500
@@ -67,6 +73,16 @@ class ProviderFilter(ChoiceFilter):
         return settings.EMAIL_PROVIDERS
 
 
+class ReasonFilter(ChoiceFilter):
+    """By why."""
+
+    title, parameter_name = "reason", "reason"
+
+    def choices_of(self) -> Iterable[str]:
+        """All of them."""
+        return Suppression.Reason.values
+
+
 @admin.register(EmailNotification)
 class EmailNotificationAdmin(TriageAdmin[EmailNotification]):
     """The list of e-mails, one e-mail's story, and the two things that a person can do."""
@@ -87,11 +103,33 @@ class EmailNotificationAdmin(TriageAdmin[EmailNotification]):
     search_help_text = "An exact address, an order's or notification's id, or an order's reference."
     actions = ["resend", "give_up"]
     fieldsets = [
-        ("E-mail", {"fields": ["state", "event_type", "recipient_email", "to_name", "locale", "order_link"]}),
+        (
+            "E-mail",
+            {
+                "fields": [
+                    "state",
+                    "event_type",
+                    "recipient_email",
+                    "suppressed",
+                    "to_name",
+                    "locale",
+                    "order_link",
+                ]
+            },
+        ),
         ("Delivery", {"fields": ["tries", "next_try", "last_error", "error_table"]}),
         (
             "Provider",
-            {"fields": ["provider", "provider_message_id", "sent_at", "delivered_at", "bounced_at"]},
+            {
+                "fields": [
+                    "provider",
+                    "provider_message_id",
+                    "sent_at",
+                    "delivered_at",
+                    "bounced_at",
+                    "complained_at",
+                ]
+            },
         ),
         ("Content", {"fields": ["subject", "preview", "text"]}),
         (
@@ -111,6 +149,14 @@ class EmailNotificationAdmin(TriageAdmin[EmailNotification]):
         """The end of the id tells orders apart; its beginning is the time."""
         url = reverse("admin:orders_order_change", args=[mail.order_id])
         return format_html('<a href="{}" title="{}">…{}</a>', url, mail.order_id, str(mail.order_id)[-8:])
+
+    @admin.display(description="address")
+    def suppressed(self, mail: EmailNotification) -> SafeString | str:
+        """Whether it may be written to."""
+        if (found := of_address(mail.recipient_email)) is None:
+            return "may be written to"
+        url = f"{reverse('admin:notifications_suppression_changelist')}?q={quote(mail.recipient_email)}"
+        return format_html('suppressed: {} (<a href="{}">lift</a>)', found.get_reason_display(), url)
 
     @admin.display(description="retries")
     def tries(self, mail: EmailNotification) -> str:
@@ -258,7 +304,7 @@ class EmailNotificationAdmin(TriageAdmin[EmailNotification]):
     def _ask(self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str) -> HttpResponse:
         counts = Counter(queryset.order_by().values_list("status", flat=True)[:COUNT_TO])
         taken = (
-            (Status.DEAD_LETTERED, Status.DISCARDED, Status.FAILED)
+            (Status.DEAD_LETTERED, Status.DISCARDED, Status.SUPPRESSED, Status.FAILED)
             if action == "resend"
             else (Status.DEAD_LETTERED,)
         )
@@ -300,6 +346,89 @@ class EmailNotificationAdmin(TriageAdmin[EmailNotification]):
         return HttpResponse(
             body, headers={"Content-Security-Policy": PREVIEW_POLICY, "X-Content-Type-Options": "nosniff"}
         )
+
+
+class SuppressionForm(forms.ModelForm[Suppression]):
+    """An address, of which only the hash is kept."""
+
+    address = forms.EmailField(help_text="Only a keyed hash of it is stored.")
+
+    class Meta:
+        model = Suppression
+        fields = ["reason"]
+
+    def clean_address(self) -> str:
+        """Not twice."""
+        address: str = self.cleaned_data["address"]
+        if of_address(address):
+            raise forms.ValidationError("This address is suppressed already.")
+        return address
+
+
+@admin.register(Suppression)
+class SuppressionAdmin(admin.ModelAdmin[Suppression]):
+    """Addresses that are not written to: look one up, add one, lift some."""
+
+    form = SuppressionForm
+    paginator = EstimatingPaginator
+    show_full_result_count = False
+    list_display = ["short", "reason", "provider", "mail", "since"]
+    list_filter = [ReasonFilter]
+    search_fields = ["address_hash"]
+    search_help_text = "An address, in any case: its hash is looked up."
+    ordering = ["-id"]
+    actions = ["lift"]
+
+    @admin.display(description="hash of the address")
+    def short(self, row: Suppression) -> str:
+        """Its beginning: an address is found by searching for it."""
+        return f"{row.address_hash[:12]}…"
+
+    @admin.display(description="because of")
+    def mail(self, row: Suppression) -> SafeString | str:
+        """The e-mail that told us."""
+        if row.notification_id is None:
+            return "–"
+        url = reverse("admin:notifications_emailnotification_change", args=[row.notification_id])
+        return format_html('<a href="{}">e-mail</a>', url)
+
+    @admin.display(description="since")
+    def since(self, row: Suppression) -> SafeString | str:
+        """Relative."""
+        return ago(row.created_at)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Suppression], search_term: str
+    ) -> tuple[QuerySet[Suppression], bool]:
+        """By the hash of what was typed."""
+        text = search_term.strip()
+        return (queryset.filter(address_hash=address_hash(text)) if text else queryset), False
+
+    def save_model(self, request: HttpRequest, obj: Suppression, form: Any, change: bool) -> None:
+        """Keep the hash."""
+        obj.address_hash = address_hash(form.cleaned_data["address"])
+        super().save_model(request, obj, form, change)
+
+    def has_change_permission(self, request: HttpRequest, obj: Suppression | None = None) -> bool:
+        """There is nothing to change."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Suppression | None = None) -> bool:
+        """They are lifted."""
+        return False
+
+    def has_lift_permission(self, request: HttpRequest) -> bool:
+        """Its own permission."""
+        return request.user.has_perm("notifications.lift_suppression")
+
+    @admin.action(description="Lift: write to these addresses again", permissions=["lift"])
+    def lift(self, request: HttpRequest, queryset: QuerySet[Suppression]) -> None:
+        """At once; what was suppressed meanwhile can then be resent."""
+        rows = list(queryset.order_by("id")[:1000])
+        for row in rows:
+            self.log_change(request, row, f"Lifted ({row.reason}).")
+        Suppression.objects.filter(id__in=[row.id for row in rows]).delete()
+        self.message_user(request, f"{len(rows)} lifted. Their e-mails can be resent now.")
 
 
 def attention() -> list[dict[str, Any]]:

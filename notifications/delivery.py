@@ -7,17 +7,22 @@ resend. Both may be called at any time, by any number of threads and processes a
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import os
 import random
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import structlog
 from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
+from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
 from notifications.providers import PROVIDERS
+from notifications.suppressions import suppressed_among
 from outbox.breaker import Rules
 from outbox.deliverable import Change, Status
 from outbox.drain import Drained, drain
@@ -37,6 +42,10 @@ PAUSE_SECONDS = 30.0
 PLACE_SECONDS = 5.0
 #: How long a failure waits for its like before it is counted as the mail's own.
 SUSPECT_SECONDS, SUSPECT_LOOKS = 1.0, 10
+#: The heartbeat of the process that takes webhooks, and how often it beats.
+ENDPOINT, PULSE_SECONDS = "web", 5.0
+#: Providers' events count as arriving when one came within this; no send is held for longer than the other.
+WEBHOOKS_IN_USE, LONGEST_HOLD = dt.timedelta(days=7), dt.timedelta(days=1)
 #: What certainly left the mail with us, so that another provider may be asked.
 NOT_ACCEPTED = frozenset({Verdict.TRANSIENT, Verdict.THROTTLED, Verdict.MISCONFIGURED})
 
@@ -131,6 +140,8 @@ def _tell_gate(process: _Process, entry: Entry, outcome: Outcome) -> Outcome:
         case Verdict.MISCONFIGURED:
             gate.failed(entry, reason=outcome.error, at_once=True)
         case Verdict.TRANSIENT | Verdict.AMBIGUOUS:
+            if outcome.verdict is Verdict.AMBIGUOUS and PROVIDERS[entry.provider].idempotent:
+                outcome = dataclasses.replace(outcome, wait=1.0)  # the same key cannot double it
             if gate.failed(entry, reason=outcome.error) or _opens_now(process, entry.provider):
                 outcome = dataclasses.replace(outcome, charged=False)
                 if outcome.verdict is Verdict.TRANSIENT:
@@ -158,6 +169,41 @@ def _pinned_to(mail: EmailNotification) -> str | None:
     if last.get("outcome") != Verdict.AMBIGUOUS or name not in settings.EMAIL_PROVIDERS:
         return None
     return name if PROVIDERS[name].idempotent else None
+
+
+def screen(mails: Sequence[EmailNotification]) -> dict[object, Outcome]:
+    """This function will name the outcome of claimed e-mails that must not be sent now.
+
+    Those whose address is suppressed; and those that may be out already, while their provider's evidence
+    may still come: the hold does not run while our webhook endpoint was down.
+    """
+    reasons = suppressed_among(mails)
+    outcomes: dict[object, Outcome] = {
+        id: Outcome(Verdict.SUPPRESSED, text=f"not sent: {reason}") for id, reason in reasons.items()
+    }
+    doubtful = [mail for mail in mails if _is_doubtful(mail) and not _pinned_to(mail)]
+    if doubtful and (missing := _hold_left()) > 0:
+        outcomes |= {mail.id: Outcome(Verdict.HELD, wait=missing) for mail in doubtful}
+    return outcomes
+
+
+def _is_doubtful(mail: EmailNotification) -> bool:
+    """Whether its last attempt may have been accepted, within the day that evidence may take."""
+    last = mail.errors[-1] if mail.errors else {}
+    if mail.was != Status.FAILED or last.get("outcome") != Verdict.AMBIGUOUS:
+        return False
+    at = dt.datetime.fromisoformat(last["at"])
+    return dt.datetime.now(dt.UTC) - at < LONGEST_HOLD
+
+
+def _hold_left() -> float:
+    """Seconds for which the webhook endpoint must still be up, if events have been arriving there at all."""
+    arrive = Heartbeat.objects.filter(name__startswith="webhook:", beat_at__gt=Now() - WEBHOOKS_IN_USE)
+    if not arrive.exists():
+        return 0.0
+    up = Heartbeat.unbroken(name=ENDPOINT)
+    hold = float(settings.AMBIGUOUS_HOLD_SECONDS)
+    return hold if up is None else hold - up
 
 
 def drain_emails() -> Drained | None:
@@ -198,6 +244,7 @@ def _drain(process: _Process) -> Drained:
         lease=settings.LEASE_SECONDS,
         send_timeout=min(longest * len(settings.EMAIL_PROVIDERS), settings.LEASE_SECONDS * 0.9),
         seconds=DRAIN_SECONDS,
+        screen=screen,
         room=lambda: process.gate.room(batch=settings.POLL_BATCH_SIZE),
         should_stop=process.stopping.is_set,
         look_again=look_again,
@@ -217,6 +264,17 @@ def poll(*, record: bool = True) -> Drained | None:
         if len(changes) < RECOVER_BATCH:
             break
     return drain_emails()
+
+
+def pulse() -> None:
+    """This function will beat for as long as this process takes webhooks; for a thread of the web process."""
+    while True:
+        try:
+            Heartbeat.beat(name=ENDPOINT)
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("no pulse: the database does not answer", error=str(error))
+            connection.close()
+        time.sleep(PULSE_SECONDS)
 
 
 def stop() -> None:

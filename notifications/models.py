@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models.functions import Now
 
 from outbox.deliverable import Deliverable
 from outbox.erasure import ERASED, ERASED_ADDRESS
+from outbox.ids import new_id
 from outbox.partitions import Partitioned
 
 
@@ -57,6 +59,7 @@ class EmailNotification(Deliverable, Partitioned):
 
     delivered_at = models.DateTimeField(null=True, editable=False)
     bounced_at = models.DateTimeField(null=True, editable=False)
+    complained_at = models.DateTimeField(null=True, editable=False)
 
     class Meta(Deliverable.Meta):
         db_table = "email_notifications"
@@ -74,3 +77,35 @@ class EmailNotification(Deliverable, Partitioned):
 
     def __str__(self) -> str:
         return f"{self.event_type} of order {self.order_id}"
+
+
+class Suppression(models.Model):
+    """An address that must not be written to, as a keyed hash. Lifting one deletes it."""
+
+    class Reason(models.TextChoices):
+        """Why."""
+
+        HARD_BOUNCE = "hard_bounce", "the address bounced"
+        COMPLAINT = "complaint", "its owner complained"
+        MANUAL = "manual", "a person said so"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    address_hash = models.CharField(max_length=64, unique=True, editable=False)
+    reason = models.CharField(max_length=20, choices=Reason)
+    provider = models.CharField(max_length=50, default="", blank=True, editable=False)
+    notification_id = models.UUIDField(null=True, editable=False)  # whose e-mail told us
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        db_table = "suppressions"
+        default_permissions = ("view", "add")
+        permissions = [("lift_suppression", "Can lift suppressions")]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(reason__in=["hard_bounce", "complaint", "manual"]),
+                name="suppressions_reason_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.address_hash[:12]}… ({self.reason})"

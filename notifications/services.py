@@ -5,21 +5,29 @@ Called by orders.services (in its transaction), the API, the admin and commands.
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import structlog
 from django.conf import settings
 from django.db import connection, transaction
 
 from notifications import tasks
 from notifications.delivery import log_changes
-from notifications.models import EmailNotification
+from notifications.models import EmailNotification, Suppression
 from notifications.rendering import render_email
+from notifications.suppressions import Cause, suppress, suppressed_among
 from outbox import context as work_context
-from outbox.deliverable import Change, Refusal, Status
+from outbox.deliverable import Change, Refusal, Settlement, Status
 from outbox.erasure import ERASED_ADDRESS
 from outbox.ids import new_id
+from outbox.outcomes import Outcome, Verdict
 from outbox.services import require_transaction
+
+log = structlog.get_logger(__name__)
 
 
 def enqueue_email(
@@ -78,10 +86,108 @@ def _nobody(recipient_email: str) -> dict[str, str]:
 def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
     """This function will make e-mails due again because a person said so, and wake the workers.
 
-    Takes dead-lettered, given-up and failed ones (unless held), with all their retries, whatever was used
-    up; the list of errors stays. Returns what changed and what was refused, with the reason.
+    Takes dead-lettered, given-up and failed ones (unless held), and suppressed ones whose address no longer
+    is, with all their retries, whatever was used up; the list of errors stays. Returns what changed and what
+    was refused, with the reason.
     """
-    return _by_hand(EmailNotification.objects.requeue(ids), wake=True)
+    wanted = list(ids)
+    rows = EmailNotification.objects.filter(id__in=wanted, status=Status.SUPPRESSED)
+    still = suppressed_among(list(rows.only("id", "recipient_email")))
+    changes, refusals = EmailNotification.objects.requeue(id for id in wanted if id not in still)
+    refusals += [Refusal(id, f"its address is suppressed: {why}") for id, why in still.items()]
+    return _by_hand((changes, refusals), wake=True)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a provider told of one e-mail, and so that it has it. Times are the provider's own.
+
+    Without an id it is only counted. `bounced_before` and `complained_before`: the address is to be
+    suppressed, also where the event itself is of another kind.
+    """
+
+    id: uuid.UUID | None
+    provider: str
+    message_id: str = ""
+    kind: str = ""
+    delivered_at: dt.datetime | None = None
+    bounced_at: dt.datetime | None = None
+    complained_at: dt.datetime | None = None
+    bounced_before: bool = False
+    complained_before: bool = False
+
+    @property
+    def suppresses(self) -> Suppression.Reason | None:
+        """Why the address is not to be written to again, if so."""
+        if self.complained_at or self.complained_before:
+            return Suppression.Reason.COMPLAINT
+        return Suppression.Reason.HARD_BOUNCE if self.bounced_before else None
+
+
+def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
+    """This function will write what a provider told: unsent rows become `sent`, times are kept, addresses
+    that bounced or complained are suppressed. A few statements however many; repeats change nothing.
+    """
+    facts = list(evidence)
+    told = [fact for fact in facts if fact.id is not None]
+    by_id: dict[uuid.UUID, list[Evidence]] = {}
+    for fact in told:
+        assert fact.id is not None
+        by_id.setdefault(fact.id, []).append(fact)
+    known: dict[uuid.UUID, str] = {}
+    changes: list[Change] = []
+    if by_id:
+        with transaction.atomic():
+            changes = EmailNotification.objects.settle(
+                Settlement(id, Outcome(Verdict.ACCEPTED, provider, some[0].message_id))
+                for id, some in by_id.items()
+            )
+            rows = EmailNotification.objects.filter(id__in=list(by_id))
+            known = dict(rows.values_list("id", "recipient_email"))
+            _mark({id: some for id, some in by_id.items() if id in known})
+            suppress(
+                Cause(known[fact.id], fact.suppresses, provider, fact.id)
+                for fact in told
+                if fact.id in known and fact.suppresses
+            )
+    log_changes(changes)
+    log.info(
+        "webhook events",
+        provider=provider,
+        events=len(facts),
+        unknown=sum(fact.id not in known for fact in facts),
+        changed=len(changes),
+        kinds=dict(Counter(fact.kind for fact in facts)),
+    )
+
+
+def _mark(by_id: Mapping[uuid.UUID, Sequence[Evidence]]) -> None:
+    """Keep the earliest time of each kind; the rows are locked by the settling before, in id order."""
+    columns = ("delivered_at", "bounced_at", "complained_at")
+    marks = [
+        (id, *(min(filter(None, (getattr(fact, name) for fact in some)), default=None) for name in columns))
+        for id, some in by_id.items()
+    ]
+    marks = [mark for mark in marks if any(mark[1:])]
+    if not marks:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            UPDATE email_notifications AS row SET
+                delivered_at = least(row.delivered_at, new.delivered_at),
+                bounced_at = least(row.bounced_at, new.bounced_at),
+                complained_at = least(row.complained_at, new.complained_at),
+                updated_at = statement_timestamp()
+            FROM unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[])
+                AS new (id, delivered_at, bounced_at, complained_at)
+            WHERE row.id = new.id AND row.id = ANY(%s::uuid[])
+              AND (least(row.delivered_at, new.delivered_at), least(row.bounced_at, new.bounced_at),
+                   least(row.complained_at, new.complained_at))
+                  IS DISTINCT FROM (row.delivered_at, row.bounced_at, row.complained_at)
+            """,
+            [*(list(column) for column in zip(*marks, strict=True)), [mark[0] for mark in marks]],
+        )
 
 
 def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:

@@ -150,8 +150,8 @@ class DeliverableQuerySet(models.QuerySet[Row]):
     def requeue(self, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
         """This function will make rows due again because a person said so, with all their retries.
 
-        Takes dead-lettered, discarded and failed rows, the latter unless an ambiguous attempt is still
-        held. The list of errors stays. Pressing twice is harmless: the second time the row is `pending`.
+        Takes dead-lettered, discarded, suppressed and failed rows, the latter unless an ambiguous attempt is
+        still held. The list of errors stays. Pressing twice is harmless: then the row is `pending`.
         """
         return self._by_hand(ids, Status.PENDING, self._why_not_requeue)
 
@@ -178,7 +178,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
     def _why_not_requeue(row: Deliverable) -> str:
         if row.status == Status.FAILED and row.is_held:
             return "its last attempt may have been accepted; it is held for the provider's evidence"
-        if row.status in (Status.DEAD_LETTERED, Status.DISCARDED, Status.FAILED):
+        if row.status in (Status.DEAD_LETTERED, Status.DISCARDED, Status.FAILED, Status.SUPPRESSED):
             return ""
         return f"it is {row.status}"
 

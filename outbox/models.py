@@ -3,10 +3,11 @@ records of what left: partitions and persons."""
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import secrets
 
-from django.db import models
+from django.db import connection, models
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
 
@@ -161,6 +162,10 @@ class Heartbeat(models.Model):
 
     name = models.CharField(primary_key=True, max_length=50)
     beat_at = models.DateTimeField(db_default=Now())
+    since = models.DateTimeField(db_default=Now())  # it has happened without a gap
+
+    #: Seconds without a beat that make a gap, where that is asked.
+    GAP = 15.0
 
     class Meta:
         db_table = "heartbeats"
@@ -168,15 +173,27 @@ class Heartbeat(models.Model):
     def __str__(self) -> str:
         return f"{self.name} at {self.beat_at:%Y-%m-%d %H:%M:%S}"
 
-    @staticmethod
-    def beat(*, name: str) -> None:
+    @classmethod
+    def beat(cls, *, name: str) -> None:
         """This function will record that `name` happened now."""
-        Heartbeat.objects.bulk_create(
-            [Heartbeat(name=name, beat_at=Now())],
-            update_conflicts=True,
-            unique_fields=["name"],
-            update_fields=["beat_at"],
-        )
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO heartbeats AS old (name, beat_at, since)
+                VALUES (%s, statement_timestamp(), statement_timestamp())
+                ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at, since = CASE
+                    WHEN old.beat_at < excluded.beat_at - %s * interval '1 second' THEN excluded.since
+                    ELSE old.since END
+                """,
+                [name, cls.GAP],
+            )
+
+    @classmethod
+    def unbroken(cls, *, name: str) -> float | None:
+        """This function will give the seconds that `name` has gone on without a gap, None if it has not."""
+        recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=cls.GAP))
+        span = recent.annotate(span=Now() - F("since")).values_list("span", flat=True).first()
+        return None if span is None else span.total_seconds()
 
     @classmethod
     def age(cls, *, name: str) -> float | None:

@@ -1,0 +1,229 @@
+"""What the providers tell us afterwards: `POST /webhooks/sendgrid`, `/webhooks/ses`, `/webhooks/resend`.
+
+Anymail checks the signature and reads the events; a whole batch is then written in a few statements, the
+same however often, in whatever order and by whichever provider it comes. An event counts for the e-mail
+whose id went out in the metadata; others are counted in the log and ignored.
+
+| event (anymail's word) | means |
+| --- | --- |
+| queued, sent, deferred, opened, clicked … | the provider has it: an unsent row becomes `sent` |
+| delivered | likewise, and `delivered_at` |
+| bounced for good | likewise, `bounced_at`, and the address is suppressed |
+| bounced for now | the provider has it (SendGrid `blocked`, SES and Resend `Transient`) |
+| rejected | it took it and will not send it (SendGrid `dropped`, SES `Reject`): `bounced_at`; suppressed if |
+| | the address is said to have bounced or complained before |
+| complained | the provider has it, `complained_at`, and the address is suppressed |
+| failed, unknown | nothing |
+
+Of several times of a kind the earliest counts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import time
+import uuid
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, cast
+
+import structlog
+from anymail.exceptions import AnymailError, AnymailInsecureWebhookWarning, AnymailWebhookValidationFailure
+from anymail.signals import AnymailTrackingEvent, EventType, RejectReason
+from anymail.webhooks.amazon_ses import AmazonSESTrackingWebhookView
+from anymail.webhooks.resend import ResendTrackingWebhookView
+from anymail.webhooks.sendgrid import SendGridTrackingWebhookView
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from notifications.services import Evidence, record_evidence
+from outbox.api.problems import Problem, problem_response
+from outbox.models import Heartbeat
+
+log = structlog.get_logger(__name__)
+
+MOST_BYTES = 1_000_000
+NOTE_SECONDS = 5.0
+_NOTHING = frozenset({EventType.FAILED, EventType.UNKNOWN, EventType.SUBSCRIBED, None})
+_BOUNCED_BEFORE = frozenset({RejectReason.BOUNCED, RejectReason.INVALID})
+#: Whatever a body may hold, reading it ends in one of these.
+_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, OSError, RecursionError)
+_noted: dict[str, float] = {}
+
+# What is not signed is refused by `manage.py check --deploy` (notifications/checks.py), not at each request.
+warnings.simplefilter("ignore", AnymailInsecureWebhookWarning)
+
+
+class Webhook:
+    """A provider's endpoint: anymail's checks and reading, our batch. Mixed into anymail's view."""
+
+    provider: ClassVar[str]
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """This function will answer whatever comes, never with a 500 for what was sent."""
+        try:
+            if request.method not in ("POST", "HEAD"):
+                raise _refused(405, "method-not-allowed", "Events are posted.", Allow="POST, HEAD")
+            if int(request.headers.get("Content-Length") or 0) > MOST_BYTES:
+                raise _refused(413, "too-large", f"A batch has at most {MOST_BYTES:,} bytes.")
+            return self._take(request) if request.method == "POST" else HttpResponse()
+        except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
+            return problem_response(error, {})
+
+    def _take(self, request: HttpRequest) -> HttpResponse:
+        try:
+            self.run_validators(request)  # type: ignore[attr-defined]
+            self.check_fresh(request)
+        except AnymailWebhookValidationFailure as error:
+            raise _refused(401, "unsigned", "The signature is missing or wrong.") from error
+        except (AnymailError, *_UNREADABLE) as error:
+            raise _refused(400, "malformed", "This is no batch of events.") from error
+        try:
+            events = self.parse_events(request)  # type: ignore[attr-defined]
+        except (AnymailError, *_UNREADABLE) as error:
+            raise _refused(400, "malformed", "This is no batch of events.") from error
+        record_evidence(provider=self.provider, evidence=_evidence(self.provider, events))
+        _note(self.provider)
+        return HttpResponse()
+
+    def check_fresh(self, request: HttpRequest) -> None:
+        """This function will raise unless the signed time is about now: an old batch may be a replay."""
+
+
+class SendGrid(Webhook, SendGridTrackingWebhookView):
+    """SendGrid's Event Webhook: a JSON list, ECDSA-signed with its time, which anymail does not look at."""
+
+    provider = "sendgrid"
+
+    def check_fresh(self, request: HttpRequest) -> None:
+        """The signed time is of this post: SendGrid signs anew when it tries again."""
+        if self.webhook_verification_key:
+            _check_time(float(request.headers["X-Twilio-Email-Event-Webhook-Timestamp"]))
+
+    def parse_events(self, request: HttpRequest) -> list[AnymailTrackingEvent]:
+        """One bad event must not keep the others away."""
+        batch = json.loads(request.body)
+        if not isinstance(batch, list):
+            raise TypeError("not a list")
+        return [event for one in batch if (event := self._read(one)) is not None]
+
+    def _read(self, one: Any) -> AnymailTrackingEvent | None:
+        try:
+            return cast("AnymailTrackingEvent", self.esp_to_anymail_event(one))
+        except _UNREADABLE as error:
+            log.info("webhook event cannot be read", provider=self.provider, error=type(error).__name__)
+            return None
+
+
+class Ses(Webhook, AmazonSESTrackingWebhookView):
+    """SES' event publishing through SNS, which a basic-auth secret in the endpoint's address protects."""
+
+    provider = "ses"
+
+    def _take(self, request: HttpRequest) -> HttpResponse:
+        if self.basic_auth and "Authorization" not in request.headers:  # SNS asks without first
+            challenge = {"WWW-Authenticate": 'Basic realm="webhooks"'}
+            raise _refused(401, "unsigned", "Basic authentication is needed.", **challenge)
+        return super()._take(request)
+
+    def check_fresh(self, request: HttpRequest) -> None:
+        """SNS repeats a notification with its first time, for up to an hour by its own retry policy."""
+        if self.basic_auth:
+            sent = dt.datetime.fromisoformat(self._parse_sns_message(request)["Timestamp"])
+            _check_time(sent.timestamp(), tolerance=3600 + settings.WEBHOOK_TOLERANCE_SECONDS)
+
+
+class Resend(Webhook, ResendTrackingWebhookView):
+    """Resend's webhooks, signed by Svix, whose library checks the time too (five minutes)."""
+
+    provider = "resend"
+
+
+def views() -> dict[str, Any]:
+    """This function will give each endpoint's view, with the keys that the settings have now."""
+    key = settings.SENDGRID_WEBHOOK_VERIFICATION_KEY or None
+    logins = [settings.WEBHOOK_BASIC_AUTH] if settings.WEBHOOK_BASIC_AUTH else []
+    return {
+        "sendgrid": csrf_exempt(SendGrid.as_view(tracking_webhook_verification_key=key)),
+        "ses": csrf_exempt(Ses.as_view(basic_auth=logins)),
+        "resend": csrf_exempt(Resend.as_view(signing_secret=settings.RESEND_WEBHOOK_SECRET or None)),
+    }
+
+
+def _evidence(provider: str, events: Iterable[AnymailTrackingEvent]) -> Iterator[Evidence]:
+    """What a batch proves, in our own words."""
+    for event in events:
+        metadata = event.metadata if isinstance(event.metadata, dict) else {}
+        kind = event.event_type
+        try:
+            id = uuid.UUID(metadata["notification_id"])
+        except (KeyError, ValueError, AttributeError, TypeError):
+            id = None
+        at = _sane(event.timestamp)
+        fact = Evidence(id, provider, _message_id(provider, event), str(kind))
+        if kind in _NOTHING:
+            yield dataclasses.replace(fact, id=None)
+        elif kind == EventType.DELIVERED:
+            yield dataclasses.replace(fact, delivered_at=at)
+        elif kind == EventType.COMPLAINED:
+            yield dataclasses.replace(fact, complained_at=at)
+        elif kind == EventType.REJECTED:
+            before = event.reject_reason in _BOUNCED_BEFORE
+            spam = event.reject_reason == RejectReason.SPAM or "spam reporting" in _text(event).lower()
+            yield dataclasses.replace(fact, bounced_at=at, complained_before=spam, bounced_before=before)
+        elif kind == EventType.BOUNCED and _for_good(event):
+            yield dataclasses.replace(fact, bounced_at=at, bounced_before=True)
+        else:
+            yield fact
+
+
+def _for_good(event: AnymailTrackingEvent) -> bool:
+    """A block or a full mailbox also comes as a bounce; each provider has its own word for it."""
+    raw = event.esp_event if isinstance(event.esp_event, dict) else {}
+    if raw.get("type") == "blocked":  # SendGrid
+        return False
+    bounce = raw.get("bounce") or (raw.get("data") or {}).get("bounce") or {}
+    kind = bounce.get("bounceType") or bounce.get("type") or "Permanent"  # SES, Resend
+    return kind == "Permanent"
+
+
+def _text(event: AnymailTrackingEvent) -> str:
+    raw = event.esp_event if isinstance(event.esp_event, dict) else {}
+    return str(raw.get("reason") or event.description or "")
+
+
+def _message_id(provider: str, event: AnymailTrackingEvent) -> str:
+    """The id that the provider answered with: SendGrid's is the first part of its event's."""
+    raw = event.esp_event if isinstance(event.esp_event, dict) else {}
+    if provider == "sendgrid":
+        return str(raw.get("sg_message_id") or "").partition(".")[0][:255]
+    return str(event.message_id or "")[:255]
+
+
+def _sane(at: Any) -> dt.datetime:
+    """An event's time, or now where it can't be one."""
+    now = dt.datetime.now(dt.UTC)
+    if not isinstance(at, dt.datetime) or at.tzinfo is None:
+        return now
+    return at if dt.datetime(2020, 1, 1, tzinfo=dt.UTC) < at < now + dt.timedelta(days=1) else now
+
+
+def _check_time(sent: float, *, tolerance: float | None = None) -> None:
+    allowed = settings.WEBHOOK_TOLERANCE_SECONDS if tolerance is None else tolerance
+    if not abs(time.time() - sent) <= allowed:  # so that NaN is refused
+        raise AnymailWebhookValidationFailure("stale")
+
+
+def _note(provider: str) -> None:
+    """Leave a mark that this provider's events arrive: held sends wait for them."""
+    now = time.monotonic()
+    if now - _noted.get(provider, -NOTE_SECONDS) >= NOTE_SECONDS:
+        _noted[provider] = now
+        Heartbeat.beat(name=f"webhook:{provider}")
+
+
+def _refused(status: int, slug: str, detail: str, **headers: str) -> Problem:
+    return Problem(status=status, slug=slug, title="Not taken", detail=detail, headers=headers)
