@@ -134,11 +134,22 @@ try:
 
     # --- Providers -----------------------------------------------------------------------------
     EMAIL_PROVIDERS: list[str] = env.list(
-        "EMAIL_PROVIDERS", ["sendgrid"], validate=validate.ContainsOnly(["sendgrid", "smtp"])
+        "EMAIL_PROVIDERS", ["sendgrid"], validate=validate.ContainsOnly(["sendgrid", "ses", "resend", "smtp"])
     )
     ANYMAIL = {
         "SENDGRID_API_KEY": env.str("SENDGRID_API_KEY", ""),
         "SENDGRID_API_URL": env.str("SENDGRID_API_URL", "https://api.sendgrid.com/v3/"),
+        "RESEND_API_KEY": env.str("RESEND_API_KEY", ""),
+        "RESEND_API_URL": env.str("RESEND_API_URL", "https://api.resend.com/"),
+        "AMAZON_SES_CONFIGURATION_SET_NAME": env.str("SES_CONFIGURATION_SET", None),
+        "AMAZON_SES_CLIENT_PARAMS": {
+            "endpoint_url": env.str("SES_ENDPOINT_URL", None),
+            "config": {
+                "connect_timeout": EMAIL_CONNECT_TIMEOUT,
+                "read_timeout": EMAIL_READ_TIMEOUT,
+                "retries": {"total_max_attempts": 1},  # a hidden second try could double a mail
+            },
+        },
         "REQUESTS_TIMEOUT": (EMAIL_CONNECT_TIMEOUT, EMAIL_READ_TIMEOUT),
         "IGNORE_RECIPIENT_STATUS": True,
     }

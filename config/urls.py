@@ -6,7 +6,6 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
-from notifications import webhooks
 from outbox.api import operations, problems, schema
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -18,7 +17,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("healthz", operations.healthz),
     path("readyz", operations.readyz),
     path("metrics", operations.metrics),
-    *(path(f"webhooks/{provider}", view) for provider, view in webhooks.views().items()),
+    path("webhooks/", include("notifications.webhooks")),
     path("admin/", admin.site.urls),
     # Not left to handler404, which DEBUG replaces with a page.
     re_path(r"^(?:api|webhooks)(?:/|$)", problems.unknown_path),

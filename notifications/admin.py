@@ -32,8 +32,6 @@ from outbox.erasure import address_hash
 from outbox.models import Heartbeat
 from outbox.triage import AgeFilter, ChoiceFilter, EstimatingPaginator, TriageAdmin, ago, as_uuid, pill
 
-#: What the provider told us afterwards.
-TOLD = ("delivered_at", "bounced_at", "complained_at")
 #: A person's press moves at most this many rows; press again for the rest.
 MOST_AT_ONCE = 50_000
 CHUNK = 500

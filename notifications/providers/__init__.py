@@ -6,9 +6,13 @@ Called by notifications.delivery, from its sending threads. Anymail is imported 
 from __future__ import annotations
 
 from notifications.providers.base import Provider
+from notifications.providers.resend import Resend
 from notifications.providers.sendgrid import SendGrid
+from notifications.providers.ses import Ses
 from notifications.providers.smtp import Smtp
 
-PROVIDERS: dict[str, Provider] = {provider.name: provider for provider in (SendGrid(), Smtp())}
+PROVIDERS: dict[str, Provider] = {
+    provider.name: provider for provider in (SendGrid(), Ses(), Resend(), Smtp())
+}
 
 __all__ = ["PROVIDERS", "Provider"]

@@ -7,7 +7,9 @@ ambiguous. There is no metadata in SMTP, so the ids travel as headers.
 from __future__ import annotations
 
 import smtplib
+from typing import Any
 
+from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 
 from notifications.models import EmailNotification
@@ -20,6 +22,12 @@ class Smtp(Provider):
 
     name = "smtp"
     backend = "django.core.mail.backends.smtp.EmailBackend"
+
+    def open(self, connection: Any) -> None:
+        """Django has one time-out for everything; connecting gets its own."""
+        connection.timeout = settings.EMAIL_CONNECT_TIMEOUT
+        connection.open()
+        connection.connection.sock.settimeout(settings.EMAIL_READ_TIMEOUT)
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
         """SMTP has no metadata: headers carry it."""

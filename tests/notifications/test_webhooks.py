@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from svix.webhooks import Webhook as Svix
 
 from config.local.sandbox.webhooks import sign
-from notifications import webhooks
 from notifications.models import EmailNotification, Suppression
+from notifications.webhooks import base, resend, sendgrid, ses
 from outbox.deliverable import Settlement, Status
 from outbox.erasure import address_hash
 from outbox.ids import new_id
@@ -38,7 +38,7 @@ NOW = 1_795_000_000  # some time that SendGrid could say
 
 @pytest.fixture(autouse=True)
 def _unnoted():
-    webhooks._noted.clear()
+    base._noted.clear()
 
 
 def event(mail: Any, kind: str, **more: Any) -> dict[str, Any]:
@@ -194,7 +194,7 @@ class TestSignatures:
         } | headers
         wanted = {name: value for name, value in all_headers.items() if value}
         request = RequestFactory().post(URL, body, "application/json", headers=wanted)
-        return webhooks.views()["sendgrid"](request)
+        return sendgrid.view()(request)
 
     def test_a_signed_batch_counts(self, settings, key):
         mail = make_mail()
@@ -247,7 +247,7 @@ class TestSignatures:
                 "svix-signature": signature,
             }
             request = RequestFactory().post("/webhooks/resend", body, "application/json", headers=headers)
-            assert webhooks.views()["resend"](request).status_code == status
+            assert resend.view()(request).status_code == status
         row = fresh(mail)
         assert (row.status, row.provider, row.provider_message_id) == ("sent", "resend", "re-1")
         assert row.delivered_at == dt.datetime(2026, 11, 1, 10, tzinfo=dt.UTC)
@@ -284,7 +284,7 @@ class TestSignatures:
             request = RequestFactory().post(
                 "/webhooks/ses", json.dumps(note), "application/json", headers=headers | extra
             )
-            answer = webhooks.views()["ses"](request)
+            answer = ses.view()(request)
             assert answer.status_code == status
             assert status == 200 or fresh(mail).status == "failed"
         assert (fresh(mail).status, fresh(mail).provider_message_id) == ("sent", "ses-1")
@@ -296,7 +296,7 @@ class TestSignatures:
             "application/json",
             headers=headers | {"Authorization": authorization},
         )
-        assert webhooks.views()["ses"](request).status_code == 401
+        assert ses.view()(request).status_code == 401
 
 
 class TestWhateverIsPosted:
@@ -326,7 +326,7 @@ class TestWhateverIsPosted:
         assert statuses() == {"pending": 1} and not Suppression.objects.exists()
 
     def test_too_much_is_413(self):
-        assert post(b" " * (webhooks.MOST_BYTES + 1)).status_code == 413
+        assert post(b" " * (base.MOST_BYTES + 1)).status_code == 413
 
     @pytest.mark.parametrize("method", ["get", "put", "delete", "patch"])
     def test_another_method_is_405(self, method):

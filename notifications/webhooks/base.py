@@ -22,22 +22,17 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import json
 import time
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
 
 import structlog
 from anymail.exceptions import AnymailError, AnymailInsecureWebhookWarning, AnymailWebhookValidationFailure
 from anymail.signals import AnymailTrackingEvent, EventType, RejectReason
-from anymail.webhooks.amazon_ses import AmazonSESTrackingWebhookView
-from anymail.webhooks.resend import ResendTrackingWebhookView
-from anymail.webhooks.sendgrid import SendGridTrackingWebhookView
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.csrf import csrf_exempt
 
 from notifications.services import Evidence, record_evidence
 from outbox.api.problems import Problem, problem_response
@@ -45,12 +40,14 @@ from outbox.models import Heartbeat
 
 log = structlog.get_logger(__name__)
 
+View = Callable[..., HttpResponse]
+
 MOST_BYTES = 1_000_000
 NOTE_SECONDS = 5.0
 _NOTHING = frozenset({EventType.FAILED, EventType.UNKNOWN, EventType.SUBSCRIBED, None})
 _BOUNCED_BEFORE = frozenset({RejectReason.BOUNCED, RejectReason.INVALID})
 #: Whatever a body may hold, reading it ends in one of these.
-_UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, OSError, RecursionError)
+UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, OSError, RecursionError)
 _noted: dict[str, float] = {}
 
 # What is not signed is refused by `manage.py check --deploy` (notifications/checks.py), not at each request.
@@ -66,9 +63,9 @@ class Webhook:
         """This function will answer whatever comes, never with a 500 for what was sent."""
         try:
             if request.method not in ("POST", "HEAD"):
-                raise _refused(405, "method-not-allowed", "Events are posted.", Allow="POST, HEAD")
+                raise refused(405, "method-not-allowed", "Events are posted.", Allow="POST, HEAD")
             if int(request.headers.get("Content-Length") or 0) > MOST_BYTES:
-                raise _refused(413, "too-large", f"A batch has at most {MOST_BYTES:,} bytes.")
+                raise refused(413, "too-large", f"A batch has at most {MOST_BYTES:,} bytes.")
             return self._take(request) if request.method == "POST" else HttpResponse()
         except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
             return problem_response(error, {})
@@ -78,79 +75,19 @@ class Webhook:
             self.run_validators(request)  # type: ignore[attr-defined]
             self.check_fresh(request)
         except AnymailWebhookValidationFailure as error:
-            raise _refused(401, "unsigned", "The signature is missing or wrong.") from error
-        except (AnymailError, *_UNREADABLE) as error:
-            raise _refused(400, "malformed", "This is no batch of events.") from error
+            raise refused(401, "unsigned", "The signature is missing or wrong.") from error
+        except (AnymailError, *UNREADABLE) as error:
+            raise refused(400, "malformed", "This is no batch of events.") from error
         try:
             events = self.parse_events(request)  # type: ignore[attr-defined]
-        except (AnymailError, *_UNREADABLE) as error:
-            raise _refused(400, "malformed", "This is no batch of events.") from error
+        except (AnymailError, *UNREADABLE) as error:
+            raise refused(400, "malformed", "This is no batch of events.") from error
         record_evidence(provider=self.provider, evidence=_evidence(self.provider, events))
         _note(self.provider)
         return HttpResponse()
 
     def check_fresh(self, request: HttpRequest) -> None:
         """This function will raise unless the signed time is about now: an old batch may be a replay."""
-
-
-class SendGrid(Webhook, SendGridTrackingWebhookView):
-    """SendGrid's Event Webhook: a JSON list, ECDSA-signed with its time, which anymail does not look at."""
-
-    provider = "sendgrid"
-
-    def check_fresh(self, request: HttpRequest) -> None:
-        """The signed time is of this post: SendGrid signs anew when it tries again."""
-        if self.webhook_verification_key:
-            _check_time(float(request.headers["X-Twilio-Email-Event-Webhook-Timestamp"]))
-
-    def parse_events(self, request: HttpRequest) -> list[AnymailTrackingEvent]:
-        """One bad event must not keep the others away."""
-        batch = json.loads(request.body)
-        if not isinstance(batch, list):
-            raise TypeError("not a list")
-        return [event for one in batch if (event := self._read(one)) is not None]
-
-    def _read(self, one: Any) -> AnymailTrackingEvent | None:
-        try:
-            return cast("AnymailTrackingEvent", self.esp_to_anymail_event(one))
-        except _UNREADABLE as error:
-            log.info("webhook event cannot be read", provider=self.provider, error=type(error).__name__)
-            return None
-
-
-class Ses(Webhook, AmazonSESTrackingWebhookView):
-    """SES' event publishing through SNS, which a basic-auth secret in the endpoint's address protects."""
-
-    provider = "ses"
-
-    def _take(self, request: HttpRequest) -> HttpResponse:
-        if self.basic_auth and "Authorization" not in request.headers:  # SNS asks without first
-            challenge = {"WWW-Authenticate": 'Basic realm="webhooks"'}
-            raise _refused(401, "unsigned", "Basic authentication is needed.", **challenge)
-        return super()._take(request)
-
-    def check_fresh(self, request: HttpRequest) -> None:
-        """SNS repeats a notification with its first time, for up to an hour by its own retry policy."""
-        if self.basic_auth:
-            sent = dt.datetime.fromisoformat(self._parse_sns_message(request)["Timestamp"])
-            _check_time(sent.timestamp(), tolerance=3600 + settings.WEBHOOK_TOLERANCE_SECONDS)
-
-
-class Resend(Webhook, ResendTrackingWebhookView):
-    """Resend's webhooks, signed by Svix, whose library checks the time too (five minutes)."""
-
-    provider = "resend"
-
-
-def views() -> dict[str, Any]:
-    """This function will give each endpoint's view, with the keys that the settings have now."""
-    key = settings.SENDGRID_WEBHOOK_VERIFICATION_KEY or None
-    logins = [settings.WEBHOOK_BASIC_AUTH] if settings.WEBHOOK_BASIC_AUTH else []
-    return {
-        "sendgrid": csrf_exempt(SendGrid.as_view(tracking_webhook_verification_key=key)),
-        "ses": csrf_exempt(Ses.as_view(basic_auth=logins)),
-        "resend": csrf_exempt(Resend.as_view(signing_secret=settings.RESEND_WEBHOOK_SECRET or None)),
-    }
 
 
 def _evidence(provider: str, events: Iterable[AnymailTrackingEvent]) -> Iterator[Evidence]:
@@ -211,7 +148,8 @@ def _sane(at: Any) -> dt.datetime:
     return at if dt.datetime(2020, 1, 1, tzinfo=dt.UTC) < at < now + dt.timedelta(days=1) else now
 
 
-def _check_time(sent: float, *, tolerance: float | None = None) -> None:
+def check_time(sent: float, *, tolerance: float | None = None) -> None:
+    """This function will raise anymail's error unless `sent` (epoch seconds) is about now."""
     allowed = settings.WEBHOOK_TOLERANCE_SECONDS if tolerance is None else tolerance
     if not abs(time.time() - sent) <= allowed:  # so that NaN is refused
         raise AnymailWebhookValidationFailure("stale")
@@ -225,5 +163,6 @@ def _note(provider: str) -> None:
         Heartbeat.beat(name=f"webhook:{provider}")
 
 
-def _refused(status: int, slug: str, detail: str, **headers: str) -> Problem:
+def refused(status: int, slug: str, detail: str, **headers: str) -> Problem:
+    """This function will make the answer to what is not taken."""
     return Problem(status=status, slug=slug, title="Not taken", detail=detail, headers=headers)
