@@ -2,7 +2,7 @@
 
 Statuses and names as in Resend's documentation ("Errors", "Idempotency Keys"): 200 accepted; 400 and 422
 are the message's fault; 401, 403, 404 and 405 are the account's; 429 is the rate (Retry-After) or a quota;
-5xx are theirs. A key is kept for 24 hours: the same request again gets the first answer and sends nothing. 409
+5xx are theirs. A key is kept for 24 hours: the same request again gets the first answer, sends nothing. 409
 `concurrent_idempotent_requests` means that the first is still being worked on; `invalid_idempotent_request`
 that the key was used for another content.
 """

@@ -33,6 +33,7 @@ class Fault:
               slow              answer as usual after `seconds`
               refuse            stop listening for `seconds`, so that connecting itself is refused
     to        a regular expression searched for in every recipient; empty meets all
+    provider  sendgrid, resend or ses; empty meets all
     times     how many requests it meets before it is gone; None is no end
     """
 
@@ -44,6 +45,7 @@ class Fault:
     message: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     seconds: float | None = None
+    provider: str = ""
     met: int = 0
 
     def __post_init__(self) -> None:
@@ -67,8 +69,13 @@ class Fault:
             for part in item
         ):
             raise InvalidFault("headers must be an object of one-line strings")
-        if self.kind == "refuse" and (self.to or self.times is not None or self.probability != 1):
-            raise InvalidFault("refuse meets every connection: it takes no to, times or probability")
+        if self.provider not in ("", "sendgrid", "resend", "ses"):
+            raise InvalidFault("provider must be sendgrid, resend or ses")
+        narrowed = self.to or self.provider or self.times is not None or self.probability != 1
+        if self.kind == "refuse" and narrowed:
+            raise InvalidFault(
+                "refuse meets every connection: it takes no to, provider, times or probability"
+            )
         try:
             self._pattern = re.compile(self.to, re.IGNORECASE)
         except re.error as error:
@@ -91,8 +98,10 @@ class Fault:
         """This function will wait for the fault's seconds, or until it is healed."""
         self.healed.wait(self.seconds)
 
-    def fits(self, recipients: tuple[str, ...]) -> bool:
+    def fits(self, recipients: tuple[str, ...], provider: str) -> bool:
         """This function will say whether a request to these recipients is one that the fault is for."""
+        if self.provider not in ("", provider):
+            return False
         return not self.to or any(self._pattern.search(recipient) for recipient in recipients)
 
 
@@ -115,13 +124,13 @@ class Faults:
         with self._lock:
             self._faults = [each for each in self._faults if each is not fault]
 
-    def meet(self, recipients: tuple[str, ...]) -> Fault | None:
+    def meet(self, recipients: tuple[str, ...], provider: str = "sendgrid") -> Fault | None:
         """This function will choose the fault that a request meets, and use up one of its times."""
         if not self._faults:  # the usual case, and a list read is atomic
             return None
         with self._lock:
             for fault in self._faults:
-                if fault.kind == "refuse" or not fault.fits(recipients):
+                if fault.kind == "refuse" or not fault.fits(recipients, provider):
                     continue
                 if fault.probability < 1 and random.random() >= fault.probability:  # noqa: S311 - dice
                     continue

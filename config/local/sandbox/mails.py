@@ -29,7 +29,8 @@ class Mail:
     subject: str
     custom_args: Mapping[str, str]
     request_headers: Mapping[str, str]
-    raw: bytes
+    raw: bytes  # in SendGrid's form, whichever provider's it was
+    provider: str = "sendgrid"
 
     @property
     def to(self) -> str:
@@ -89,6 +90,7 @@ class Mail:
             "notification_id": self.notification_id,
             "order_id": self.order_id,
             "event_type": self.event_type,
+            "provider": self.provider,
         }
 
     def as_json(self) -> dict[str, Any]:
@@ -124,6 +126,7 @@ class Mailbox:
         self._accepted_of: Counter[str] = Counter()
         self._doubled: dict[str, int] = {}
         self._answers: Counter[str] = Counter()
+        self._asked: Counter[str] = Counter()
         self._seconds: dict[int, int] = {}
 
     def connection_opened(self) -> None:
@@ -131,11 +134,12 @@ class Mailbox:
         with self._changed:
             self._connections += 1
 
-    def requested(self, *, notification_id: str) -> None:
+    def requested(self, *, notification_id: str, provider: str = "sendgrid") -> None:
         """This function will count one request to send, whatever its answer will be."""
         second = int(time.time())
         with self._changed:
             self._requests += 1
+            self._asked[provider] += 1
             if notification_id:
                 self._requests_of[notification_id] += 1
             if second not in self._seconds:
@@ -218,6 +222,7 @@ class Mailbox:
             return {
                 "requests": self._requests,
                 "accepted": self._accepted,
+                "requests_by_provider": dict(self._asked),
                 "kept": len(self._mails),
                 "answers": dict(self._answers),
                 "notifications": len(self._requests_of),

@@ -74,7 +74,9 @@ def custom_args_of(payload: Mapping[str, Any]) -> dict[str, str]:
     return merged
 
 
-def accept(*, payload: Mapping[str, Any], body: bytes, header: Callable[[str], str | None]) -> Mail:
+def accept(
+    *, payload: Mapping[str, Any], body: bytes, header: Callable[[str], str | None], provider: str
+) -> Mail:
     """This function will make the mail of a payload that was checked before, under a new message id.
 
     `header` looks up a header of the request, in any case.
@@ -90,6 +92,7 @@ def accept(*, payload: Mapping[str, Any], body: bytes, header: Callable[[str], s
             name: value for name in _KEPT_REQUEST_HEADERS if (value := header(name)) is not None
         },
         raw=body,
+        provider=provider,
     )
 
 

@@ -9,6 +9,7 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
+from config.local.sandbox.dialects import all_of_them
 from config.local.sandbox.faults import Fault, Faults, Kind
 from config.local.sandbox.mails import Mail, Mailbox
 from config.local.sandbox.server import Server
@@ -16,7 +17,7 @@ from config.local.sandbox.webhooks import Webhooks, WebhookSettings
 
 
 class Sandbox:
-    """A stand-in for SendGrid that listens from `start` to `stop`.
+    """A stand-in for SendGrid, Resend and SES that listens from `start` to `stop`.
 
     port      0 takes a free one
     api_key   the only bearer key that is accepted; None accepts any
@@ -39,6 +40,7 @@ class Sandbox:
         self.api_key, self.latency = api_key, latency
         self.mailbox = Mailbox(max_mails=max_mails, max_bytes=max_bytes)
         self.faults = Faults()
+        self.dialects = all_of_them()
         self.webhooks = Webhooks(settings=webhooks)
         self._server: Server | None = None
         self._listening = threading.RLock()  # held by whoever opens or closes the listening socket
@@ -91,6 +93,7 @@ class Sandbox:
         message: str = "",
         headers: dict[str, str] | None = None,
         seconds: float | None = None,
+        provider: str = "",
     ) -> Fault:
         """This function will set a fault (see Fault) and give it back; raises InvalidFault."""
         fault = Fault(
@@ -102,6 +105,7 @@ class Sandbox:
             message=message,
             headers=headers or {},
             seconds=seconds,
+            provider=provider,
         )
         self.set_fault(fault)
         return fault
@@ -139,7 +143,8 @@ class Sandbox:
     def take(self, mail: Mail) -> None:
         """This function will keep a mail that was accepted, and let its events follow."""
         self.mailbox.keep(mail=mail)
-        self.webhooks.mail_accepted(mail=mail)
+        if mail.provider == "sendgrid":  # events of the others are not played
+            self.webhooks.mail_accepted(mail=mail)
 
     def _end_refusal(self, fault: Fault) -> None:
         with self._listening:

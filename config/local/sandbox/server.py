@@ -5,6 +5,8 @@ Used by sandbox.Sandbox, which owns the state that a request reads and changes.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import socket
 import struct
@@ -17,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from config.local.sandbox import control, pages, protocol
+from config.local.sandbox.dialects import SendGrid
 from config.local.sandbox.faults import Fault
 from config.local.sandbox.protocol import Problem
 from config.local.sandbox.response import Response
@@ -24,7 +27,6 @@ from config.local.sandbox.response import Response
 if TYPE_CHECKING:
     from config.local.sandbox.sandbox import Sandbox
 
-SEND_PATH = "/v3/mail/send"
 _STATUSES = frozenset(HTTPStatus)
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER with no time to linger: close() sends RST
 
@@ -103,11 +105,11 @@ class Handler(BaseHTTPRequestHandler):
         if body is None:
             return
         url = urllib.parse.urlsplit(self.path)
-        if url.path == SEND_PATH:
+        if dialect := self.server.sandbox.dialects.get(url.path):
             if method == "POST":
-                self._send_mail(body)
+                self._send_mail(dialect, body)
             else:
-                self._answer(_refusal(405, Problem("method not allowed")))
+                self._answer(dialect.refusal(405, Problem("method not allowed")))
             return
         query = dict(urllib.parse.parse_qsl(url.query))
         sandbox = self.server.sandbox
@@ -151,25 +153,25 @@ class Handler(BaseHTTPRequestHandler):
         while length > 0 and (chunk := self.rfile.read(min(length, 1 << 16))):
             length -= len(chunk)
 
-    def _send_mail(self, body: bytes) -> None:
+    def _send_mail(self, dialect: SendGrid, body: bytes) -> None:
         sandbox = self.server.sandbox
-        payload = protocol.parse(body)
+        payload = dialect.payload(body)
         notification_id = protocol.custom_args_of(payload or {}).get("notification_id", "")
-        sandbox.mailbox.requested(notification_id=notification_id)
+        sandbox.mailbox.requested(notification_id=notification_id, provider=dialect.name)
         if sandbox.latency:
             time.sleep(sandbox.latency)
-        fault = sandbox.faults.meet(protocol.recipients_of(payload or {}))
+        fault = sandbox.faults.meet(protocol.recipients_of(payload or {}), dialect.name)
         if fault is None:
-            self._finish(self._judge(payload, body))
+            self._finish(self._judge(dialect, payload, body))
         elif fault.kind == "status":
-            self._finish(_broken(fault))
+            self._finish(_broken(dialect, fault))
         elif fault.kind == "slow":
             fault.wait()
-            self._finish(self._judge(payload, body))
+            self._finish(self._judge(dialect, payload, body))
         else:
             if fault.kind.startswith("accept_then_"):
-                response = self._judge(payload, body)
-                if response.status != HTTPStatus.ACCEPTED:
+                response = self._judge(dialect, payload, body)
+                if response.status not in (HTTPStatus.ACCEPTED, HTTPStatus.OK):
                     self._finish(response)
                     return
             sandbox.mailbox.answered(answer=fault.kind)
@@ -179,23 +181,27 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 self._reset()
 
-    def _judge(self, payload: dict[str, Any] | None, body: bytes) -> Response:
-        """SendGrid's answer to a request; an accepted mail is kept."""
+    def _judge(self, dialect: SendGrid, payload: dict[str, Any] | None, body: bytes) -> Response:
+        """The provider's answer to a request; an accepted mail is kept."""
         sandbox = self.server.sandbox
-        scheme, _, key = self.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
-            return _refusal(401, Problem("authorization required", "authorization"))
-        if sandbox.api_key is not None and key.strip() != sandbox.api_key:
-            return _refusal(401, Problem(protocol.MESSAGES_OF_STATUS[401]))
+        key = dialect.key(self.headers.get)
+        if key is None:
+            return dialect.refusal(401, Problem("authorization required", "authorization"))
+        if sandbox.api_key is not None and key != sandbox.api_key:
+            return dialect.refusal(401, Problem(protocol.MESSAGES_OF_STATUS[401]))
         if self.headers.get_content_type() != "application/json":
-            return _refusal(415, Problem("Content-Type must be application/json"))
+            return dialect.refusal(415, Problem("Content-Type must be application/json"))
         if payload is None:
-            return _refusal(400, Problem("Bad Request"))
+            return dialect.refusal(400, Problem("Bad Request"))
+        if before := dialect.seen_before(body, self.headers.get):
+            return before
         if problems := protocol.check(payload):
-            return _refusal(400, *problems)
-        mail = protocol.accept(payload=payload, body=body, header=self.headers.get)
+            return dialect.refusal(400, *problems)
+        raw = body if dialect.name == "sendgrid" else json.dumps(payload).encode()
+        mail = protocol.accept(payload=payload, body=raw, header=self.headers.get, provider=dialect.name)
+        dialect.took(mail, body, self.headers.get)
         sandbox.take(mail)
-        return Response(202, headers={"X-Message-Id": mail.message_id}, content_type="")
+        return dialect.accepted(mail)
 
     def _finish(self, response: Response) -> None:
         self.server.sandbox.mailbox.answered(answer=str(response.status))
@@ -229,11 +235,12 @@ def _refusal(status: int, *problems: Problem) -> Response:
     return Response(status, protocol.errors_body(*problems))
 
 
-def _broken(fault: Fault) -> Response:
+def _broken(dialect: SendGrid, fault: Fault) -> Response:
     if fault.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):  # these have no body
         return Response(fault.status, content_type="", headers=fault.headers)
     message = fault.message or protocol.MESSAGES_OF_STATUS.get(fault.status) or _phrase(fault.status)
-    return Response(fault.status, protocol.errors_body(Problem(message)), headers=fault.headers)
+    response = dialect.refusal(fault.status, Problem(message))
+    return dataclasses.replace(response, headers={**response.headers, **fault.headers})
 
 
 def _phrase(status: int) -> str:

@@ -1,0 +1,96 @@
+"""A provider of every kind: the sandbox, which speaks each one's protocol, and a small SMTP server."""
+
+from __future__ import annotations
+
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from config.local.sandbox import Sandbox
+from notifications.providers import PROVIDERS
+
+
+@pytest.fixture
+def provider(settings, monkeypatch) -> Iterator[Sandbox]:
+    """A sandbox that SendGrid, Resend and SES are pointed at, with read time-outs of a second."""
+    with Sandbox(api_key="test") as sandbox:
+        settings.ANYMAIL = settings.ANYMAIL | {
+            "SENDGRID_API_URL": sandbox.api_url,
+            "RESEND_API_URL": f"{sandbox.url}/",
+            "RESEND_API_KEY": "test",
+            "REQUESTS_TIMEOUT": (1, 1),
+            "AMAZON_SES_CLIENT_PARAMS": {
+                "endpoint_url": sandbox.url,
+                "region_name": "eu-central-1",
+                "aws_access_key_id": "test",
+                "aws_secret_access_key": "secret",
+                "config": {"connect_timeout": 1, "read_timeout": 1, "retries": {"total_max_attempts": 1}},
+            },
+        }
+        close()
+        yield sandbox
+        close()
+
+
+def close() -> None:
+    """Connections of before go."""
+    for one in PROVIDERS.values():
+        one.close()
+
+
+class SmtpServer(socketserver.ThreadingTCPServer):
+    """Says what `replies` tells for a command, and 250 otherwise; a reply may be "hang" or "drop"."""
+
+    allow_reuse_address = daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Dialogue)
+        self.replies: dict[str, str] = {}
+        self.messages: list[str] = []
+
+
+class _Dialogue(socketserver.StreamRequestHandler):
+    server: SmtpServer
+
+    def handle(self) -> None:
+        if not self.say("CONNECT", "220 test"):
+            return
+        while line := self.rfile.readline().decode().strip():
+            command = line.split()[0].upper()
+            if command == "QUIT":
+                return
+            if not self.say(command, "354 go on" if command == "DATA" else "250 ok"):
+                return
+            if command == "DATA" and "DATA" not in self.server.replies:
+                text = b""
+                while not text.endswith(b"\r\n.\r\n"):
+                    text += self.rfile.readline()
+                if self.say("DOT", "250 taken"):
+                    self.server.messages.append(text.decode())
+                else:
+                    return
+
+    def say(self, command: str, usual: str) -> bool:
+        reply = self.server.replies.get(command, usual)
+        if reply == "hang":
+            time.sleep(3)
+        if reply in ("hang", "drop"):
+            return False
+        self.wfile.write(f"{reply}\r\n".encode())
+        return True
+
+
+@pytest.fixture
+def smtp(settings) -> Iterator[SmtpServer]:
+    """An SMTP server that Django's backend is pointed at."""
+    with SmtpServer() as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address[:2]
+        settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = 1
+        close()
+        yield server
+        close()
+        server.shutdown()

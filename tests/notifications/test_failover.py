@@ -1,0 +1,148 @@
+"""Two providers: a mail goes to the next only where the first certainly did not take it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+
+import pytest
+from django.db.models.functions import Now
+
+from notifications import delivery
+from notifications.models import EmailNotification
+from outbox.breaker import State
+from outbox.deliverable import Status
+from tests.factories import make_mail, make_mails, statuses
+from tests.notifications.providers.conftest import provider
+
+__all__ = ["provider"]
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def two(provider, settings, valkey_url):
+    """SendGrid, then Resend; a process that has sent nothing before."""
+    settings.EMAIL_PROVIDERS = ["sendgrid", "resend"]
+    settings.EMAIL_RATE_LIMIT = 0
+    settings.BREAKER_OPEN_SECONDS = 0.5
+    delivery._forget_after_fork()
+    yield provider
+    delivery._forget_after_fork()
+
+
+def due_now() -> None:
+    EmailNotification.objects.filter(status__in=["pending", "failed"]).update(
+        next_attempt_at=Now() - dt.timedelta(seconds=1)
+    )
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 401])
+def test_what_the_first_did_not_take_goes_to_the_second_at_once_and_none_to_both(two, status):
+    two.fail(kind="status", status=status, provider="sendgrid")
+    make_mails(60)
+    delivery.drain_emails()
+    assert statuses() == {"sent": 60}
+    assert {mail.provider for mail in two.mails} == {"resend"}
+    assert {accepted for _, accepted in two.mailbox.counts().values()} == {1}
+    # The dead one was asked by what was in flight, and no more.
+    assert two.stats()["requests_by_provider"]["sendgrid"] <= 5 + 32
+
+
+def test_a_mail_that_hangs_at_the_first_keeps_its_hold_and_the_rest_go_over(two):
+    two.fail(kind="hang", seconds=3, provider="sendgrid")
+    make_mails(60)
+    delivery.drain_emails()
+    held = EmailNotification.objects.filter(status=Status.FAILED)
+    assert 5 <= held.count() <= 32 and held.count() == two.stats()["answers"]["hang"]
+    assert statuses()["sent"] == 60 - held.count()
+    assert all(mail.errors[-1]["outcome"] == "ambiguous" for mail in held)
+    assert not held.filter(next_attempt_at__lt=Now() + dt.timedelta(seconds=100)).exists()
+    assert {accepted for _, accepted in two.mailbox.counts().values()} == {0, 1}
+
+
+def test_a_mail_that_the_first_refuses_for_good_is_not_shown_to_the_second(two):
+    two.fail(kind="status", status=400, provider="sendgrid")
+    make_mail()
+    delivery.drain_emails()
+    assert statuses() == {"dead_lettered": 1}
+    assert "resend" not in two.stats()["requests_by_provider"]
+
+
+def test_the_first_is_used_again_when_a_probe_has_succeeded(two):
+    two.fail(kind="status", status=503, provider="sendgrid")
+    make_mails(10)
+    delivery.drain_emails()
+    two.heal()
+    state = {view.provider: view.state for view in delivery.gate().views()}
+    assert state == {"sendgrid": State.OPEN, "resend": State.CLOSED}
+    while delivery.gate().views()[0].state is State.OPEN:
+        time.sleep(0.05)
+    make_mails(10)
+    delivery.drain_emails()
+    assert statuses() == {"sent": 20}
+    assert delivery.gate().views()[0].state is State.CLOSED
+    assert two.stats()["requests_by_provider"]["sendgrid"] > 5
+
+
+def test_with_all_open_rows_stay_due_and_nobody_is_asked(two):
+    two.fail(kind="status", status=503)
+    make_mails(100)
+    delivery.drain_emails()
+    asked = two.stats()["requests"]
+    assert asked <= 2 * (5 + 32)
+    for _ in range(20):
+        delivery.drain_emails()
+    assert set(statuses()) == {"pending"}
+    assert EmailNotification.objects.filter(retry_count__gt=0).count() == 0
+    assert two.stats()["requests"] <= asked + 5 * 2 * 3  # a few probes at most
+
+
+def test_the_failures_that_opened_it_use_up_no_retry_and_the_next_probe_takes_another_mail(two, settings):
+    settings.EMAIL_PROVIDERS = ["sendgrid"]
+    delivery._forget_after_fork()
+    two.fail(kind="status", status=503)
+    make_mails(6)
+    delivery.drain_emails()
+    tried = set(EmailNotification.objects.exclude(errors=[]).values_list("id", flat=True))
+    assert len(tried) >= 5
+    assert not EmailNotification.objects.filter(retry_count__gt=0).exists()
+    assert not EmailNotification.objects.due().filter(id__in=tried).exists()
+
+
+def test_a_mail_that_fails_alone_while_others_are_taken_uses_up_its_retries(two, settings):
+    settings.EMAIL_PROVIDERS = ["sendgrid"]
+    delivery._forget_after_fork()
+    two.fail(kind="status", status=503, to="down@")
+    bad = make_mail(recipient_email="down@example.com", max_retries=2)
+    for _ in range(3):
+        make_mails(3)
+        due_now()
+        delivery.drain_emails()
+    row = EmailNotification.objects.get(id=bad.id)
+    assert (row.status, row.retry_count, len(row.errors)) == (Status.DEAD_LETTERED, 2, 3)
+
+
+def test_a_mail_that_resend_may_have_is_asked_for_again_there_at_once_and_not_doubled(two, settings):
+    settings.EMAIL_PROVIDERS = ["resend", "sendgrid"]
+    delivery._forget_after_fork()
+    two.fail(kind="accept_then_reset", times=1)
+    make_mail()
+    delivery.drain_emails()
+    row = EmailNotification.objects.get()
+    assert row.status == Status.FAILED and (row.next_attempt_at - row.updated_at).total_seconds() < 5
+    delivery.gate().force("resend", "open", reason="test")
+    due_now()
+    delivery.drain_emails()
+    assert EmailNotification.objects.get().status == Status.PENDING  # not to the other, which knows nothing
+    assert "sendgrid" not in two.stats()["requests_by_provider"]
+    delivery.gate().force("resend", None, reason="test")
+    due_now()
+    delivery.drain_emails()
+    assert statuses() == {"sent": 1} and len(two.mails) == 1
+
+
+def test_a_forced_provider_is_left_alone(two):
+    delivery.gate().force("sendgrid", "open", reason="test")
+    make_mails(5)
+    delivery.drain_emails()
+    assert {mail.provider for mail in two.mails} == {"resend"}
