@@ -40,6 +40,7 @@ types: setup ## Check types, strictly
 check: setup ## Check that migrations are complete and that production settings are sound
 	@$(NO_SERVERS) $(PYTHON) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	@$(NO_SERVERS) SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(50))') HTTPS=on \
+		SENDGRID_WEBHOOK_VERIFICATION_KEY=set \
 		DEBUG=off ALLOWED_HOSTS=orders.example.com $(PYTHON) manage.py check --deploy --fail-level WARNING
 
 lock: setup ## Compile both lock files again, to the newest versions that pyproject.toml allows

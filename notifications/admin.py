@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal, cast
 from urllib.parse import quote
 
 from django import forms
@@ -17,16 +17,18 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.db import connection, transaction
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications import services
+from notifications.delivery import gate
 from notifications.models import EmailNotification, Suppression
 from notifications.rendering import event_types
 from notifications.suppressions import of_address
+from outbox.breaker import State
 from outbox.deliverable import Change, Refusal, Status
 from outbox.erasure import address_hash
 from outbox.models import Heartbeat
@@ -331,8 +333,52 @@ class EmailNotificationAdmin(TriageAdmin[EmailNotification]):
         view = self.admin_site.admin_view(self.preview_view)
         return [
             path("<uuid:id>/preview/", view, name="notifications_emailnotification_preview"),
+            path(
+                "providers/",
+                self.admin_site.admin_view(self.providers_view),
+                name="notifications_emailnotification_providers",
+            ),
             *super().get_urls(),
         ]
+
+    def providers_view(self, request: HttpRequest) -> HttpResponse:
+        """This function will show the providers, and force one as a person says."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        may_force = request.user.has_perm("notifications.force_provider")
+        if request.method == "POST":
+            if not may_force:
+                raise PermissionDenied
+            self._force(request, request.POST.get("provider", ""), request.POST.get("to", ""))
+            return HttpResponseRedirect(request.path)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Providers",
+            "opts": self.opts,
+            "providers": provider_lines(),
+            "shared": gate().is_shared,
+            "may_force": may_force,
+            "rate": settings.EMAIL_RATE_LIMIT,
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/notifications/emailnotification/providers.html", context)
+
+    def _force(self, request: HttpRequest, provider: str, to: str) -> None:
+        if provider not in settings.EMAIL_PROVIDERS or to not in ("", "open", "closed"):
+            raise Http404
+        word = cast('Literal["open", "closed"] | None', to or None)
+        if not gate().force(provider, word, reason=f"by {request.user.get_username()}"):
+            self.message_user(request, "Valkey does not answer, so nothing was forced.", messages.ERROR)
+            return
+        done = f"Forced {provider} {to}." if to else f"{provider} decides itself again."
+        LogEntry.objects.create(
+            user_id=request.user.pk or 0,
+            content_type=ContentType.objects.get_for_model(EmailNotification),
+            object_repr=f"provider {provider}",
+            action_flag=CHANGE,
+            change_message=done,
+        )
+        self.message_user(request, done)
 
     def preview_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """This function will answer with the stored HTML, forbidden to load or run anything."""
@@ -344,6 +390,19 @@ class EmailNotificationAdmin(TriageAdmin[EmailNotification]):
         return HttpResponse(
             body, headers={"Content-Security-Policy": PREVIEW_POLICY, "X-Content-Type-Options": "nosniff"}
         )
+
+
+def provider_lines() -> list[dict[str, Any]]:
+    """This function will show each provider's breaker and when its events last arrived."""
+    beats = dict(Heartbeat.objects.filter(name__startswith="webhook:").values_list("name", "beat_at"))
+    return [
+        {
+            "view": view,
+            "changed": "–" if view.changed_ago is None else f"{view.changed_ago:.0f} s ago",
+            "events": ago(beats.get(f"webhook:{view.provider}")),
+        }
+        for view in gate().views()
+    ]
 
 
 class SuppressionForm(forms.ModelForm[Suppression]):
@@ -455,6 +514,15 @@ def attention() -> list[dict[str, Any]]:
             "bad": late,
             "query": "",
         },
+        *(
+            {
+                "label": view.provider,
+                "value": "sends" if view.state == State.CLOSED else view.state,
+                "bad": view.state != State.CLOSED,
+                "query": reverse("admin:notifications_emailnotification_providers"),
+            }
+            for view in gate().views()
+        ),
     ]
 
 

@@ -7,3 +7,7 @@ class NotificationsConfig(AppConfig):
     """See the module."""
 
     name = "notifications"
+
+    def ready(self) -> None:
+        """Register the deploy checks."""
+        from notifications import checks  # noqa: F401

@@ -118,6 +118,8 @@ def send(mail: EmailNotification) -> Outcome:
         last = _tell_gate(process, entry, outcome)
         if last.verdict not in NOT_ACCEPTED:
             return last
+        if process.stopping.is_set():
+            return last
         asked.append(entry.provider)
         log.warning(
             "provider did not take a mail",

@@ -73,6 +73,7 @@ class EmailNotification(Deliverable, Partitioned):
         permissions = [
             ("resend_emailnotification", "Can resend e-mails"),
             ("discard_emailnotification", "Can give up e-mails"),
+            ("force_provider", "Can force a provider open or closed"),
         ]
 
     def __str__(self) -> str:

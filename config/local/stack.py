@@ -118,9 +118,9 @@ class Stack:
             for n, server in enumerate(self.servers)
         ]
         if self.sandbox_port is not None:
-            command = supervised(
-                sys.executable, "-m", "config.local.sandbox", "--port", str(self.sandbox_port)
-            )
+            events = f"http://{HOST}:{self.port}/webhooks/sendgrid"
+            arguments = ("--port", str(self.sandbox_port), "--webhook-url", events)
+            command = supervised(sys.executable, "-m", "config.local.sandbox", *arguments)
             programs.append(Program(name="sandbox", command=command, priority=20, stop_seconds=5))
         return programs
 

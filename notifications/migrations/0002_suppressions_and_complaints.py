@@ -61,4 +61,14 @@ class Migration(migrations.Migration):
                 ],
             },
         ),
+        migrations.AlterModelOptions(
+            name="emailnotification",
+            options={
+                "permissions": [
+                    ("resend_emailnotification", "Can resend e-mails"),
+                    ("discard_emailnotification", "Can give up e-mails"),
+                    ("force_provider", "Can force a provider open or closed"),
+                ]
+            },
+        ),
     ]

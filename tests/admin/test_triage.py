@@ -13,6 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from notifications import delivery
 from notifications.models import EmailNotification
 from orders.models import Order
 from outbox.deliverable import Status
@@ -172,8 +173,8 @@ def test_a_late_poll_is_flagged(admin_client):
     from outbox.models import Heartbeat
 
     Heartbeat.objects.create(name="poll", beat_at=Now() - dt.timedelta(seconds=500))
-    last = admin_client.get(LIST).context["attention"][-1]
-    assert last["bad"] is True
+    tiles = {tile["label"]: tile for tile in admin_client.get(LIST).context["attention"]}
+    assert tiles["last poll"]["bad"] is True
 
 
 def test_a_token_is_shown_once_and_works(admin_client):
@@ -285,3 +286,41 @@ class TestAPersonsData:
         ask(client, "erase_person", order, confirmed="yes")
         order.refresh_from_db()
         assert order.email == "alice@example.com"
+
+
+class TestProviders:
+    PAGE = "/admin/notifications/emailnotification/providers/"
+
+    @pytest.fixture(autouse=True)
+    def _fresh(self, valkey_url):
+        delivery._forget_after_fork()
+        yield
+        delivery._forget_after_fork()
+
+    def test_the_page_shows_each_and_a_persons_word_is_for_every_process_and_logged(self, admin_client):
+        assert b"closed (sends)" in admin_client.get(self.PAGE).content
+        page = admin_client.post(self.PAGE, {"provider": "sendgrid", "to": "open"}, follow=True)
+        assert b"forced open" in page.content and b"Forced sendgrid open." in page.content
+        delivery._forget_after_fork()
+        assert delivery.gate().enter().provider == ""
+        assert b"open" in admin_client.get(LIST).content
+        admin_client.post(self.PAGE, {"provider": "sendgrid", "to": ""})
+        assert delivery.gate().enter().provider == "sendgrid"
+        assert LogEntry.objects.count() == 2
+
+    def test_without_the_permission_it_is_read_only(self):
+        client = staff("view_emailnotification")
+        assert b"Force open" not in client.get(self.PAGE).content
+        assert client.post(self.PAGE, {"provider": "sendgrid", "to": "open"}).status_code == 403
+        assert delivery.gate().enter().provider == "sendgrid"
+        assert staff_named("other").get(self.PAGE).status_code == 403
+
+    @pytest.mark.parametrize("wrong", [{"provider": "x", "to": "open"}, {"provider": "sendgrid", "to": "x"}])
+    def test_what_it_does_not_know_is_404(self, admin_client, wrong):
+        assert admin_client.post(self.PAGE, wrong).status_code == 404
+
+
+def staff_named(name: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_user(name, password="x", is_staff=True))
+    return client

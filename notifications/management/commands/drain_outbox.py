@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 import threading
 from typing import Any
@@ -12,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
 from notifications import delivery
+from outbox.backoff import full_jitter
 from outbox.models import Heartbeat
 
 log = structlog.get_logger(__name__)
@@ -53,14 +55,22 @@ class Command(BaseCommand):
             self._drain(stopped, record=True)
             return
         interval = settings.POLL_INTERVAL / (LOOKS if standby else 1)
+        refusals = 0
         while not stopped.is_set():
+            wait = interval
             try:
                 if loop or _nobody_polls():
                     self._drain(stopped, record=loop)
+                refusals = 0
             except (DatabaseError, InterfaceError) as error:
-                log.warning("database away, trying again", error=str(error), seconds=interval)
+                refusals += 1
+                wait = max(
+                    0.1,
+                    full_jitter(retry=refusals, base=2.0, cap=interval, chance=random.random()),  # noqa: S311
+                )
+                log.warning("database away, trying again", error=str(error), seconds=round(wait, 1))
                 connections.close_all()
-            stopped.wait(interval)
+            stopped.wait(wait)
 
     def _drain(self, stopped: threading.Event, *, record: bool) -> None:
         done = delivery.poll(record=record)
