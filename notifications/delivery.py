@@ -107,12 +107,12 @@ def send(mail: EmailNotification) -> Outcome:
     last = Outcome(Verdict.RETURNED)
     pinned = _pinned_to(mail)
     while True:
-        entry = process.gate.enter(only=pinned, without=asked)
+        entry = process.gate.enter(patience=_spare(PLACE_SECONDS), only=pinned, without=asked)
         if not entry.provider:
             # Nobody is asked before the gate says so, but for a pinned mail the others' door is open.
             wait = max(1.0, entry.wait) if pinned else None
             return dataclasses.replace(last, wait=wait) if last.verdict is Verdict.RETURNED else last
-        if entry.wait and (entry.wait > PLACE_SECONDS or process.stopping.wait(entry.wait)):
+        if entry.wait and process.stopping.wait(entry.wait):
             return last
         outcome = PROVIDERS[entry.provider].send(mail)
         last = _tell_gate(process, entry, outcome)
@@ -155,13 +155,20 @@ def _tell_gate(process: _Process, entry: Entry, outcome: Outcome) -> Outcome:
 
 def _opens_now(process: _Process, provider: str) -> bool:
     """Wait a moment for what the failures in a row turn out to be: the provider's, or this mail's own."""
+    moment = _spare(SUSPECT_SECONDS) / SUSPECT_LOOKS
     for _ in range(SUSPECT_LOOKS):
         is_open, failures = process.gate.run(provider)
         if is_open or not failures:
             return is_open
-        if process.stopping.wait(SUSPECT_SECONDS / SUSPECT_LOOKS):
+        if process.stopping.wait(moment):
             return False
     return False
+
+
+def _spare(seconds: float) -> float:
+    """So long, or less where the lease is short: a send has to end within it, its waits included."""
+    spare = settings.LEASE_SECONDS - settings.EMAIL_CONNECT_TIMEOUT - settings.EMAIL_READ_TIMEOUT
+    return float(min(seconds, spare / 4))
 
 
 def _pinned_to(mail: EmailNotification) -> str | None:
@@ -236,7 +243,8 @@ def _drain(process: _Process) -> Drained:
         process.again.clear()
         return asked
 
-    longest = settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + PLACE_SECONDS
+    longest = settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT
+    longest += _spare(PLACE_SECONDS) + _spare(SUSPECT_SECONDS)
     return drain(
         rows=EmailNotification.objects.all(),
         send=send,
@@ -247,7 +255,7 @@ def _drain(process: _Process) -> Drained:
         send_timeout=min(longest * len(settings.EMAIL_PROVIDERS), settings.LEASE_SECONDS * 0.9),
         seconds=DRAIN_SECONDS,
         screen=screen,
-        room=lambda: process.gate.room(batch=settings.POLL_BATCH_SIZE),
+        room=lambda: process.gate.room(batch=settings.POLL_BATCH_SIZE, horizon=_spare(1.0)),
         should_stop=process.stopping.is_set,
         look_again=look_again,
         on_changes=log_changes,

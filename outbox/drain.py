@@ -25,6 +25,7 @@ log = structlog.get_logger(__name__)
 
 SETTLE_ROWS = 20
 SETTLE_SECONDS = 0.1
+SHORT_PAUSE = 5.0  # what a drain waits out itself before it claims again; a longer one ends it
 
 Row = TypeVar("Row", bound=Deliverable)
 
@@ -86,6 +87,21 @@ def drain(
     def give_back(row: Row) -> None:
         unsettled.append(Settlement(row.id, Outcome(Verdict.RETURNED), row.claim_token))
 
+    def claim(limit: int) -> None:
+        nonlocal looking
+        claimed_at = time.monotonic()
+        batch = rows.claim(limit=limit)
+        ends_here = screen(batch) if batch else {}
+        # The quarter for first attempts stays empty when only retries are due: that is not the end.
+        looking = len(batch) >= limit - limit // 4
+        done.claimed += len(batch)
+        on_changes([Change(row, row.was, Status.PROCESSING) for row in batch])
+        for row in batch:
+            if (outcome := ends_here.get(row.id)) is not None:
+                unsettled.append(Settlement(row.id, outcome, row.claim_token))
+            else:
+                todo.append((row, claimed_at + lease - send_timeout))
+
     while True:
         now = time.monotonic()
         closing = bool(refused or done.pause or now >= ends or should_stop())
@@ -95,24 +111,18 @@ def drain(
             while todo:
                 give_back(todo.popleft()[0])
         elif looking and not todo and len(flying) < concurrency:
-            limit, done.pause = room() if room else (batch_size, 0.0)
-            if not limit:
+            limit, pause = room() if room else (batch_size, 0.0)
+            if limit:
+                try:
+                    claim(limit)
+                except DatabaseError as error:
+                    refused = error
+                    continue
+            elif pause > SHORT_PAUSE:
+                done.pause = pause
                 continue
-            try:
-                batch = rows.claim(limit=limit)
-                ends_here = screen(batch) if batch else {}
-            except DatabaseError as error:
-                refused = error
-                continue
-            # The quarter for first attempts stays empty when only retries are due: that is not the end.
-            looking = len(batch) >= limit - limit // 4
-            done.claimed += len(batch)
-            on_changes([Change(row, row.was, Status.PROCESSING) for row in batch])
-            for row in batch:
-                if (outcome := ends_here.get(row.id)) is not None:
-                    unsettled.append(Settlement(row.id, outcome, row.claim_token))
-                else:
-                    todo.append((row, now + lease - send_timeout))
+            elif not flying:
+                time.sleep(min(pause, SETTLE_SECONDS))
         while todo and len(flying) < concurrency:
             row, last_start = todo.popleft()
             if time.monotonic() > last_start:

@@ -34,17 +34,18 @@ AWAY_SECONDS = 1.0
 ALIVE_SECONDS = 5.0
 _TRIES = 20
 
-#: KEYS: the rate's time, then the breakers. ARGV: microseconds for each place, how many may come at once, and
-#: whether a place is wanted. Answers the time, how long to wait for the place (both in microseconds), states.
+#: KEYS: the rate's time, then the breakers. ARGV: microseconds for each place, how many may come at once,
+#: how long a place may be waited for (-1: none is wanted). Answers the time and the wait, in microseconds,
+#: and the states; the place is taken only if its wait is not too long.
 _LOOK = """
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local wait = 0
-if ARGV[3] == '1' and tonumber(ARGV[1]) > 0 then
-  local each, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
+local each, burst, patience = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+if each > 0 then
   local due = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now - each * (burst - 1))
-  redis.call('SET', KEYS[1], string.format('%.0f', due + each), 'PX', 60000)
   wait = math.max(0, due - now)
+  if wait <= patience then redis.call('SET', KEYS[1], string.format('%.0f', due + each), 'PX', 60000) end
 end
 local answer = {string.format('%.0f', now), string.format('%.0f', wait)}
 for i = 2, #KEYS do answer[i + 1] = redis.call('GET', KEYS[i]) or '' end
@@ -62,7 +63,7 @@ return 1
 class Entry:
     """The answer to `Gate.enter`: the provider to ask, how long to wait before (seconds), and its permit.
 
-    Without a provider none may be asked, and `wait` says when to come again.
+    Without a provider none may be asked now, and `wait` says when to come again.
     """
 
     provider: str
@@ -113,9 +114,14 @@ class Gate:
         self._alive, self._alive_at = 1, 0.0
 
     # --- what senders ask ---
-    def enter(self, *, only: str | None = None, without: Sequence[str] = ()) -> Entry:
-        """This function will choose the first provider that may be asked and take a place in the rate."""
-        now, delay, shared = self._see(place=True)
+    def enter(self, *, patience: float = 60.0, only: str | None = None, without: Sequence[str] = ()) -> Entry:
+        """This function will choose the first provider that may be asked and take a place in the rate.
+
+        A place that is over `patience` seconds away is not taken. `only` and `without` narrow the choice.
+        """
+        now, delay, shared = self._see(patience=patience)
+        if delay > patience:
+            return Entry("", delay, Permit(False, wait=delay))
         names = [name for name in self.providers if name not in without and only in (None, name)]
         wait = self.rules.cap
         for name in names:
@@ -130,12 +136,19 @@ class Gate:
             wait = min(wait, permit.wait)
         return Entry("", wait, Permit(False, wait=wait))
 
-    def room(self, *, batch: int) -> tuple[int, float]:
-        """This function will say how many rows are worth claiming now, and if none, when to come again."""
-        now, _, _ = self._see(place=False)
+    def room(self, *, batch: int, horizon: float = 1.0) -> tuple[int, float]:
+        """This function will say how many rows are worth claiming now, and if none, when to come again.
+
+        No more than the rate lets out within `horizon` seconds, what others have taken of it left out.
+        """
+        now, ahead, _ = self._see()
         states = [breaker.state(now) for breaker in self._known.values()]
+        if State.CLOSED in states and not self.rate:
+            return batch, 0.0
         if State.CLOSED in states:
-            return (batch if not self.rate else max(1, min(batch, int(self.rate)))), 0.0
+            if ahead > horizon / 2:
+                return 0, ahead - horizon / 2
+            return min(batch, max(1, int(self.rate * (horizon - ahead)))), 0.0
         if State.HALF_OPEN in states:
             halves = [one for one in self._known.values() if one.state(now) is State.HALF_OPEN]
             free = max(self.rules.probes - sum(at > now for _, at in one.probes) for one in halves)
@@ -168,13 +181,13 @@ class Gate:
 
     def run(self, provider: str) -> tuple[bool, int]:
         """This function will say whether a provider is open, and how many failures in a row it has."""
-        self._see(place=False)
+        self._see()
         return self._known[provider].open_until is not None, self._known[provider].failures
 
     # --- what a person asks ---
     def views(self) -> list[View]:
         """This function will show every provider's breaker."""
-        now, _, _ = self._see(place=False)
+        now, _, _ = self._see()
         return [
             View(
                 name,
@@ -197,13 +210,17 @@ class Gate:
         return not self._away
 
     # --- Redis, or this process alone ---
-    def _see(self, *, place: bool) -> tuple[float, float, bool]:
-        """The time, how long to wait for a place, and whether both are shared; refreshes what is known."""
+    def _see(self, *, patience: float | None = None) -> tuple[float, float, bool]:
+        """The time, how long to wait for a place, and whether both are shared; refreshes what is known.
+
+        With `patience` the place is taken, if it is not further away.
+        """
         each = 1_000_000 / self.rate if self.rate else 0
         keys = [f"{PREFIX}rate", *(PREFIX + name for name in self.providers)]
-        answer = self._ask(lambda: self._look(keys=keys, args=[each, self.burst, int(place)]))
+        wished = -1 if patience is None else int(patience * 1e6)
+        answer = self._ask(lambda: self._look(keys=keys, args=[each, self.burst, wished]))
         if answer is None:
-            return time.time(), self._local_wait() if place else 0.0, False
+            return time.time(), self._local_wait(patience), False
         now, wait, *states = cast("list[str]", answer)
         for name, state in zip(self.providers, states, strict=True):
             self._known[name] = _load(state)
@@ -211,7 +228,7 @@ class Gate:
         return int(now) / 1e6, int(wait) / 1e6, True
 
     def _tell(self, name: str, change: Callable[[Breaker, float], Breaker]) -> Breaker:
-        now, _, shared = self._see(place=False)
+        now, _, shared = self._see()
 
         def changed(breaker: Breaker, at: float) -> tuple[Breaker, Permit]:
             return change(breaker, at), Permit(False)
@@ -244,7 +261,7 @@ class Gate:
                 self._known[name] = after
                 _log_change(name, before, after, now)
                 return permit
-            now, _, shared = self._see(place=False)
+            now, _, shared = self._see()
         return Permit(False, wait=0.1)
 
     def _ask(self, call: Callable[[], Any]) -> Any:
@@ -267,16 +284,18 @@ class Gate:
             log.info("rate and breakers are shared again")
         return answer
 
-    def _local_wait(self) -> float:
-        """A place in this process's share of the rate."""
+    def _local_wait(self, patience: float | None) -> float:
+        """How far away the next place in this process's share of the rate is; taken as in the script."""
         if not self.rate:
             return 0.0
         each = self._alive / self.rate
         with self._lock:
             now = time.monotonic()
             due = max(self._local_due, now - each * (self.burst - 1))
-            self._local_due = due + each
-            return max(0.0, due - now)
+            wait = max(0.0, due - now)
+            if patience is not None and wait <= patience:
+                self._local_due = due + each
+            return wait
 
     def _count_alive(self) -> None:
         """Say once a second that this process is alive, and count those that are."""

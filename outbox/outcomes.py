@@ -95,7 +95,7 @@ def decide(
     if verdict is Verdict.ACCEPTED:
         return Decision("sent", retry_count, None, failed=False)
     if verdict is Verdict.RETURNED:
-        return Decision("pending", retry_count, outcome.wait or 0.0, failed=False)
+        return Decision("pending", retry_count, outcome.wait, failed=False)  # keeps its place in the line
     if verdict is Verdict.SUPPRESSED:
         return Decision("suppressed", retry_count, None, failed=False)
     if verdict is Verdict.HELD:

@@ -75,6 +75,11 @@ class Shop:
             server.remove()
         self._folder.cleanup()
 
+    @property
+    def webhooks(self) -> str:
+        """Where the provider's events go."""
+        return f"http://127.0.0.1:{self.port}/webhooks/sendgrid"
+
     def environment(self, **settings: str) -> dict[str, str]:
         return {
             **os.environ,

@@ -265,7 +265,7 @@ class TestRequeue:
         changes, (refusal,) = rows.requeue([row.id])
         assert (changes, refusal.reason) == ([], "it is pending")
 
-    @pytest.mark.parametrize("status", [Status.PENDING, Status.PROCESSING, Status.SENT, Status.SUPPRESSED])
+    @pytest.mark.parametrize("status", [Status.PENDING, Status.PROCESSING, Status.SENT])
     def test_refuses_rows_that_are_not_a_persons_to_resend(self, status):
         row = make_mail(status=status)
         before = rows.values().get()

@@ -1,0 +1,187 @@
+"""The providers' bad days, with real processes: nothing lost, nothing doubled, nothing dead-lettered.
+
+Time is compressed by settings: an outage of ten minutes at 20 changes a second is here one of a few seconds
+with a breaker that looks again after one, not thirty.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+
+import psycopg
+import pytest
+
+from config.local.sandbox import WebhookSettings
+from tests.flows.shop import Shop
+
+pytestmark = pytest.mark.flow
+BREAKER = {"BREAKER_OPEN_SECONDS": "1", "BREAKER_OPEN_CAP": "4"}
+
+
+BACKLOG = """
+    INSERT INTO email_notifications (id, status, retry_count, max_retries, last_error, errors, provider,
+        provider_message_id, correlation_id, traceparent, event_type, recipient_email, to_name, locale,
+        subject, body, body_text, idempotency_key, order_id)
+    SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '7'
+            || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid,
+        'pending', 0, 3, '', '[]', '', '', 'flow', '', 'order.paid', 'u' || n || '@example.com', '', 'en',
+        'Paid', '<p>Paid</p>', 'Paid', n::text, gen_random_uuid()
+    FROM generate_series(1, %s) AS n
+"""
+
+
+def insert_mails(shop: Shop, count: int) -> None:
+    """Many due e-mails at once, as a backlog is, past the API."""
+    with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
+        connection.execute(BACKLOG, [count])
+
+
+def statuses(shop: Shop) -> Counter[str]:
+    return Counter(status for (status,) in shop.rows())
+
+
+def doubled(shop: Shop) -> int:
+    return sum(count > 1 for count in shop.accepted().values())
+
+
+class Payments:
+    """Pays orders at a steady rate until it is stopped."""
+
+    def __init__(self, shop: Shop, *, rate: float, most: int) -> None:
+        self.orders = [shop.place(f"p{n}@example.com") for n in range(most)]
+        self.shop, self.rate, self.paid = shop, rate, 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        for order in self.orders:
+            if self._stop.wait(1 / self.rate):
+                return
+            self.shop.pay(order)
+            self.paid += 1
+
+    def __enter__(self) -> Payments:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def test_an_outage_of_503_dead_letters_nothing_asks_a_handful_of_times_and_fresh_mail_overtakes_the_backlog():
+    with Shop(EMAIL_RATE_LIMIT="100", **BREAKER) as shop:
+        shop.start("web", "worker", "beat")
+        shop.sandbox.fail(kind="status", status=503)
+        with Payments(shop, rate=20, most=200) as payments:
+            shop.until(lambda: shop.sandbox.stats()["requests"] >= 5, "the provider was asked")
+            shop.until(lambda: "circuit opened" in shop.log("worker"), "the breaker opened")
+            after_opening = shop.sandbox.stats()["requests"]
+            insert_mails(shop, 400)
+            shop.until(lambda: payments.paid == 200, "all is paid")
+        assert shop.sandbox.stats()["requests"] - after_opening < 100
+        assert statuses(shop)["dead_lettered"] == 0
+        shop.sandbox.heal()
+        shop.until(lambda: statuses(shop)["sent"] > 0, "the provider is used again")
+        fresh = shop.place("fresh@example.com")
+        began = time.monotonic()
+        shop.pay(fresh)
+
+        def fresh_is_sent() -> bool:
+            return ("sent", fresh) in shop.rows("status, order_id::text")
+
+        shop.until(fresh_is_sent, "the fresh mail is out")
+        overtook = statuses(shop)["pending"]
+        took = time.monotonic() - began
+        shop.until(lambda: shop.all_sent(601), "the backlog is out")
+        assert overtook > 0, "the backlog was gone already: no test of overtaking"
+        assert took < 5, took
+        assert doubled(shop) == 0
+        busiest = max(shop.sandbox.stats()["requests_per_second"].values())
+        assert busiest <= 100 + 10
+
+
+@pytest.mark.parametrize("fault", ["accept_then_reset", "accept_then_hang"])
+def test_lost_answers_with_webhooks_within_the_hold_double_nothing(fault):
+    with Shop(AMBIGUOUS_HOLD_SECONDS="20", EMAIL_RATE_LIMIT="0", **BREAKER) as shop:
+        shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks)
+        shop.sandbox.fail(kind=fault, probability=0.05, seconds=4)
+        shop.start("web", "worker", "beat")
+        insert_mails(shop, 300)
+        shop.until(lambda: shop.all_sent(300), "all is sent")
+        assert doubled(shop) == 0
+        assert sum(shop.accepted().values()) == 300
+        assert shop.sandbox.stats()["answers"].get(fault, 0) > 0
+
+
+def test_lost_answers_without_webhooks_double_at_most_those_and_lose_nothing():
+    with Shop(AMBIGUOUS_HOLD_SECONDS="1", EMAIL_RATE_LIMIT="0", **BREAKER) as shop:
+        shop.sandbox.fail(kind="accept_then_reset", probability=0.05, times=15)
+        shop.start("web", "worker", "beat")
+        insert_mails(shop, 300)
+        shop.until(lambda: shop.all_sent(300), "all is sent")
+        lost = shop.sandbox.stats()["answers"].get("accept_then_reset", 0)
+        assert min(shop.accepted().values()) == 1 and 0 < doubled(shop) <= lost
+
+
+def test_a_worker_killed_twenty_times_in_a_drain_doubles_nothing_when_webhooks_arrive_within_the_hold():
+    with Shop(AMBIGUOUS_HOLD_SECONDS="15", EMAIL_RATE_LIMIT="0", LEASE_SECONDS="5") as shop:
+        shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks)
+        shop.sandbox.latency = 0.05
+        shop.start("web", "beat", "worker")
+        insert_mails(shop, 5000)
+        for kill in range(20):
+            target = min(sum(shop.accepted().values()) + 40, 5000)
+            shop.until(lambda n=target: sum(shop.accepted().values()) >= n, f"work before kill {kill}")
+            shop.kill("worker")
+            shop.start("worker")
+        shop.until(lambda: shop.all_sent(5000), "all is sent", seconds=150)
+        assert doubled(shop) == 0
+        assert sum(shop.accepted().values()) == 5000
+
+
+def test_429_keeps_every_worker_away_for_as_long_as_it_says():
+    with Shop(EMAIL_RATE_LIMIT="0", EMAIL_CONCURRENCY="4") as shop:
+        shop.sandbox.latency = 0.02
+        shop.start("web", "worker", "worker:2", "standby", "beat")
+        insert_mails(shop, 2000)
+        shop.until(lambda: sum(shop.accepted().values()) > 50, "mails go out")
+        shop.sandbox.fail(kind="status", status=429, headers={"Retry-After": "5"}, times=1)
+        shop.until(lambda: shop.sandbox.stats()["answers"].get("429"), "the provider said later")
+        time.sleep(0.3)  # what was in flight
+        asked = shop.sandbox.stats()["requests"]
+        time.sleep(4.0)
+        assert shop.sandbox.stats()["requests"] == asked
+        shop.until(lambda: shop.all_sent(2000), "all is sent")
+        assert doubled(shop) == 0
+
+
+def test_four_workers_together_keep_to_the_rate():
+    with Shop(EMAIL_RATE_LIMIT="50", EMAIL_CONCURRENCY="16") as shop:
+        shop.start("web", *(f"worker:{n}" for n in range(4)), "beat")
+        insert_mails(shop, 300)
+        shop.until(lambda: shop.all_sent(300), "all is sent")
+        times = sorted(mail.received for mail in shop.sandbox.mails)
+        assert max(sum(start <= at < start + 1 for at in times) for start in times) <= 55
+
+
+@pytest.mark.parametrize("fault", [{"kind": "status", "status": 500}, {"kind": "hang", "seconds": 5}])
+def test_with_two_providers_mails_go_over_to_the_second_and_none_to_both(fault):
+    with Shop(EMAIL_PROVIDERS="sendgrid,resend", EMAIL_RATE_LIMIT="0", **BREAKER) as shop:
+        shop.start("web", "worker", "beat", RESEND_API_KEY="test", RESEND_API_URL=f"{shop.sandbox.url}/")
+        shop.sandbox.fail(provider="sendgrid", **fault)
+        began = time.monotonic()
+        orders = [shop.place(f"f{n}@example.com") for n in range(60)]
+        for order in orders:
+            shop.pay(order)
+        shop.until(lambda: sum(shop.accepted().values()) >= 20, "the second has taken over")
+        assert time.monotonic() - began < 5 + 5
+        held = {id for id, status in shop.rows("id::text, status") if status == "failed"}
+        assert bool(held) == (fault["kind"] == "hang")
+        assert {mail.provider for mail in shop.sandbox.mails} == {"resend"}
+        assert not held & {id for id, count in shop.accepted().items() if count}
+        shop.sandbox.heal()
+        shop.until(lambda: shop.all_sent(60), "all is sent")
+        assert doubled(shop) == 0
