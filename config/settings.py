@@ -117,6 +117,14 @@ try:
             "or no send could ever finish within its lease."
         )
 
+    # --- Events --------------------------------------------------------------------------------
+    EVENT_TRANSPORT = env.str("EVENT_TRANSPORT", "redis", validate=validate.OneOf(["redis", "kafka"]))
+    EVENT_SOURCE = env.str("EVENT_SOURCE", "order-service")
+    EVENT_STREAM_LENGTH = env.int("EVENT_STREAM_LENGTH", 1_000_000, validate=_at_least_one)
+    EVENT_MAX_RETRIES = env.int("EVENT_MAX_RETRIES", 4, validate=_not_negative)  # five tries in all
+    EVENT_MAX_RETRIES_FOR: dict[str, int] = env.dict("EVENT_MAX_RETRIES_FOR", {}, subcast_values=int)
+    KAFKA_BOOTSTRAP_SERVERS = env.str("KAFKA_BOOTSTRAP_SERVERS", "")
+
     # --- Retention -----------------------------------------------------------------------------
     # How many days a partition stays attached after its last row, by table.
     HOT_DAYS = {

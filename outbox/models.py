@@ -26,7 +26,7 @@ class OutboxEvent(Partitioned):
     partition_interval = "day"
     unfinished = {
         "not published": "published_at IS NULL AND dead_lettered_at IS NULL",
-        "dead-lettered": "published_at IS NULL AND dead_lettered_at IS NOT NULL",
+        "dead-lettered": "published_at IS NULL AND dead_lettered_at IS NOT NULL AND discarded_at IS NULL",
     }
     unfinished_help = "They leave once the relay has published them, or a person has discarded them."
     owner_column = "aggregate_id"
@@ -62,15 +62,24 @@ class OutboxEvent(Partitioned):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     published_at = models.DateTimeField(null=True, editable=False)
     dead_lettered_at = models.DateTimeField(null=True, editable=False)
+    discarded_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:
         db_table = "outbox_events"
+        permissions = [("resolve_outboxevent", "Can republish and discard events")]
         indexes = [
             # the relay's next rows of a shard
             models.Index(
                 fields=["shard", "position"],
                 name="outbox_events_unpublished",
                 condition=Q(published_at__isnull=True, dead_lettered_at__isnull=True),
+            ),
+            # what holds back the later events of its aggregate: the relay, at each round; triage
+            models.Index(
+                fields=["shard"],
+                name="outbox_events_stuck",
+                condition=Q(published_at__isnull=True, discarded_at__isnull=True)
+                & (Q(dead_lettered_at__isnull=False) | Q(retry_count__gt=0)),
             ),
             # GET /orders/{id}/events
             models.Index(fields=["aggregate_id", "sequence"], name="outbox_events_aggregate"),
@@ -100,6 +109,29 @@ class ProcessedEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.event_id} by {self.consumer}"
+
+
+class DeadEvent(models.Model):
+    """An event of another service that could not be taken, as it came; a person replays or discards it."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    topic = models.CharField(max_length=255)
+    key = models.CharField(max_length=255, default="", blank=True)
+    event_id = models.UUIDField()
+    consumer = models.CharField(max_length=100)
+    envelope = models.TextField()
+    error = models.TextField()
+    failed_at = models.DateTimeField(db_default=Now(), editable=False)
+    replayed_at = models.DateTimeField(null=True, editable=False)
+    discarded_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        db_table = "dead_events"
+        default_permissions = ("view",)
+        permissions = [("resolve_deadevent", "Can replay and discard events")]
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.event_id}"
 
 
 class IdempotencyKey(models.Model):

@@ -7,9 +7,10 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from django.db import connection
+from django.conf import settings
+from django.db import connection, transaction
 
-from outbox import context
+from outbox import announce, context
 from outbox.models import SHARDS, OutboxEvent
 
 
@@ -49,6 +50,8 @@ def publish_event(
     """
     require_transaction("a domain event")
     work = context.current()
+    if settings.FAST_PATH:
+        transaction.on_commit(lambda: announce.waker.wake(), robust=True)
     return OutboxEvent.objects.create(
         aggregate_type=aggregate_type,
         aggregate_id=aggregate_id,

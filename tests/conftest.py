@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 import redis
 from django.db import connections
@@ -12,8 +13,16 @@ from django.db import connections
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """pytest-django's, with every session of ours ended before the test database is dropped."""
+    """pytest-django's, with every session ended before the test database is dropped: ours, and those of
+    processes that a test killed and PostgreSQL has not noticed yet."""
     yield
+    from tests.outbox.months import dsn  # needs Django's apps
+
+    with psycopg.connect(dsn(), autocommit=True) as last:
+        last.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
     for connection in connections.all(initialized_only=True):
         connection.close()
 

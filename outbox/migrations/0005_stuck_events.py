@@ -1,0 +1,24 @@
+from django.db import migrations, models
+from django.db.models import Q
+
+from outbox.partitions import AddPartitionedIndex
+
+
+class Migration(migrations.Migration):
+    atomic = False  # built on each partition beside its writers
+
+    dependencies = [
+        ("outbox", "0004_relay_and_inbox"),
+    ]
+
+    operations = [
+        AddPartitionedIndex(
+            model_name="outboxevent",
+            index=models.Index(
+                fields=["shard"],
+                name="outbox_events_stuck",
+                condition=Q(published_at__isnull=True, discarded_at__isnull=True)
+                & (Q(dead_lettered_at__isnull=False) | Q(retry_count__gt=0)),
+            ),
+        ),
+    ]
