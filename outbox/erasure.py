@@ -61,7 +61,7 @@ def erase_rows(*, model: Model, owner_ids: Sequence[uuid.UUID], using: str, tabl
 
 
 def scrub_answers(*, owner_ids: Iterable[uuid.UUID], addresses: Sequence[str], using: str = "default") -> int:
-    """This function will erase a person from the stored answers of idempotent requests.
+    """This function will erase a person from the stored answers of idempotent requests, and dead events.
 
     An answer is theirs if it names an owner or an address. The answer to a repeated request is then the
     erased one; a key that is itself made of the address is replaced, so it is no longer recognised.
@@ -90,6 +90,16 @@ def scrub_answers(*, owner_ids: Iterable[uuid.UUID], addresses: Sequence[str], u
                 "UPDATE idempotency_keys SET key = %s, answer_body = %s WHERE scope = %s AND key = %s",
                 [new_key, body, scope, key],
             )
+        # An event of another service may have an address in it: what is kept of it, and its dead-letter event.
+        cursor.execute(
+            """
+            WITH scrubbed AS (
+                UPDATE dead_events SET envelope = %s WHERE lower(envelope) LIKE ANY(%s) RETURNING event_id)
+            UPDATE outbox_events SET payload = payload - 'originalEvent'
+            WHERE aggregate_id IN (SELECT event_id FROM scrubbed)
+            """,
+            [ERASED, patterns],
+        )
     return len(changes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.conf import settings
@@ -67,3 +67,31 @@ def publish_event(
             "userId": str(user_id) if user_id else None,
         },
     )
+
+
+def republish_events(*, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
+    """This function will have failing and dead-lettered events tried again, with all their tries.
+
+    Returns those that were; what is published, discarded or on its way anyhow is left alone.
+    """
+    return _resolve(
+        ids,
+        "dead_lettered_at IS NOT NULL OR retry_count > 0",
+        "dead_lettered_at = NULL, retry_count = 0, next_attempt_at = statement_timestamp()",
+    )
+
+
+def discard_events(*, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
+    """This function will give dead-lettered events up; the later events of their aggregates go on."""
+    return _resolve(ids, "dead_lettered_at IS NOT NULL", "discarded_at = statement_timestamp()")
+
+
+def _resolve(ids: Iterable[uuid.UUID], condition: str, change: str) -> list[uuid.UUID]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE outbox_events SET {change} WHERE id = ANY(ARRAY("  # noqa: S608 - texts of this module
+            "SELECT id FROM outbox_events WHERE id = ANY(%s) AND published_at IS NULL"
+            f" AND discarded_at IS NULL AND ({condition}) ORDER BY id FOR UPDATE)) RETURNING id",
+            [list(ids)],
+        )
+        return [id for (id,) in cursor.fetchall()]

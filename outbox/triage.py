@@ -115,9 +115,9 @@ def as_uuid(text: str) -> uuid.UUID | None:
     return uuid.UUID(text) if _UUID.fullmatch(text) else None
 
 
-def pill(status: str) -> SafeString:
+def pill(status: str, word: str = "") -> SafeString:
     """This function will show a state as a coloured word; the word alone says it too."""
-    return format_html('<span class="pill pill-{}">{}</span>', status, status.replace("_", " "))
+    return format_html('<span class="pill pill-{}">{}</span>', status, word or status.replace("_", " "))
 
 
 def ago(when: dt.datetime | None) -> SafeString | str:

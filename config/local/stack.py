@@ -28,6 +28,9 @@ class StopRequested(BaseException):
     """Ctrl-C, SIGTERM or a closed terminal; not an Exception, so that nothing on the way swallows it."""
 
 
+PROCESSES = ("web", "worker", "beat", "standby", "relay", "consumer")
+
+
 class Stack:
     """One local run."""
 
@@ -49,7 +52,7 @@ class Stack:
             secret_key_file=VAR / "secret_key",
         )
         self.environment[orphans.MARKER] = str(VAR)
-        self.console = Console(logs=VAR / "log", names=["web", "worker", "beat", "standby"])
+        self.console = Console(logs=VAR / "log", names=list(PROCESSES))
         self.supervisor: Supervisor | None = None
 
     @property
@@ -84,7 +87,7 @@ class Stack:
                 log=VAR / "log" / f"{server.name.lower()}.log", ended=self.supervisor.has_ended
             )
         self.prepare_database()
-        say("  starting web, worker, beat and standby")
+        say(f"  starting {', '.join(PROCESSES)}")
         self.supervisor.start_application()
         self.wait_until_ready()
         say(self.welcome(seconds=time.monotonic() - began))
@@ -216,6 +219,8 @@ def application_programs(*, port: int, worker_grace: int) -> list[Program]:
         ],
         "beat": [python, "-m", "celery", "-A", "config", "--quiet", "beat"],
         "standby": [python, "manage.py", "drain_outbox", "--standby"],
+        "relay": [python, "manage.py", "relay_outbox"],
+        "consumer": [python, "manage.py", "consume_events"],
     }
     return [
         Program(

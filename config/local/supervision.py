@@ -83,7 +83,7 @@ class Supervisor:
                 return
 
     def start_application(self) -> None:
-        """This function will start web, worker, beat and standby."""
+        """This function will start the processes of the application."""
         self._rpc().supervisor.startProcessGroup(APPLICATION, False)
 
     def programs(self) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+import redis
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.db import connection
@@ -17,7 +18,8 @@ from notifications import delivery
 from notifications.models import EmailNotification
 from orders.models import Order
 from outbox.deliverable import Status
-from outbox.models import ApiToken
+from outbox.ids import new_id
+from outbox.models import ApiToken, DeadEvent, OutboxEvent
 from outbox.partitions import attached, partitioned_models
 from tests.factories import make_mail, make_mails, make_order, statuses
 from tests.outbox.months import fill, make_partition
@@ -324,3 +326,53 @@ def staff_named(name: str) -> Client:
     client = Client()
     client.force_login(User.objects.create_user(name, password="x", is_staff=True))
     return client
+
+
+class TestEvents:
+    def event(self, **fields):
+        values = {"aggregate_type": "t", "aggregate_id": new_id(), "event_type": "t.v1", "sequence": 1}
+        return OutboxEvent.objects.create(**values | {"payload": {}, "shard": 1} | fields)
+
+    def test_dead_ones_are_republished_or_discarded_and_others_left_alone(self, admin_client):
+        page = "/admin/outbox/outboxevent/"
+        dead, failing, fine, sent = (
+            self.event(dead_lettered_at=Now(), retry_count=4, last_error="no"),
+            self.event(retry_count=1),
+            self.event(),
+            self.event(published_at=Now()),
+        )
+        for state, wanted in (("dead-lettered", dead), ("failing", failing), ("published", sent)):
+            found = admin_client.get(page, {"state": state}).context["cl"].result_list
+            assert [row.id for row in found] == [wanted.id]
+        ids = [str(row.id) for row in (dead, failing, fine, sent)]
+        done = admin_client.post(page, {"action": "republish", "_selected_action": ids}, follow=True)
+        assert b"Republished: 2. Left alone: 2." in done.content
+        dead.refresh_from_db()
+        assert (dead.dead_lettered_at, dead.retry_count) == (None, 0)
+        OutboxEvent.objects.filter(id=dead.id).update(dead_lettered_at=Now())
+        done = admin_client.post(page, {"action": "discard", "_selected_action": ids}, follow=True)
+        assert b"Discarded: 1. Left alone: 3." in done.content
+        assert LogEntry.objects.count() == 3
+
+    def test_events_that_came_in_dead_are_replayed_or_discarded(self, admin_client, valkey_url, settings):
+        settings.REDIS_URL = valkey_url
+        page = "/admin/outbox/deadevent/"
+        rows = [
+            DeadEvent.objects.create(topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="e")
+            for _ in range(2)
+        ]
+        admin_client.post(page, {"action": "replay", "_selected_action": [str(rows[0].id)]})
+        admin_client.post(page, {"action": "discard", "_selected_action": [str(rows[1].id)]})
+        for row in rows:
+            row.refresh_from_db()
+        assert rows[0].replayed_at and rows[1].discarded_at
+        with redis.Redis.from_url(valkey_url) as client:
+            assert client.xlen("t.v1") == 1
+        assert admin_client.get(page).status_code == 200
+
+    def test_each_needs_its_own_permission(self):
+        event = self.event(dead_lettered_at=Now())
+        client = staff("view_outboxevent")
+        client.post("/admin/outbox/outboxevent/", {"action": "discard", "_selected_action": [str(event.id)]})
+        event.refresh_from_db()
+        assert event.discarded_at is None

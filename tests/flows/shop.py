@@ -120,6 +120,8 @@ class Shop:
             ],
             "beat": ["-m", "celery", "-A", "config", "--quiet", "beat"],
             "standby": ["manage.py", "drain_outbox", "--standby"],
+            "relay": ["manage.py", "relay_outbox"],
+            "consumer": ["manage.py", "consume_events"],
         }
         for name in names:
             command = [sys.executable, *commands[name.partition(":")[0]]]

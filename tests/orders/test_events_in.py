@@ -189,7 +189,8 @@ class Hand(Consumer):
     """A broker's hand in memory."""
 
     def __init__(self, *rounds: list[Received]) -> None:
-        self.rounds, self.acknowledged = list(rounds), []
+        self.rounds = list(rounds)
+        self.acknowledged: list[Received] = []
 
     def receive(self, *, seconds):
         return self.rounds.pop(0) if self.rounds else []
