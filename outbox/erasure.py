@@ -90,7 +90,7 @@ def scrub_answers(*, owner_ids: Iterable[uuid.UUID], addresses: Sequence[str], u
                 "UPDATE idempotency_keys SET key = %s, answer_body = %s WHERE scope = %s AND key = %s",
                 [new_key, body, scope, key],
             )
-        # An event of another service may have an address in it: what is kept of it, and its dead-letter event.
+        # An event of another service may have an address in it: as it was kept, and as a dead letter.
         cursor.execute(
             """
             WITH scrubbed AS (

@@ -1,0 +1,117 @@
+"""The same tests for every broker: Redis Streams on a real Valkey, Kafka on librdkafka's mock cluster or,
+with KAFKA_BOOTSTRAP_SERVERS, on a real one."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+
+import confluent_kafka
+import pytest
+
+from outbox import transports
+from outbox.transports import BrokerAway, Consumer, Message, Received
+from outbox.transports import redis as streams
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[str]:
+    """Where a Kafka cluster is."""
+    if given := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
+        yield given
+        return
+    mock = confluent_kafka.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
+    brokers = mock.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+
+
+@pytest.fixture(params=["redis", "kafka"])
+def broker(request, settings, valkey_url, monkeypatch) -> str:
+    """Each broker in turn, and how long its groups take to form."""
+    settings.EVENT_TRANSPORT = request.param
+    settings.REDIS_URL = valkey_url
+    if request.param == "kafka":
+        settings.KAFKA_BOOTSTRAP_SERVERS = request.getfixturevalue("cluster")
+    return str(request.param)
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"test.{uuid.uuid4().hex[:8]}.v1"
+
+
+def publish(topic: str, count: int, *, first: int = 0, keys: int = 3) -> None:
+    publisher = transports.publisher()
+    messages = [Message(topic, str(n % keys), b"%d" % n) for n in range(first, first + count)]
+    assert publisher.publish(messages) == [None] * count
+    publisher.close()
+
+
+def take(consumer: Consumer, count: int) -> list[Received]:
+    """Wait for so many messages."""
+    found: list[Received] = []
+    deadline = time.monotonic() + 40
+    while len(found) < count and time.monotonic() < deadline:
+        found += consumer.receive(seconds=0.5)
+    assert len(found) == count
+    return found
+
+
+def test_messages_arrive_whole_and_in_order_for_each_key(broker, topic):
+    publish(topic, 30)
+    consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
+    found = take(consumer, 30)
+    for key in "012":
+        numbers = [int(one.value) for one in found if one.key == key]
+        assert numbers == sorted(numbers) and len(numbers) == 10
+    assert {one.topic for one in found} == {topic}
+    consumer.done(found)
+    assert consumer.receive(seconds=0.2) == []
+    consumer.close()
+
+
+def test_what_was_not_acknowledged_comes_again_and_the_rest_does_not(broker, topic, monkeypatch):
+    monkeypatch.setattr(streams, "TAKE_OVER_SECONDS", 0.0)
+    publish(topic, 10, keys=1)
+    first = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
+    found = take(first, 10)
+    first.done(found[:4])
+    first.close()
+    second = transports.consumer(topics=[topic], group=f"g-{topic}", name="b")
+    assert [int(one.value) for one in take(second, 6)] == [4, 5, 6, 7, 8, 9]
+    second.close()
+
+
+def test_one_that_is_held_back_is_not_lost_when_later_ones_are_acknowledged(broker, topic, monkeypatch):
+    monkeypatch.setattr(streams, "TAKE_OVER_SECONDS", 0.0)
+    publish(topic, 5, keys=1)
+    first = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
+    found = take(first, 5)
+    first.done([found[0], *found[2:]])  # the second waits for its retry, and the process dies
+    first.close()
+    second = transports.consumer(topics=[topic], group=f"g-{topic}", name="b")
+    assert int(take(second, 1 if broker == "redis" else 4)[0].value) == 1
+    second.close()
+
+
+def test_two_groups_each_get_everything(broker, topic):
+    publish(topic, 3)
+    for group in ("one", "two"):
+        consumer = transports.consumer(topics=[topic], group=f"{group}-{topic}", name="a")
+        consumer.done(take(consumer, 3))
+        consumer.close()
+
+
+def test_a_broker_that_is_not_there_says_so(broker, topic, settings, monkeypatch):
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    settings.KAFKA_BOOTSTRAP_SERVERS = "127.0.0.1:1"
+    if broker == "kafka":
+        from outbox.transports import kafka
+
+        monkeypatch.setattr(kafka, "DELIVERY_SECONDS", 1.0)
+    publisher = transports.publisher()
+    with pytest.raises(BrokerAway):
+        publisher.publish([Message(topic, "k", b"x")])
+    publisher.close()
