@@ -114,7 +114,7 @@ class Consumer(base.Consumer):
         """What came within the time."""
         self._trouble = None
         found = []
-        for message in self._consumer.consume(BATCH, timeout=seconds):
+        for message in cast("list[Any]", self._consumer.consume(BATCH, timeout=seconds)):
             if (error := message.error()) is not None:
                 if error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue  # nobody has written to it yet

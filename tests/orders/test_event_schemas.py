@@ -1,0 +1,67 @@
+"""Every event that an order causes fits the JSON Schema of its topic, and every topic has one."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from orders import events, handlers
+from orders.services import (
+    cancel_order,
+    complete_order,
+    confirm_order,
+    pay_order,
+    place_order,
+    refund_order,
+)
+from outbox.models import OutboxEvent
+
+pytestmark = pytest.mark.django_db
+SCHEMAS = {
+    path.name.removesuffix(".json"): json.loads(path.read_text())
+    for path in (Path(events.__file__).parent / "schemas").glob("*.json")
+}
+
+
+def test_every_topic_has_a_schema_and_every_schema_a_topic():
+    assert set(SCHEMAS) == set(events.TOPICS.values()) | set(handlers.HANDLERS)
+    for topic, schema in SCHEMAS.items():
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert schema["$id"] == f"urn:orderpost:event:{topic}"
+
+
+def test_what_orders_publish_fits():
+    items = [{"sku": "pen", "name": "Pen", "quantity": 2, "unit_amount": 250}]
+    first, second = (
+        place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500, items=items)
+        for _ in range(2)
+    )
+    confirm_order(order_id=first.id)
+    pay_order(order_id=first.id)
+    complete_order(order_id=first.id, tracking_url="https://track.example/1")
+    refund_order(order_id=first.id, amount=100)
+    refund_order(order_id=first.id)
+    pay_order(order_id=second.id)
+    cancel_order(order_id=second.id, reason="Ann changed her mind")
+    published = list(OutboxEvent.objects.all())
+    assert {event.event_type for event in published} == set(events.TOPICS.values())
+    for event in published:
+        checker = jsonschema.Draft202012Validator(
+            SCHEMAS[event.event_type], format_checker=jsonschema.FormatChecker()
+        )
+        checker.validate(event.payload)
+
+
+@pytest.mark.parametrize("spoilt", [{"email": "a@example.com"}, {"totalAmount": "500"}, {"orderId": "x"}])
+def test_a_schema_refuses_what_does_not_belong(spoilt):
+    place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500)
+    event = OutboxEvent.objects.get()
+    checker = jsonschema.Draft202012Validator(
+        SCHEMAS[event.event_type], format_checker=jsonschema.FormatChecker()
+    )
+    with pytest.raises(jsonschema.ValidationError):
+        checker.validate(event.payload | spoilt)
