@@ -68,10 +68,10 @@ class OutboxEvent(Partitioned):
         db_table = "outbox_events"
         permissions = [("resolve_outboxevent", "Can republish and discard events")]
         indexes = [
-            # the relay's next rows of a shard
+            # the relay's next rows
             models.Index(
-                fields=["shard", "position"],
-                name="outbox_events_unpublished",
+                fields=["position"],
+                name="outbox_events_next",
                 condition=Q(published_at__isnull=True, dead_lettered_at__isnull=True),
             ),
             # what holds back the later events of its aggregate: the relay, at each round; triage

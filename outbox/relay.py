@@ -18,6 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import redis
 import structlog
@@ -33,6 +34,7 @@ log = structlog.get_logger(__name__)
 
 BATCH = 500
 POLL_SECONDS = 0.5
+DEBOUNCE_SECONDS = 0.03  # between two looks while there is little: a look costs more than an event
 MEMBERS_SECONDS, GONE_SECONDS = 1.0, 4.0
 BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 LOCK = 0x72656C61  # "rela": the first half of each shard's lock
@@ -46,12 +48,10 @@ _NEXT = """
         'eventType', event.event_type, 'version', event.version, 'source', %(source)s::text,
         'data', event.payload,
         'metadata', event.metadata || jsonb_build_object('sequence', event.sequence))::text
-    FROM unnest(%(shards)s::int[]) AS mine (shard) CROSS JOIN LATERAL (
-        SELECT * FROM outbox_events
-        WHERE outbox_events.shard = mine.shard AND published_at IS NULL AND dead_lettered_at IS NULL
-          AND aggregate_id <> ALL(%(blocked)s::uuid[])
-        ORDER BY position LIMIT %(each)s) AS event
-    ORDER BY event.position LIMIT %(limit)s
+    FROM outbox_events AS event
+    WHERE published_at IS NULL AND dead_lettered_at IS NULL
+      AND shard = ANY(%(shards)s::int[]) AND aggregate_id <> ALL(%(blocked)s::uuid[])
+    ORDER BY position LIMIT %(limit)s
 """
 #: Aggregates with an event that waits for its retry, or for a person.
 _BLOCKED = """
@@ -175,17 +175,13 @@ class Relay:
         with connections[self.using].cursor() as cursor:
             cursor.execute(_BLOCKED, [shards])
             blocked = [id for (id,) in cursor.fetchall()]
-            each = max(1, -(-batch * 2 // len(shards)))
-            cursor.execute(
-                _NEXT,
-                {
-                    "source": settings.EVENT_SOURCE,
-                    "shards": shards,
-                    "blocked": blocked,
-                    "each": each,
-                    "limit": batch,
-                },
-            )
+            wanted: dict[str, Any] = {
+                "source": settings.EVENT_SOURCE,
+                "shards": shards,
+                "blocked": blocked,
+                "limit": batch,
+            }
+            cursor.execute(_NEXT, wanted)
             return [
                 Event(id, owner, topic, retries, envelope.encode())
                 for id, owner, topic, retries, envelope in cursor.fetchall()
@@ -255,7 +251,8 @@ def run(*, stopped: threading.Event, once: bool = False, make: Callable[[], Rela
                 continue
             if once and not left:
                 return
-            if not left:
+            if left < BATCH:
+                stopped.wait(DEBOUNCE_SECONDS)
                 ear.listen(seconds=POLL_SECONDS, stopped=stopped)
     finally:
         relay.close()

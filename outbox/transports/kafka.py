@@ -94,7 +94,7 @@ class Consumer(base.Consumer):
     def __init__(self, *, topics: Sequence[str], group: str, name: str) -> None:
         self._open: dict[tuple[str, int], set[int]] = defaultdict(set)
         self._next: dict[tuple[str, int], int] = {}
-        self._trouble: str | None = None
+        self._troubles: list[str] = []
         self._consumer = kafka.Consumer(
             {
                 "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
@@ -112,7 +112,7 @@ class Consumer(base.Consumer):
 
     def receive(self, *, seconds: float) -> list[Received]:
         """What came within the time."""
-        self._trouble = None
+        self._troubles.clear()
         found = []
         for message in cast("list[Any]", self._consumer.consume(BATCH, timeout=seconds)):
             if (error := message.error()) is not None:
@@ -124,8 +124,8 @@ class Consumer(base.Consumer):
             self._next[place] = message.offset() + 1
             key = (message.key() or b"").decode("utf-8", "replace")
             found.append(Received(message.topic(), key, message.value() or b"", (place, message.offset())))
-        if self._trouble and not found:
-            raise BrokerAway(self._trouble)
+        if self._troubles and not found:
+            raise BrokerAway(self._troubles[-1])
         return found
 
     def done(self, messages: Sequence[Received]) -> None:
@@ -152,7 +152,7 @@ class Consumer(base.Consumer):
 
     def _error(self, error: Any) -> None:
         if error.code() == kafka.KafkaError._ALL_BROKERS_DOWN:
-            self._trouble = error.str()
+            self._troubles.append(error.str())
 
     def _revoked(self, _: Any, partitions: Sequence[Any]) -> None:
         for one in partitions:

@@ -27,6 +27,7 @@ MAX_WAITING = 200_000  # events; what comes on top is counted as lost
 MAX_BATCH = 500  # events
 ATTEMPTS = 8  # the waits between them double from half a second: about a minute in all
 TIMEOUT = 5.0  # seconds
+PAUSE = 0.5  # seconds between two posts: SendGrid gathers events too
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # straight, whatever the environment
 _OUTCOMES: dict[str, tuple[str, dict[str, str]]] = {
     # what a recipient can be told to do: the event in place of "delivered", and what SendGrid adds to it
@@ -194,6 +195,8 @@ class Webhooks:
     def _run(self) -> None:
         while batch := self._next_batch():
             self._deliver(batch)
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped, timeout=PAUSE)
 
     def _next_batch(self) -> list[dict[str, Any]]:
         """Wait until something is due; empty when the sandbox stops."""

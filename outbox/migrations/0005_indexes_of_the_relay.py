@@ -15,6 +15,15 @@ class Migration(migrations.Migration):
         AddPartitionedIndex(
             model_name="outboxevent",
             index=models.Index(
+                fields=["position"],
+                name="outbox_events_next",
+                condition=Q(published_at__isnull=True, dead_lettered_at__isnull=True),
+            ),
+        ),
+        migrations.RemoveIndex(model_name="outboxevent", name="outbox_events_unpublished"),
+        AddPartitionedIndex(
+            model_name="outboxevent",
+            index=models.Index(
                 fields=["shard"],
                 name="outbox_events_stuck",
                 condition=Q(published_at__isnull=True, discarded_at__isnull=True)
