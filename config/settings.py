@@ -150,17 +150,12 @@ try:
         "RESEND_API_KEY": env.str("RESEND_API_KEY", ""),
         "RESEND_API_URL": env.str("RESEND_API_URL", "https://api.resend.com/"),
         "AMAZON_SES_CONFIGURATION_SET_NAME": env.str("SES_CONFIGURATION_SET", None),
-        "AMAZON_SES_CLIENT_PARAMS": {
-            "endpoint_url": env.str("SES_ENDPOINT_URL", None),
-            "config": {
-                "connect_timeout": EMAIL_CONNECT_TIMEOUT,
-                "read_timeout": EMAIL_READ_TIMEOUT,
-                "retries": {"total_max_attempts": 1},  # a hidden second try could double a mail
-            },
-        },
         "REQUESTS_TIMEOUT": (EMAIL_CONNECT_TIMEOUT, EMAIL_READ_TIMEOUT),
         "IGNORE_RECIPIENT_STATUS": True,
     }
+    # boto3 finds the credentials by itself: AWS_ACCESS_KEY_ID, …, a profile, or the machine's role.
+    AWS_REGION = env.str("AWS_REGION", env.str("AWS_DEFAULT_REGION", None))
+    SES_ENDPOINT_URL = env.str("SES_ENDPOINT_URL", None)
     SENDGRID_WEBHOOK_VERIFICATION_KEY = env.str("SENDGRID_WEBHOOK_VERIFICATION_KEY", "")
     RESEND_WEBHOOK_SECRET = env.str("RESEND_WEBHOOK_SECRET", "")
     WEBHOOK_BASIC_AUTH = env.str("WEBHOOK_BASIC_AUTH", "")  # user:password, in the address given to SNS
@@ -170,7 +165,7 @@ try:
     EMAIL_HOST_USER = env.str("EMAIL_HOST_USER", "")
     EMAIL_HOST_PASSWORD = env.str("EMAIL_HOST_PASSWORD", "")
     EMAIL_USE_TLS = env.bool("EMAIL_USE_TLS", False)
-    EMAIL_TIMEOUT = EMAIL_READ_TIMEOUT
+    EMAIL_TIMEOUT = EMAIL_CONNECT_TIMEOUT  # Django's; once connected, our backend reads with the other one
 
     # --- The shop, as its customers read it ----------------------------------------------------
     SHOP_NAME = env.str("SHOP_NAME", "Example Shop")

@@ -16,17 +16,18 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from notifications.models import EmailNotification
 from outbox.outcomes import Outcome
 
+#: A connection that was idle for longer is opened anew: the other side may be about to close it, and a
+#: reset at that moment could not be told from one after the mail was taken.
+IDLE_SECONDS = 15.0
+
 
 class Provider(ABC):
     """One way out. `send` may be called by many threads at once; each keeps its own connection."""
 
     name: str
     backend: str
-    #: Whether it recognises a mail that it was given twice, by a key of ours.
-    idempotent = False
-    #: A connection that was idle for longer is opened anew: the other side may be about to close it, and a
-    #: reset at that moment could not be told from one after the mail was taken.
-    idle_seconds = 15.0
+    #: Whether a repeated send of the same notification makes no second mail.
+    idempotent: bool = False
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -56,17 +57,17 @@ class Provider(ABC):
 
     def _connection(self) -> Any:
         connection = getattr(self._local, "connection", None)
-        if connection is not None and time.monotonic() - self._local.used_at < self.idle_seconds:
+        if connection is not None and time.monotonic() - self._local.used_at < IDLE_SECONDS:
             return connection
         self.close()
         connection = get_connection(self.backend)
-        self.open(connection)
+        try:
+            connection.open()
+        except Exception:
+            connection.close()  # SMTP may have connected, and then been refused the login
+            raise
         self._local.connection, self._local.used_at = connection, time.monotonic()
         return connection
-
-    def open(self, connection: Any) -> None:
-        """This function will open a backend's connection; raises the backend's own errors."""
-        connection.open()
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:  # noqa: B027
         """This function will add what only this provider wants to a message; by default nothing."""

@@ -1,7 +1,7 @@
-"""What the answers of providers that speak JSON over HTTP mean, as far as they agree.
+"""What the providers that speak JSON over HTTP through requests share: reading their answers and failures.
 
-Called by the providers' modules, whose docstrings cite what is their own. With an answer its status decides;
-without one it matters whether the request can have reached the provider.
+The rules are HTTP's own (RFC 9110, 15): a provider's module names the answers for which its documentation
+says otherwise.
 """
 
 from __future__ import annotations
@@ -15,21 +15,38 @@ import requests
 import urllib3.exceptions
 from anymail.exceptions import AnymailConfigurationError, AnymailRequestsAPIError
 
+from notifications.providers.base import Provider
 from outbox.outcomes import Outcome, Verdict
 
 #: Answers about us rather than the message: a wrong key, plan, or address of the API.
-_ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})
+ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})
 _LONGEST_WAIT = 3600.0
 
 
-def classify(*, provider: str, error: Exception) -> Outcome:
+class HttpProvider(Provider):
+    """A provider whose backend is one of anymail's that use requests."""
+
+    #: The provider's own names of errors whose verdict their status does not tell.
+    verdicts: Mapping[str, Verdict] = {}
+
+    def refused(self, error: Exception) -> Outcome:
+        """See `classify`."""
+        return classify(provider=self.name, error=error, verdicts=self.verdicts)
+
+    def not_connected(self, error: Exception) -> Outcome:
+        """Opening connects to nothing yet: only our own configuration can fail."""
+        return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))
+
+
+def classify(*, provider: str, error: Exception, verdicts: Mapping[str, Verdict]) -> Outcome:
     """This function will say what an error of a JSON-over-HTTP provider means.
 
-    Not connected is transient: the request cannot have arrived. Anything lost after that is ambiguous.
+    With an answer, its named error or else its status decides. Without one it matters whether the request
+    can have reached the provider: not when no connection was made (transient), perhaps otherwise (ambiguous).
     """
     response: requests.Response | None = getattr(error, "response", None)
     if isinstance(error, AnymailRequestsAPIError) and response is not None:
-        return _by_status(provider, response)
+        return _by_answer(provider, response, verdicts)
     code = _name_of(error)
     if isinstance(error, requests.RequestException):
         verdict = Verdict.TRANSIENT if _never_connected(error) else Verdict.AMBIGUOUS
@@ -40,27 +57,39 @@ def classify(*, provider: str, error: Exception) -> Outcome:
     return Outcome(Verdict.PERMANENT, provider, code=code, text=str(error))
 
 
-def _by_status(provider: str, response: requests.Response) -> Outcome:
-    status = response.status_code
-    verdict, wait = Verdict.TRANSIENT, None
+def by_status(status: int) -> Verdict:
+    """This function will say what an HTTP status means when nothing more is known."""
+    if status < HTTPStatus.MULTIPLE_CHOICES:  # a yes that could not be read: it may be a proxy's
+        return Verdict.AMBIGUOUS
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        verdict, wait = Verdict.THROTTLED, _wait(response.headers)
-    elif status in _ABOUT_US:
-        verdict = Verdict.MISCONFIGURED
-    elif 400 <= status < 500 and status not in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT):
-        verdict = Verdict.PERMANENT
-    return Outcome(verdict, provider, code=str(status), text=_text(response), wait=wait)
+        return Verdict.THROTTLED
+    if status in ABOUT_US:
+        return Verdict.MISCONFIGURED
+    if 400 <= status < 500 and status not in (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT):
+        return Verdict.PERMANENT
+    return Verdict.TRANSIENT
 
 
-def _text(response: requests.Response) -> str:
-    """The provider's own words: SendGrid's list of errors, Resend's message, or the body's beginning."""
+def _by_answer(provider: str, response: requests.Response, verdicts: Mapping[str, Verdict]) -> Outcome:
+    name, text = _read(response)
+    verdict = verdicts.get(name) or by_status(response.status_code)
+    wait = _wait(response.headers) if verdict is Verdict.THROTTLED else None
+    return Outcome(verdict, provider, code=str(response.status_code), text=text, wait=wait)
+
+
+def _read(response: requests.Response) -> tuple[str, str]:
+    """The provider's name of the error, if it has one, and its words; else the body's beginning.
+
+    SendGrid answers with a list of `errors`, Resend with one `name` and `message`.
+    """
     try:
         body = response.json()
-        if "message" in body:
-            return f"{body.get('name', '')} {body['message']}".strip()
-        return "; ".join(str(error["message"]) for error in body["errors"])
+        if "errors" in body:
+            return "", "; ".join(str(error["message"]) for error in body["errors"])
+        name = str(body["name"])
+        return name, f"{name}: {body['message']}"
     except (ValueError, LookupError, TypeError):
-        return response.text[:500] or response.reason
+        return "", response.text[:500] or response.reason
 
 
 def _wait(headers: Mapping[str, str]) -> float | None:
@@ -71,7 +100,7 @@ def _wait(headers: Mapping[str, str]) -> float | None:
     try:
         if after := headers.get("Retry-After"):
             seconds = float(after) if after.isdigit() else _epoch(after) - date
-        elif reset := headers.get("X-RateLimit-Reset"):  # SendGrid's, in epoch seconds
+        elif reset := headers.get("X-RateLimit-Reset"):
             seconds = float(reset) - date
         else:
             return None

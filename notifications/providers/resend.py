@@ -1,60 +1,70 @@
-"""Resend's API through anymail, with its idempotency key, and what its answers mean.
+"""Resend's `POST /emails` through anymail, with an idempotency key, and what its answers mean.
 
-Statuses and names as in Resend's documentation ("Errors", "Idempotency Keys"): 200 accepted; 400 and 422
-are the message's fault; 401, 403, 404 and 405 are the account's; 429 is the rate (Retry-After) or a quota;
-5xx are theirs. A key is kept for 24 hours: the same request again gets the first answer, sends nothing. 409
-`concurrent_idempotent_requests` means that the first is still being worked on; `invalid_idempotent_request`
-that the key was used for another content.
+Written from Resend's API reference ("Errors", "Rate limit"), "Idempotency Keys" and "Managing Tags". Its
+errors are JSON with a `name`, which decides where the status alone would mislead.
+
+accepted       200 with an `id`; also to a key that was used with the same payload: the first mail's id
+permanent      400 validation_error, invalid_idempotency_key; 422 missing_required_field, invalid_parameter,
+               invalid_attachment; 451 security_error; 409 invalid_idempotent_request (this mail's key was
+               used with another payload: a try of before a change of sender or release; repeating cannot
+               help, and a webhook may still prove that try's acceptance)
+transient      500 application_error, internal_server_error, other 5xx, 408; 409
+               concurrent_idempotent_requests (an earlier try is still at work); refused connection,
+               connect timeout, no such host
+throttled      429 rate_limit_exceeded (Retry-After), daily_quota_exceeded, monthly_quota_exceeded
+misconfigured  401 missing_api_key, restricted_api_key; 403 invalid_api_key, validation_error (domain not
+               verified, test domain); 422 invalid_from_address, invalid_access, invalid_region;
+               404 not_found, 405 method_not_allowed
+ambiguous      no answer after the request was sent, or an unreadable 2xx; may be repeated at once, since
+               within 24 hours the same key sends no second mail
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import requests
 from anymail.backends.resend import EmailBackend
 from django.core.mail import EmailMultiAlternatives
 
-from notifications.providers.base import Provider
-from notifications.providers.http import classify
+from notifications.models import EmailNotification
+from notifications.providers.base import metadata_of
+from notifications.providers.http import HttpProvider
 from outbox.outcomes import Outcome, Verdict
 
-#: A quota is full for hours; the rate is for a second.
-QUOTA_SECONDS = 3600.0
 
-
-class KeyedBackend(EmailBackend):
-    """Anymail's backend with the `Idempotency-Key` header, which its `esp_extra` cannot set."""
-
-    def post_to_esp(self, payload: Any, message: Any) -> requests.Response:
-        """The key is the notification: the same at every try."""
-        payload.headers["Idempotency-Key"] = f"notification/{message.metadata['notification_id']}"
-        answer: requests.Response = super().post_to_esp(payload, message)  # type: ignore[no-untyped-call]
-        return answer
-
-
-class Resend(Provider):
+class Resend(HttpProvider):
     """`EMAIL_PROVIDERS=resend`."""
 
     name = "resend"
-    backend = "notifications.providers.resend.KeyedBackend"
+    backend = "notifications.providers.resend.Backend"
     idempotent = True
+    verdicts = {
+        "invalid_idempotent_request": Verdict.PERMANENT,
+        "invalid_from_address": Verdict.MISCONFIGURED,
+        "invalid_access": Verdict.MISCONFIGURED,
+        "invalid_region": Verdict.MISCONFIGURED,
+    }
+
+    def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
+        """The ids also travel as tags: those are documented to come back in webhooks, X-Metadata is not."""
+        tags = [
+            {"name": name, "value": re.sub(r"[^A-Za-z0-9_-]", "_", value)}
+            for name, value in metadata_of(mail).items()
+        ]
+        message.esp_extra = {"tags": tags}  # type: ignore[attr-defined]  # anymail's attribute
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """The id is Resend's."""
-        answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
-        return Outcome(Verdict.ACCEPTED, self.name, str(answer.json().get("id", "")))
+        """Resend's id of the mail, the same in its webhooks."""
+        return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
 
-    def refused(self, error: Exception) -> Outcome:
-        """See `http.classify`; a key that was used for another content will be refused for ever."""
-        outcome = classify(provider=self.name, error=error)
-        if outcome.code == "409" and "invalid_idempotent_request" in outcome.text:
-            return Outcome(Verdict.PERMANENT, self.name, code=outcome.code, text=outcome.text)
-        if outcome.verdict is Verdict.THROTTLED and "quota" in outcome.text:
-            wait = max(outcome.wait or 0.0, QUOTA_SECONDS)
-            return Outcome(Verdict.THROTTLED, self.name, code=outcome.code, text=outcome.text, wait=wait)
-        return outcome
 
-    def not_connected(self, error: Exception) -> Outcome:
-        """Opening connects to nothing yet: only our own configuration can fail."""
-        return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))
+class Backend(EmailBackend):
+    """Anymail's backend, with the notification's id as the idempotency key of the HTTP request."""
+
+    def post_to_esp(self, payload: Any, message: EmailMultiAlternatives) -> requests.Response:
+        """The key goes into the request's headers; anymail's `esp_extra` would put it into the mail's."""
+        payload.headers["Idempotency-Key"] = message.metadata["notification_id"]  # type: ignore[attr-defined]
+        response: requests.Response = super().post_to_esp(payload, message)  # type: ignore[no-untyped-call]
+        return response

@@ -1,8 +1,14 @@
 """SendGrid's v3 Mail Send API through anymail, and what its answers mean.
 
-Status codes as in SendGrid's documentation ("v3 API Responses", "Rate limits"): 202 accepted; 400 and 413
-are the message's fault; 401 and 403 are the account's; 429 carries X-RateLimit-Reset; 5xx are theirs.
-SendGrid has no idempotency key, so a lost answer is ambiguous.
+Written from SendGrid's API reference ("Responses", "Errors", "Rate Limits") and its support page "4XX API
+Errors and Troubleshooting Suggestions". SendGrid has no names for its errors: the status is all.
+
+accepted       202, with X-Message-Id
+permanent      400, 413, 451 (data residency), other 4xx about the message; a message that cannot be built
+transient      5xx, 408, 409; refused connection, connect timeout, no such host
+throttled      429; X-RateLimit-Reset (epoch seconds) or Retry-After says until when
+misconfigured  401 key, 402, 403 (sender not verified, or blocked after many bad requests), 404, 405, 406, …
+ambiguous      no answer after the request was sent: there is no idempotency key
 """
 
 from __future__ import annotations
@@ -10,12 +16,11 @@ from __future__ import annotations
 import requests
 from django.core.mail import EmailMultiAlternatives
 
-from notifications.providers.base import Provider
-from notifications.providers.http import classify
+from notifications.providers.http import HttpProvider
 from outbox.outcomes import Outcome, Verdict
 
 
-class SendGrid(Provider):
+class SendGrid(HttpProvider):
     """`EMAIL_PROVIDERS=sendgrid`."""
 
     name = "sendgrid"
@@ -25,11 +30,3 @@ class SendGrid(Provider):
         """The id is SendGrid's own X-Message-Id: anymail's is made anew at each try."""
         answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
         return Outcome(Verdict.ACCEPTED, self.name, answer.headers.get("X-Message-Id", ""))
-
-    def refused(self, error: Exception) -> Outcome:
-        """See `http.classify`."""
-        return classify(provider=self.name, error=error)
-
-    def not_connected(self, error: Exception) -> Outcome:
-        """Opening connects to nothing yet: only our own configuration can fail."""
-        return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))

@@ -94,6 +94,7 @@ def _evidence(provider: str, events: Iterable[AnymailTrackingEvent]) -> Iterator
     """What a batch proves, in our own words."""
     for event in events:
         metadata = event.metadata if isinstance(event.metadata, dict) else {}
+        metadata = metadata or _tags(event)
         kind = event.event_type
         try:
             id = uuid.UUID(metadata["notification_id"])
@@ -115,6 +116,15 @@ def _evidence(provider: str, events: Iterable[AnymailTrackingEvent]) -> Iterator
             yield dataclasses.replace(fact, bounced_at=at, bounced_before=True)
         else:
             yield fact
+
+
+def _tags(event: AnymailTrackingEvent) -> dict[str, Any]:
+    """Resend's tags, which come back as an object or as the list that was sent."""
+    raw = event.esp_event if isinstance(event.esp_event, dict) else {}
+    tags = raw["data"].get("tags") if isinstance(raw.get("data"), dict) else None
+    if isinstance(tags, list):
+        return {str(tag.get("name")): tag.get("value") for tag in tags if isinstance(tag, dict)}
+    return tags if isinstance(tags, dict) else {}
 
 
 def _for_good(event: AnymailTrackingEvent) -> bool:

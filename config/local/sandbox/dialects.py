@@ -105,6 +105,8 @@ class Resend(SendGrid):
         """One name and one message."""
         name = self._names.get(status, "application_error")
         message = "; ".join(problem.message for problem in problems)
+        if " " not in message and "_" in message:
+            name = message  # a fault may name the error that it means
         return Response(status, json.dumps({"statusCode": status, "name": name, "message": message}).encode())
 
     def seen_before(self, body: bytes, header: Header) -> Response | None:
@@ -174,8 +176,10 @@ class Ses(SendGrid):
         """The error's name is in a header."""
         name = self._names.get(status, "InternalServiceErrorException")
         message = "; ".join(problem.message for problem in problems)
-        if " " not in message and message.isalnum() and message.endswith(("Exception", "Rejected")):
+        if message.isalnum():
             name = message  # a fault may name the error that it means
+        elif "not verified" in message:
+            name = "MessageRejected"
         body = json.dumps({"message": message}).encode()
         return Response(status, body, headers={"x-amzn-ErrorType": name})
 

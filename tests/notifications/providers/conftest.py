@@ -22,14 +22,11 @@ def provider(settings, monkeypatch) -> Iterator[Sandbox]:
             "RESEND_API_URL": f"{sandbox.url}/",
             "RESEND_API_KEY": "test",
             "REQUESTS_TIMEOUT": (1, 1),
-            "AMAZON_SES_CLIENT_PARAMS": {
-                "endpoint_url": sandbox.url,
-                "region_name": "eu-central-1",
-                "aws_access_key_id": "test",
-                "aws_secret_access_key": "secret",
-                "config": {"connect_timeout": 1, "read_timeout": 1, "retries": {"total_max_attempts": 1}},
-            },
         }
+        settings.SES_ENDPOINT_URL, settings.AWS_REGION = sandbox.url, "eu-central-1"
+        settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = 1
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         close()
         yield sandbox
         close()
@@ -89,7 +86,7 @@ def smtp(settings) -> Iterator[SmtpServer]:
     with SmtpServer() as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address[:2]
-        settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = 1
+        settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = settings.EMAIL_TIMEOUT = 1
         close()
         yield server
         close()
