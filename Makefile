@@ -27,7 +27,7 @@ run: setup ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web
 	@exec $(PYTHON) -I -S config/local/guard.py $(PYTHON) -m config.local
 
 test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
-	@exec $(PYTHON) -m pytest -n 2 $(ARGS) $(TESTS)
+	@exec $(PYTHON) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
 
 lint: setup ## Check style, format and the import contracts
 	@$(PYTHON) -m ruff check .

@@ -121,6 +121,7 @@ try:
     EVENT_TRANSPORT = env.str("EVENT_TRANSPORT", "redis", validate=validate.OneOf(["redis", "kafka"]))
     EVENT_SOURCE = env.str("EVENT_SOURCE", "order-service")
     EVENT_STREAM_LENGTH = env.int("EVENT_STREAM_LENGTH", 1_000_000, validate=_at_least_one)
+    EMAIL_EVENTS = env.bool("EMAIL_EVENTS", False)  # notification.email.sent.v1 and .dead_lettered.v1 too
     EVENT_MAX_RETRIES = env.int("EVENT_MAX_RETRIES", 4, validate=_not_negative)  # five tries in all
     EVENT_MAX_RETRIES_FOR: dict[str, int] = env.dict("EVENT_MAX_RETRIES_FOR", {}, subcast_values=int)
     KAFKA_BOOTSTRAP_SERVERS = env.str("KAFKA_BOOTSTRAP_SERVERS", "")

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
-from outbox.deliverable import Deliverable
+from outbox.deliverable import Change, Deliverable, DeliverableQuerySet, Status
 from outbox.erasure import ERASED, ERASED_ADDRESS
 from outbox.ids import new_id
+from outbox.outcomes import Outcome, Policy
 from outbox.partitions import Partitioned
+from outbox.services import publish_event
+
+#: The events that an e-mail's end causes, with EMAIL_EVENTS.
+TOPICS = {
+    Status.SENT: "notification.email.sent.v1",
+    Status.DEAD_LETTERED: "notification.email.dead_lettered.v1",
+}
+
+
+class EmailQuerySet(DeliverableQuerySet["EmailNotification"]):
+    """The verbs, with a domain event in the transaction that settles an e-mail for good, if wanted."""
+
+    def _write(self, decided: Sequence[tuple[EmailNotification, Outcome]], policy: Policy) -> list[Change]:
+        changes = super()._write(decided, policy)
+        if settings.EMAIL_EVENTS:
+            for (mail, outcome), change in zip(decided, changes, strict=True):
+                if topic := TOPICS.get(Status(change.now)):
+                    publish_event(
+                        aggregate_type="notification",
+                        aggregate_id=mail.id,
+                        event_type=topic,
+                        sequence=len(mail.errors) + 1,  # grows with every try that failed
+                        payload={
+                            "notificationId": str(mail.id),
+                            "orderId": str(mail.order_id),
+                            "eventType": mail.event_type,
+                            "provider": outcome.provider,
+                        },
+                    )
+        return changes
 
 
 class EmailNotification(Deliverable, Partitioned):
@@ -56,6 +90,8 @@ class EmailNotification(Deliverable, Partitioned):
     body = models.TextField()
     body_text = models.TextField()
     idempotency_key = models.CharField(max_length=255)
+
+    objects = EmailQuerySet.as_manager()  # type: ignore[misc]  # as every model has its own
 
     delivered_at = models.DateTimeField(null=True, editable=False)
     bounced_at = models.DateTimeField(null=True, editable=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -35,3 +37,15 @@ def valkey_url() -> Iterator[str]:
         client.flushdb()
         yield url
         client.flushdb()
+
+
+@pytest.fixture
+def archive_folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
+    """Archives go to a folder of the test's own, and partitions that it made go away with it."""
+    from tests.outbox.months import tidy  # needs Django's apps
+
+    options = {"location": str(tmp_path / "archive")}
+    backend = {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": options}
+    settings.STORAGES = settings.STORAGES | {"archive": backend}
+    with tidy():
+        yield tmp_path / "archive"

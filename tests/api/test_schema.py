@@ -81,7 +81,7 @@ def test_the_document_takes_the_bodies_that_the_api_takes_and_refuses_some_that_
         assert not validator.is_valid(order_body(**wrong))
 
 
-def test_the_reference_page_loads_nothing_from_elsewhere(settings):
+def test_the_reference_page_loads_nothing_from_elsewhere(settings, db):
     assert settings.DEBUG is False
     page = Client().get("/api/docs")
     html = page.content.decode()

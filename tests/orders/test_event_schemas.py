@@ -9,6 +9,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+import notifications
+from notifications.models import TOPICS, EmailNotification
 from orders import events, handlers
 from orders.services import (
     cancel_order,
@@ -18,17 +20,22 @@ from orders.services import (
     place_order,
     refund_order,
 )
+from outbox.deliverable import Settlement
 from outbox.models import OutboxEvent
+from outbox.outcomes import Outcome, Verdict
+from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db
 SCHEMAS = {
     path.name.removesuffix(".json"): json.loads(path.read_text())
-    for path in (Path(events.__file__).parent / "schemas").glob("*.json")
+    for module in (events, notifications)
+    for path in (Path(str(module.__file__)).parent / "schemas").glob("*.json")
 }
 
 
 def test_every_topic_has_a_schema_and_every_schema_a_topic():
-    assert set(SCHEMAS) == set(events.TOPICS.values()) | set(handlers.HANDLERS)
+    topics = set(events.TOPICS.values()) | set(TOPICS.values()) | set(handlers.HANDLERS)
+    assert set(SCHEMAS) == topics
     for topic, schema in SCHEMAS.items():
         jsonschema.Draft202012Validator.check_schema(schema)
         assert schema["$id"] == f"urn:orderpost:event:{topic}"
@@ -54,6 +61,30 @@ def test_what_orders_publish_fits():
             SCHEMAS[event.event_type], format_checker=jsonschema.FormatChecker()
         )
         checker.validate(event.payload)
+
+
+def test_an_emails_end_is_an_event_in_the_same_transaction_if_wanted(settings):
+    settings.EMAIL_EVENTS = True
+    for recipient, verdict in (("a@example.com", Verdict.PERMANENT), ("b@example.com", Verdict.ACCEPTED)):
+        make_mail(recipient_email=recipient)
+        (mail,) = EmailNotification.objects.claim(limit=1)
+        outcome = Outcome(verdict, "sendgrid", code="400", text="no")
+        EmailNotification.objects.settle([Settlement(mail.id, outcome, mail.claim_token)])
+    dead, sent = OutboxEvent.objects.order_by("position")
+    assert (dead.event_type, sent.event_type) == (
+        "notification.email.dead_lettered.v1",
+        "notification.email.sent.v1",
+    )
+    for event in (dead, sent):
+        jsonschema.Draft202012Validator(SCHEMAS[event.event_type]).validate(event.payload)
+        assert "example.com" not in str(event.payload) and event.payload["notificationId"] == str(
+            event.aggregate_id
+        )
+    settings.EMAIL_EVENTS = False
+    make_mail()
+    (mail,) = EmailNotification.objects.claim(limit=1)
+    EmailNotification.objects.settle([Settlement(mail.id, Outcome(Verdict.ACCEPTED), mail.claim_token)])
+    assert OutboxEvent.objects.count() == 2
 
 
 @pytest.mark.parametrize("spoilt", [{"email": "a@example.com"}, {"totalAmount": "500"}, {"orderId": "x"}])

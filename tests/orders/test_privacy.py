@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 
 import pytest
 import zstandard
@@ -28,22 +27,16 @@ from outbox.erasure import ERASED_ADDRESS, address_hash
 from outbox.ids import id_floor
 from outbox.models import Erasure, IdempotencyKey, OutboxEvent, RetiredPartition
 from tests.factories import statuses
-from tests.outbox.months import Steps, fill, make_partition, states, tidy
+from tests.outbox.months import Steps, fill, make_partition, states
 from tests.outbox.test_retention import age_records, files
 from tests.outbox.test_retention_crashes import dying_environment
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "direct"]),
+    pytest.mark.usefixtures("archive_folder"),
+]
 ADDRESS = "Anna.Example+shop@example.com"
 BOB = "bob@example.com"
-
-
-@pytest.fixture(autouse=True)
-def _places(tmp_path, settings) -> Iterator[None]:
-    options = {"location": str(tmp_path / "archive")}
-    backend = {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": options}
-    settings.STORAGES = settings.STORAGES | {"archive": backend}
-    with tidy():
-        yield
 
 
 def bought(email: str = ADDRESS, *, done: bool = True) -> Order:

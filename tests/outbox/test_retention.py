@@ -17,21 +17,12 @@ from notifications.services import give_up, resend
 from outbox import archive, retention, retire
 from outbox.ids import id_floor, new_id
 from outbox.models import OutboxEvent, RetiredPartition
-from tests.outbox.months import Steps, dsn, fill, make_partition, states, tidy
+from tests.outbox.months import Steps, dsn, fill, make_partition, states
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
-
-
-@pytest.fixture(autouse=True)
-def _places(tmp_path, settings):
-    settings.STORAGES = settings.STORAGES | {
-        "archive": {
-            "BACKEND": "django.core.files.storage.FileSystemStorage",
-            "OPTIONS": {"location": str(tmp_path / "archive")},
-        }
-    }
-    with tidy():
-        yield
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "direct"]),
+    pytest.mark.usefixtures("archive_folder"),
+]
 
 
 @pytest.fixture

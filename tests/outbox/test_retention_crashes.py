@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -16,10 +15,13 @@ from config.local.machine import PROJECT
 from notifications.models import EmailNotification
 from outbox import archive, retention
 from outbox.models import RetiredPartition
-from tests.outbox.months import Steps, dsn, fill, make_partition, states, tidy
+from tests.outbox.months import Steps, dsn, fill, make_partition, states
 from tests.outbox.test_retention import age_records, count, files
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "direct"]),
+    pytest.mark.usefixtures("archive_folder"),
+]
 
 #: Runs a rollover in a process of its own that kills itself right after the step that is named.
 DYING = """
@@ -52,15 +54,6 @@ STEPS = [
     "dropped",
     "drop recorded",
 ]
-
-
-@pytest.fixture(autouse=True)
-def _places(tmp_path, settings) -> Iterator[None]:
-    options = {"location": str(tmp_path / "archive")}
-    backend = {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": options}
-    settings.STORAGES = settings.STORAGES | {"archive": backend}
-    with tidy():
-        yield
 
 
 def die_after(step: str, tmp_path) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, cast
+from typing import Any
 from urllib.parse import quote
 
-from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -17,22 +16,22 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.db import connection, transaction
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications import services
+from notifications.admin.providers import ProvidersPage
 from notifications.delivery import gate
-from notifications.models import EmailNotification, Suppression
+from notifications.models import EmailNotification
 from notifications.rendering import event_types
 from notifications.suppressions import of_address
 from outbox.breaker import State
 from outbox.deliverable import Change, Refusal, Status
-from outbox.erasure import address_hash
 from outbox.models import Heartbeat
-from outbox.triage import AgeFilter, ChoiceFilter, EstimatingPaginator, TriageAdmin, ago, as_uuid, pill
+from outbox.triage import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
 
 #: A person's press moves at most this many rows; press again for the rest.
 MOST_AT_ONCE = 50_000
@@ -73,18 +72,8 @@ class ProviderFilter(ChoiceFilter):
         return settings.EMAIL_PROVIDERS
 
 
-class ReasonFilter(ChoiceFilter):
-    """By why."""
-
-    title, parameter_name = "reason", "reason"
-
-    def choices_of(self) -> Iterable[str]:
-        """All of them."""
-        return Suppression.Reason.values
-
-
 @admin.register(EmailNotification)
-class EmailNotificationAdmin(TriageAdmin[EmailNotification]):
+class EmailNotificationAdmin(ProvidersPage, TriageAdmin[EmailNotification]):
     """The list of e-mails, one e-mail's story, and the two things that a person can do."""
 
     list_display = [
@@ -341,45 +330,6 @@ class EmailNotificationAdmin(TriageAdmin[EmailNotification]):
             *super().get_urls(),
         ]
 
-    def providers_view(self, request: HttpRequest) -> HttpResponse:
-        """This function will show the providers, and force one as a person says."""
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        may_force = request.user.has_perm("notifications.force_provider")
-        if request.method == "POST":
-            if not may_force:
-                raise PermissionDenied
-            self._force(request, request.POST.get("provider", ""), request.POST.get("to", ""))
-            return HttpResponseRedirect(request.path)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "Providers",
-            "opts": self.opts,
-            "providers": provider_lines(),
-            "shared": gate().is_shared,
-            "may_force": may_force,
-            "rate": settings.EMAIL_RATE_LIMIT,
-            "media": self.media,
-        }
-        return TemplateResponse(request, "admin/notifications/emailnotification/providers.html", context)
-
-    def _force(self, request: HttpRequest, provider: str, to: str) -> None:
-        if provider not in settings.EMAIL_PROVIDERS or to not in ("", "open", "closed"):
-            raise Http404
-        word = cast('Literal["open", "closed"] | None', to or None)
-        if not gate().force(provider, word, reason=f"by {request.user.get_username()}"):
-            self.message_user(request, "Valkey does not answer, so nothing was forced.", messages.ERROR)
-            return
-        done = f"Forced {provider} {to}." if to else f"{provider} decides itself again."
-        LogEntry.objects.create(
-            user_id=request.user.pk or 0,
-            content_type=ContentType.objects.get_for_model(EmailNotification),
-            object_repr=f"provider {provider}",
-            action_flag=CHANGE,
-            change_message=done,
-        )
-        self.message_user(request, done)
-
     def preview_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """This function will answer with the stored HTML, forbidden to load or run anything."""
         if not self.has_view_permission(request):
@@ -390,102 +340,6 @@ class EmailNotificationAdmin(TriageAdmin[EmailNotification]):
         return HttpResponse(
             body, headers={"Content-Security-Policy": PREVIEW_POLICY, "X-Content-Type-Options": "nosniff"}
         )
-
-
-def provider_lines() -> list[dict[str, Any]]:
-    """This function will show each provider's breaker and when its events last arrived."""
-    beats = dict(Heartbeat.objects.filter(name__startswith="webhook:").values_list("name", "beat_at"))
-    return [
-        {
-            "view": view,
-            "changed": "–" if view.changed_ago is None else f"{view.changed_ago:.0f} s ago",
-            "events": ago(beats.get(f"webhook:{view.provider}")),
-        }
-        for view in gate().views()
-    ]
-
-
-class SuppressionForm(forms.ModelForm[Suppression]):
-    """An address, of which only the hash is kept."""
-
-    address = forms.EmailField(help_text="Only a keyed hash of it is stored.")
-
-    class Meta:
-        model = Suppression
-        fields = ["reason"]
-
-    def clean_address(self) -> str:
-        """Not twice."""
-        address: str = self.cleaned_data["address"]
-        if of_address(address):
-            raise forms.ValidationError("This address is suppressed already.")
-        return address
-
-
-@admin.register(Suppression)
-class SuppressionAdmin(admin.ModelAdmin[Suppression]):
-    """Addresses that are not written to: look one up, add one, lift some."""
-
-    form = SuppressionForm
-    paginator = EstimatingPaginator
-    show_full_result_count = False
-    list_display = ["short", "reason", "provider", "mail", "since"]
-    list_filter = [ReasonFilter]
-    search_fields = ["address_hash"]
-    search_help_text = "An address, in any case: its hash is looked up."
-    ordering = ["-id"]
-    actions = ["lift"]
-
-    @admin.display(description="hash of the address")
-    def short(self, row: Suppression) -> str:
-        """Its beginning: an address is found by searching for it."""
-        return f"{row.address_hash[:12]}…"
-
-    @admin.display(description="because of")
-    def mail(self, row: Suppression) -> SafeString | str:
-        """The e-mail that told us."""
-        if row.notification_id is None:
-            return "–"
-        url = reverse("admin:notifications_emailnotification_change", args=[row.notification_id])
-        return format_html('<a href="{}">e-mail</a>', url)
-
-    @admin.display(description="since")
-    def since(self, row: Suppression) -> SafeString | str:
-        """Relative."""
-        return ago(row.created_at)
-
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Suppression], search_term: str
-    ) -> tuple[QuerySet[Suppression], bool]:
-        """By the hash of what was typed."""
-        text = search_term.strip()
-        return (queryset.filter(address_hash=address_hash(text)) if text else queryset), False
-
-    def save_model(self, request: HttpRequest, obj: Suppression, form: Any, change: bool) -> None:
-        """Keep the hash."""
-        obj.address_hash = address_hash(form.cleaned_data["address"])
-        super().save_model(request, obj, form, change)
-
-    def has_change_permission(self, request: HttpRequest, obj: Suppression | None = None) -> bool:
-        """There is nothing to change."""
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Suppression | None = None) -> bool:
-        """They are lifted."""
-        return False
-
-    def has_lift_permission(self, request: HttpRequest) -> bool:
-        """Its own permission."""
-        return request.user.has_perm("notifications.lift_suppression")
-
-    @admin.action(description="Lift: write to these addresses again", permissions=["lift"])
-    def lift(self, request: HttpRequest, queryset: QuerySet[Suppression]) -> None:
-        """At once; what was suppressed meanwhile can then be resent."""
-        rows = list(queryset.order_by("id")[:1000])
-        for row in rows:
-            self.log_change(request, row, f"Lifted ({row.reason}).")
-        Suppression.objects.filter(id__in=[row.id for row in rows]).delete()
-        self.message_user(request, f"{len(rows)} lifted. Their e-mails can be resent now.")
 
 
 def attention() -> list[dict[str, Any]]:
