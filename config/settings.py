@@ -143,7 +143,9 @@ try:
 
     # --- Providers -----------------------------------------------------------------------------
     EMAIL_PROVIDERS: list[str] = env.list(
-        "EMAIL_PROVIDERS", ["sendgrid"], validate=validate.ContainsOnly(["sendgrid", "ses", "resend", "smtp"])
+        "EMAIL_PROVIDERS",
+        ["sendgrid"],
+        validate=[validate.Length(min=1), validate.ContainsOnly(["sendgrid", "ses", "resend", "smtp"])],
     )
     ANYMAIL = {
         "SENDGRID_API_KEY": env.str("SENDGRID_API_KEY", ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 
 import pytest
 from django.core.management import call_command
@@ -31,6 +32,25 @@ def test_neighbouring_partitions_meet_without_gap_or_overlap(when, model, steps)
     assert here.name != after.name
     if steps == 0:
         assert here.since <= when < here.until
+
+
+@given(when=MOMENTS, model=st.sampled_from(MODELS), skew=st.floats(-60, 60))
+def test_an_id_of_a_host_a_minute_off_lies_in_one_partition_that_takes_its_row(when, model, skew):
+    id = id_floor(when + dt.timedelta(seconds=skew))
+    here = partitions.partition_at(model=model, when=id_time(id))
+    assert id_floor(here.since) <= id < id_floor(here.until)
+    day = dt.timedelta(days=1)
+    assert here.since - day <= when < here.until + day  # the CHECK on created_at, by the database's clock
+
+
+@given(when=MOMENTS, model=st.sampled_from(MODELS))
+def test_the_last_id_before_a_border_and_the_first_after_it_are_neighbours(when, model):
+    here = partitions.partition_at(model=model, when=when)
+    border = id_floor(here.until)
+    before = uuid.UUID(int=border.int - 1)
+    assert id_floor(here.since) <= before < border
+    assert partitions.partition_at(model=model, when=id_time(before)).name == here.name
+    assert partitions.partition_at(model=model, when=id_time(border)).since == here.until
 
 
 @given(when=MOMENTS)
