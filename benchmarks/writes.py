@@ -1,123 +1,88 @@
-"""Status changes at a steady rate against the running stack (`make run`), the mails they cause counted along.
+"""Status changes at a steady rate through everything: web, worker, beat, standby, relay, consumer, provider.
 
-    .venv/bin/python benchmarks/writes.py --rate 167 --seconds 30
-
-Open loop: a change is due at its time whatever happened to those before it, and its latency counts from then.
-Orders are placed beforehand; each change is a `pay` with an Idempotency-Key, and mails. Prints one table.
+Orders are placed beforehand; each change is a `pay` with an Idempotency-Key and mails its customer.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
-import sys
-import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+from benchmarks.rig import Rig, load, percentile, spent
+from config.local.machine import HOST
 
-import django
-
-django.setup()
-
-import urllib3  # noqa: E402
-from django.db.models import F  # noqa: E402
-
-from notifications.models import EmailNotification  # noqa: E402
-from orders.services import place_order  # noqa: E402
-from outbox import context  # noqa: E402
-from outbox.models import ApiToken  # noqa: E402
+#: In the order of their ids, as the shop would have placed them: an id begins with its time.
+ORDERS = """
+    INSERT INTO orders (id, status, version, user_id, email, name, locale, reference, items, total_amount,
+        refunded_amount, currency, correlation_id)
+    SELECT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7'
+            || substr(md5(%s || n), 1, 3) || '8' || substr(md5(%s || n), 4, 15))::uuid,
+        'pending', 1, gen_random_uuid(), 'bench-' || n || '@example.com', 'Bench', 'en', 'B-' || n,
+        '[{"sku": "pen", "name": "Brass pen", "quantity": 1, "unit_amount": 4200}]', 4200, 0, 'EUR', %s
+    FROM generate_series(1, %s) AS n RETURNING id
+"""
 
 
-def token() -> str:
-    """A token for this run."""
-    secret = ApiToken.new_secret()
-    ApiToken.objects.create(
-        name="benchmark", prefix=secret[:12], digest=ApiToken.digest_of(secret), scopes=list(ApiToken.SCOPES)
-    )
-    return secret
+class Pipeline:
+    """A running orderpost and a token for it."""
 
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        rig.start_sandbox()
+        rig.start("web", "worker", "beat", "standby", "relay", "consumer")
+        self.token = rig.python("manage.py", "create_token", "bench", "--scope", "all").strip()
+        self.run_at(rate=100, seconds=5)  # warm
 
-def percentile(sorted_values: list[float], share: float) -> float:
-    """The value below which `share` of them lie."""
-    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * share))]
-
-
-def main() -> None:
-    """Place, pay at the rate, wait for the mails, print."""
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    arguments.add_argument("--rate", type=float, default=167.0, help="changes a second")
-    arguments.add_argument("--seconds", type=float, default=30.0)
-    arguments.add_argument("--url", default=f"http://127.0.0.1:{os.environ.get('PORT', '8000')}")
-    given = arguments.parse_args()
-    total = int(given.rate * given.seconds)
-    run = f"bench-{uuid.uuid4().hex[:8]}"
-    with context.working_for(context.Context(run)):
-        ids = [
-            place_order(
-                user_id=uuid.uuid4(),
-                email=f"bench-{n}@example.com",
-                name="Bench",
-                total_amount=4200,
-                reference=f"B-{n}",
-                items=[{"sku": "pen", "name": "Brass pen", "quantity": 1, "unit_amount": 4200}],
-            ).id
-            for n in range(total)
+    def run_at(self, *, rate: float, seconds: float) -> dict[str, Any]:
+        """This function will pay orders at a rate and wait for their mails. Times in ms, CPU in % of a core."""
+        rig, run = self.rig, uuid.uuid4().hex[:8]
+        ids = [str(id) for (id,) in rig.query(ORDERS, run, run, run, int(rate * seconds))]
+        requests = [
+            f"POST /api/v1/orders/{id}/pay HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {self.token}\r\n"
+            f"X-Correlation-ID: {run}\r\nIdempotency-Key: {run}-{id}\r\nContent-Length: 0\r\n\r\n"
+            for id in ids
         ]
-    headers = {"Authorization": f"Bearer {token()}", "X-Correlation-ID": run}
-    http = urllib3.PoolManager(maxsize=32, retries=False)
-    latencies: list[float] = []
-    errors: list[str] = []
-    lock = threading.Lock()
-
-    def pay(order_id: uuid.UUID, due: float) -> None:
-        answer = http.request(
-            "POST",
-            f"{given.url}/api/v1/orders/{order_id}/pay",
-            headers=headers | {"Idempotency-Key": f"{run}-{order_id}"},
-        )
-        with lock:
-            latencies.append((time.perf_counter() - due) * 1000)
-            if answer.status != 200:
-                errors.append(f"{answer.status}")
-
-    for order_id in [place_warm(n) for n in range(32)]:
-        pay(order_id, time.perf_counter())
-    latencies.clear()
-    start = time.perf_counter() + 0.5
-    with ThreadPoolExecutor(32) as pool:
-        for number, order_id in enumerate(ids):
-            due = start + number / given.rate
-            time.sleep(max(0.0, due - time.perf_counter()))
-            pool.submit(pay, order_id, due)
-    mails = EmailNotification.objects.filter(correlation_id=run)
-    deadline = time.monotonic() + 60
-    while mails.exclude(status="sent").exists() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    waits = sorted(
-        wait.total_seconds() * 1000
-        for wait in mails.filter(status="sent").values_list(F("sent_at") - F("created_at"), flat=True)
-    )
-    latencies.sort()
-    print(f"{total} status changes at {given.rate:g} a second; errors: {len(errors)}")
-    for name, values in (("write, ms", latencies), ("commit -> accepted and recorded, ms", waits)):
-        print(
-            f"{name:<38} p50 {statistics.median(values):7.1f}   p95 {percentile(values, 0.95):7.1f}"
-            f"   p99 {percentile(values, 0.99):7.1f}   max {values[-1]:7.1f}   n {len(values)}"
-        )
+        before, began = rig.cpu(), time.monotonic()
+        seen = load(port=rig.port, rate=rate, requests=requests)
+        took, after = time.monotonic() - began, rig.cpu()
+        unsent = "SELECT count(*) FROM email_notifications WHERE correlation_id = %s AND status <> 'sent'"
+        deadline = time.monotonic() + 60
+        while rig.query(unsent, run)[0][0] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        waits = [
+            float(wait) * 1000
+            for (wait,) in rig.query(
+                "SELECT extract(epoch FROM sent_at - created_at) FROM email_notifications"
+                " WHERE correlation_id = %s AND status = 'sent'",
+                run,
+            )
+        ]
+        return {
+            "rate": rate,
+            "changes": len(ids),
+            "errors": sum(n for status, n in seen["statuses"].items() if status != "200"),
+            "sent": len(waits),
+            "write": {name: percentile(seen["latencies"], share) for name, share in SHARES.items()},
+            "mail": {name: percentile(waits, share) for name, share in SHARES.items()},
+            "client late": percentile(seen["late"], 0.99),
+            "client late median": statistics.median(seen["late"]),
+            "cpu": spent(before, after, took),
+        }
 
 
-def place_warm(number: int) -> uuid.UUID:
-    """An order to warm the web processes with."""
-    return place_order(user_id=uuid.uuid4(), email=f"warm-{number}@example.com", total_amount=1).id
-
+SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 if __name__ == "__main__":
-    main()
+    import sys
+
+    with Rig(EMAIL_RATE_LIMIT="1000", LOG_LEVEL="WARNING" if "-q" in sys.argv else "INFO") as rig:
+        pipeline = Pipeline(rig)
+        for rate in [float(a) for a in sys.argv[1:] if a[0] != "-"]:
+            r = pipeline.run_at(rate=rate, seconds=20)
+            r["cpu"] = {k: round(v) for k, v in r["cpu"].items()}
+            for k in ("write", "mail"):
+                r[k] = {a: round(b, 1) for a, b in r[k].items()}
+            print(r, flush=True)
+        time.sleep(float(sys.argv[-1][5:]) if sys.argv[-1].startswith("-wait") else 0)

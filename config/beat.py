@@ -11,13 +11,14 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import DatabaseError, InterfaceError, connection, connections, transaction
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler
 
 log = structlog.get_logger(__name__)
 
 LOCK = 0x6F726465  # "orde": one beat for each database
+SCHEDULE_LOCK = LOCK + 1
 WAIT_SECONDS = 5.0
 
 
@@ -68,8 +69,10 @@ class SingleBeat(DatabaseScheduler):
     """Beats only while it holds a session's advisory lock, so any number of beats may run."""
 
     def setup_schedule(self) -> None:
-        """Code's entries are rows of the tables, not Celery's own defaults."""
-        install_schedule()
+        """Code's entries are rows of the tables, not Celery's own defaults; two beats may start at once."""
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [SCHEDULE_LOCK])
+            install_schedule()
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """This function will do what is due if this beat is the one, and say how long to sleep."""

@@ -225,14 +225,20 @@ def ensure(
                 f"INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE) WITH ({_STORAGE})"
             )
             # Prunes filters on time, and refuses rows whose id is of another time than the database's.
+            # DDL takes no parameters: they are written into it.
+            write = connections[using].ops.compose_sql
             cursor.execute(
-                f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + _CREATED)} "
-                f"CHECK (created_at >= %s AND created_at < %s)",
-                [partition.since - day, partition.until + day],
+                write(
+                    f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + _CREATED)} "
+                    f"CHECK (created_at >= %s AND created_at < %s)",
+                    [partition.since - day, partition.until + day],
+                )
             )
             cursor.execute(
-                f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)",
-                [str(id_floor(partition.since)), str(id_floor(partition.until))],
+                write(
+                    f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)",
+                    [str(id_floor(partition.since)), str(id_floor(partition.until))],
+                )
             )
         log.info("partition made", partition=partition.name)
     return made

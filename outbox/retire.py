@@ -267,7 +267,8 @@ def attach(*, model: Model, name: str, using: str = "direct", lock_timeout: str 
     bounds = [str(id_floor(partition.since)), str(id_floor(partition.until))]
     with _impatient(using, lock_timeout) as cursor:
         # DETACH CONCURRENTLY left a CHECK that says the same as the bounds, so no row is read.
-        cursor.execute(f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)", bounds)
+        statement = f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)"
+        cursor.execute(connections[using].ops.compose_sql(statement, bounds))
     RetiredPartition.objects.using(using).filter(name=name).delete()
     log.info("partition attached again", partition=name)
 

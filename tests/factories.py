@@ -61,9 +61,9 @@ def make_mails(count: int, *, status: str = "pending", age: float = 60.0) -> Non
             SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0')
                     || '7' || substr(md5(n::text || random()), 1, 3)
                     || '8' || substr(md5(random()::text), 1, 15))::uuid,
-                %(status)s, 0, 3, now() - %(age)s * interval '1 second', '', '[]', '', '', 'test', '',
-                CASE WHEN %(status)s = 'sent' THEN now() END, 'order.paid', 'user' || n || '@example.com',
-                'User', 'en', 'Your order', '<p>Paid.</p>', 'Paid.', n::text, gen_random_uuid()
+                %(status)s::text, 0, 3, now() - %(age)s * interval '1 second', '', '[]', '', '', 'test', '',
+                CASE WHEN %(status)s::text = 'sent' THEN now() END, 'order.paid',
+                'user' || n || '@example.com', 'User', 'en', 'Your order', '<p>Paid.</p>', 'Paid.', n::text, gen_random_uuid()
             FROM generate_series(1, %(count)s) AS n
             """,
             {"status": status, "age": age, "count": count},

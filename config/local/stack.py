@@ -16,6 +16,7 @@ from django.core.exceptions import ImproperlyConfigured
 from config.local import environment, orphans
 from config.local.console import Console
 from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, is_free
+from config.local.processes import commands
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 from config.local.supervision import SUPERVISOR, Program, Supervisor, supervised
 
@@ -204,24 +205,7 @@ class Stack:
 
 def application_programs(*, port: int, worker_grace: int) -> list[Program]:
     """This function will list what needs the database, each of which stops first and at the same time."""
-    python = sys.executable
     as_root = {"PYTHONWARNINGS": "ignore:You're running the worker"} if os.geteuid() == 0 else {}
-    commands: dict[str, list[str]] = {
-        "web": [
-            *(python, "-m", "gunicorn", "config.wsgi:application", "--bind", f"{HOST}:{port}"),
-            *("--worker-class", "gthread", "--workers", "2", "--threads", "8", "--no-control-socket"),
-            *("--keep-alive", "75", "--graceful-timeout", "10", "--log-level", "warning"),
-            *("--logger-class", "config.logs.GunicornLogger"),
-        ],
-        "worker": [
-            *(python, "-m", "celery", "-A", "config", "--quiet", "worker", "--pool", "threads"),
-            *("--without-gossip", "--without-mingle", "--without-heartbeat"),
-        ],
-        "beat": [python, "-m", "celery", "-A", "config", "--quiet", "beat"],
-        "standby": [python, "manage.py", "drain_outbox", "--standby"],
-        "relay": [python, "manage.py", "relay_outbox"],
-        "consumer": [python, "manage.py", "consume_events"],
-    }
     return [
         Program(
             name=name,
@@ -230,7 +214,7 @@ def application_programs(*, port: int, worker_grace: int) -> list[Program]:
             stop_seconds=max(15, worker_grace),
             environment=as_root if name in ("worker", "beat") else {},
         )
-        for name, command in commands.items()
+        for name, command in commands(port=port).items()
     ]
 
 

@@ -21,6 +21,7 @@ import psycopg
 import requests
 
 from config.local.machine import PROJECT, free_port, guarded
+from config.local.processes import commands
 from config.local.sandbox import Sandbox
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 
@@ -108,23 +109,13 @@ class Shop:
         return done.stdout
 
     def start(self, *names: str, **settings: str) -> None:
-        """Start processes of those kinds; `beat:2` is a second beat."""
-        commands = {
-            "web": [
-                *("-m", "gunicorn", "config.wsgi:application", "--bind", f"127.0.0.1:{self.port}"),
-                *("--worker-class", "gthread", "--workers", "1", "--threads", "8", "--no-control-socket"),
-            ],
-            "worker": [
-                *("-m", "celery", "-A", "config", "--quiet", "worker", "--pool", "threads"),
-                *("--without-gossip", "--without-mingle", "--without-heartbeat"),
-            ],
-            "beat": ["-m", "celery", "-A", "config", "--quiet", "beat"],
-            "standby": ["manage.py", "drain_outbox", "--standby"],
-            "relay": ["manage.py", "relay_outbox"],
-            "consumer": ["manage.py", "consume_events"],
-        }
+        """Start processes of those kinds; `beat:2` is a second beat.
+
+        From the main thread alone: Linux kills a guarded process when the thread that started it ends.
+        """
+        all_commands = commands(port=self.port, web_workers=1)
         for name in names:
-            command = [sys.executable, *commands[name.partition(":")[0]]]
+            command = all_commands[name.partition(":")[0]]
             with (self.folder / f"{name}.log").open("ab") as log:
                 self.processes[name] = subprocess.Popen(
                     guarded(command, parent=os.getpid(), death_signal=signal.SIGKILL),

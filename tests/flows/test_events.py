@@ -111,16 +111,8 @@ def test_a_consumer_killed_between_its_commit_and_its_acknowledgement_has_the_ef
     with Shop() as shop:
         shop.start("web", "consumer")
         orders = [shop.place(f"c{n}@example.com") for n in range(200)]
-        stop = threading.Event()
 
-        def kill() -> None:
-            while not stop.wait(1.5):
-                shop.kill("consumer")
-                shop.start("consumer")
-
-        killer = threading.Thread(target=kill)
-        killer.start()
-        try:
+        def tell() -> None:
             with redis.Redis.from_url(shop.valkey.url) as client:
                 for order in orders:
                     topic = "payment.payment.succeeded.v1"
@@ -136,9 +128,13 @@ def test_a_consumer_killed_between_its_commit_and_its_acknowledgement_has_the_ef
                     for _ in range(2):  # the broker may repeat, too
                         client.xadd(topic, {"key": order, "value": json.dumps(event)})
                     time.sleep(0.02)
-        finally:
-            stop.set()
-            killer.join()
+
+        teller = threading.Thread(target=tell)
+        teller.start()
+        while teller.is_alive():
+            teller.join(1.5)
+            shop.kill("consumer")
+            shop.start("consumer")
         with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
 
             def one(sql: str) -> Any:

@@ -33,14 +33,19 @@ def make_partition(model: Model, *, back: int) -> Partition:
         cursor.execute(
             f"CREATE TABLE {partition.name} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
         )
+        write = connection.ops.compose_sql
         cursor.execute(
-            f"ALTER TABLE {partition.name} ADD CONSTRAINT {partition.name}_created"
-            " CHECK (created_at >= %s AND created_at < %s)",
-            [partition.since - day, partition.until + day],
+            write(
+                f"ALTER TABLE {partition.name} ADD CONSTRAINT {partition.name}_created"
+                " CHECK (created_at >= %s AND created_at < %s)",
+                [partition.since - day, partition.until + day],
+            )
         )
         cursor.execute(
-            f"ALTER TABLE {parent} ATTACH PARTITION {partition.name} FOR VALUES FROM (%s) TO (%s)",
-            [str(id_floor(partition.since)), str(id_floor(partition.until))],
+            write(
+                f"ALTER TABLE {parent} ATTACH PARTITION {partition.name} FOR VALUES FROM (%s) TO (%s)",
+                [str(id_floor(partition.since)), str(id_floor(partition.until))],
+            )
         )
     return partition
 

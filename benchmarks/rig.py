@@ -1,0 +1,225 @@
+"""Servers and processes of a benchmark's own: started on free ports, measured by class, gone at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from config.local.machine import HOST, PROJECT, free_port, guarded
+from config.local.processes import commands
+from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Rig:
+    """`with Rig(**settings) as rig:` PostgreSQL (durable) and Valkey, then whatever `start` is asked for.
+
+    `settings` are environment variables of every process.
+    """
+
+    def __init__(self, **settings: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="orderpost-bench-")
+        self.folder = Path(self._folder.name)
+        self.postgres = EmbeddedPostgres(data=self.folder / "postgres", port=free_port())
+        self.valkey = EmbeddedValkey(data=self.folder / "valkey", port=free_port())
+        self.port, self.provider_port = free_port(), free_port()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.settings = settings
+
+    def __enter__(self) -> Rig:
+        try:
+            self.postgres.start(log=self.folder / "postgres.log")
+            self.valkey.start(log=self.folder / "valkey.log")
+            self.python("-m", "manage", "migrate", "--verbosity", "0")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in list(self.processes):
+            self.stop(name)
+        for server in (self.valkey, self.postgres):
+            server.stop()
+            server.remove()
+        self._folder.cleanup()
+
+    def environment(self, **settings: str) -> dict[str, str]:
+        """This function will return what a process finds in its environment."""
+        return {
+            **os.environ,
+            "DATABASE_URL": self.postgres.url,
+            "REDIS_URL": self.valkey.url,
+            "SENDGRID_API_KEY": "benchmark",
+            "SENDGRID_API_URL": f"http://{HOST}:{self.provider_port}/v3/",
+            "SECRET_KEY": "not-secret-benchmarks-only",
+            "HTTPS": "off",
+            "LOG_FORMAT": "json",
+            **self.settings,
+            **settings,
+        }
+
+    def python(self, *arguments: str, text: str = "", **settings: str) -> str:
+        """This function will run Python to its end and return what it printed."""
+        done = subprocess.run(
+            guarded([sys.executable, *arguments], parent=os.getpid()),
+            cwd=PROJECT,
+            env=self.environment(**settings),
+            input=text,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=1800,
+            check=True,
+        )
+        return done.stdout
+
+    def start(self, *names: str, **settings: str) -> None:
+        """This function will start processes by kind; `worker:2` is a second worker."""
+        for name in names:
+            self.run(name, commands(port=self.port)[name.partition(":")[0]], **settings)
+        if "web" in names:
+            _until_answered(f"http://{HOST}:{self.port}/readyz")
+
+    def start_sandbox(self) -> None:
+        """This function will start the provider of `make run`, which posts its events to the web process."""
+        self.run(
+            "sandbox",
+            [
+                *(sys.executable, "-m", "config.local.sandbox", "--port", str(self.provider_port)),
+                *("--webhook-url", f"http://{HOST}:{self.port}/webhooks/sendgrid"),
+            ],
+        )
+        _until_answered(f"http://{HOST}:{self.provider_port}/control/stats")
+
+    def start_provider(self, *, delay: float) -> None:
+        """This function will start the cheap provider, which answers after `delay` seconds."""
+        self.run(
+            "provider",
+            [sys.executable, "-m", "benchmarks.provider", str(self.provider_port), str(delay)],
+        )
+        _until_answered(f"http://{HOST}:{self.provider_port}/count")
+
+    def provided(self) -> int:
+        """This function will ask the cheap provider how many mails it took."""
+        with urllib.request.urlopen(f"http://{HOST}:{self.provider_port}/count", timeout=10) as answer:
+            return int(answer.read())
+
+    def run(self, name: str, command: Iterable[str], *, pipes: bool = False, **settings: str) -> None:
+        """This function will start a command in the background under a name."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                guarded(list(command), parent=os.getpid()),
+                cwd=PROJECT,
+                env=self.environment(**settings),
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if pipes else log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def stop(self, name: str) -> None:
+        """This function will end a process and its children, by force after 20 seconds."""
+        process = self.processes.pop(name)
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    def log(self, name: str) -> str:
+        """This function will return what a process wrote."""
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """This function will ask the database past the application."""
+        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
+            cursor = connection.execute(sql.encode(), parameters or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def cpu(self) -> dict[str, float]:
+        """This function will return the CPU seconds that each class of processes has used so far."""
+        roots = {process.pid: name for name, process in self.processes.items()}
+        for name, server in (("postgres", self.postgres), ("valkey", self.valkey)):
+            assert server._process is not None
+            roots[server._process.pid] = name
+        children: dict[int, list[int]] = {}
+        used: dict[int, float] = {}
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdigit():
+                continue
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            # Its own, and those of its children that have ended.
+            used[int(folder.name)] = sum(map(int, fields[11:15])) / _TICK
+            children.setdefault(int(fields[1]), []).append(int(folder.name))
+        total: dict[str, float] = {}
+        for root, name in roots.items():
+            todo = [root]
+            while todo:
+                pid = todo.pop()
+                todo += children.get(pid, [])
+                kind = name.partition(":")[0]
+                total[kind] = total.get(kind, 0.0) + used.get(pid, 0.0)
+        return total
+
+
+def spent(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> dict[str, float]:
+    """This function will return the share of one core that each class used, in per cent."""
+    return {name: (after[name] - before.get(name, 0.0)) / seconds * 100 for name in after}
+
+
+def percentile(values: list[float], share: float) -> float:
+    """This function will return the value below which `share` of the values lie."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else float("nan")
+
+
+def own_cpu() -> float:
+    """This function will return the CPU seconds of this process."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def load(
+    *, port: int, rate: float, requests: list[str], connections: int = 64
+) -> dict[str, Any]:
+    """This function will run benchmarks.load in a process of its own and return what it saw."""
+    plan = {"host": HOST, "port": port, "connections": connections, "rate": rate, "requests": requests}
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(PROJECT / "benchmarks" / "load.py")],
+        input=json.dumps(plan),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+def _until_answered(url: str, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=2):
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
