@@ -5,8 +5,8 @@
 The plan is JSON: host, port, connections, rate (requests a second), and requests (each the bytes of one, as
 text). A request is due at its time whatever became of those before it, and its latency counts from then:
 waiting for a free connection is the server's slowness, not the client's. Answers {"latencies": [ms …],
-"statuses": {"200": n}, "late": [ms …]}; `late` is how far behind its own plan the client was. A process of its
-own, so that nobody else's GIL is in its way.
+"statuses": {"200": n}, "late": [ms …]}; `late` is how far behind its own plan the client was. A process of
+its own, so that nobody else's GIL is in its way.
 """
 
 from __future__ import annotations
@@ -108,9 +108,7 @@ def main() -> None:
     """Read the plan, run it, print what was seen."""
     client = _Client(json.load(sys.stdin))
     asyncio.run(client.run())
-    json.dump(
-        {"latencies": client.latencies, "statuses": client.statuses, "late": client.late}, sys.stdout
-    )
+    json.dump({"latencies": client.latencies, "statuses": client.statuses, "late": client.late}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -197,9 +197,7 @@ def own_cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def load(
-    *, port: int, rate: float, requests: list[str], connections: int = 64
-) -> dict[str, Any]:
+def load(*, port: int, rate: float, requests: list[str], connections: int = 64) -> dict[str, Any]:
     """This function will run benchmarks.load in a process of its own and return what it saw."""
     plan = {"host": HOST, "port": port, "connections": connections, "rate": rate, "requests": requests}
     done = subprocess.run(

@@ -36,7 +36,7 @@ class Pipeline:
         self.run_at(rate=100, seconds=5)  # warm
 
     def run_at(self, *, rate: float, seconds: float) -> dict[str, Any]:
-        """This function will pay orders at a rate and wait for their mails. Times in ms, CPU in % of a core."""
+        """This function will pay orders at a rate and wait for their mails. Times in ms, CPU in per cent."""
         rig, run = self.rig, uuid.uuid4().hex[:8]
         ids = [str(id) for (id,) in rig.query(ORDERS, run, run, run, int(rate * seconds))]
         requests = [

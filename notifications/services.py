@@ -44,43 +44,64 @@ def enqueue_email(
 
     One e-mail for each order, event and version of the order, however often it is asked for: returns its
     id, or None when `NOTIFY_ON` does not list the event. `context` gives the template's data and is asked
-    only when needed. Raises `TransactionRequired` outside a transaction, `KeyError` for an unknown event.
+    only then. Raises `TransactionRequired` outside a transaction, `KeyError` for an unknown event.
     """
     require_transaction("an e-mail")
     if event_type not in settings.NOTIFY_ON:
         return None
     key = f"{order_id}:{event_type}:{version}"
-    notification_id = new_id()
-    if (before := _take_key(key, notification_id)) is not None:
-        return before
     mail = render_email(event_type=event_type, locale=locale, context=context())
     work = work_context.current()
-    EmailNotification.objects.create(
-        id=notification_id,
-        order_id=order_id,
-        event_type=event_type,
-        recipient_email=recipient_email,
-        to_name=to_name,
-        locale=locale,
-        subject=mail.subject,
-        body=mail.body_html,
-        body_text=mail.body_text,
-        idempotency_key=key,
-        **_nobody(recipient_email),
-        max_retries=settings.MAX_RETRIES_FOR.get(event_type, settings.MAX_RETRIES),
-        correlation_id=work.correlation_id,
-        traceparent=work.traceparent,
-    )
+    # An erased person's later e-mails are recorded, and never due.
+    erased = recipient_email == ERASED_ADDRESS
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _SAVE,
+            {
+                "id": new_id(),
+                "order": order_id,
+                "event": event_type,
+                "status": Status.SUPPRESSED if erased else Status.PENDING,
+                "reason": "the recipient's data was erased" if erased else "",
+                "recipient": recipient_email,
+                "name": to_name,
+                "locale": locale,
+                "subject": mail.subject,
+                "html": mail.body_html,
+                "text": mail.body_text,
+                "key": key,
+                "retries": settings.MAX_RETRIES_FOR.get(event_type, settings.MAX_RETRIES),
+                "correlation": work.correlation_id,
+                "trace": work.traceparent,
+            },
+        )
+        if saved := cursor.fetchone():
+            notification_id: uuid.UUID = saved[0]
+        else:
+            cursor.execute(
+                "SELECT notification_id FROM idempotency_keys WHERE scope = 'email' AND key = %s", [key]
+            )
+            (notification_id,) = cursor.fetchone()
+            return notification_id
     if settings.FAST_PATH:
         transaction.on_commit(lambda: tasks.waker.wake(), robust=True)
     return notification_id
 
 
-def _nobody(recipient_email: str) -> dict[str, str]:
-    """An erased person's later e-mails are recorded, and never due."""
-    if recipient_email != ERASED_ADDRESS:
-        return {}
-    return {"status": Status.SUPPRESSED, "last_error": "the recipient's data was erased"}
+#: The e-mail's key and, if it was free, the e-mail: one trip, on the path of every change.
+_SAVE = """
+    WITH free AS (
+        INSERT INTO idempotency_keys (scope, key, request_hash, answer_body, answer_location, notification_id)
+        VALUES ('email', %(key)s, '', '', '', %(id)s) ON CONFLICT DO NOTHING RETURNING key
+    )
+    INSERT INTO email_notifications (id, order_id, event_type, status, last_error, recipient_email, to_name,
+        locale, subject, body, body_text, idempotency_key, retry_count, max_retries, errors, provider,
+        provider_message_id, correlation_id, traceparent)
+    SELECT %(id)s, %(order)s, %(event)s, %(status)s, %(reason)s, %(recipient)s, %(name)s, %(locale)s,
+        %(subject)s, %(html)s, %(text)s, free.key, 0, %(retries)s, '[]'::jsonb, '', '', %(correlation)s,
+        %(trace)s
+    FROM free RETURNING id
+"""
 
 
 def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
@@ -201,20 +222,3 @@ def _by_hand(result: tuple[list[Change], list[Refusal]], *, wake: bool) -> tuple
     if wake and changes and settings.FAST_PATH:
         transaction.on_commit(lambda: tasks.waker.wake(), robust=True)
     return result
-
-
-def _take_key(key: str, notification_id: uuid.UUID) -> uuid.UUID | None:
-    """Take an e-mail's key for `notification_id`; if it was taken before, say by which notification."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO idempotency_keys (scope, key, request_hash, answer_body, answer_location,"
-            " notification_id) VALUES ('email', %s, '', '', '', %s) ON CONFLICT DO NOTHING RETURNING 1",
-            [key, notification_id],
-        )
-        if cursor.fetchone():
-            return None
-        cursor.execute(
-            "SELECT notification_id FROM idempotency_keys WHERE scope = 'email' AND key = %s", [key]
-        )
-        found: tuple[uuid.UUID] = cursor.fetchone()
-        return found[0]

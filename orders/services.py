@@ -10,8 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.db import transaction
-from django.db.models.functions import Now
+from django.db import connection, transaction
 
 from notifications.services import enqueue_email
 from orders.emails import email_context
@@ -149,12 +148,16 @@ def refund_order(*, order_id: uuid.UUID, amount: int | None = None) -> Order:
     return order
 
 
+_LOCK = "SELECT *, statement_timestamp() AS database_now FROM orders WHERE id = %s FOR UPDATE"
+
+
 def _lock(order_id: uuid.UUID, action: Action) -> tuple[Order, Any]:
     """Lock the order's row, check that `action` is allowed, and read the database's clock with it."""
-    try:
-        order = Order.objects.select_for_update().annotate(database_now=Now()).get(id=order_id)
-    except Order.DoesNotExist:
-        raise OrderNotFound(f"There is no order {order_id}.") from None
+    # By hand, here and in _save: half of what the ORM takes, on the path of every change.
+    rows = list(Order.objects.raw(_LOCK, [order_id]))
+    if not rows:
+        raise OrderNotFound(f"There is no order {order_id}.")
+    (order,) = rows
     check(order=order, action=action)
     return order, order.database_now
 
@@ -178,4 +181,9 @@ def _tell(
 def _save(order: Order, now: Any, *fields: str, changes: int = 1) -> None:
     order.version += changes
     order.updated_at = now
-    order.save(update_fields=["status", "version", "updated_at", *fields])
+    columns = ("status", "version", "updated_at", *fields)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"UPDATE orders SET {', '.join(f'{column} = %s' for column in columns)} WHERE id = %s",  # noqa: S608
+            [*(getattr(order, column) for column in columns), order.id],
+        )

@@ -9,9 +9,11 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
+from psycopg.types.json import Jsonb
 
 from outbox import announce, context
-from outbox.models import SHARDS, OutboxEvent
+from outbox.ids import new_id
+from outbox.models import SHARDS
 
 
 class TransactionRequired(RuntimeError):
@@ -42,8 +44,8 @@ def publish_event(
     payload: Mapping[str, Any],
     user_id: uuid.UUID | None = None,
     version: int = 1,
-) -> OutboxEvent:
-    """This function will save a domain event in the caller's transaction, for the relay to publish.
+) -> uuid.UUID:
+    """This function will save a domain event in the caller's transaction, for the relay; gives its id.
 
     `sequence` is the aggregate's version after the change, `version` that of the payload's schema. The
     payload has no name and no address. Raises `TransactionRequired` outside a transaction.
@@ -52,21 +54,32 @@ def publish_event(
     work = context.current()
     if settings.FAST_PATH:
         transaction.on_commit(lambda: announce.waker.wake(), robust=True)
-    return OutboxEvent.objects.create(
-        aggregate_type=aggregate_type,
-        aggregate_id=aggregate_id,
-        event_type=event_type,
-        version=version,
-        sequence=sequence,
-        payload=dict(payload),
-        shard=shard_of(aggregate_id),
-        metadata={
-            "traceId": work.trace_id or None,
-            "correlationId": work.correlation_id,
-            "idempotencyKey": work.idempotency_key or f"{aggregate_id}:{event_type}:{sequence}",
-            "userId": str(user_id) if user_id else None,
-        },
-    )
+    event_id = new_id()
+    metadata = {
+        "traceId": work.trace_id or None,
+        "correlationId": work.correlation_id,
+        "idempotencyKey": work.idempotency_key or f"{aggregate_id}:{event_type}:{sequence}",
+        "userId": str(user_id) if user_id else None,
+    }
+    with connection.cursor() as cursor:
+        # By hand: a third of what the ORM takes, on the path of every change (docs/performance.md).
+        cursor.execute(
+            "INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, version, sequence,"
+            " payload, metadata, shard, retry_count, last_error)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '')",
+            [
+                event_id,
+                aggregate_type,
+                aggregate_id,
+                event_type,
+                version,
+                sequence,
+                Jsonb(dict(payload)),
+                Jsonb(metadata),
+                shard_of(aggregate_id),
+            ],
+        )
+    return event_id
 
 
 def republish_events(*, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:

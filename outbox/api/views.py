@@ -6,6 +6,7 @@ body; it reads `self.query` and `self.body()`.
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -15,6 +16,7 @@ from django.http import HttpResponse
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
+from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from outbox.api.fields import Nothing, StrictSerializer, parse_uuid
@@ -107,6 +109,16 @@ def path_id(text: str) -> uuid.UUID:
 
 
 NO_SUCH_ID = "There is nothing with this id."
+
+
+def present(serializer: type[Serializer[Any]], row: Any) -> Any:
+    """This function will give a row as its serializer shows it; the serializer is made only once."""
+    return _made(serializer).to_representation(row)
+
+
+@functools.cache
+def _made(serializer: type[Serializer[Any]]) -> Serializer[Any]:
+    return serializer()
 
 
 def json_response(data: Any, *, status: int = 200, location: str = "") -> HttpResponse:

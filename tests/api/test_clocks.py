@@ -9,6 +9,7 @@ import uuid
 import pytest
 from django.db import IntegrityError, transaction
 
+import outbox.services
 from notifications.models import EmailNotification
 from orders.models import Order
 from outbox.ids import id_floor
@@ -23,7 +24,7 @@ def a_clock(monkeypatch, **off: float) -> None:
     """Ids of events as a host makes them whose clock is so far off."""
     start = id_floor(dt.datetime.now(dt.UTC) + dt.timedelta(**off)).int
     ids = (uuid.UUID(int=start + number) for number in itertools.count())
-    monkeypatch.setattr(OutboxEvent._meta.get_field("id"), "_get_default", lambda: next(ids), raising=False)
+    monkeypatch.setattr(outbox.services, "new_id", lambda: next(ids))
 
 
 @pytest.mark.django_db(transaction=True)
