@@ -141,6 +141,14 @@ class Rig:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
+    def pause(self, name: str) -> None:
+        """This function will stop a process and its children where they are."""
+        os.killpg(self.processes[name].pid, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """This function will let them go on."""
+        os.killpg(self.processes[name].pid, signal.SIGCONT)
+
     def log(self, name: str) -> str:
         """This function will return what a process wrote."""
         return (self.folder / f"{name}.log").read_text(errors="replace")

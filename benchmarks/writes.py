@@ -10,19 +10,11 @@ import time
 import uuid
 from typing import Any
 
+import psycopg
+
+from benchmarks import rows
 from benchmarks.rig import Rig, load, percentile, spent
 from config.local.machine import HOST
-
-#: In the order of their ids, as the shop would have placed them: an id begins with its time.
-ORDERS = """
-    INSERT INTO orders (id, status, version, user_id, email, name, locale, reference, items, total_amount,
-        refunded_amount, currency, correlation_id)
-    SELECT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint), 12, '0') || '7'
-            || substr(md5(%s || n), 1, 3) || '8' || substr(md5(%s || n), 4, 15))::uuid,
-        'pending', 1, gen_random_uuid(), 'bench-' || n || '@example.com', 'Bench', 'en', 'B-' || n,
-        '[{"sku": "pen", "name": "Brass pen", "quantity": 1, "unit_amount": 4200}]', 4200, 0, 'EUR', %s
-    FROM generate_series(1, %s) AS n RETURNING id
-"""
 
 
 class Pipeline:
@@ -38,7 +30,8 @@ class Pipeline:
     def run_at(self, *, rate: float, seconds: float) -> dict[str, Any]:
         """This function will pay orders at a rate and wait for their mails. Times in ms, CPU in per cent."""
         rig, run = self.rig, uuid.uuid4().hex[:8]
-        ids = [str(id) for (id,) in rig.query(ORDERS, run, run, run, int(rate * seconds))]
+        with psycopg.connect(rig.postgres.url, autocommit=True) as connection:
+            ids = rows.place(connection.cursor(), int(rate * seconds))
         requests = [
             f"POST /api/v1/orders/{id}/pay HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer {self.token}\r\n"
             f"X-Correlation-ID: {run}\r\nIdempotency-Key: {run}-{id}\r\nContent-Length: 0\r\n\r\n"

@@ -91,42 +91,53 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         """This function will take up to `limit` due rows for the caller alone, and commit.
 
         Three quarters are those due longest, one quarter the newest first attempts, so that fresh rows
-        don't wait behind a backlog. At most five statements, whatever `limit` is. The rows carry a fresh
-        `claim_token`, which `settle` asks for.
+        don't wait behind a backlog. One statement, whatever `limit` is. The rows carry what a sender needs
+        (`claim_fields`), the state they were in, and a fresh `claim_token`, which `settle` asks for.
         """
         fresh = limit // 4
         token = uuid.uuid4()
-        with transaction.atomic(using=self.db):
-            lockable = self.using(self.db).select_for_update(skip_locked=True)
-            rows = list(lockable.due().order_by("next_attempt_at")[: limit - fresh])
-            if fresh and len(rows) == limit - fresh:
-                # Not due() once more: a status asked for twice has the planner expect nothing, and sort.
-                first_attempts = lockable.filter(
-                    status=Status.PENDING, retry_count=0, next_attempt_at__lte=Now()
-                )
-                # The rows locked above are ours, so SKIP LOCKED does not skip them: leave them out by hand.
-                newest = first_attempts.exclude(id__in=[row.id for row in rows])
-                # First in line: they would wait for the whole batch, and there is a backlog.
-                rows = [*newest.order_by("-next_attempt_at")[:fresh], *rows]
-            if rows:
-                self.using(self.db).filter(id__in=[row.id for row in rows]).update(
-                    status=Status.PROCESSING, claimed_at=Now(), claim_token=token, updated_at=Now()
-                )
-        for row in rows:
-            row.was, row.status, row.claim_token = row.status, Status.PROCESSING, token
-        return rows
+        table = connections[self.db].ops.quote_name(self.model._meta.db_table)
+        columns = ", ".join(f"row.{self.model._meta.get_field(name).column}" for name in self._claimed())
+        # The fresh quarter only where the first part is full: there is a backlog. It stands first in line,
+        # or it would wait for the whole batch. MATERIALIZED: rows are locked once, in the given order.
+        statement = f"""
+            WITH longest AS MATERIALIZED (
+                SELECT id, status FROM {table}
+                WHERE status IN ('pending', 'failed') AND next_attempt_at <= statement_timestamp()
+                ORDER BY next_attempt_at LIMIT %(longest)s FOR UPDATE SKIP LOCKED
+            ), newest AS MATERIALIZED (
+                SELECT id, status FROM {table}
+                WHERE status = 'pending' AND retry_count = 0 AND next_attempt_at <= statement_timestamp()
+                  AND (SELECT count(*) FROM longest) = %(longest)s AND id NOT IN (SELECT id FROM longest)
+                ORDER BY next_attempt_at DESC LIMIT %(fresh)s FOR UPDATE SKIP LOCKED
+            ), picked AS (
+                SELECT id, status, row_number() OVER () AS place
+                FROM (SELECT id, status FROM newest UNION ALL SELECT id, status FROM longest) AS both_parts
+            )
+            UPDATE {table} AS row SET status = 'processing', claimed_at = statement_timestamp(),
+                claim_token = %(token)s, updated_at = statement_timestamp()
+            FROM picked WHERE row.id = picked.id
+            RETURNING {columns}, picked.status AS was, picked.place
+            """  # noqa: S608 - the names are the model's
+        values = {"longest": limit - fresh, "fresh": fresh, "token": token}
+        rows = sorted(self.using(self.db).raw(statement, values), key=lambda row: row.place)
+        return cast("list[Row]", rows)
+
+    def _claimed(self) -> tuple[str, ...]:
+        return ("id", "status", "claim_token", *self.model.claim_fields, *self.model.payload_fields)
 
     def settle(self, settlements: Iterable[Settlement], *, policy: Policy | None = None) -> list[Change]:
         """This function will write what became of attempts, in four statements, and commit.
 
         Acceptance makes any unsent row `sent`. Other outcomes change a row only while it is `processing`
         under the settlement's own token; a stale one changes nothing and is missing from the answer.
+        The rows in the answer have the columns of `claim_fields`.
         """
         policy = policy or Policy.from_settings()
         by_id = {settlement.id: settlement for settlement in settlements}
         with transaction.atomic(using=self.db):
             decided = []
-            for row in self._locked(by_id):
+            for row in self._locked_to_settle(by_id):
                 settlement = by_id[row.id]
                 accepted = settlement.outcome.verdict is Verdict.ACCEPTED and row.status != Status.SENT
                 mine = row.status == Status.PROCESSING and row.claim_token == settlement.token
@@ -208,6 +219,14 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         locked = rows.annotate(database_now=Now()).order_by("id").select_for_update()
         return cast("Iterable[Row]", locked)
 
+    def _locked_to_settle(self, ids: Iterable[uuid.UUID]) -> Iterable[Row]:
+        """Without the times, whose reading would take as long as all the rest."""
+        names = ("id", "status", "claim_token", *self.model.claim_fields)
+        columns = ", ".join(self.model._meta.get_field(name).column for name in names)
+        table = connections[self.db].ops.quote_name(self.model._meta.db_table)
+        statement = f"SELECT {columns} FROM {table} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"  # noqa: S608
+        return cast("Iterable[Row]", self.using(self.db).raw(statement, [list(ids)]))
+
     def _write(self, decided: Sequence[tuple[Row, Outcome]], policy: Policy) -> list[Change]:
         """Write outcomes to rows that are locked here, in one statement, and say what changed."""
         if not decided:
@@ -286,6 +305,15 @@ class Deliverable(models.Model):
 
     #: Columns too large to load when only the state is of interest; a subclass names its own.
     payload_fields: tuple[str, ...] = ()
+    #: What claimed and settled rows come with beside id, status and token; a subclass adds its own.
+    claim_fields: tuple[str, ...] = (
+        "retry_count",
+        "max_retries",
+        "errors",
+        "provider",
+        "correlation_id",
+        "traceparent",
+    )
     Status = Status
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

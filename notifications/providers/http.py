@@ -13,9 +13,11 @@ from http import HTTPStatus
 
 import requests
 import urllib3.exceptions
+from anymail.backends.base_requests import AnymailRequestsBackend
 from anymail.exceptions import AnymailConfigurationError, AnymailRequestsAPIError
 
 from notifications.providers.base import Provider
+from notifications.providers.session import NeverConnected, Session, make_session
 from outbox.outcomes import Outcome, Verdict
 
 #: Answers about us rather than the message: a wrong key, plan, or address of the API.
@@ -23,8 +25,18 @@ ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})
 _LONGEST_WAIT = 3600.0
 
 
+class LeanBackend(AnymailRequestsBackend):  # type: ignore[misc]  # anymail has no types
+    """To be mixed into one of anymail's: its session is ours, except behind a proxy."""
+
+    def create_session(self) -> Session | requests.Session:
+        """See `session`."""
+        theirs: requests.Session = super().create_session()
+        ours = make_session(url=self.api_url, headers={"User-Agent": str(theirs.headers["User-Agent"])})
+        return ours or theirs
+
+
 class HttpProvider(Provider):
-    """A provider whose backend is one of anymail's that use requests."""
+    """A provider whose backend is one of anymail's that use requests, with `LeanBackend` before it."""
 
     #: The provider's own names of errors whose verdict their status does not tell.
     verdicts: Mapping[str, Verdict] = {}
@@ -114,7 +126,7 @@ def _epoch(http_date: str) -> float:
 
 
 def _never_connected(error: requests.RequestException) -> bool:
-    if isinstance(error, requests.ConnectTimeout):
+    if isinstance(error, NeverConnected | requests.ConnectTimeout):
         return True
     cause = error.__cause__ or error
     reason = getattr(cause.args[0], "reason", None) if cause.args else None

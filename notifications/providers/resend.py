@@ -30,7 +30,7 @@ from django.core.mail import EmailMultiAlternatives
 
 from notifications.models import EmailNotification
 from notifications.providers.base import metadata_of
-from notifications.providers.http import HttpProvider
+from notifications.providers.http import HttpProvider, LeanBackend
 from outbox.outcomes import Outcome, Verdict
 
 
@@ -60,8 +60,8 @@ class Resend(HttpProvider):
         return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
 
 
-class Backend(EmailBackend):
-    """Anymail's backend, with the notification's id as the idempotency key of the HTTP request."""
+class Backend(LeanBackend, EmailBackend):
+    """Anymail's, over our session, with the notification's id as the idempotency key of the HTTP request."""
 
     def post_to_esp(self, payload: Any, message: EmailMultiAlternatives) -> requests.Response:
         """The key goes into the request's headers; anymail's `esp_extra` would put it into the mail's."""

@@ -14,9 +14,10 @@ ambiguous      no answer after the request was sent: there is no idempotency key
 from __future__ import annotations
 
 import requests
+from anymail.backends.sendgrid import EmailBackend
 from django.core.mail import EmailMultiAlternatives
 
-from notifications.providers.http import HttpProvider
+from notifications.providers.http import HttpProvider, LeanBackend
 from outbox.outcomes import Outcome, Verdict
 
 
@@ -24,9 +25,13 @@ class SendGrid(HttpProvider):
     """`EMAIL_PROVIDERS=sendgrid`."""
 
     name = "sendgrid"
-    backend = "anymail.backends.sendgrid.EmailBackend"
+    backend = "notifications.providers.sendgrid.Backend"
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
         """The id is SendGrid's own X-Message-Id: anymail's is made anew at each try."""
         answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
         return Outcome(Verdict.ACCEPTED, self.name, answer.headers.get("X-Message-Id", ""))
+
+
+class Backend(LeanBackend, EmailBackend):
+    """Anymail's, over our session."""

@@ -1,0 +1,97 @@
+"""Draining queued mails: ours and the peers', on the same servers and provider, two processes each."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import psycopg
+
+from benchmarks import rows
+from benchmarks.rig import Rig
+from config.local.machine import PROJECT
+
+#: Who takes part. django-mailer sends one after the other, so it gets fewer mails.
+PEERS = ("orderpost", "post_office", "task_each", "mailer")
+
+
+def measure(rig: Rig, who: str, *, count: int, delay: float) -> dict[str, float]:
+    """This function will queue `count` mails and drain them; mails a second and CPU ms for each mail."""
+    rig.start_provider(delay=delay)
+    python = [sys.executable, "-m"]
+    names = [f"{who}:1"] if who == "post_office" else [f"{who}:1", f"{who}:2"]
+    try:
+        if who == "task_each":
+            worker = [*python, "celery", "-A", "benchmarks.peers.celery", "--quiet", "worker"]
+            for name in names:
+                rig.run(name, [*worker, "-n", name, "--without-gossip", "--without-mingle"])
+            rig.python("-m", "benchmarks.peers", "fill", who, "80")  # warm: every thread has its connections
+            _until(rig, 80)
+            time.sleep(0.5)
+            for name in names:
+                rig.pause(name)
+            rig.python("-m", "benchmarks.peers", "fill", who, str(count))
+            before, taken, began = rig.cpu(), rig.provided(), time.monotonic()
+            for name in names:
+                rig.resume(name)
+        else:
+            if who == "orderpost":
+                with psycopg.connect(rig.postgres.url, autocommit=True) as connection:
+                    rows.mails(connection, count)
+                    connection.execute("ANALYZE email_notifications")
+                command = [*python, "benchmarks.ours", "drain"]
+            else:
+                rig.python("-m", "benchmarks.peers", "fill", who, str(count))
+                command = [*python, "benchmarks.peers", "drain", who, "2"]
+            for name in names:
+                rig.run(name, command, pipes=True)
+            for name in names:
+                assert rig.processes[name].stdout.readline() == b"ready\n"  # type: ignore[union-attr]
+            before, taken, began = rig.cpu(), rig.provided(), time.monotonic()
+            for name in names:
+                rig.processes[name].stdin.write(b"\n")  # type: ignore[union-attr]
+                rig.processes[name].stdin.flush()  # type: ignore[union-attr]
+        _until(rig, taken + count)
+        seconds = time.monotonic() - began
+        for name in names:  # what is left to write is part of the work
+            if who != "task_each":
+                rig.processes[name].stdout.readline()  # type: ignore[union-attr]
+        after = rig.cpu()
+        extra = rig.provided() - taken - count
+    finally:
+        for name in [*names, "provider"]:
+            if name in rig.processes:
+                rig.stop(name)
+    if extra:
+        raise AssertionError(f"{who} sent {extra} mails twice")
+    return {
+        "mails/s": count / seconds,
+        "cpu ms": (after[who] - before[who]) / count * 1000,
+        "postgres ms": (after["postgres"] - before["postgres"]) / count * 1000,
+    }
+
+
+def _until(rig: Rig, count: int, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while rig.provided() < count:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{rig.provided()} of {count} mails came")
+        time.sleep(0.01)
+
+
+def prepare(rig: Rig) -> None:
+    """This function will make the peers' database."""
+    rig.query("CREATE DATABASE peers")
+    rig.python("-m", "benchmarks.peers", "prepare")
+
+
+if __name__ == "__main__":
+    assert PROJECT
+    who, count, delay = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    with Rig(EMAIL_RATE_LIMIT="0", LOG_LEVEL="WARNING") as rig:
+        if who != "orderpost":
+            prepare(rig)
+        for _ in range(2):
+            print(
+                who, delay, {k: round(v, 2) for k, v in measure(rig, who, count=count, delay=delay).items()}
+            )

@@ -1,0 +1,82 @@
+"""`python -m benchmarks.ours WHAT …`: what benchmarks.drain and benchmarks.enqueue run of orderpost.
+
+drain           say "ready", wait for a line, send all that is due
+enqueue COUNT   pay COUNT orders, each in a transaction with its mail, event and keys; prints CPU ms for each,
+                then the same without rendering the mail
+claim COUNT     claim and give back 100 rows COUNT times; prints ms for each
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+
+import django
+
+django.setup()
+
+from django.db import connection  # noqa: E402
+
+from benchmarks.mails import HTML, SUBJECT, TEXT  # noqa: E402
+from benchmarks.rig import own_cpu  # noqa: E402
+from benchmarks.rows import place  # noqa: E402
+from notifications import delivery, rendering, services, tasks  # noqa: E402
+from notifications.models import EmailNotification  # noqa: E402
+from orders.services import pay_order  # noqa: E402
+from outbox import announce  # noqa: E402
+from outbox.deliverable import Settlement  # noqa: E402
+from outbox.outcomes import Outcome, Verdict  # noqa: E402
+
+
+def drain() -> None:
+    """Send all that is due."""
+    EmailNotification.objects.first()
+    connection.close()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    while (done := delivery.drain_emails()) is not None and (done.more or done.claimed):
+        pass
+    print("done", flush=True)
+
+
+def enqueue(count: int) -> None:
+    """Pay orders; the wakers stay asleep, as they would inside a busy process's interval."""
+    tasks.waker.wake = announce.waker.wake = lambda: None  # type: ignore[method-assign]
+    with connection.cursor() as cursor:
+        ids = place(cursor, 2 * (count + count // 5))
+
+    def measure(some: list[object]) -> float:
+        warm = len(some) // 6
+        for id in some[:warm]:
+            pay_order(order_id=id)  # type: ignore[arg-type]
+        before = own_cpu()
+        for id in some[warm:]:
+            pay_order(order_id=id)  # type: ignore[arg-type]
+        return (own_cpu() - before) / len(some[warm:]) * 1000
+
+    rendered = measure(ids[: len(ids) // 2])
+    ready = rendering.RenderedEmail(SUBJECT, HTML, TEXT)
+    services.render_email = lambda **_: ready  # type: ignore[assignment]
+    print(rendered, measure(ids[len(ids) // 2 :]))
+
+
+def claim(count: int) -> None:
+    """Claim and give back."""
+    took = []
+    for _ in range(count):
+        began = time.perf_counter()
+        rows = EmailNotification.objects.claim(limit=100)
+        took.append((time.perf_counter() - began) * 1000)
+        EmailNotification.objects.settle(
+            Settlement(row.id, Outcome(Verdict.RETURNED), row.claim_token) for row in rows
+        )
+    print(statistics.median(took), len(rows))
+
+
+if __name__ == "__main__":
+    what, *given = sys.argv[1:]
+    {"drain": drain, "enqueue": enqueue, "claim": claim}[what](*map(int, given))

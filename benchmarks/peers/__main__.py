@@ -1,0 +1,128 @@
+"""`python -m benchmarks.peers WHAT …`: what benchmarks.drain and benchmarks.enqueue run of the peers.
+
+prepare               make the tables
+fill PEER COUNT       queue that many mails, as fast as the peer's own bulk call does
+drain PEER PROCESSES  say "ready", wait for a line, send all that is queued
+enqueue PEER COUNT    save COUNT changes with their mails, each in a transaction; prints CPU ms for each
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+
+os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.peers.settings"
+
+import django
+
+django.setup()
+
+from django.core.mail import EmailMultiAlternatives, get_connection  # noqa: E402
+from django.core.management import call_command  # noqa: E402
+from django.db import connection, transaction  # noqa: E402
+
+from benchmarks.mails import HTML, SUBJECT, TEXT  # noqa: E402
+from benchmarks.peers.models import Mail, Order  # noqa: E402
+from benchmarks.rig import own_cpu  # noqa: E402
+
+FROM = "orders@example.com"
+
+
+def prepare() -> None:
+    """Make the tables."""
+    call_command("migrate", verbosity=0)
+    with connection.schema_editor() as editor:
+        editor.create_model(Order)
+        editor.create_model(Mail)
+
+
+def fill(peer: str, count: int) -> None:
+    """Queue mails."""
+    recipients = [f"user{number}@example.com" for number in range(count)]
+    if peer == "post_office":
+        from post_office.models import Email
+
+        Email.objects.bulk_create(
+            Email(
+                from_email=FROM,
+                to=[to],
+                subject=SUBJECT,
+                message=TEXT,
+                html_message=HTML,
+                status=2,
+                priority=2,
+            )
+            for to in recipients
+        )
+    elif peer == "mailer":
+        messages = [EmailMultiAlternatives(SUBJECT, TEXT, FROM, [to]) for to in recipients]
+        for message in messages:
+            message.attach_alternative(HTML, "text/html")
+        get_connection("mailer.backend.DbBackend").send_messages(messages)
+    else:
+        from benchmarks.peers.celery import app, send
+
+        rows = Mail.objects.bulk_create(
+            Mail(recipient=to, subject=SUBJECT, text=TEXT, html=HTML) for to in recipients
+        )
+        with app.producer_pool.acquire(block=True) as producer:
+            for row in rows:
+                send.apply_async([row.id], producer=producer)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE")
+
+
+def drain(peer: str, processes: int) -> None:
+    """Send all that is queued."""
+    connection.close()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    if peer == "post_office":
+        from post_office.mail import send_queued_mail_until_done
+
+        send_queued_mail_until_done(lockfile=f"{os.getpid()}.bench", processes=processes, log_level=1)
+    else:
+        from mailer.engine import send_all
+
+        send_all()
+    print("done", flush=True)
+
+
+def enqueue(peer: str, count: int) -> None:
+    """Save changes with their mails."""
+    from post_office import mail
+
+    orders = [Order(id=uuid.uuid4()) for _ in range(count)]
+    Order.objects.bulk_create(orders)
+
+    def change(order: Order) -> None:
+        with transaction.atomic():
+            Order.objects.filter(id=order.id, status="pending").update(status="paid")
+            to = f"{order.id.hex}@example.com"
+            if peer == "post_office":
+                mail.send(to, FROM, subject=SUBJECT, message=TEXT, html_message=HTML)
+            elif peer == "mailer":
+                message = EmailMultiAlternatives(SUBJECT, TEXT, FROM, [to])
+                message.attach_alternative(HTML, "text/html")
+                message.send()
+            else:
+                from benchmarks.peers.celery import send
+
+                row = Mail.objects.create(recipient=to, subject=SUBJECT, text=TEXT, html=HTML)
+                transaction.on_commit(lambda: send.delay(row.id) and None)
+
+    warm, rest = orders[: count // 5], orders[count // 5 :]
+    for order in warm:
+        change(order)
+    before = own_cpu()
+    for order in rest:
+        change(order)
+    print((own_cpu() - before) / len(rest) * 1000)
+
+
+if __name__ == "__main__":
+    what, *given = sys.argv[1:]
+    {"prepare": prepare, "fill": fill, "drain": drain, "enqueue": enqueue}[what](
+        *(int(one) if one.isdigit() else one for one in given)
+    )

@@ -1,0 +1,125 @@
+"""What anymail's backends need of a `requests.Session`, over one kept-alive connection of http.client.
+
+A POST through requests takes 0.38 ms of CPU, through this 0.06 ms (docs/performance.md); anymail's payloads,
+errors and signals stay as they are, since answers are `requests.Response` and errors requests' own. It also
+knows exactly whether a request can have reached the provider. Redirects are not followed, cookies not kept.
+Called by notifications.providers.http; one session is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import os
+import select
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import certifi
+import requests
+from requests.structures import CaseInsensitiveDict
+from requests.utils import get_environ_proxies
+
+
+class NeverConnected(requests.ConnectionError):
+    """No connection came about, so nothing can have been taken."""
+
+
+class Session:
+    """One connection to one host, opened when first needed; `timeout` is (connect, read) in seconds."""
+
+    def __init__(self, *, headers: Mapping[str, str]) -> None:
+        self._headers = dict(headers)
+        self._origin = ("", "")
+        self._connection: http.client.HTTPConnection | None = None
+
+    def request(
+        self,
+        *,
+        method: str,
+        url: str,
+        data: str | bytes,
+        headers: Mapping[str, str],
+        timeout: tuple[float, float],
+        **others: Any,
+    ) -> requests.Response:
+        """This function will send one request and read its answer.
+
+        Raises `NeverConnected`, or after that another `requests.RequestException`.
+        """
+        assert not any(others.values()), others  # what no payload of ours has: params, files, auth
+        parts = urlsplit(url)
+        body = data.encode() if isinstance(data, str) else data
+        path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        connection = self._connected((parts.scheme, parts.netloc), timeout)
+        try:
+            connection.request(method, path, body, {**self._headers, **headers})
+            answer = connection.getresponse()
+            content = answer.read()
+        except TimeoutError as error:
+            self.close()
+            raise requests.ReadTimeout(f"no answer within {timeout[1]:g} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            self.close()
+            raise requests.ConnectionError(f"the connection broke: {error!r}") from error
+        response = requests.Response()
+        response.status_code, response.reason, response.url = answer.status, answer.reason, url
+        response.headers = CaseInsensitiveDict(answer.headers.items())
+        response.encoding = "utf-8"
+        response._content = content
+        return response
+
+    def close(self) -> None:
+        """This function will close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def __del__(self) -> None:
+        """A thread that has ended leaves no connection open."""
+        self.close()
+
+    def _connected(self, origin: tuple[str, str], timeout: tuple[float, float]) -> http.client.HTTPConnection:
+        connection = self._connection
+        if connection is not None and origin == self._origin and _is_open(connection):
+            return connection
+        self.close()
+        scheme, netloc = origin
+        if scheme == "https":
+            connection = http.client.HTTPSConnection(netloc, timeout=timeout[0], context=_tls())
+        else:
+            connection = http.client.HTTPConnection(netloc, timeout=timeout[0])
+        try:
+            connection.connect()
+        except TimeoutError as error:
+            raise NeverConnected(f"not connected within {timeout[0]:g} s") from error
+        except OSError as error:
+            raise NeverConnected(str(error)) from error
+        connection.sock.settimeout(timeout[1])
+        self._connection, self._origin = connection, origin
+        return connection
+
+
+def make_session(*, url: str, headers: Mapping[str, str]) -> Session | None:
+    """This function will make a session for an API, or none where the environment names a proxy for it."""
+    return None if get_environ_proxies(url) else Session(headers=headers)
+
+
+def _is_open(connection: http.client.HTTPConnection) -> bool:
+    """Whether a kept connection can take a request: nothing waits to be read, neither data nor an end."""
+    if connection.sock is None:  # the answer before said "Connection: close"
+        return False
+    poll = select.poll()
+    poll.register(connection.sock, select.POLLIN)
+    return not poll.poll(0)
+
+
+@functools.cache
+def _tls() -> ssl.SSLContext:
+    """The certificates that requests would trust."""
+    given = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+    if given and os.path.isdir(given):  # noqa: PTH112
+        return ssl.create_default_context(capath=given)
+    return ssl.create_default_context(cafile=given or certifi.where())
