@@ -9,14 +9,15 @@ import psycopg
 
 from benchmarks import rows
 from benchmarks.rig import Rig
-from config.local.machine import PROJECT
-
-#: Who takes part. django-mailer sends one after the other, so it gets fewer mails.
-PEERS = ("orderpost", "post_office", "task_each", "mailer")
 
 
-def measure(rig: Rig, who: str, *, count: int, delay: float) -> dict[str, float]:
-    """This function will queue `count` mails and drain them; mails a second and CPU ms for each mail."""
+def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int = 32) -> dict[str, float]:
+    """This function will queue `count` mails and drain them; mails a second and CPU ms for each mail.
+
+    `who` is orderpost, post_office, task_each or mailer; each has two processes of `threads` (django-mailer
+    sends one mail after the other).
+    """
+    settings = {"EMAIL_CONCURRENCY": str(threads), "PEER_THREADS": str(threads)}
     rig.start_provider(delay=delay)
     python = [sys.executable, "-m"]
     names = [f"{who}:1"] if who == "post_office" else [f"{who}:1", f"{who}:2"]
@@ -24,7 +25,7 @@ def measure(rig: Rig, who: str, *, count: int, delay: float) -> dict[str, float]
         if who == "task_each":
             worker = [*python, "celery", "-A", "benchmarks.peers.celery", "--quiet", "worker"]
             for name in names:
-                rig.run(name, [*worker, "-n", name, "--without-gossip", "--without-mingle"])
+                rig.run(name, [*worker, "-n", name, "--without-gossip", "--without-mingle"], **settings)
             rig.python("-m", "benchmarks.peers", "fill", who, "80")  # warm: every thread has its connections
             _until(rig, 80)
             time.sleep(0.5)
@@ -37,6 +38,7 @@ def measure(rig: Rig, who: str, *, count: int, delay: float) -> dict[str, float]
         else:
             if who == "orderpost":
                 with psycopg.connect(rig.postgres.url, autocommit=True) as connection:
+                    connection.execute("DELETE FROM email_notifications WHERE status <> 'sent'")
                     rows.mails(connection, count)
                     connection.execute("ANALYZE email_notifications")
                 command = [*python, "benchmarks.ours", "drain"]
@@ -44,7 +46,7 @@ def measure(rig: Rig, who: str, *, count: int, delay: float) -> dict[str, float]
                 rig.python("-m", "benchmarks.peers", "fill", who, str(count))
                 command = [*python, "benchmarks.peers", "drain", who, "2"]
             for name in names:
-                rig.run(name, command, pipes=True)
+                rig.run(name, command, pipes=True, **settings)
             for name in names:
                 assert rig.processes[name].stdout.readline() == b"ready\n"  # type: ignore[union-attr]
             before, taken, began = rig.cpu(), rig.provided(), time.monotonic()
@@ -83,15 +85,3 @@ def prepare(rig: Rig) -> None:
     """This function will make the peers' database."""
     rig.query("CREATE DATABASE peers")
     rig.python("-m", "benchmarks.peers", "prepare")
-
-
-if __name__ == "__main__":
-    assert PROJECT
-    who, count, delay = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
-    with Rig(EMAIL_RATE_LIMIT="0", LOG_LEVEL="WARNING") as rig:
-        if who != "orderpost":
-            prepare(rig)
-        for _ in range(2):
-            print(
-                who, delay, {k: round(v, 2) for k, v in measure(rig, who, count=count, delay=delay).items()}
-            )

@@ -1,21 +1,12 @@
-"""Events relayed to Redis Streams: how many a second, on servers of its own.
-
-.venv/bin/python benchmarks/relay.py --events 10000
-"""
+"""Events relayed to Redis Streams: how many a second, and what each costs the relay."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-from config.local.machine import free_port
-from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+from benchmarks.rig import Rig, own_cpu
 
 EVENTS = """
     INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, version, sequence, payload,
@@ -31,61 +22,35 @@ EVENTS = """
 """
 
 
-def main() -> None:
-    """Write, relay, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--events", type=int, default=10_000)
-    events = parser.parse_args().events
-    with tempfile.TemporaryDirectory(prefix="orderpost-relay-") as folder:
-        postgres = EmbeddedPostgres(data=Path(folder) / "postgres", port=free_port())
-        valkey = EmbeddedValkey(data=Path(folder) / "valkey", port=free_port())
-        postgres.start(log=Path(folder) / "postgres.log")
-        valkey.start(log=Path(folder) / "valkey.log")
-        os.environ |= {
-            "DATABASE_URL": postgres.url,
-            "REDIS_URL": valkey.url,
-            "SECRET_KEY": "benchmark",
-            "DJANGO_SETTINGS_MODULE": "config.settings",
-            "LOG_LEVEL": "ERROR",
-        }
-        try:
-            run(events)
-        finally:
-            for server in (valkey, postgres):
-                server.stop()
-                server.remove()
+def measure(rig: Rig, *, count: int) -> dict[str, float]:
+    """This function will write events past the application and relay them, in a process of its own."""
+    second, cpu = map(float, rig.python("-m", "benchmarks.relay", str(count)).split())
+    return {"events/s": second, "cpu µs": cpu}
 
 
-def run(events: int) -> None:
-    """Three rounds."""
+def run(count: int) -> None:
+    """This function will do it in this process."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     import django
 
     django.setup()
-    from django.core.management import call_command
     from django.db import connection
 
     from outbox.relay import Relay
 
-    call_command("migrate", verbosity=0)
     relay = Relay()
     relay.step()
-    for number in range(3):
-        with connection.cursor() as cursor:
-            cursor.execute("DELETE FROM outbox_events")
-            cursor.execute(EVENTS, [events])
-        before, cpu, began = relay.published, time.process_time(), time.perf_counter()
-        while relay.step():
-            pass
-        took, used = time.perf_counter() - began, time.process_time() - cpu
-        assert relay.published - before == events
-        print(
-            f"round {number + 1}: {events / took:8,.0f} events a second,"
-            f" {used / events * 1e6:4.0f} µs of the relay's CPU for each"
-        )
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM outbox_events")
+        cursor.execute(EVENTS, [count])
+    before, cpu, began = relay.published, own_cpu(), time.perf_counter()
+    while relay.step():
+        pass
+    took, used = time.perf_counter() - began, own_cpu() - cpu
+    assert relay.published - before == count
     relay.close()
+    print(count / took, used / count * 1e6)
 
 
 if __name__ == "__main__":
-    main()
+    run(int(sys.argv[1]))

@@ -25,15 +25,17 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Rig:
-    """`with Rig(**settings) as rig:` PostgreSQL (durable) and Valkey, then whatever `start` is asked for.
+    """`with Rig(**settings) as rig:` PostgreSQL and Valkey, then whatever `start` is asked for.
 
-    `settings` are environment variables of every process.
+    Without `durable` PostgreSQL waits for no disk. `settings` are environment variables of every process.
     """
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, *, durable: bool = True, **settings: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="orderpost-bench-")
         self.folder = Path(self._folder.name)
-        self.postgres = EmbeddedPostgres(data=self.folder / "postgres", port=free_port())
+        self.postgres = EmbeddedPostgres(
+            data=self.folder / "postgres", port=free_port(), throwaway=not durable
+        )
         self.valkey = EmbeddedValkey(data=self.folder / "valkey", port=free_port())
         self.port, self.provider_port = free_port(), free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -59,9 +61,10 @@ class Rig:
 
     def environment(self, **settings: str) -> dict[str, str]:
         """This function will return what a process finds in its environment."""
+        inherited = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
         return {
-            **os.environ,
-            "DATABASE_URL": self.postgres.url,
+            **inherited,
+            "DATABASE_URL": f"{self.postgres.url}?prepare_threshold=5",  # as docs/configuration.md advises
             "REDIS_URL": self.valkey.url,
             "SENDGRID_API_KEY": "benchmark",
             "SENDGRID_API_URL": f"http://{HOST}:{self.provider_port}/v3/",

@@ -159,7 +159,7 @@ def _lock(order_id: uuid.UUID, action: Action) -> tuple[Order, Any]:
         raise OrderNotFound(f"There is no order {order_id}.")
     (order,) = rows
     check(order=order, action=action)
-    return order, order.database_now
+    return order, order.database_now  # type: ignore[attr-defined]  # of _LOCK
 
 
 def _tell(

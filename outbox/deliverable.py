@@ -97,7 +97,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         fresh = limit // 4
         token = uuid.uuid4()
         table = connections[self.db].ops.quote_name(self.model._meta.db_table)
-        columns = ", ".join(f"row.{self.model._meta.get_field(name).column}" for name in self._claimed())
+        columns = ", ".join(f"row.{column}" for column in self._columns(*self.model.payload_fields))
         # The fresh quarter only where the first part is full: there is a backlog. It stands first in line,
         # or it would wait for the whole batch. MATERIALIZED: rows are locked once, in the given order.
         statement = f"""
@@ -120,11 +120,12 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             RETURNING {columns}, picked.status AS was, picked.place
             """  # noqa: S608 - the names are the model's
         values = {"longest": limit - fresh, "fresh": fresh, "token": token}
-        rows = sorted(self.using(self.db).raw(statement, values), key=lambda row: row.place)
-        return cast("list[Row]", rows)
+        return sorted(self.using(self.db).raw(statement, values), key=lambda row: row.place)
 
-    def _claimed(self) -> tuple[str, ...]:
-        return ("id", "status", "claim_token", *self.model.claim_fields, *self.model.payload_fields)
+    def _columns(self, *more: str) -> list[str]:
+        """The columns of claimed and settled rows."""
+        names = {"id", "status", "claim_token", *self.model.claim_fields, *more}
+        return [str(field.column) for field in self.model._meta.concrete_fields if field.name in names]
 
     def settle(self, settlements: Iterable[Settlement], *, policy: Policy | None = None) -> list[Change]:
         """This function will write what became of attempts, in four statements, and commit.
@@ -221,8 +222,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
 
     def _locked_to_settle(self, ids: Iterable[uuid.UUID]) -> Iterable[Row]:
         """Without the times, whose reading would take as long as all the rest."""
-        names = ("id", "status", "claim_token", *self.model.claim_fields)
-        columns = ", ".join(self.model._meta.get_field(name).column for name in names)
+        columns = ", ".join(self._columns())
         table = connections[self.db].ops.quote_name(self.model._meta.db_table)
         statement = f"SELECT {columns} FROM {table} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"  # noqa: S608
         return cast("Iterable[Row]", self.using(self.db).raw(statement, [list(ids)]))
@@ -340,8 +340,9 @@ class Deliverable(models.Model):
 
     objects = DeliverableQuerySet.as_manager()
 
-    #: The state that `claim` found the row in.
+    #: The state that `claim` found the row in, and its place in the batch.
     was: str = ""
+    place: int = 0
 
     class Meta:
         abstract = True

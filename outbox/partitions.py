@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import structlog
@@ -226,22 +226,29 @@ def ensure(
             )
             # Prunes filters on time, and refuses rows whose id is of another time than the database's.
             # DDL takes no parameters: they are written into it.
-            write = connections[using].ops.compose_sql
             cursor.execute(
-                write(
+                written(
                     f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + _CREATED)} "
                     f"CHECK (created_at >= %s AND created_at < %s)",
                     [partition.since - day, partition.until + day],
+                    using=using,
                 )
             )
             cursor.execute(
-                write(
+                written(
                     f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)",
                     [str(id_floor(partition.since)), str(id_floor(partition.until))],
+                    using=using,
                 )
             )
         log.info("partition made", partition=partition.name)
     return made
+
+
+def written(statement: str, values: Sequence[Any], *, using: str) -> str:
+    """This function will write values into a statement that takes no parameters, as DDL does not."""
+    text: str = connections[using].ops.compose_sql(statement, values)  # type: ignore[attr-defined]  # PostgreSQL's
+    return text
 
 
 def ensure_all(*, using: str = "direct", ahead: int = AHEAD, dry_run: bool = False) -> Iterator[str]:

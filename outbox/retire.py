@@ -25,7 +25,7 @@ from django.db.models.functions import Now
 
 from outbox.ids import id_floor
 from outbox.models import RetiredPartition
-from outbox.partitions import Model, Partition, partition_at
+from outbox.partitions import Model, Partition, partition_at, written
 
 log = structlog.get_logger(__name__)
 
@@ -268,7 +268,7 @@ def attach(*, model: Model, name: str, using: str = "direct", lock_timeout: str 
     with _impatient(using, lock_timeout) as cursor:
         # DETACH CONCURRENTLY left a CHECK that says the same as the bounds, so no row is read.
         statement = f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)"
-        cursor.execute(connections[using].ops.compose_sql(statement, bounds))
+        cursor.execute(written(statement, bounds, using=using))
     RetiredPartition.objects.using(using).filter(name=name).delete()
     log.info("partition attached again", partition=name)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 import zlib
 from collections.abc import Iterable, Mapping
@@ -9,7 +10,6 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
-from psycopg.types.json import Jsonb
 
 from outbox import announce, context
 from outbox.ids import new_id
@@ -74,8 +74,8 @@ def publish_event(
                 event_type,
                 version,
                 sequence,
-                Jsonb(dict(payload)),
-                Jsonb(metadata),
+                json.dumps(payload),
+                json.dumps(metadata),
                 shard_of(aggregate_id),
             ],
         )

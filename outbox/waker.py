@@ -16,7 +16,7 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-INTERVAL = 0.05
+INTERVAL = 0.1
 
 
 class Waker:

@@ -25,12 +25,12 @@ ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})
 _LONGEST_WAIT = 3600.0
 
 
-class LeanBackend(AnymailRequestsBackend):  # type: ignore[misc]  # anymail has no types
+class LeanBackend(AnymailRequestsBackend):
     """To be mixed into one of anymail's: its session is ours, except behind a proxy."""
 
     def create_session(self) -> Session | requests.Session:
         """See `session`."""
-        theirs: requests.Session = super().create_session()
+        theirs: requests.Session = super().create_session()  # type: ignore[no-untyped-call]
         ours = make_session(url=self.api_url, headers={"User-Agent": str(theirs.headers["User-Agent"])})
         return ours or theirs
 

@@ -33,18 +33,19 @@ def make_partition(model: Model, *, back: int) -> Partition:
         cursor.execute(
             f"CREATE TABLE {partition.name} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
         )
-        write = connection.ops.compose_sql
         cursor.execute(
-            write(
+            partitions.written(
                 f"ALTER TABLE {partition.name} ADD CONSTRAINT {partition.name}_created"
                 " CHECK (created_at >= %s AND created_at < %s)",
                 [partition.since - day, partition.until + day],
+                using="default",
             )
         )
         cursor.execute(
-            write(
+            partitions.written(
                 f"ALTER TABLE {parent} ATTACH PARTITION {partition.name} FOR VALUES FROM (%s) TO (%s)",
                 [str(id_floor(partition.since)), str(id_floor(partition.until))],
+                using="default",
             )
         )
     return partition
