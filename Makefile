@@ -9,7 +9,7 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 	SECRET_KEY=not-secret-checks-only
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bench lint types check lock clean
+.PHONY: help setup run test chaos bench lint types check lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ run: setup ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web
 
 test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
 	@exec $(PYTHON) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
+
+chaos: setup ## Break things for five minutes, and see that nothing is lost (ARGS="--minutes 30 --seed 7")
+	@exec $(PYTHON) -m tests.chaos $(filter-out -q,$(ARGS))
 
 bench: setup ## Measure everything on servers of its own, half an hour (ARGS=--quick: 3 minutes)
 	@exec $(PYTHON) -m benchmarks $(filter-out -q,$(ARGS))

@@ -8,6 +8,7 @@ in for whatever the environment leaves unset, so that `manage.py` works beside i
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 import warnings
 from pathlib import Path
@@ -109,6 +110,9 @@ try:
     EMAIL_RATE_BURST = env.float("EMAIL_RATE_BURST", max(1.0, EMAIL_RATE_LIMIT / 20), validate=_at_least_one)
     BREAKER_OPEN_SECONDS = env.float("BREAKER_OPEN_SECONDS", 30.0, validate=_positive)
     BREAKER_OPEN_CAP = env.float("BREAKER_OPEN_CAP", 600.0, validate=_positive)
+    API_RATE_LIMIT = env.int(
+        "API_RATE_LIMIT", 0, validate=_not_negative
+    )  # requests a second and token; 0: none
     EMAIL_CONCURRENCY = env.int("EMAIL_CONCURRENCY", 32, validate=validate.Range(min=1, max=1000))
     EMAIL_CONNECT_TIMEOUT = env.float("EMAIL_CONNECT_TIMEOUT", 3.0, validate=_positive)
     EMAIL_READ_TIMEOUT = env.float("EMAIL_READ_TIMEOUT", 10.0, validate=_positive)
@@ -203,6 +207,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
+    "axes",
     "outbox",
     "notifications",
     "orders",
@@ -217,7 +222,21 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "config.headers.strict_headers",
+    "axes.middleware.AxesMiddleware",
 ]
+# Five wrong passwords for a name from one address, and that pair waits five minutes.
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = dt.timedelta(minutes=5)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_ENABLE_ADMIN = False
+AXES_DISABLE_ACCESS_LOG = True
+AXES_VERBOSE = False
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -288,6 +307,7 @@ X_FRAME_OPTIONS = "SAMEORIGIN"  # the admin frames the e-mail preview, sandboxed
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["outbox.api.authentication.TokenAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["outbox.api.authentication.HasScope"],
+    "DEFAULT_THROTTLE_CLASSES": ["outbox.api.throttle.TokenThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["outbox.api.parsers.StrictJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",

@@ -36,6 +36,7 @@ def rules() -> list[Rule]:
         Rule("api_tokens", "expires_at", TOKEN_DAYS),
         Rule("django_session", "expire_date", 0),
         Rule("heartbeats", "beat_at", 7),  # of relays that were killed
+        Rule("axes_accessattempt", "attempt_time", 30),  # wrong passwords: names and addresses
     ]
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -42,12 +43,14 @@ QUICK = {
 class Shop:
     """See the module. `settings` are environment variables over `QUICK`."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, *, durable_valkey: bool = False, **settings: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="orderpost-flow-")
         self.folder = Path(self._folder.name)
         # Not a throw-away one: those commit without waiting for the log, and this one gets killed.
         self.postgres = EmbeddedPostgres(data=self.folder / "postgres", port=free_port())
-        self.valkey = EmbeddedValkey(data=self.folder / "valkey", port=free_port(), throwaway=True)
+        self.valkey = EmbeddedValkey(
+            data=self.folder / "valkey", port=free_port(), throwaway=not durable_valkey
+        )
         self.sandbox = Sandbox()
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -108,7 +111,7 @@ class Shop:
         )
         return done.stdout
 
-    def start(self, *names: str, **settings: str) -> None:
+    def start(self, *names: str, wait: bool = True, **settings: str) -> None:
         """Start processes of those kinds; `beat:2` is a second beat.
 
         From the main thread alone: Linux kills a guarded process when the thread that started it ends.
@@ -125,7 +128,7 @@ class Shop:
                     stderr=log,
                     start_new_session=True,
                 )
-        if "web" in names:
+        if "web" in names and wait:
             self.until(self._web_answers, "the web process answers")
 
     def _web_answers(self) -> bool:
@@ -140,6 +143,40 @@ class Shop:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """A signal for a process and all its children."""
+        os.killpg(self.processes[name].pid, number)
+
+    def terminate(self, name: str, *, seconds: float) -> bool:
+        """SIGTERM for the process alone, as supervisors do; whether it ended in time, else it is killed."""
+        process = self.processes[name]
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill(name)
+            return False
+        del self.processes[name]
+        return True
+
+    def restart_valkey_hard(self, *, pause: float = 0.0) -> None:
+        """SIGKILL for Valkey, then a start on the same data and port."""
+        process = self.valkey._process
+        assert process is not None
+        process.kill()
+        process.wait(20)
+        self.valkey.stop()
+        time.sleep(pause)
+        self.valkey.start(log=self.folder / "valkey.log")
+
+    def keep_logs(self) -> Path:
+        """Copy the logs to where they outlive the test."""
+        kept = PROJECT / "var" / "chaos"
+        kept.mkdir(parents=True, exist_ok=True)
+        for log in self.folder.glob("*.log"):
+            shutil.copy(log, kept)
+        return kept
 
     def restart_postgres_hard(self) -> None:
         """SIGKILL for PostgreSQL, then a start on the same data and port."""
@@ -183,6 +220,12 @@ class Shop:
         """Columns of all e-mails, read past the application."""
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
             return connection.execute(f"SELECT {columns} FROM email_notifications ORDER BY id").fetchall()
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """What the database answers, past the application."""
+        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description else []
 
     def all_sent(self, count: int) -> bool:
         return [status for (status,) in self.rows()] == ["sent"] * count

@@ -205,3 +205,22 @@ def test_giving_up_makes_a_dead_letter_discarded():
 )
 def test_a_name_cannot_break_out_of_its_header(name, shown):
     assert recipient(name=name, address="a@example.com") == shown
+
+
+def test_no_log_line_shows_the_providers_key_whatever_fails(sandbox, settings, caplog, monkeypatch):
+    settings.ANYMAIL = settings.ANYMAIL | {"SENDGRID_API_KEY": "SG.very-secret.key-of-the-shop"}
+    PROVIDERS["sendgrid"].close()
+    caplog.set_level("DEBUG")
+    for fault in (
+        {"kind": "status", "status": 401},
+        {"kind": "status", "status": 500},
+        {"kind": "reset"},
+        {"kind": "refuse", "seconds": 1},
+    ):
+        sandbox.fail(**fault)
+        make_mail()
+        delivery.poll()
+        sandbox.heal()
+    errors = str(list(EmailNotification.objects.values_list("errors", "last_error")))
+    assert "provider did not take a mail" in caplog.text and "401" in errors
+    assert "very-secret" not in caplog.text + errors

@@ -1,0 +1,108 @@
+"""The API and the webhooks under requests that a machine makes up from the API's own document.
+
+`FUZZ_EXAMPLES=700 make test TESTS=tests/api/test_fuzz.py` for more than the few of every run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+
+import pytest
+import schemathesis
+from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import close_old_connections
+from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.api.conftest import make_token, row_counts
+from tests.factories import make_mail, make_order
+
+pytestmark = pytest.mark.django_db(transaction=True)
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "25"))
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+schema = schemathesis.openapi.from_wsgi("/api/schema", get_wsgi_application())
+quiet = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize="FUZZ_EXAMPLES" not in os.environ,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture
+def there(transactional_db):
+    """Something that ids can hit, and a token."""
+    ids = [make_order(status=status).id for status in ("pending", "pending", "pending")]
+    ids += [make_mail(status=status).id for status in ("dead_lettered", "sent", "pending")]
+    # As Django's own client does: the requests run on the test's connection.
+    request_started.disconnect(close_old_connections)
+    request_finished.disconnect(close_old_connections)
+    yield {"token": make_token(), "ids": ids, "chance": random.Random(1)}
+    request_started.connect(close_old_connections)
+    request_finished.connect(close_old_connections)
+
+
+@schema.parametrize()
+@quiet
+def test_an_answer_is_what_the_document_says_and_a_refused_request_changes_nothing(case, there):
+    if case.path_parameters and there["chance"].random() < 0.7:
+        case.path_parameters["id"] = str(there["chance"].choice(there["ids"]))
+    case.headers = {**(case.headers or {}), "Authorization": f"Bearer {there['token']}"}
+    before = row_counts()
+    response = case.call()
+    if response.status_code >= 400:
+        assert row_counts() == before
+    case.validate_response(response, checks=CHECKS)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+EVENTS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "event": st.sampled_from(["delivered", "bounce", "dropped", "processed", "spamreport", "x", ""]),
+            "email": st.text(max_size=30),
+        },
+        optional={
+            "timestamp": st.one_of(st.integers(), st.floats(), st.text(max_size=5)),
+            "notification_id": st.one_of(st.uuids().map(str), st.text(max_size=40), st.integers()),
+            "sg_event_id": st.text(max_size=10),
+            "sg_message_id": st.text(max_size=20),
+            "type": st.sampled_from(["bounce", "blocked", ""]),
+            "reason": ANYTHING,
+        },
+    ),
+    max_size=5,
+)
+
+
+@pytest.mark.parametrize("provider", ["sendgrid", "ses", "resend"])
+@quiet
+@given(body=st.one_of(EVENTS.map(json.dumps), ANYTHING.map(json.dumps), st.binary(max_size=200)))
+def test_a_webhook_never_fails_whatever_is_posted(db, provider, body):
+    client = Client(raise_request_exception=False)
+    before = row_counts()
+    answer = client.post(f"/webhooks/{provider}", body, content_type="application/json")
+    assert answer.status_code < 500, (answer.status_code, answer.content)
+    if answer.status_code >= 400:
+        assert row_counts() == before

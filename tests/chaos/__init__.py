@@ -1,0 +1,5 @@
+"""A machine that tries to break the promise: `make chaos` (ARGS="--minutes 30 --seed 7").
+
+Real processes, steady customers, a fault every few seconds; at the end an auditor compares what the API
+acknowledged, what the database holds, and what the provider and the broker got.
+"""

@@ -1,0 +1,153 @@
+"""Compares the three records at the end of a chaos run, and says what is lost, doubled, stuck, out of order
+or wrong. Each finding is a sentence; none at all is a pass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import psycopg
+
+from tests.chaos.customers import Acknowledged
+
+MAILS = {"order.paid", "order.completed", "order.cancelled", "order.refunded", "order.part_refunded"}
+
+
+@dataclasses.dataclass
+class Findings:
+    """What does not agree, by kind."""
+
+    lost: list[str] = dataclasses.field(default_factory=list)
+    doubled: list[str] = dataclasses.field(default_factory=list)
+    stuck: list[str] = dataclasses.field(default_factory=list)
+    out_of_order: list[str] = dataclasses.field(default_factory=list)
+    wrong: list[str] = dataclasses.field(default_factory=list)
+    events_repeated: int = 0
+    events_gone_with_the_broker: int = 0
+
+    def counts(self) -> dict[str, int]:
+        """How many of each kind."""
+        kinds = ("lost", "doubled", "stuck", "out_of_order", "wrong")
+        return {kind: len(getattr(self, kind)) for kind in kinds}
+
+
+def audit(
+    *,
+    database: str,
+    acknowledged: Sequence[Acknowledged],
+    accepted: Mapping[str, int],
+    seen: Sequence[tuple[str, str]],
+    losses: Sequence[tuple[float, float]],
+) -> Findings:
+    """This function will compare: `accepted` is how often the provider took each notification, `seen` the
+    events on the broker in their order, `losses` when the broker lost its data (epoch seconds)."""
+    found = Findings()
+    with psycopg.connect(database, autocommit=True) as connection:
+
+        def rows(sql: str) -> list[tuple[Any, ...]]:
+            return connection.execute(sql).fetchall()
+
+        orders = {
+            id: (status, version)
+            for id, status, version in rows("SELECT id::text, status, version FROM orders")
+        }
+        events = rows(
+            "SELECT id::text, aggregate_id::text, event_type, sequence, extract(epoch FROM published_at)"
+            " FROM outbox_events WHERE aggregate_type = 'order' ORDER BY position"
+        )
+        mails = rows(
+            "SELECT id::text, order_id::text, event_type, idempotency_key, status FROM email_notifications"
+        )
+    _acknowledged(found, acknowledged, orders, events, mails)
+    _mails(found, mails, accepted)
+    _events(found, events, orders, seen, losses)
+    return found
+
+
+def _acknowledged(
+    found: Findings,
+    acknowledged: Sequence[Acknowledged],
+    orders: Mapping[str, tuple[str, int]],
+    events: Sequence[tuple[Any, ...]],
+    mails: Sequence[tuple[Any, ...]],
+) -> None:
+    """What customers were told is there, and nothing that they were not told of."""
+    told = {(one.order, one.event, one.version) for one in acknowledged}
+    written = {
+        (order, topic[len("order.") : -len(".v1")], sequence) for _, order, topic, sequence, _ in events
+    }
+    keys = {key for _, _, _, key, _ in mails}
+    for order, event, version in sorted(told - written):
+        found.lost.append(f"{event} #{version} of {order} was acknowledged and has no event")
+    for order, event, version in sorted(written - told):
+        found.wrong.append(f"{event} #{version} of {order} was done and never acknowledged")
+    for order, event, version in sorted(told):
+        if event in MAILS and f"{order}:{event}:{version}" not in keys:
+            found.lost.append(f"{event} #{version} of {order} was acknowledged and has no e-mail")
+    last = {one.order: one for one in sorted(acknowledged, key=lambda one: one.version)}
+    for order, one in last.items():
+        if orders.get(order) != (one.status, one.version):
+            found.wrong.append(
+                f"{order} is {orders.get(order)}, acknowledged was {one.status} #{one.version}"
+            )
+    for key, count in Counter(key for _, _, _, key, _ in mails).items():
+        if count > 1:
+            found.doubled.append(f"there are {count} e-mails for {key}")
+
+
+def _mails(found: Findings, mails: Sequence[tuple[Any, ...]], accepted: Mapping[str, int]) -> None:
+    for id, order, event, _, status in mails:
+        count = accepted.get(id, 0)
+        if status != "sent":
+            found.stuck.append(f"the e-mail {event} of {order} is {status}")
+        if status == "sent" and not count:
+            found.lost.append(
+                f"the e-mail {event} of {order} is marked sent, and the provider has not got it"
+            )
+        if count > 1:
+            found.doubled.append(f"the provider took the e-mail {event} of {order} {count} times")
+    for id in set(accepted) - {mail[0] for mail in mails}:
+        found.wrong.append(f"the provider has an e-mail {id} that the database does not know")
+
+
+def _events(
+    found: Findings,
+    events: Sequence[tuple[Any, ...]],
+    orders: Mapping[str, tuple[str, int]],
+    seen: Sequence[tuple[str, str]],
+    losses: Sequence[tuple[float, float]],
+) -> None:
+    sequences: dict[str, list[int]] = defaultdict(list)
+    known = {}
+    times = Counter(id for id, _ in seen)
+    for id, order, topic, sequence, published in events:
+        known[id] = sequence
+        sequences[order].append(sequence)
+        if published is None:
+            found.stuck.append(f"{topic} #{sequence} of {order} is not published")
+        elif id not in times:
+            if any(since <= float(published) <= until for since, until in losses):
+                found.events_gone_with_the_broker += 1
+            else:
+                found.lost.append(
+                    f"{topic} #{sequence} of {order} is marked published, and was not on the broker"
+                )
+    for order, (_, version) in orders.items():
+        if sequences[order] != list(range(1, version + 1)):
+            found.wrong.append(f"the events of {order} are {sequences[order]}, its version is {version}")
+    latest: dict[str, int] = {}
+    first_seen = set()
+    for id, order in seen:
+        if id not in known:
+            found.wrong.append(f"the broker has an event {id} that the database does not know")
+            continue
+        if id in first_seen:
+            found.events_repeated += 1
+            continue
+        first_seen.add(id)
+        if known[id] < latest.get(order, 0):
+            found.out_of_order.append(f"#{known[id]} of {order} came after #{latest[order]}")
+        latest[order] = max(latest.get(order, 0), known[id])

@@ -1,0 +1,170 @@
+"""Customers who place, pay, cancel and refund orders, and remember what they were told: threads.
+
+Each change is sent under one Idempotency-Key until it is answered; a quarter of the payments come as events
+of a payment service, which repeats its event until the order is paid.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import threading
+import time
+import uuid
+from typing import Any
+
+import redis
+import requests
+
+#: What an action makes of an order, by the answer's status.
+EVENTS = {
+    "pay": "order.paid",
+    "complete": "order.completed",
+    "cancel": "order.cancelled",
+    "refunded": "order.refunded",
+    "part_refunded": "order.part_refunded",
+}
+PLANS = (
+    ["pay", "complete"],
+    ["pay", "cancel", "refund"],
+    ["pay", "refund_some", "refund"],
+    ["cancel"],
+    ["pay", "complete", "refund_some"],
+)
+PATIENCE = 10.0
+PAYMENT = "payment.payment.succeeded.v1"
+
+
+@dataclasses.dataclass(frozen=True)
+class Acknowledged:
+    """One change that somebody was told of: the order's version and status after it."""
+
+    order: str
+    event: str
+    version: int
+    status: str
+
+
+class Customers:
+    """`rate` changes a second over all; `stop` lets each finish its order."""
+
+    def __init__(
+        self, *, url: str, token: str, redis_url: str, rate: float, seed: int, threads: int = 6
+    ) -> None:
+        self.url, self.token, self.redis_url = url, token, redis_url
+        self.acknowledged: list[Acknowledged] = []
+        self.wrong: list[str] = []
+        self.slow_answers: list[float] = []
+        self.retries = 0
+        self._pause = threads / rate
+        self._stop = threading.Event()
+        self._give_up = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._live, args=(random.Random(seed * 1000 + n),), daemon=True)
+            for n in range(threads)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self, *, seconds: float) -> None:
+        """Wait for the orders at hand; what is then unanswered is wrong."""
+        self._stop.set()
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.1, deadline - time.monotonic()))
+        self._give_up.set()
+        for thread in self._threads:
+            thread.join(PATIENCE + 5)
+            if thread.is_alive():
+                self.wrong.append("a customer is still waiting for an answer")
+
+    def _live(self, chance: random.Random) -> None:
+        with requests.Session() as session:
+            session.headers["Authorization"] = f"Bearer {self.token}"
+            while not self._stop.is_set():
+                try:
+                    self._buy(session, chance)
+                except _Unanswered as error:
+                    self.wrong.append(str(error))
+                    return
+
+    def _buy(self, session: requests.Session, chance: random.Random) -> None:
+        body = {
+            "user_id": str(uuid.uuid4()),
+            "email": f"{uuid.uuid4().hex}@example.com",
+            "total_amount": 4200,
+        }
+        placed = self._ask(session, "POST", "/orders", body, 201)
+        order = placed["id"]
+        self._note(placed, "order.placed")
+        for step in chance.choice(PLANS):
+            self._stop.wait(self._pause * chance.uniform(0.5, 1.5))
+            if step == "pay" and chance.random() < 0.25:
+                self._pay_by_event(session, order)
+                continue
+            action, amount = ("refund", {"amount": 700}) if step == "refund_some" else (step, {})
+            after = self._ask(session, "POST", f"/orders/{order}/{action}", amount or None, 200)
+            refund = "part_refunded" if step == "refund_some" else "refunded"
+            self._note(after, EVENTS[refund if action == "refund" else action])
+
+    def _pay_by_event(self, session: requests.Session, order: str) -> None:
+        envelope = {
+            "eventId": str(uuid.uuid4()),
+            "timestamp": "2026-11-21T10:00:00Z",
+            "eventType": PAYMENT,
+            "version": 1,
+            "source": "payment-service",
+            "data": {"orderId": order},
+            "metadata": {"correlationId": f"chaos-{order}"},
+        }
+        told_at = 0.0
+        while not self._give_up.is_set():
+            if time.monotonic() - told_at > 4:
+                try:
+                    with redis.Redis.from_url(self.redis_url, socket_timeout=2) as client:
+                        client.xadd(PAYMENT, {"key": order, "value": json.dumps(envelope)})
+                    told_at = time.monotonic()
+                except redis.RedisError:
+                    self.retries += 1
+            seen = self._ask(session, "GET", f"/orders/{order}", None, 200)
+            if seen["status"] == "paid":
+                self._note(seen, "order.paid")
+                return
+            self._give_up.wait(0.3)
+        raise _Unanswered(f"order {order} was never paid by its event")
+
+    def _ask(
+        self, session: requests.Session, method: str, path: str, body: dict[str, Any] | None, wanted: int
+    ) -> dict[str, Any]:
+        """Ask until it is answered; what was refused for good, and may not be, is written down."""
+        headers = {"Idempotency-Key": str(uuid.uuid4())} if method == "POST" else {}
+        began, last = time.monotonic(), ""
+        while not self._give_up.is_set():
+            try:
+                answer = session.request(
+                    method, f"{self.url}/api/v1{path}", json=body, headers=headers, timeout=PATIENCE
+                )
+            except requests.RequestException as error:
+                last = repr(error)
+            else:
+                if answer.status_code == wanted:
+                    self.slow_answers.append(time.monotonic() - began)
+                    found: dict[str, Any] = answer.json()
+                    return found
+                last = f"{answer.status_code} {answer.text[:300]}"
+                later = answer.status_code >= 500 or "idempotency-in-progress" in answer.text
+                if not later:
+                    raise _Unanswered(f"{method} {path}: {last}")
+            self.retries += 1
+            self._give_up.wait(0.3)
+        raise _Unanswered(f"{method} {path} was never answered; the last was {last}")
+
+    def _note(self, order: dict[str, Any], event: str) -> None:
+        self.acknowledged.append(Acknowledged(order["id"], event, order["version"], order["status"]))
+
+
+class _Unanswered(Exception):
+    """A change that nobody acknowledged, or that was refused though it is right."""

@@ -1,0 +1,52 @@
+"""Writes down every order event that the broker shows, in the order in which it shows them."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Any
+
+import redis
+
+TOPICS = [
+    f"order.order.{what}.v1"
+    for what in ("placed", "paid", "confirmed", "completed", "cancelled", "refunded", "part_refunded")
+]
+
+
+class Listener:
+    """Reads all streams from their beginnings, over restarts and flushes."""
+
+    def __init__(self, *, url: str) -> None:
+        self.url = url
+        self.seen: list[tuple[str, str]] = []  # event id, aggregate id
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        last: dict[str, Any] = dict.fromkeys(TOPICS, "0-0")
+        client = redis.Redis.from_url(self.url, socket_timeout=2, socket_connect_timeout=1)
+        while not self._stop.is_set():
+            try:
+                answer: Any = client.xread(last, count=100_000, block=200)
+            except redis.RedisError:
+                time.sleep(0.1)
+                continue
+            # By their ids over all topics: an order's events lie on several.
+            found = sorted(
+                (tuple(map(int, id.split(b"-"))), topic, fields)
+                for topic, entries in answer or []
+                for id, fields in entries
+            )
+            for id, topic, fields in found:
+                last[topic.decode()] = f"{id[0]}-{id[1]}"
+                envelope = json.loads(fields[b"value"])
+                self.seen.append((envelope["eventId"], envelope["data"]["orderId"]))

@@ -1,0 +1,73 @@
+"""A short chaos run in every `make test`: the worst faults, once each, in a fixed order."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos import faults
+from tests.chaos.auditor import audit
+from tests.chaos.customers import Acknowledged
+from tests.chaos.run import run
+from tests.flows.shop import Shop
+
+
+@pytest.mark.flow
+def test_the_worst_of_everything_once_loses_doubles_and_confuses_nothing():
+    report = run(
+        seed=1,
+        seconds=0,
+        rate=8,
+        faults=[
+            faults.kill_both_workers,
+            faults.postgres_killed,
+            faults.valkey_flushed,
+            faults.disk_full,
+            faults.provider,
+            faults.deploy,
+        ],
+    )
+    assert report.passed, report.text()
+    assert report.changes > 50 and report.mails > 20 and report.events > 50, report.text()
+
+
+@pytest.mark.flow
+def test_the_auditor_sees_each_kind_of_damage():
+    """Else the test above would prove nothing."""
+    with Shop(FAST_PATH="on") as shop:
+        shop.start("web", "worker", "relay")
+        order = shop.place()
+        shop.pay(order)
+        shop.until(lambda: shop.all_sent(1), "it is sent")
+        (mail,) = [id for (id,) in shop.rows("id::text")]
+        told = [
+            Acknowledged(order, "order.placed", 1, "pending"),
+            Acknowledged(order, "order.paid", 2, "paid"),
+        ]
+
+        def events() -> list[tuple[str, str]]:
+            return [
+                (id, order) for (id,) in shop.query("SELECT id::text FROM outbox_events ORDER BY sequence")
+            ]
+
+        unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
+        shop.until(lambda: shop.query(unpublished) == [(0,)], "both events are published")
+
+        def counts(**changed: object) -> dict[str, int]:
+            given = {"acknowledged": told, "accepted": {mail: 1}, "seen": events(), "losses": []}
+            found = audit(database=shop.postgres.url, **(given | changed))  # type: ignore[arg-type]
+            return {kind: count for kind, count in found.counts().items() if count}
+
+        assert counts() == {}
+        assert counts(accepted={}) == {"lost": 1}
+        assert counts(accepted={mail: 2}) == {"doubled": 1}
+        assert counts(accepted={mail: 1, "unknown": 1}) == {"wrong": 1}
+        assert counts(acknowledged=[*told, Acknowledged(order, "order.completed", 3, "completed")]) == {
+            "lost": 2,
+            "wrong": 1,
+        }
+        assert counts(acknowledged=told[:1]) == {"wrong": 2}
+        assert counts(seen=list(reversed(events()))) == {"out_of_order": 1}
+        assert counts(seen=events()[:1]) == {"lost": 1}
+        assert counts(seen=events()[:1], losses=[(0.0, 4e9)]) == {}
+        shop.query("UPDATE outbox_events SET published_at = NULL")
+        assert counts() == {"stuck": 2}

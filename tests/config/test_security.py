@@ -1,0 +1,117 @@
+"""What a browser is told, who may log in how often, and what the app's database role may do."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import psycopg
+import pytest
+from django.contrib.auth import get_user_model
+from django.db.models import F
+from django.test import Client
+
+from config.headers import POLICY
+from config.local.machine import PROJECT
+from tests.api.conftest import Api, make_token
+from tests.factories import make_mail, make_order
+from tests.flows.shop import Shop
+
+INLINE = re.compile(
+    r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>|\son[a-z]+\s*=|javascript:", re.IGNORECASE
+)
+
+
+class TestHeaders:
+    @pytest.mark.django_db
+    def test_every_page_forbids_what_it_does_not_need_and_has_no_inline_script(self, admin_client):
+        mail, order = make_mail(status="dead_lettered"), make_order()
+        here = "/admin/notifications/emailnotification/"
+        for path in (
+            "/admin/",
+            here,
+            f"{here}{mail.id}/change/",
+            f"{here}providers/",
+            f"/admin/orders/order/{order.id}/change/",
+            "/admin/outbox/outboxevent/",
+            "/admin/outbox/apitoken/add/",
+            "/admin/outbox/retiredpartition/",
+            "/admin/notifications/suppression/",
+            "/admin/django_celery_beat/periodictask/",
+            "/api/docs",
+        ):
+            answer = admin_client.get(path)
+            assert answer.status_code == 200, path
+            assert answer.headers["Content-Security-Policy"] == POLICY, path
+            assert answer.headers["X-Content-Type-Options"] == "nosniff", path
+            assert answer.headers["X-Frame-Options"] == "SAMEORIGIN", path
+            assert answer.headers["Referrer-Policy"] == "same-origin", path
+            assert not INLINE.search(answer.content.decode()), (path, INLINE.search(answer.content.decode()))
+        assert "'unsafe-inline'" not in POLICY.partition("style-src")[0]
+
+    @pytest.mark.django_db
+    def test_errors_and_the_api_have_them_too(self):
+        for answer in (
+            Client().get("/nothing"),
+            Api(make_token()).get("/api/v1/orders"),
+            Api().get("/api/v1/x"),
+        ):
+            assert answer.headers["Content-Security-Policy"] == POLICY
+
+
+@pytest.mark.django_db
+class TestLogin:
+    def log_in(self, password: str, name: str = "ann", ip: str = "10.0.0.1") -> int:
+        answer = Client(REMOTE_ADDR=ip).post("/admin/login/", {"username": name, "password": password})
+        return answer.status_code
+
+    @pytest.fixture(autouse=True)
+    def ann(self):
+        get_user_model().objects.create_user("ann", password="right horse", is_staff=True)
+
+    def test_five_wrong_passwords_lock_that_name_from_that_address_for_five_minutes(self):
+        from axes.models import AccessAttempt
+
+        assert [self.log_in("wrong") for _ in range(4)] == [200] * 4
+        assert self.log_in("wrong") == 429
+        assert self.log_in("right horse") == 429
+        assert self.log_in("right horse", ip="10.0.0.2") == 302
+        AccessAttempt.objects.update(attempt_time=F("attempt_time") - dt.timedelta(minutes=6))
+        assert self.log_in("right horse") == 302
+
+    def test_a_right_one_in_between_forgets_the_wrong_ones(self):
+        for _ in range(3):
+            assert [self.log_in("wrong") for _ in range(3)] == [200] * 3
+            assert self.log_in("right horse") == 302
+
+
+@pytest.mark.flow
+def test_the_apps_role_does_all_its_work_and_can_neither_make_nor_drop():
+    with Shop() as shop:
+        with psycopg.connect(shop.postgres.url, autocommit=True) as owner:
+            owner.execute((PROJECT / "docker" / "app_role.sql").read_bytes())
+        app = shop.postgres.url.replace("orderpost@", "orderpost_app@")
+        shop.settings |= {"DATABASE_URL": app, "PARTITION_DATABASE_URL": shop.postgres.url}
+        shop.start("web", "worker", "beat", "standby", "relay", "consumer")
+        shop.pay(shop.place())
+        shop.until(lambda: shop.all_sent(1), "it is sent")
+        with psycopg.connect(shop.postgres.url, autocommit=True) as owner:
+            unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
+            shop.until(lambda: owner.execute(unpublished).fetchone() == (0,), "all is published")
+        with psycopg.connect(app, autocommit=True) as connection:
+            for statement in (
+                "CREATE TABLE t (x int)",
+                "DROP TABLE email_notifications",
+                "ALTER TABLE orders ADD COLUMN x int",
+                "TRUNCATE orders",
+                "CREATE SCHEMA s",
+                "CREATE ROLE r",
+            ):
+                with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.WrongObjectType)):
+                    connection.execute(statement.encode())
+        shop.manage("partitions", "ensure", "--ahead", "9")
+        shop.manage("partitions", "rollover")
+        shop.pay(shop.place("later@example.com"))
+        shop.until(lambda: shop.all_sent(2), "it is sent beside new partitions")
+        for name in ("web", "worker", "beat", "relay", "consumer"):
+            assert "permission denied" not in shop.log(name)

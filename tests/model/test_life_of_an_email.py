@@ -1,0 +1,213 @@
+"""The life of e-mails under random commands of several actors, against a model that is written from
+docs/guarantee.md and not from the code. After each step the table must be what the model says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import os
+import uuid
+from typing import Any
+
+import pytest
+from django.db.models import F
+from django.db.models.functions import Now
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from notifications.models import EmailNotification
+from outbox.deliverable import Settlement
+from outbox.outcomes import Outcome, Policy, Verdict
+from tests.factories import make_mail
+
+pytestmark = pytest.mark.django_db
+rows = EmailNotification.objects
+POLICY = Policy(base=30, cap=3600, hold=120)
+MAX_RETRIES = 2
+EXAMPLES, STEPS = int(os.environ.get("MODEL_EXAMPLES", "60")), 50
+
+
+@dataclasses.dataclass
+class Mail:
+    """What the model knows of one e-mail."""
+
+    status: str = "pending"
+    due: bool = True
+    held: bool = False
+    retries: int = 0
+    attempts: int = 0  # that failed
+    token: uuid.UUID | None = None
+    accepted: bool = False  # somebody brought the fact
+
+
+class Life(RuleBasedStateMachine):
+    """Workers claim and settle, some too late; the provider tells; a person resends; time goes by."""
+
+    claims: Bundle[tuple[uuid.UUID, uuid.UUID]] = Bundle("claims")
+
+    def __init__(self) -> None:
+        super().__init__()
+        rows.all().delete()
+        self.mails: dict[uuid.UUID, Mail] = {}
+
+    def pick(self, number: int) -> uuid.UUID | None:
+        return list(self.mails)[number % len(self.mails)] if self.mails else None
+
+    # --- what happens ---
+    @rule()
+    def an_order_owes_a_mail(self) -> None:
+        mail = make_mail(max_retries=MAX_RETRIES, next_attempt_at=Now() - dt.timedelta(seconds=1))
+        self.mails[mail.id] = Mail()
+
+    @rule(target=claims, limit=st.integers(1, 5))
+    def a_worker_claims(self, limit: int) -> Any:
+        due = {id for id, mail in self.mails.items() if mail.status in ("pending", "failed") and mail.due}
+        claimed = rows.claim(limit=limit)
+        assert len(claimed) == min(limit, len(due)) or len(claimed) >= min(limit - limit // 4, len(due))
+        assert {row.id for row in claimed} <= due
+        for row in claimed:
+            mail = self.mails[row.id]
+            assert row.was == mail.status
+            mail.status, mail.token = "processing", row.claim_token
+        return (claimed[0].id, claimed[0].claim_token) if claimed else (uuid.uuid4(), uuid.uuid4())
+
+    @rule(claim=claims)
+    def a_worker_brings_acceptance(self, claim: tuple[uuid.UUID, uuid.UUID]) -> None:
+        """However late, and whoever has the row by now: a fact."""
+        self.settle(claim, Outcome(Verdict.ACCEPTED, "sendgrid", "m"))
+        if mail := self.mails.get(claim[0]):
+            self.accept(mail)
+
+    @rule(
+        claim=claims,
+        verdict=st.sampled_from(
+            [
+                Verdict.TRANSIENT,
+                Verdict.AMBIGUOUS,
+                Verdict.PERMANENT,
+                Verdict.THROTTLED,
+                Verdict.MISCONFIGURED,
+                Verdict.RETURNED,
+                Verdict.SUPPRESSED,
+            ]
+        ),
+    )
+    def a_worker_brings_an_opinion(self, claim: tuple[uuid.UUID, uuid.UUID], verdict: Verdict) -> None:
+        """Only with the claim's own token."""
+        changes = self.settle(claim, Outcome(verdict, "sendgrid", code="x", text="words"))
+        mail = self.mails.get(claim[0])
+        mine = mail is not None and mail.status == "processing" and mail.token == claim[1]
+        assert len(changes) == (1 if mine else 0)
+        if mail is None or not mine:
+            return
+        mail.token = None
+        if verdict in (Verdict.RETURNED, Verdict.THROTTLED, Verdict.MISCONFIGURED):
+            mail.status, mail.due = "pending", verdict is Verdict.RETURNED
+            if verdict is Verdict.RETURNED:
+                mail.due = True
+        elif verdict is Verdict.SUPPRESSED:
+            mail.status = "suppressed"
+        elif verdict is Verdict.PERMANENT:
+            mail.status, mail.attempts = "dead_lettered", mail.attempts + 1
+        else:
+            self.fail(mail, held=verdict is Verdict.AMBIGUOUS)
+
+    @rule(number=st.integers(0, 20))
+    def the_provider_tells_of_a_mail(self, number: int) -> None:
+        """Evidence needs no claim."""
+        if id := self.pick(number):
+            rows.settle([Settlement(id, Outcome(Verdict.ACCEPTED, "sendgrid", "m"))], policy=POLICY)
+            self.accept(self.mails[id])
+
+    @rule()
+    def leases_run_out(self) -> None:
+        rows.filter(status="processing").update(claimed_at=F("claimed_at") - dt.timedelta(hours=1))
+        changes = rows.recover(lease=300, policy=POLICY)
+        taken = {id for id, mail in self.mails.items() if mail.status == "processing"}
+        assert {change.row.id for change in changes} == taken
+        for id in taken:
+            self.mails[id].token = None
+            self.fail(self.mails[id], held=True)
+
+    @rule()
+    def leases_are_looked_at_too_early(self) -> None:
+        assert rows.recover(lease=300, policy=POLICY) == []
+
+    @rule()
+    def time_goes_by(self) -> None:
+        rows.filter(status__in=["pending", "failed"]).update(
+            next_attempt_at=Now() - dt.timedelta(seconds=1), updated_at=Now()
+        )
+        for mail in self.mails.values():
+            if mail.status in ("pending", "failed"):
+                mail.due, mail.held = True, False
+
+    @rule(number=st.integers(0, 20))
+    def a_person_resends(self, number: int) -> None:
+        if (id := self.pick(number)) is None:
+            return
+        mail = self.mails[id]
+        changes, refusals = rows.requeue([id])
+        may = mail.status in ("dead_lettered", "discarded", "suppressed") or (
+            mail.status == "failed" and not mail.held
+        )
+        assert (len(changes), len(refusals)) == ((1, 0) if may else (0, 1))
+        if may:
+            mail.status, mail.due, mail.retries = "pending", True, 0
+
+    @rule(number=st.integers(0, 20))
+    def a_person_gives_up(self, number: int) -> None:
+        if (id := self.pick(number)) is None:
+            return
+        mail = self.mails[id]
+        changes, _ = rows.discard([id])
+        assert len(changes) == (mail.status == "dead_lettered")
+        if changes:
+            mail.status = "discarded"
+
+    # --- what the model makes of it ---
+    def settle(self, claim: tuple[uuid.UUID, uuid.UUID], outcome: Outcome) -> list[Any]:
+        return rows.settle([Settlement(claim[0], outcome, claim[1])], policy=POLICY)
+
+    def accept(self, mail: Mail) -> None:
+        mail.accepted, mail.status, mail.token = True, "sent", None
+
+    def fail(self, mail: Mail, *, held: bool) -> None:
+        mail.attempts += 1
+        if mail.retries >= MAX_RETRIES:
+            mail.status = "dead_lettered"
+        else:
+            mail.status, mail.retries, mail.due, mail.held = "failed", mail.retries + 1, False, held
+
+    # --- what must always hold ---
+    @invariant()
+    def the_table_is_as_the_model_says(self) -> None:
+        stored = {
+            id: (status, retries, token, len(errors))
+            for id, status, retries, token, errors in rows.values_list(
+                "id", "status", "retry_count", "claim_token", "errors"
+            )
+        }
+        assert stored == {
+            id: (mail.status, mail.retries, mail.token, mail.attempts) for id, mail in self.mails.items()
+        }
+
+    @invariant()
+    def what_was_accepted_stays_sent(self) -> None:
+        accepted = {id for id, mail in self.mails.items() if mail.accepted}
+        assert set(rows.filter(status="sent", sent_at__isnull=False).values_list("id", flat=True)) == accepted
+
+
+def test_the_life_of_emails_is_the_models():
+    run_state_machine_as_test(
+        Life,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            deadline=None,
+            derandomize="MODEL_EXAMPLES" not in os.environ,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
