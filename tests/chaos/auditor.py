@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 
 from tests.chaos.customers import Acknowledged
+from tests.chaos.listener import Seen
 
 MAILS = {"order.paid", "order.completed", "order.cancelled", "order.refunded", "order.part_refunded"}
 
@@ -39,7 +40,7 @@ def audit(
     database: str,
     acknowledged: Sequence[Acknowledged],
     accepted: Mapping[str, int],
-    seen: Sequence[tuple[str, str]],
+    seen: Sequence[Seen],
     losses: Sequence[tuple[float, float]],
 ) -> Findings:
     """This function will compare: `accepted` is how often the provider took each notification, `seen` the
@@ -117,12 +118,12 @@ def _events(
     found: Findings,
     events: Sequence[tuple[Any, ...]],
     orders: Mapping[str, tuple[str, int]],
-    seen: Sequence[tuple[str, str]],
+    seen: Sequence[Seen],
     losses: Sequence[tuple[float, float]],
 ) -> None:
     sequences: dict[str, list[int]] = defaultdict(list)
     known = {}
-    times = Counter(id for id, _ in seen)
+    times = Counter(one.event for one in seen)
     for id, order, topic, sequence, published in events:
         known[id] = sequence
         sequences[order].append(sequence)
@@ -138,9 +139,9 @@ def _events(
     for order, (_, version) in orders.items():
         if sequences[order] != list(range(1, version + 1)):
             found.wrong.append(f"the events of {order} are {sequences[order]}, its version is {version}")
-    latest: dict[str, int] = {}
+    latest: dict[str, tuple[int, int]] = {}  # the highest sequence so far, and when it came
     first_seen = set()
-    for id, order in seen:
+    for id, order, at in seen:
         if id not in known:
             found.wrong.append(f"the broker has an event {id} that the database does not know")
             continue
@@ -148,6 +149,8 @@ def _events(
             found.events_repeated += 1
             continue
         first_seen.add(id)
-        if known[id] < latest.get(order, 0):
-            found.out_of_order.append(f"#{known[id]} of {order} came after #{latest[order]}")
-        latest[order] = max(latest.get(order, 0), known[id])
+        sequence, when = latest.get(order, (0, 0))
+        if known[id] < sequence and at > when:
+            found.out_of_order.append(f"#{known[id]} of {order} came after #{sequence}")
+        if known[id] > sequence:
+            latest[order] = (known[id], at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -15,12 +15,20 @@ TOPICS = [
 ]
 
 
+class Seen(NamedTuple):
+    """An event on the broker, and in which millisecond it came: that is all that orders two streams."""
+
+    event: str
+    order: str
+    at: int
+
+
 class Listener:
     """Reads all streams from their beginnings, over restarts and flushes."""
 
     def __init__(self, *, url: str) -> None:
         self.url = url
-        self.seen: list[tuple[str, str]] = []  # event id, aggregate id
+        self.seen: list[Seen] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -49,4 +57,4 @@ class Listener:
             for id, topic, fields in found:
                 last[topic.decode()] = f"{id[0]}-{id[1]}"
                 envelope = json.loads(fields[b"value"])
-                self.seen.append((envelope["eventId"], envelope["data"]["orderId"]))
+                self.seen.append(Seen(envelope["eventId"], envelope["data"]["orderId"], id[0]))

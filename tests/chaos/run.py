@@ -173,7 +173,7 @@ def listener_has_all(listener: Listener, shop: Shop, *, seconds: float = 5.0) ->
         ).fetchone()
     assert answer is not None
     deadline = time.monotonic() + seconds
-    while len({id for id, _ in listener.seen}) < answer[0] and time.monotonic() < deadline:
+    while len({one.event for one in listener.seen}) < answer[0] and time.monotonic() < deadline:
         time.sleep(0.1)
 
 

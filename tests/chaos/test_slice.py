@@ -7,6 +7,7 @@ import pytest
 from tests.chaos import faults
 from tests.chaos.auditor import audit
 from tests.chaos.customers import Acknowledged
+from tests.chaos.listener import Seen
 from tests.chaos.run import run
 from tests.flows.shop import Shop
 
@@ -44,10 +45,9 @@ def test_the_auditor_sees_each_kind_of_damage():
             Acknowledged(order, "order.paid", 2, "paid"),
         ]
 
-        def events() -> list[tuple[str, str]]:
-            return [
-                (id, order) for (id,) in shop.query("SELECT id::text FROM outbox_events ORDER BY sequence")
-            ]
+        def events(*, step: int = 1) -> list[Seen]:
+            ids = shop.query("SELECT id::text FROM outbox_events ORDER BY sequence")
+            return [Seen(id, order, number) for number, (id,) in enumerate(ids[::step], start=1)]
 
         unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
         shop.until(lambda: shop.query(unpublished) == [(0,)], "both events are published")
@@ -66,7 +66,7 @@ def test_the_auditor_sees_each_kind_of_damage():
             "wrong": 1,
         }
         assert counts(acknowledged=told[:1]) == {"wrong": 2}
-        assert counts(seen=list(reversed(events()))) == {"out_of_order": 1}
+        assert counts(seen=events(step=-1)) == {"out_of_order": 1}
         assert counts(seen=events()[:1]) == {"lost": 1}
         assert counts(seen=events()[:1], losses=[(0.0, 4e9)]) == {}
         shop.query("UPDATE outbox_events SET published_at = NULL")
