@@ -40,7 +40,7 @@ class Listener:
         self._thread.join(10)
 
     def _run(self) -> None:
-        last: dict[str, Any] = dict.fromkeys(TOPICS, "0-0")
+        last: Any = dict.fromkeys(TOPICS, "0-0")
         client = redis.Redis.from_url(self.url, socket_timeout=2, socket_connect_timeout=1)
         while not self._stop.is_set():
             try:

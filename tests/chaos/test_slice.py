@@ -54,7 +54,7 @@ def test_the_auditor_sees_each_kind_of_damage():
 
         def counts(**changed: object) -> dict[str, int]:
             given = {"acknowledged": told, "accepted": {mail: 1}, "seen": events(), "losses": []}
-            found = audit(database=shop.postgres.url, **(given | changed))  # type: ignore[arg-type]
+            found = audit(database=shop.postgres.url, **(given | changed))
             return {kind: count for kind, count in found.counts().items() if count}
 
         assert counts() == {}

@@ -85,6 +85,23 @@ class TestClaim:
         assert len(claimed) == len(set(claimed)) == 10
 
     @pytest.mark.parametrize("limit", [4, 100, 1000])
+    def test_puts_the_fresh_quarter_first_and_numbers_the_rows_in_their_order(self):
+        old = [make_mail(next_attempt_at=ago(1000 - n)) for n in range(8)]
+        new = [make_mail(next_attempt_at=ago(10 - n)) for n in range(2)]
+        claimed = rows.claim(limit=8)
+        assert [row.id for row in claimed] == [row.id for row in (*reversed(new), *old[:6])]
+        assert [row.place for row in claimed] == list(range(1, 9))
+
+    def test_brings_all_that_a_sender_reads_and_the_state_it_was_in(self, django_assert_num_queries):
+        make_mail(status=Status.FAILED, retry_count=2, errors=[{"outcome": "transient"}], provider="ses")
+        row = claim_one()
+        with django_assert_num_queries(0):
+            assert (row.was, row.status, row.retry_count, row.max_retries) == ("failed", "processing", 2, 3)
+            assert row.subject and row.body and row.body_text and row.to_name is not None
+            assert row.errors == [{"outcome": "transient"}] and row.provider == "ses"
+            assert row.order_id and row.event_type and row.recipient_email and row.locale
+            assert row.correlation_id == "test" and row.traceparent == ""
+
     def test_needs_one_statement(self, limit):
         make_mails(1500)
         with CaptureQueriesContext(
@@ -279,6 +296,40 @@ class TestRequeue:
         row = rows.get()
         changes, (refusal,) = rows.requeue([row.id])
         assert (changes, refusal.until) == ([], row.next_attempt_at)
+
+    def test_looks_at_the_last_attempt_alone_and_only_at_failed_rows(self):
+        def error(outcome: Verdict) -> dict[str, str]:
+            return {"at": "2026-01-01T00:00:00Z", "outcome": outcome, "code": "", "text": "", "provider": ""}
+
+        soon = ago(-500)
+        both = [error(Verdict.AMBIGUOUS), error(Verdict.TRANSIENT)]
+        sure = make_mail(status=Status.FAILED, errors=both, next_attempt_at=soon)
+        held = make_mail(status=Status.FAILED, errors=both[::-1], next_attempt_at=soon)
+        over = make_mail(status=Status.FAILED, errors=both[::-1], next_attempt_at=ago(1))
+        dead = make_mail(status=Status.DEAD_LETTERED, errors=both[::-1], next_attempt_at=soon)
+        changes, refusals = rows.requeue([sure.id, held.id, over.id, dead.id])
+        assert {change.row.id for change in changes} == {sure.id, over.id, dead.id}
+        assert [refusal.id for refusal in refusals] == [held.id]
+        assert {(change.was, change.now) for change in changes} == {
+            ("failed", "pending"),
+            ("dead_lettered", "pending"),
+        }
+
+    def test_giving_up_keeps_what_was_used_and_planned(self):
+        row = make_mail(status=Status.DEAD_LETTERED, retry_count=3, next_attempt_at=ago(77))
+        rows.discard([row.id])
+        stored = rows.get()
+        assert (stored.retry_count, stored.next_attempt_at) == (3, row.next_attempt_at)
+
+    def test_withdrawing_takes_what_waits_and_leaves_what_is_under_way_or_done(self):
+        made = {status: make_mail(status=status).id for status in Status.values}
+        changes = rows.withdraw(made.values())
+        assert {change.row.id for change in changes} == {
+            made["pending"],
+            made["failed"],
+            made["dead_lettered"],
+        }
+        assert {change.now for change in changes} == {"discarded"}
 
     def test_says_which_ids_do_not_exist(self):
         missing = uuid.uuid4()

@@ -1,0 +1,34 @@
+"""How long a failure waits: pure arithmetic, as docs/configuration.md promises it."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox import backoff
+
+
+def test_the_examples_of_its_docstrings_are_true():
+    assert doctest.testmod(backoff).failed == 0 and doctest.testmod(backoff).attempted == 2
+
+
+@pytest.mark.parametrize(
+    ("retry", "longest"), [(1, 30.0), (2, 60.0), (3, 120.0), (7, 1920.0), (8, 3600.0), (500, 3600.0)]
+)
+def test_the_longest_wait_doubles_from_the_base_up_to_the_cap(retry, longest):
+    assert backoff.ceiling(retry=retry, base=30, cap=3600) == longest
+
+
+def test_an_enormous_retry_is_still_a_number():
+    assert backoff.ceiling(retry=10**9, base=0.001, cap=1e300) == 0.001 * 2**62
+
+
+@given(retry=st.integers(1, 1000), chance=st.floats(0, 1, exclude_max=True))
+def test_the_wait_is_the_chances_share_of_the_longest(retry, chance):
+    wait = backoff.full_jitter(retry=retry, base=30, cap=3600, chance=chance)
+    longest = backoff.ceiling(retry=retry, base=30, cap=3600)
+    assert 0 <= wait < longest or chance == wait == 0
+    assert wait == chance * longest
