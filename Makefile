@@ -9,7 +9,7 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 	SECRET_KEY=not-secret-checks-only
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test chaos bench lint types check lock clean
+.PHONY: help setup run test coverage chaos bench lint types check lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,11 @@ run: setup ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web
 
 test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
 	@exec $(PYTHON) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
+
+coverage: setup ## Run the tests, and see that they reach 95 % of the branches
+	@mkdir -p var/coverage && $(PYTHON) -m coverage erase
+	@$(PYTHON) -m coverage run -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
+	@$(PYTHON) -m coverage combine --quiet && $(PYTHON) -m coverage report
 
 chaos: setup ## Break things for five minutes, and see that nothing is lost (ARGS="--minutes 30 --seed 7")
 	@exec $(PYTHON) -m tests.chaos $(filter-out -q,$(ARGS))

@@ -1,0 +1,177 @@
+"""The processes' commands inside the test's own process: they work, note their end, and stop at SIGTERM."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import redis
+from django.core.management import call_command
+from django.db import OperationalError, connections
+
+from config.local.sandbox import Sandbox
+from notifications import delivery, tasks
+from notifications.models import EmailNotification
+from notifications.providers import PROVIDERS
+from orders.models import Order
+from orders.services import pay_order
+from outbox import inbox, partitions, relay
+from outbox import tasks as upkeep
+from outbox.models import Heartbeat, OutboxEvent
+from tests.concurrency.helpers import together
+from tests.factories import make_mail, make_order
+from tests.local.helpers import eventually
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+
+
+@contextmanager
+def stopped_when(condition) -> Iterator[None]:
+    """SIGTERM for this process once `condition` holds, or after a while; its own handlers come back."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def watch() -> None:
+        try:
+            eventually(condition, seconds=20)
+        finally:
+            connections.close_all()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield
+    finally:
+        watcher.join()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@pytest.fixture
+def provider(settings, valkey_url):
+    with Sandbox() as sandbox:
+        settings.ANYMAIL = settings.ANYMAIL | {"SENDGRID_API_URL": sandbox.api_url}
+        delivery._forget_after_fork()
+        PROVIDERS["sendgrid"].close()
+        yield sandbox
+        PROVIDERS["sendgrid"].close()
+    delivery._forget_after_fork()
+
+
+def sent() -> int:
+    return EmailNotification.objects.filter(status="sent").count()
+
+
+@pytest.mark.parametrize("mode", ["--loop", "--standby"])
+def test_drain_outbox_sends_until_it_is_told_to_stop(provider, settings, mode):
+    settings.POLL_INTERVAL = 0.2
+    make_mail()
+    with stopped_when(lambda: sent() == 1):
+        call_command("drain_outbox", mode)
+    assert Heartbeat.objects.filter(name="poll").exists() == (mode == "--loop")
+
+
+def test_drain_outbox_outlives_a_database_that_is_away_for_a_moment(provider, settings, monkeypatch):
+    settings.POLL_INTERVAL = 0.2
+    make_mail()
+    real, failures = delivery.poll, iter([OperationalError("gone"), OperationalError("gone")])
+
+    def poll(**options):
+        for error in failures:
+            raise error
+        return real(**options)
+
+    monkeypatch.setattr(delivery, "poll", poll)
+    with stopped_when(lambda: sent() == 1):
+        call_command("drain_outbox", "--loop")
+
+
+def test_drain_outbox_ends_by_itself_when_nothing_is_due(provider):
+    make_mail()
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    call_command("drain_outbox")
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert sent() == 1
+
+
+def test_relay_outbox_publishes_until_it_is_told_to_stop_and_outlives_the_database(
+    valkey_url, settings, monkeypatch
+):
+    settings.REDIS_URL = valkey_url
+    pay_order(order_id=make_order(status="pending").id)
+    real, failures = relay.run, iter([OperationalError("gone")])
+
+    def run(**options):
+        for error in failures:
+            raise error
+        return real(**options)
+
+    monkeypatch.setattr(relay, "run", run)
+    monkeypatch.setattr(relay, "BACKOFF_BASE", 0.05)
+    with stopped_when(lambda: OutboxEvent.objects.filter(published_at=None).count() == 0):
+        call_command("relay_outbox")
+    with redis.Redis.from_url(valkey_url) as client:
+        assert client.xlen("order.order.paid.v1") == 1
+
+
+def test_consume_events_takes_events_until_it_is_told_to_stop(valkey_url, settings):
+    settings.REDIS_URL = valkey_url
+    order = make_order(status="pending")
+    topic = "payment.payment.succeeded.v1"
+    envelope = {
+        "eventId": str(uuid.uuid4()),
+        "timestamp": "2026-11-21T10:00:00Z",
+        "eventType": topic,
+        "version": 1,
+        "source": "payment-service",
+        "data": {"orderId": str(order.id)},
+        "metadata": {},
+    }
+    with redis.Redis.from_url(valkey_url) as client:
+        client.xadd(topic, {"key": str(order.id), "value": json.dumps(envelope)})
+
+        def done() -> bool:
+            is_paid = Order.objects.get(id=order.id).status == "paid"
+            return is_paid and client.xpending(topic, inbox.GROUP)["pending"] == 0
+
+        with stopped_when(done):
+            call_command("consume_events")
+
+
+def test_the_tasks_of_beat_do_their_work(provider, archive_folder):
+    make_mail()
+    tasks.poll_outbox()
+    assert sent() == 1
+    make_mail()
+    tasks.drain_emails()
+    assert sent() == 2
+    upkeep.ensure_partitions()
+    upkeep.rollover()
+    assert len(partitions.attached(model=EmailNotification)) >= 6
+
+
+def test_the_demo_fills_a_shop_and_tells_what_went_where(provider, settings, capsys):
+    settings.RETRY_BACKOFF_BASE = settings.RETRY_BACKOFF_CAP = 0.05
+    stop = threading.Event()
+
+    def work(_: int) -> None:
+        while not stop.is_set():
+            delivery.poll()
+            stop.wait(0.05)
+
+    worker = threading.Thread(target=lambda: together(1, work))
+    worker.start()
+    try:
+        call_command("demo", "--orders", "15", "--wait", "20")
+    finally:
+        stop.set()
+        worker.join()
+    assert Order.objects.count() == 15
+    assert sent() > 5 and "correlation id demo-" in capsys.readouterr().out
