@@ -1,0 +1,53 @@
+"""What a caller reads when an order does not allow what was asked; which is allowed is in test_services."""
+
+from __future__ import annotations
+
+import pytest
+
+from orders.models import Order
+from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, allowed_actions, check
+
+
+def refusal(status: str, action: Action, **fields: object) -> InvalidTransition:
+    with pytest.raises(InvalidTransition) as caught:
+        check(order=Order(status=status, **fields), action=action)
+    return caught.value
+
+
+def test_a_refusal_names_the_status_the_action_and_where_the_order_can_go():
+    error = refusal("pending", Action.REFUND)
+    assert str(error) == (
+        "An order that is pending cannot be changed by 'refund'."
+        " Statuses it can go to: paid, pending, cancelled."
+    )
+    assert (error.status, error.action) == ("pending", "refund")
+    assert error.allowed_statuses == ["paid", "pending", "cancelled"]
+    assert error.allowed == {"pay": ("paid",), "confirm": ("pending",), "cancel": ("cancelled",)}
+
+
+def test_a_refusal_says_when_the_order_can_go_nowhere():
+    assert str(refusal("refunded", Action.PAY)).endswith("Statuses it can go to: none.")
+    assert refusal("cancelled", Action.REFUND).allowed_statuses == []
+
+
+def test_statuses_are_named_once():
+    assert allowed_actions(order=Order(status="part_refunded")) == {
+        "complete": ("part_refunded",),
+        "refund": ("part_refunded", "refunded"),
+    }
+    error = refusal("part_refunded", Action.PAY)
+    assert error.allowed_statuses == ["part_refunded", "refunded"]
+
+
+@pytest.mark.parametrize(
+    ("amount", "left", "words"),
+    [
+        (500, 200, "Only 200 is left to refund, not 500."),
+        (2, 1, "Only 1 is left to refund, not 2."),
+        (500, 0, "Nothing is left to refund, not 500."),
+        (None, 0, "Nothing is left to refund."),
+    ],
+)
+def test_a_refund_of_too_much_says_what_is_left(amount, left, words):
+    error = RefundExceedsBalance(amount=amount, left=left)
+    assert (str(error), error.amount, error.left) == (words, amount, left)
