@@ -1,4 +1,4 @@
-"""The one connection to a provider: kept, opened again when it has ended, honest about what can have arrived."""
+"""The one connection to a provider: kept, opened again when it ended, honest about what can have arrived."""
 
 from __future__ import annotations
 
