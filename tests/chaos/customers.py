@@ -7,7 +7,6 @@ of a payment service, which repeats its event until the order is paid.
 from __future__ import annotations
 
 import dataclasses
-import json
 import random
 import threading
 import time
@@ -16,6 +15,8 @@ from typing import Any
 
 import redis
 import requests
+
+from tests.flows.shop import PAYMENT, payment_event
 
 #: What an action makes of an order, by the answer's status.
 EVENTS = {
@@ -33,7 +34,6 @@ PLANS = (
     ["pay", "complete", "refund_some"],
 )
 PATIENCE = 10.0
-PAYMENT = "payment.payment.succeeded.v1"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,21 +111,13 @@ class Customers:
             self._note(after, EVENTS[refund if action == "refund" else action])
 
     def _pay_by_event(self, session: requests.Session, order: str) -> None:
-        envelope = {
-            "eventId": str(uuid.uuid4()),
-            "timestamp": "2026-11-21T10:00:00Z",
-            "eventType": PAYMENT,
-            "version": 1,
-            "source": "payment-service",
-            "data": {"orderId": order},
-            "metadata": {"correlationId": f"chaos-{order}"},
-        }
+        event: Any = payment_event(order)
         told_at = 0.0
         while not self._give_up.is_set():
             if time.monotonic() - told_at > 4:
                 try:
                     with redis.Redis.from_url(self.redis_url, socket_timeout=2) as client:
-                        client.xadd(PAYMENT, {"key": order, "value": json.dumps(envelope)})
+                        client.xadd(PAYMENT, event)
                     told_at = time.monotonic()
                 except redis.RedisError:
                     self.retries += 1

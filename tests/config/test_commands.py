@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import threading
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,6 +24,7 @@ from outbox import tasks as upkeep
 from outbox.models import Heartbeat, OutboxEvent
 from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_order
+from tests.flows.shop import PAYMENT, payment_event
 from tests.local.helpers import eventually
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
@@ -124,22 +123,12 @@ def test_relay_outbox_publishes_until_it_is_told_to_stop_and_outlives_the_databa
 def test_consume_events_takes_events_until_it_is_told_to_stop(valkey_url, settings):
     settings.REDIS_URL = valkey_url
     order = make_order(status="pending")
-    topic = "payment.payment.succeeded.v1"
-    envelope = {
-        "eventId": str(uuid.uuid4()),
-        "timestamp": "2026-11-21T10:00:00Z",
-        "eventType": topic,
-        "version": 1,
-        "source": "payment-service",
-        "data": {"orderId": str(order.id)},
-        "metadata": {},
-    }
     with redis.Redis.from_url(valkey_url) as client:
-        client.xadd(topic, {"key": str(order.id), "value": json.dumps(envelope)})
+        client.xadd(PAYMENT, payment_event(str(order.id)))
 
         def done() -> bool:
             is_paid = Order.objects.get(id=order.id).status == "paid"
-            return is_paid and client.xpending(topic, inbox.GROUP)["pending"] == 0
+            return is_paid and client.xpending(PAYMENT, inbox.GROUP)["pending"] == 0
 
         with stopped_when(done):
             call_command("consume_events")

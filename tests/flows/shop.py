@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -233,3 +234,20 @@ class Shop:
     def accepted(self) -> dict[str, int]:
         """How often the provider accepted each notification."""
         return {key: accepted for key, (_, accepted) in self.sandbox.mailbox.counts().items()}
+
+
+PAYMENT = "payment.payment.succeeded.v1"
+
+
+def payment_event(order: str) -> dict[str, str]:
+    """What a payment service puts on the broker for an order: the fields of a stream's entry."""
+    envelope = {
+        "eventId": str(uuid.uuid4()),
+        "timestamp": "2026-11-21T10:00:00Z",
+        "eventType": PAYMENT,
+        "version": 1,
+        "source": "payment-service",
+        "data": {"orderId": order},
+        "metadata": {"correlationId": f"saga-{order}"},
+    }
+    return {"key": order, "value": json.dumps(envelope)}

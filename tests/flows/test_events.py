@@ -6,7 +6,6 @@ import json
 import random
 import threading
 import time
-import uuid
 from collections import defaultdict
 from typing import Any
 
@@ -14,7 +13,7 @@ import psycopg
 import pytest
 import redis
 
-from tests.flows.shop import Shop
+from tests.flows.shop import PAYMENT, Shop, payment_event
 
 pytestmark = pytest.mark.flow
 
@@ -115,18 +114,9 @@ def test_a_consumer_killed_between_its_commit_and_its_acknowledgement_has_the_ef
         def tell() -> None:
             with redis.Redis.from_url(shop.valkey.url) as client:
                 for order in orders:
-                    topic = "payment.payment.succeeded.v1"
-                    event = {
-                        "eventId": str(uuid.uuid4()),
-                        "timestamp": "2026-11-21T10:00:00Z",
-                        "eventType": topic,
-                        "version": 1,
-                        "source": "payment-service",
-                        "data": {"orderId": order},
-                        "metadata": {"correlationId": f"saga-{order}"},
-                    }
+                    event = payment_event(order)
                     for _ in range(2):  # the broker may repeat, too
-                        client.xadd(topic, {"key": order, "value": json.dumps(event)})
+                        client.xadd(PAYMENT, event)
                     time.sleep(0.02)
 
         teller = threading.Thread(target=tell)

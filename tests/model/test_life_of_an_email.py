@@ -26,7 +26,14 @@ pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects
 POLICY = Policy(base=30, cap=3600, hold=120)
 MAX_RETRIES = 2
-EXAMPLES, STEPS = int(os.environ.get("MODEL_EXAMPLES", "60")), 50
+#: MODEL_EXAMPLES asks for more of them, and for others each time.
+many = settings(
+    max_examples=int(os.environ.get("MODEL_EXAMPLES", "60")),
+    stateful_step_count=50,
+    deadline=None,
+    derandomize="MODEL_EXAMPLES" not in os.environ,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 @dataclasses.dataclass
@@ -201,13 +208,4 @@ class Life(RuleBasedStateMachine):
 
 
 def test_the_life_of_emails_is_the_models():
-    run_state_machine_as_test(
-        Life,
-        settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=STEPS,
-            deadline=None,
-            derandomize="MODEL_EXAMPLES" not in os.environ,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_state_machine_as_test(Life, settings=many)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import uuid
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from django.db import transaction
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
@@ -19,7 +17,7 @@ from orders import services
 from orders.models import Order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
 from outbox.models import OutboxEvent
-from tests.model.test_life_of_an_email import EXAMPLES, STEPS
+from tests.model.test_life_of_an_email import many
 
 pytestmark = pytest.mark.django_db
 TOTAL = 1000
@@ -174,13 +172,4 @@ class _Crash(Exception):
 
 
 def test_the_life_of_orders_is_the_models():
-    run_state_machine_as_test(
-        Shop,
-        settings=settings(
-            max_examples=EXAMPLES,
-            stateful_step_count=STEPS,
-            deadline=None,
-            derandomize="MODEL_EXAMPLES" not in os.environ,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_state_machine_as_test(Shop, settings=many)
