@@ -67,6 +67,7 @@ _PROBLEMS = {
     413: "More than 1 MB",
     415: "Not JSON",
     422: "The Idempotency-Key was used for another request",
+    429: "More requests a second than API_RATE_LIMIT allows this token; Retry-After says when",
     503: "The database does not answer; try again",
 }
 
@@ -106,7 +107,7 @@ def operation(
     tags: Iterable[str] = (),
 ) -> Callable[[View], View]:
     """This function will describe a view's method; `takes_body` says that it changes something (POST)."""
-    codes = [400, 401, 403, 503] + ([404] if has_id else [])
+    codes = [400, 401, 403, 429, 503] + ([404] if has_id else [])
     codes += [409, 411, 413, 415, 422] if takes_body else []
     responses: dict[Any, Any] = {status: OpenApiResponse(answer)}
     for code in sorted(codes):
