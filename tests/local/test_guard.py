@@ -60,6 +60,7 @@ def test_it_sends_the_signal_that_was_asked_for(tmp_path: Path) -> None:
     parent = f"""
 import os, signal, subprocess
 from config.local.machine import guarded
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test run in the background ignores it, and bash then too
 subprocess.run(guarded(["bash", "-c", {program!r}], parent=os.getpid(), death_signal=signal.SIGINT))
 """
     with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE) as process:
