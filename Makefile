@@ -29,7 +29,7 @@ run: setup ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web
 test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
 	@exec $(PYTHON) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
 
-coverage: setup ## Run the tests, and see that they reach 95 % of the branches
+coverage: setup ## Run the tests, and see that they reach 95 % of lines and branches
 	@mkdir -p var/coverage && $(PYTHON) -m coverage erase
 	@$(PYTHON) -m coverage run -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
 	@$(PYTHON) -m coverage combine --quiet && $(PYTHON) -m coverage report
