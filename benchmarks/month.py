@@ -35,9 +35,9 @@ FILL = """
         'order.paid', 'user' || n %% 500000 || '@example.com', 'User ' || n, 'en', 'Your order ' || n,
         repeat('<p>What every e-mail of a template has.</p>', 40) || more, more, n::text, gen_random_uuid()
     FROM (SELECT n, md5(n::text) AS hash, concat(md5(n || 'a'), md5(n || 'b'), md5(n || 'c')) AS more,
-              %(since)s::timestamptz + (%(until)s::timestamptz - %(since)s) * n / (%(rows)s + 1) AS at,
-              CASE WHEN n %% 1000 = 0 AND %(dead)s THEN 'dead_lettered' ELSE 'sent' END AS status
-          FROM generate_series(1, %(rows)s) AS n) AS numbers
+              %(since)s::timestamptz + (%(until)s::timestamptz - %(since)s) * n / (%(rows)s::int + 1) AS at,
+              CASE WHEN n %% 1000 = 0 AND %(dead)s::bool THEN 'dead_lettered' ELSE 'sent' END AS status
+          FROM generate_series(1, %(rows)s::int) AS n) AS numbers
 """
 
 
@@ -98,14 +98,17 @@ def run(rows: int) -> None:
             f"CREATE TABLE {old.name} (LIKE email_notifications INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
         )
         cursor.execute(
-            f"ALTER TABLE email_notifications ATTACH PARTITION {old.name} FOR VALUES FROM (%s) TO (%s)",
-            [str(partitions.id_floor(old.since)), str(partitions.id_floor(old.until))],
+            partitions.written(
+                f"ALTER TABLE email_notifications ATTACH PARTITION {old.name} FOR VALUES FROM (%s) TO (%s)",
+                [str(partitions.id_floor(old.since)), str(partitions.id_floor(old.until))],
+                using="direct",
+            )
         )
         with timed(f"{rows:,} rows written"):
             given = {"since": old.since, "until": old.until, "rows": rows, "dead": False}
             cursor.execute(FILL, given)
         cursor.execute("VACUUM ANALYZE email_notifications")
-        cursor.execute("SELECT pg_total_relation_size(%s)", [old.name])
+        cursor.execute("SELECT pg_total_relation_size(%s::regclass)", [old.name])
         size = cursor.fetchone()[0]
 
     began: dict[str, float] = {}
