@@ -1,4 +1,4 @@
-"""The last middleware's headers: what a browser may load and do on our pages.
+"""A middleware around all but the log: what a browser may load and do on our pages, refusals among them.
 
 Everything comes from here: no foreign host, no inline script. A view's own policy, such as that of the e-mail
 preview, is left alone.

@@ -217,6 +217,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "outbox.api.correlation.CorrelationMiddleware",
+    "config.headers.strict_headers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -225,7 +226,6 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "config.headers.strict_headers",
     "axes.middleware.AxesMiddleware",
 ]
 # Five wrong passwords for a name from one address, and that pair waits five minutes.

@@ -72,7 +72,7 @@ class EmailNotification(Deliverable, Partitioned):
         "updated_at": "statement_timestamp()",
     }
     payload_fields = ("subject", "body", "body_text")
-    claim_fields = (*Deliverable.claim_fields, "order", "event_type", "recipient_email", "to_name", "locale")
+    claim_fields = (*Deliverable.claim_fields, "order", "event_type", "recipient_email", "to_name")
 
     # No foreign key in the database: it would make partition upkeep lock the shop's main table. The
     # transaction that writes both is the guarantee.

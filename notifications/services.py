@@ -49,7 +49,7 @@ def enqueue_email(
     require_transaction("an e-mail")
     if event_type not in settings.NOTIFY_ON:
         return None
-    key = f"{order_id}:{event_type}:{version}"
+    key, notification_id = f"{order_id}:{event_type}:{version}", new_id()
     mail = render_email(event_type=event_type, locale=locale, context=context())
     work = work_context.current()
     # An erased person's later e-mails are recorded, and never due.
@@ -58,7 +58,7 @@ def enqueue_email(
         cursor.execute(
             _SAVE,
             {
-                "id": new_id(),
+                "id": notification_id,
                 "order": order_id,
                 "event": event_type,
                 "status": Status.SUPPRESSED if erased else Status.PENDING,
@@ -75,14 +75,12 @@ def enqueue_email(
                 "trace": work.traceparent,
             },
         )
-        if saved := cursor.fetchone():
-            notification_id: uuid.UUID = saved[0]
-        else:
+        if not cursor.rowcount:  # it was asked for before
             cursor.execute(
                 "SELECT notification_id FROM idempotency_keys WHERE scope = 'email' AND key = %s", [key]
             )
-            (notification_id,) = cursor.fetchone()
-            return notification_id
+            before: uuid.UUID = cursor.fetchone()[0]
+            return before
     if settings.FAST_PATH:
         transaction.on_commit(lambda: tasks.waker.wake(), robust=True)
     return notification_id
@@ -100,7 +98,7 @@ _SAVE = """
     SELECT %(id)s, %(order)s, %(event)s, %(status)s, %(reason)s, %(recipient)s, %(name)s, %(locale)s,
         %(subject)s, %(html)s, %(text)s, free.key, 0, %(retries)s, '[]'::jsonb, '', '', %(correlation)s,
         %(trace)s
-    FROM free RETURNING id
+    FROM free
 """
 
 

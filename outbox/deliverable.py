@@ -312,7 +312,6 @@ class Deliverable(models.Model):
         "errors",
         "provider",
         "correlation_id",
-        "traceparent",
     )
     Status = Status
 

@@ -115,7 +115,7 @@ def run(
         shop.sandbox.heal()
         customers.stop(seconds=60)
         dead = _settle(shop)
-        listener_has_all(listener, shop)
+        _listener_has_all(listener, shop)
         listener.stop()
         findings = audit(
             database=shop.postgres.url,
@@ -141,7 +141,7 @@ def run(
             findings=findings,
         )
         if not report.passed:
-            report_logs(shop, say)
+            say(f"the logs of all processes are in {shop.keep_logs()}")
         return report
 
 
@@ -165,7 +165,7 @@ def _settle(shop: Shop) -> int:
     return dead
 
 
-def listener_has_all(listener: Listener, shop: Shop, *, seconds: float = 5.0) -> None:
+def _listener_has_all(listener: Listener, shop: Shop, *, seconds: float = 5.0) -> None:
     """Wait until the listener has seen what the relay has just published."""
     with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
         answer = connection.execute(
@@ -175,9 +175,3 @@ def listener_has_all(listener: Listener, shop: Shop, *, seconds: float = 5.0) ->
     deadline = time.monotonic() + seconds
     while len({one.event for one in listener.seen}) < answer[0] and time.monotonic() < deadline:
         time.sleep(0.1)
-
-
-def report_logs(shop: Shop, say: Callable[[str], None]) -> None:
-    """Say where the processes' own words are kept after a failure."""
-    kept = shop.keep_logs()
-    say(f"the logs of all processes are in {kept}")

@@ -52,11 +52,17 @@ class TestHeaders:
     @pytest.mark.django_db
     def test_errors_and_the_api_have_them_too(self):
         for answer in (
+            Client().get("/api/v1/orders", headers={"Host": "elsewhere.example.com"}),
             Client().get("/nothing"),
             Api(make_token()).get("/api/v1/orders"),
             Api().get("/api/v1/x"),
         ):
             assert answer.headers["Content-Security-Policy"] == POLICY
+
+    def test_files_have_them_too(self):
+        answer = Client().get("/static/admin/css/base.css")
+        assert answer.status_code == 200 and answer.headers["Content-Security-Policy"] == POLICY
+        answer.close()
 
 
 @pytest.mark.django_db
