@@ -86,8 +86,9 @@ def run(rows: int) -> None:
     from django.db import connections
 
     from notifications.models import EmailNotification
-    from outbox import archive, partitions, retention
     from outbox.models import RetiredPartition
+    from outbox.retention import archive, partitions
+    from outbox.retention import rollover as retention
 
     call_command("migrate", verbosity=0)
     now = dt.datetime.now(dt.UTC)

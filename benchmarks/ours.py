@@ -28,12 +28,13 @@ from django.test import Client  # noqa: E402
 from benchmarks.mails import HTML, SUBJECT, TEXT  # noqa: E402
 from benchmarks.rig import own_cpu  # noqa: E402
 from benchmarks.rows import place  # noqa: E402
-from notifications import delivery, rendering, services, tasks  # noqa: E402
+from notifications import rendering, services, tasks  # noqa: E402
+from notifications.delivery import drain as delivery  # noqa: E402
 from notifications.models import EmailNotification  # noqa: E402
 from orders.services import pay_order  # noqa: E402
-from outbox import announce  # noqa: E402
-from outbox.deliverable import Settlement  # noqa: E402
-from outbox.outcomes import Outcome, Verdict  # noqa: E402
+from outbox.delivery.deliverable import Settlement  # noqa: E402
+from outbox.delivery.outcomes import Outcome, Verdict  # noqa: E402
+from outbox.events import notify as announce  # noqa: E402
 
 
 def drain() -> None:

@@ -36,7 +36,7 @@ def run(count: int) -> None:
     django.setup()
     from django.db import connection
 
-    from outbox.relay import Relay
+    from outbox.events.relay import Relay
 
     relay = Relay()
     relay.step()

@@ -27,6 +27,6 @@ def _drop_dead_connections(**_: Any) -> None:
 
 @signals.worker_shutting_down.connect
 def _hand_back(**_: Any) -> None:
-    from notifications import delivery
+    from notifications.delivery import drain as delivery
 
     delivery.stop()

@@ -334,7 +334,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": True, "validatorUrl": None},
     "ENUM_NAME_OVERRIDES": {
         "OrderStatus": "orders.models.Order.Status",
-        "NotificationStatus": "outbox.deliverable.Status",
+        "NotificationStatus": "outbox.delivery.outcomes.Status",
     },
 }
 

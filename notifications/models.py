@@ -8,12 +8,12 @@ from django.conf import settings
 from django.db import models
 from django.db.models.functions import Now
 
-from outbox.deliverable import Change, Deliverable, DeliverableQuerySet, Status
-from outbox.erasure import ERASED, ERASED_ADDRESS
-from outbox.ids import new_id
-from outbox.outcomes import Outcome, Policy
-from outbox.partitions import Partitioned
-from outbox.services import publish_event
+from outbox.core.ids import new_id
+from outbox.core.partitioned import Partitioned
+from outbox.core.privacy import ERASED, ERASED_ADDRESS
+from outbox.delivery.deliverable import Change, Deliverable, DeliverableQuerySet
+from outbox.delivery.outcomes import Outcome, Policy, Status
+from outbox.events.publish import publish_event
 
 #: The events that an e-mail's end causes, with EMAIL_EVENTS.
 TOPICS = {

@@ -16,16 +16,16 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from notifications import tasks
-from notifications.delivery import log_changes
+from notifications.delivery.drain import log_changes
 from notifications.models import EmailNotification, Suppression
 from notifications.rendering import render_email
 from notifications.suppressions import Cause, suppress, suppressed_among
-from outbox import context as work_context
-from outbox.deliverable import Change, Refusal, Settlement, Status
-from outbox.erasure import ERASED_ADDRESS
-from outbox.ids import new_id
-from outbox.outcomes import Outcome, Verdict
-from outbox.services import require_transaction
+from outbox.core import context as work_context
+from outbox.core.ids import new_id
+from outbox.core.privacy import ERASED_ADDRESS
+from outbox.core.transactions import require_transaction
+from outbox.delivery.deliverable import Change, Refusal, Settlement
+from outbox.delivery.outcomes import Outcome, Status, Verdict
 
 log = structlog.get_logger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Any
 from celery import shared_task
 from django.conf import settings
 
-from notifications import delivery
-from outbox.waker import Waker
+from notifications.delivery import drain as delivery
+from outbox.core.waker import Waker
 
 
 @shared_task

@@ -16,10 +16,10 @@ from django.utils.safestring import SafeString
 from notifications.rendering import format_amount
 from orders import privacy
 from orders.models import Order
-from outbox.erasure import ERASED_ADDRESS
+from outbox.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
+from outbox.core.privacy import ERASED_ADDRESS
 from outbox.models import OutboxEvent
-from outbox.retire import Busy
-from outbox.triage import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
+from outbox.retention.detach import Busy
 
 SHOWN = 100
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from orders.models import Order
-from outbox.services import publish_event
+from outbox.events.publish import publish_event
 
 #: The order's own word for a change -> the topic. A payload that changes gets a new topic version.
 TOPICS = {

@@ -12,7 +12,7 @@ from typing import Any
 from orders import services
 from orders.models import Order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
-from outbox.inbox import Envelope, Handler, Rejected
+from outbox.events.inbox import Envelope, Handler, Rejected
 
 NAME = "orders"
 

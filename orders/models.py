@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now, Upper
 
-from outbox.ids import new_id
+from outbox.core.ids import new_id
 
 
 class Order(models.Model):

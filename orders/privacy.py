@@ -23,13 +23,17 @@ from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox import archive, retention, retire
-from outbox.deliverable import UNFINISHED, Status
-from outbox.erasure import ERASED_ADDRESS, address_hash, erase_rows, scrub_answers
-from outbox.ids import id_time
+from outbox.core.ids import id_time
+from outbox.core.partitioned import Model
+from outbox.core.privacy import ERASED_ADDRESS, address_hash
+from outbox.delivery.outcomes import UNFINISHED, Status
 from outbox.models import Erasure
-from outbox.partitions import Model, partitioned_models
-from outbox.retire import Report
+from outbox.retention import archive
+from outbox.retention import detach as retire
+from outbox.retention import rollover as retention
+from outbox.retention.detach import Report
+from outbox.retention.erasure import erase_rows, scrub_answers
+from outbox.retention.partitions import partitioned_models
 
 DIRECT = "direct"
 CHUNK = 100

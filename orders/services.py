@@ -17,7 +17,7 @@ from orders.emails import email_context
 from orders.events import publish_order_event
 from orders.models import Order
 from orders.transitions import Action, RefundExceedsBalance, check, refunded_status
-from outbox import context
+from outbox.core import context
 
 
 class OrderNotFound(LookupError):

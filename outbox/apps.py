@@ -10,7 +10,7 @@ from django.db.models.signals import post_migrate
 
 def make_partitions(*, using: str, **_: Any) -> None:
     """This function will make the next partitions at the end of every migrate."""
-    from outbox import partitions
+    from outbox.retention import partitions
 
     for _name in partitions.ensure_all(using=using):
         pass

@@ -11,8 +11,8 @@ from django.db import connection, models
 from django.db.models import F, Func, Q, Value
 from django.db.models.functions import Now
 
-from outbox.ids import new_id
-from outbox.partitions import Partitioned
+from outbox.core.ids import new_id
+from outbox.core.partitioned import Partitioned
 
 SHARDS = 64
 
@@ -249,7 +249,7 @@ class RetiredPartition(models.Model):
     table = models.CharField(max_length=63)
     since = models.DateTimeField()  # [since, until): the times of the ids
     until = models.DateTimeField()
-    manifest = models.JSONField(null=True)  # outbox/archive.py has its shape; null until archived
+    manifest = models.JSONField(null=True)  # outbox/retention/archive.py has its shape; null until archived
     detached_at = models.DateTimeField(db_default=Now())
     archived_at = models.DateTimeField(null=True)
     dropped_at = models.DateTimeField(null=True)

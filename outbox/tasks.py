@@ -7,7 +7,8 @@ from typing import Any
 import structlog
 from celery import shared_task
 
-from outbox import partitions, retention
+from outbox.retention import partitions
+from outbox.retention import rollover as retention
 
 log = structlog.get_logger(__name__)
 

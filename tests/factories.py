@@ -10,8 +10,8 @@ from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox.deliverable import Status
-from outbox.ids import new_id
+from outbox.core.ids import new_id
+from outbox.delivery.outcomes import Status
 
 
 def make_order(**fields: Any) -> Order:

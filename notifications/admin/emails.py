@@ -24,14 +24,15 @@ from django.utils.safestring import SafeString
 
 from notifications import services
 from notifications.admin.providers import ProvidersPage
-from notifications.delivery import gate
+from notifications.delivery.drain import gate
 from notifications.models import EmailNotification
 from notifications.rendering import event_types
 from notifications.suppressions import of_address
-from outbox.breaker import State
-from outbox.deliverable import Change, Refusal, Status
+from outbox.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
+from outbox.delivery.breaker import State
+from outbox.delivery.deliverable import Change, Refusal
+from outbox.delivery.outcomes import Status
 from outbox.models import Heartbeat
-from outbox.triage import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
 
 #: A person's press moves at most this many rows; press again for the rest.
 MOST_AT_ONCE = 50_000

@@ -15,8 +15,8 @@ from django.utils.safestring import SafeString
 
 from notifications.models import Suppression
 from notifications.suppressions import of_address
-from outbox.erasure import address_hash
-from outbox.triage import ChoiceFilter, EstimatingPaginator, ago
+from outbox.admin.base import ChoiceFilter, EstimatingPaginator, ago
+from outbox.core.privacy import address_hash
 
 
 class ReasonFilter(ChoiceFilter):

@@ -6,10 +6,10 @@ Called by notifications.delivery, from its sending threads. Anymail is imported 
 from __future__ import annotations
 
 from notifications.providers.base import Provider
-from notifications.providers.resend import Resend
-from notifications.providers.sendgrid import SendGrid
-from notifications.providers.ses import Ses
-from notifications.providers.smtp import Smtp
+from notifications.providers.resend.sending import Resend
+from notifications.providers.sendgrid.sending import SendGrid
+from notifications.providers.ses.sending import Ses
+from notifications.providers.smtp.sending import Smtp
 
 PROVIDERS: dict[str, Provider] = {
     provider.name: provider for provider in (SendGrid(), Ses(), Resend(), Smtp())

@@ -18,7 +18,7 @@ from anymail.exceptions import AnymailConfigurationError, AnymailRequestsAPIErro
 
 from notifications.providers.base import Provider
 from notifications.providers.session import NeverConnected, Session, make_session
-from outbox.outcomes import Outcome, Verdict
+from outbox.delivery.outcomes import Outcome, Verdict
 
 #: Answers about us rather than the message: a wrong key, plan, or address of the API.
 ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})

@@ -3,7 +3,7 @@
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-import outbox.ids
+import outbox.core.ids
 
 
 class Migration(migrations.Migration):
@@ -18,7 +18,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=outbox.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=outbox.core.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import structlog
 from django.http import HttpRequest, HttpResponseBase
 
-from outbox import context
+from outbox.core import context
 
 log = structlog.get_logger("orderpost.access")
 

@@ -17,8 +17,8 @@ from django.db import connection, transaction
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from outbox import context
 from outbox.api.problems import Fault, Problem, invalid
+from outbox.core import context
 from outbox.models import ApiToken
 
 HEADER = "Idempotency-Key"

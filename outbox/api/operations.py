@@ -24,11 +24,13 @@ from prometheus_client.registry import Collector
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from outbox import partitions
 from outbox.api.problems import Problem, problem_response
 from outbox.api.views import json_response
-from outbox.deliverable import UNFINISHED, Deliverable, Status
+from outbox.core.clock import database_now
+from outbox.delivery.deliverable import Deliverable
+from outbox.delivery.outcomes import UNFINISHED, Status
 from outbox.models import Heartbeat
+from outbox.retention import partitions
 
 log = structlog.get_logger(__name__)
 
@@ -106,7 +108,7 @@ def _result(check: Callable[[], str]) -> str:
 
 
 def _check_database() -> str:
-    partitions.database_now()
+    database_now()
     return "ok"
 
 
@@ -130,7 +132,7 @@ def _check_migrations() -> str:
 
 
 def _check_partitions() -> str:
-    now = partitions.database_now()
+    now = database_now()
     short = [
         model._meta.db_table
         for model in partitions.partitioned_models()
@@ -180,7 +182,7 @@ class _DatabaseCollector(Collector):
             "Partitions made after the present one; -1 when even that is missing",
             labels=["table"],
         )
-        now = partitions.database_now()
+        now = database_now()
         for model in apps.get_models():
             if issubclass(model, Deliverable):
                 table = model._meta.db_table

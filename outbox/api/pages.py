@@ -16,9 +16,10 @@ from django.db import models
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from outbox import partitions
 from outbox.api.fields import Digits, StrictSerializer, Text, parse_uuid
 from outbox.api.problems import Fault, invalid
+from outbox.core.partitioned import Model
+from outbox.retention import partitions
 
 DEFAULT_SIZE = 50
 MAX_SIZE = 200
@@ -94,7 +95,7 @@ def _url(request: Request, cursor: str | None) -> str:
     return request.build_absolute_uri(f"{request.path}?{urlencode(query)}")
 
 
-def hot_since(*, model: partitions.Model) -> dt.datetime | None:
+def hot_since(*, model: Model) -> dt.datetime | None:
     """This function will say from when on a partitioned table has its rows; older ones are archived.
 
     Known for a minute in each process: partitions go once a day at most.
@@ -103,6 +104,6 @@ def hot_since(*, model: partitions.Model) -> dt.datetime | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _hot_since(model: partitions.Model, _minute: int) -> dt.datetime | None:
+def _hot_since(model: Model, _minute: int) -> dt.datetime | None:
     attached = partitions.attached(model=model)
     return attached[0].since if attached else None

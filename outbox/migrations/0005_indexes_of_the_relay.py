@@ -1,7 +1,7 @@
 from django.db import migrations, models
 from django.db.models import Q
 
-from outbox.partitions import AddPartitionedIndex
+from outbox.core.partitioned_migrations import AddPartitionedIndex
 
 
 class Migration(migrations.Migration):

@@ -14,13 +14,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from notifications import delivery
+from notifications.delivery import drain as delivery
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox.deliverable import Status
-from outbox.ids import new_id
+from outbox.core.ids import new_id
+from outbox.delivery.outcomes import Status
 from outbox.models import ApiToken, DeadEvent, OutboxEvent
-from outbox.partitions import attached, partitioned_models
+from outbox.retention.partitions import attached, partitioned_models
 from tests.factories import make_mail, make_mails, make_order, statuses
 from tests.outbox.months import fill, make_partition
 

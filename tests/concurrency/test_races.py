@@ -19,10 +19,10 @@ from notifications.models import EmailNotification
 from orders.models import Order
 from orders.services import cancel_order, pay_order, refund_order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
-from outbox import announce
+from outbox.events import notify as announce
+from outbox.events.publish import publish_event
+from outbox.events.relay import Relay
 from outbox.models import IdempotencyKey, OutboxEvent
-from outbox.relay import Relay
-from outbox.services import publish_event
 from tests.api.conftest import Api, make_token, order_body
 from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_order

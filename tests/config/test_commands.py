@@ -14,14 +14,16 @@ from django.core.management import call_command
 from django.db import OperationalError, connections
 
 from config.local.sandbox import Sandbox
-from notifications import delivery, tasks
+from notifications import tasks
+from notifications.delivery import drain as delivery
 from notifications.models import EmailNotification
 from notifications.providers import PROVIDERS
 from orders.models import Order
 from orders.services import pay_order
-from outbox import inbox, partitions, relay
 from outbox import tasks as upkeep
+from outbox.events import inbox, relay
 from outbox.models import Heartbeat, OutboxEvent
+from outbox.retention import partitions
 from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_order
 from tests.flows.shop import PAYMENT, payment_event

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from notifications.models import EmailNotification
-from outbox.deliverable import Settlement
-from outbox.outcomes import Outcome, Policy, Verdict
+from outbox.delivery.deliverable import Settlement
+from outbox.delivery.outcomes import Outcome, Policy, Verdict
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db

@@ -9,14 +9,13 @@ import pytest
 from django.db.models.functions import Now
 
 from config.local.sandbox import Sandbox
-from notifications import delivery
+from notifications.delivery import drain as delivery
 from notifications.models import EmailNotification
 from notifications.providers import PROVIDERS
 from notifications.providers.base import message_id, recipient
 from notifications.services import give_up, resend
-from outbox.deliverable import Status
+from outbox.delivery.outcomes import Status, Verdict
 from outbox.models import Heartbeat
-from outbox.outcomes import Verdict
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,10 +8,10 @@ import time
 import pytest
 from django.db.models.functions import Now
 
-from notifications import delivery
+from notifications.delivery import drain as delivery
 from notifications.models import EmailNotification
-from outbox.breaker import State
-from outbox.deliverable import Status
+from outbox.delivery.breaker import State
+from outbox.delivery.outcomes import Status
 from tests.factories import make_mail, make_mails, statuses
 from tests.notifications.providers.conftest import provider
 

@@ -10,12 +10,12 @@ from django.contrib.auth.models import Permission, User
 from django.db.models.functions import Now
 from django.test import Client
 
-from notifications import delivery
+from notifications.delivery import drain as delivery
 from notifications.models import EmailNotification, Suppression
 from notifications.services import resend
 from notifications.suppressions import Cause, suppress, suppressed_among
-from outbox.deliverable import Status
-from outbox.erasure import ERASED_ADDRESS
+from outbox.core.privacy import ERASED_ADDRESS
+from outbox.delivery.outcomes import Status
 from outbox.models import Heartbeat
 from tests.factories import make_mail, statuses
 from tests.notifications.test_delivery import sandbox

@@ -23,12 +23,15 @@ from svix.webhooks import Webhook as Svix
 
 from config.local.sandbox.webhooks import sign
 from notifications.models import EmailNotification, Suppression
-from notifications.webhooks import base, resend, sendgrid, ses
-from outbox.deliverable import Settlement, Status
-from outbox.erasure import address_hash
-from outbox.ids import new_id
+from notifications.providers import webhook as base
+from notifications.providers.resend import webhook as resend
+from notifications.providers.sendgrid import webhook as sendgrid
+from notifications.providers.ses import webhook as ses
+from outbox.core.ids import new_id
+from outbox.core.privacy import address_hash
+from outbox.delivery.deliverable import Settlement
+from outbox.delivery.outcomes import Outcome, Status, Verdict
 from outbox.models import Heartbeat
-from outbox.outcomes import Outcome, Verdict
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db

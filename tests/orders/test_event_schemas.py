@@ -20,9 +20,9 @@ from orders.services import (
     place_order,
     refund_order,
 )
-from outbox.deliverable import Settlement
+from outbox.delivery.deliverable import Settlement
+from outbox.delivery.outcomes import Outcome, Verdict
 from outbox.models import OutboxEvent
-from outbox.outcomes import Outcome, Verdict
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db

@@ -14,12 +14,12 @@ from orders import handlers
 from orders.handlers import HANDLERS, NAME
 from orders.models import Order
 from orders.services import cancel_order, complete_order, pay_order, place_order
-from outbox import inbox
-from outbox.inbox import Inbox, replay, take
+from outbox.events import inbox
+from outbox.events.inbox import Inbox, replay, take
+from outbox.events.transports import Consumer, Message, Received
+from outbox.events.transports.redis import Consumer as Streams
+from outbox.events.transports.redis import Publisher
 from outbox.models import DeadEvent, OutboxEvent, ProcessedEvent
-from outbox.transports import Consumer, Message, Received
-from outbox.transports.redis import Consumer as Streams
-from outbox.transports.redis import Publisher
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PAID, REFUNDED = "payment.payment.succeeded.v1", "payment.payment.refunded.v1"
@@ -255,7 +255,7 @@ class TestStreams:
         settings.REDIS_URL = valkey_url
 
     def test_a_group_shares_the_entries_and_what_a_dead_member_left_is_taken_over(self, monkeypatch):
-        from outbox.transports import redis as streams
+        from outbox.events.transports import redis as streams
 
         publisher = Publisher()
         publisher.publish([Message("t.v1", str(n), b"%d" % n) for n in range(10)])
@@ -274,7 +274,7 @@ class TestStreams:
     def test_a_broker_that_lost_everything_gets_its_groups_anew(self, valkey_url):
         import redis
 
-        from outbox.transports import BrokerAway
+        from outbox.events.transports import BrokerAway
 
         consumer = Streams(topics=["t.v1"], group="g", name="a")
         assert consumer.receive(seconds=0.01) == []

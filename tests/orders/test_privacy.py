@@ -21,11 +21,11 @@ from notifications.models import EmailNotification
 from orders import privacy
 from orders.models import Order
 from orders.services import cancel_order, complete_order, pay_order, place_order, refund_order
-from outbox import retention
-from outbox.deliverable import Status
-from outbox.erasure import ERASED_ADDRESS, address_hash
-from outbox.ids import id_floor
+from outbox.core.ids import id_floor
+from outbox.core.privacy import ERASED_ADDRESS, address_hash
+from outbox.delivery.outcomes import Status
 from outbox.models import Erasure, IdempotencyKey, OutboxEvent, RetiredPartition
+from outbox.retention import rollover as retention
 from tests.factories import statuses
 from tests.outbox.months import Steps, fill, make_partition, states
 from tests.outbox.test_retention import age_records, files

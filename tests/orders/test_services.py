@@ -20,9 +20,10 @@ from orders.services import (
     refund_order,
 )
 from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, allowed_actions
-from outbox import context
+from outbox.core import context
+from outbox.core.transactions import TransactionRequired
+from outbox.events.publish import publish_event
 from outbox.models import OutboxEvent
-from outbox.services import TransactionRequired, publish_event
 from tests.concurrency.helpers import together
 
 pytestmark = pytest.mark.django_db(transaction=True)

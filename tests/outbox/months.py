@@ -12,9 +12,11 @@ import psycopg.conninfo
 from django.db import connection
 
 from notifications.models import EmailNotification
-from outbox import partitions, retire
-from outbox.ids import id_floor, new_id
-from outbox.partitions import Model, Partition
+from outbox.core.ids import id_floor, new_id
+from outbox.core.partitioned import Model
+from outbox.retention import detach as retire
+from outbox.retention import partitions
+from outbox.retention.partitions import Partition
 
 
 def dsn() -> str:

@@ -9,8 +9,9 @@ import pytest
 from moto import mock_aws
 
 from notifications.models import EmailNotification
-from outbox import archive, retention
 from outbox.models import RetiredPartition
+from outbox.retention import archive
+from outbox.retention import rollover as retention
 from tests.outbox.months import Steps, fill, make_partition, states, tidy
 from tests.outbox.test_retention import age_records, count
 

@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
-from outbox.deliverable import Settlement, Status
-from outbox.outcomes import Outcome, Policy, Verdict
+from outbox.delivery.deliverable import Settlement
+from outbox.delivery.outcomes import Outcome, Policy, Status, Verdict
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db

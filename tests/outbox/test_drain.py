@@ -10,10 +10,10 @@ import pytest
 from django.db import DataError, OperationalError
 
 from notifications.models import EmailNotification
-from outbox import drain as module
-from outbox.deliverable import DeliverableQuerySet, Status
-from outbox.drain import drain
-from outbox.outcomes import Outcome, Verdict
+from outbox.delivery import drain as module
+from outbox.delivery.deliverable import DeliverableQuerySet
+from outbox.delivery.drain import drain
+from outbox.delivery.outcomes import Outcome, Status, Verdict
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,8 +13,8 @@ import pytest
 
 from config.local.machine import PROJECT, free_port
 from config.local.servers import EmbeddedValkey
-from outbox.breaker import Rules, State
-from outbox.gate import Gate
+from outbox.delivery.breaker import Rules, State
+from outbox.delivery.gate import Gate
 
 QUICK = Rules(seconds=0.3, cap=0.6, jitter=0.0)
 
@@ -107,7 +107,7 @@ def test_a_flushed_redis_starts_closed(valkey_url):
 
 HAMMER = """
 import sys, time
-from outbox.gate import Gate
+from outbox.delivery.gate import Gate
 gate = Gate(providers=["one"], url=sys.argv[1], rate=50, burst=2.5)
 until = time.time() + float(sys.argv[2])
 while time.time() < until:

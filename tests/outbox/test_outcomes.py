@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from outbox.outcomes import TEXT_LIMIT, Decision, Outcome, Policy, Verdict, decide
+from outbox.delivery.outcomes import TEXT_LIMIT, Decision, Outcome, Policy, Verdict, decide
 
 POLICY = Policy(base=30, cap=3600, hold=120)
 V = Verdict

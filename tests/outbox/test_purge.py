@@ -10,9 +10,9 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from outbox import purge
-from outbox.ids import new_id
+from outbox.core.ids import new_id
 from outbox.models import ApiToken, IdempotencyKey, ProcessedEvent
+from outbox.retention import purge
 from tests.outbox.months import dsn
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])

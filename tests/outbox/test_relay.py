@@ -13,12 +13,12 @@ from django.db import connections, transaction
 from django.db.models.functions import Now
 
 from orders.services import complete_order, pay_order, place_order
-from outbox import relay
+from outbox.events import relay
+from outbox.events.publish import publish_event
+from outbox.events.relay import Relay
+from outbox.events.transports import BrokerAway, Message, Publisher, Refused
+from outbox.events.transports.redis import Publisher as Streams
 from outbox.models import OutboxEvent
-from outbox.relay import Relay
-from outbox.services import publish_event
-from outbox.transports import BrokerAway, Message, Publisher, Refused
-from outbox.transports.redis import Publisher as Streams
 from tests.outbox.months import dsn
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
@@ -175,7 +175,7 @@ def test_a_held_back_aggregate_with_a_long_queue_does_not_fill_the_batch(one, br
 
 
 def _shard(id: uuid.UUID) -> int:
-    from outbox.services import shard_of
+    from outbox.events.publish import shard_of
 
     return shard_of(id)
 

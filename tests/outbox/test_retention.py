@@ -14,9 +14,11 @@ from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
 from notifications.services import give_up, resend
-from outbox import archive, retention, retire
-from outbox.ids import id_floor, new_id
+from outbox.core.ids import id_floor, new_id
 from outbox.models import OutboxEvent, RetiredPartition
+from outbox.retention import archive
+from outbox.retention import detach as retire
+from outbox.retention import rollover as retention
 from tests.outbox.months import Steps, dsn, fill, make_partition, states
 
 pytestmark = [

@@ -13,8 +13,9 @@ from django.db import connection
 
 from config.local.machine import PROJECT
 from notifications.models import EmailNotification
-from outbox import archive, retention
 from outbox.models import RetiredPartition
+from outbox.retention import archive
+from outbox.retention import rollover as retention
 from tests.outbox.months import Steps, dsn, fill, make_partition, states
 from tests.outbox.test_retention import age_records, count, files
 
@@ -28,7 +29,8 @@ DYING = """
 import os, signal, sys
 import django
 django.setup()
-from outbox import archive, retention
+from outbox.retention import archive
+from outbox.retention import rollover as retention
 
 def report(step, **facts):
     if step == sys.argv[1]:

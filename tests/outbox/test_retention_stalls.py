@@ -12,9 +12,10 @@ import psycopg
 import pytest
 
 from notifications.models import EmailNotification
-from outbox import partitions, retire
-from outbox.ids import new_id
+from outbox.core.ids import new_id
 from outbox.models import RetiredPartition
+from outbox.retention import detach as retire
+from outbox.retention import partitions
 from tests.outbox.months import Steps, dsn, fill, make_partition, states, tidy
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import confluent_kafka
 import pytest
 
-from outbox import transports
-from outbox.transports import BrokerAway, Consumer, Message, Received
-from outbox.transports import redis as streams
+from outbox.events import transports
+from outbox.events.transports import BrokerAway, Consumer, Message, Received
+from outbox.events.transports import redis as streams
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_a_broker_that_is_not_there_says_so(broker, topic, settings, monkeypatch
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     settings.KAFKA_BOOTSTRAP_SERVERS = "127.0.0.1:1"
     if broker == "kafka":
-        from outbox.transports import kafka
+        from outbox.events.transports import kafka
 
         monkeypatch.setattr(kafka, "DELIVERY_SECONDS", 1.0)
     publisher = transports.publisher()

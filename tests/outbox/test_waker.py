@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from outbox.waker import Waker
+from outbox.core.waker import Waker
 
 
 def wait_until(condition, seconds: float = 10.0) -> None:

@@ -12,8 +12,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
-from notifications import delivery
-from outbox.backoff import full_jitter
+from notifications.delivery import drain as delivery
+from outbox.core.backoff import full_jitter
 from outbox.models import Heartbeat
 
 log = structlog.get_logger(__name__)

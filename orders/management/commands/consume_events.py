@@ -11,7 +11,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from orders.handlers import HANDLERS, NAME
-from outbox import inbox, transports
+from outbox.events import inbox, transports
 
 
 class Command(BaseCommand):

@@ -20,8 +20,8 @@ from rich.table import Table
 from notifications.models import EmailNotification
 from orders import services
 from orders.models import Order
-from outbox import context
-from outbox.deliverable import DUE, Status
+from outbox.core import context
+from outbox.delivery.outcomes import DUE, Status
 
 REFUSED, DOWN = "refused", "down"
 SHELF = (("Field notebook", 1290), ("Brass pen", 4500), ("Desk lamp", 8900), ("Wool blanket", 12900))

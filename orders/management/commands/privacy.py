@@ -12,8 +12,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
 from orders import privacy
-from outbox.progress import Reporter
-from outbox.retire import Busy
+from outbox.management.progress import Reporter
+from outbox.retention.detach import Busy
 
 
 class Command(BaseCommand):

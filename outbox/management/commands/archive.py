@@ -9,7 +9,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from outbox import archive, partitions, retention
+from outbox.retention import archive, partitions
+from outbox.retention import rollover as retention
 
 
 class Command(BaseCommand):

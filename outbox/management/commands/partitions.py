@@ -14,10 +14,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError
 
-from outbox import archive, partitions, retention, retire
+from outbox.core.partitioned import Model
+from outbox.management.progress import Reporter
 from outbox.models import RetiredPartition
-from outbox.partitions import Model
-from outbox.progress import Reporter
+from outbox.retention import archive, partitions
+from outbox.retention import detach as retire
+from outbox.retention import rollover as retention
 
 USING = "direct"
 PERSON, LATER, USAGE = 1, 75, 2

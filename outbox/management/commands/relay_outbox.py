@@ -10,8 +10,8 @@ import structlog
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
-from outbox import relay
-from outbox.backoff import ceiling
+from outbox.core.backoff import ceiling
+from outbox.events import relay
 
 log = structlog.get_logger(__name__)
 

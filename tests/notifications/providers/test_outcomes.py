@@ -8,7 +8,7 @@ import pytest
 
 from notifications.providers import PROVIDERS
 from notifications.providers.base import message_id
-from outbox.outcomes import Outcome, Verdict
+from outbox.delivery.outcomes import Outcome, Verdict
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db

@@ -1,0 +1,70 @@
+"""Resend's `POST /emails` through anymail, with an idempotency key, and what its answers mean.
+
+Written from Resend's API reference ("Errors", "Rate limit"), "Idempotency Keys" and "Managing Tags". Its
+errors are JSON with a `name`, which decides where the status alone would mislead.
+
+accepted       200 with an `id`; also to a key that was used with the same payload: the first mail's id
+permanent      400 validation_error, invalid_idempotency_key; 422 missing_required_field, invalid_parameter,
+               invalid_attachment; 451 security_error; 409 invalid_idempotent_request (this mail's key was
+               used with another payload: a try of before a change of sender or release; repeating cannot
+               help, and a webhook may still prove that try's acceptance)
+transient      500 application_error, internal_server_error, other 5xx, 408; 409
+               concurrent_idempotent_requests (an earlier try is still at work); refused connection,
+               connect timeout, no such host
+throttled      429 rate_limit_exceeded (Retry-After), daily_quota_exceeded, monthly_quota_exceeded
+misconfigured  401 missing_api_key, restricted_api_key; 403 invalid_api_key, validation_error (domain not
+               verified, test domain); 422 invalid_from_address, invalid_access, invalid_region;
+               404 not_found, 405 method_not_allowed
+ambiguous      no answer after the request was sent, or an unreadable 2xx; may be repeated at once, since
+               within 24 hours the same key sends no second mail
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import requests
+from anymail.backends.resend import EmailBackend
+from django.core.mail import EmailMultiAlternatives
+
+from notifications.models import EmailNotification
+from notifications.providers.base import metadata_of
+from notifications.providers.http import HttpProvider, LeanBackend
+from outbox.delivery.outcomes import Outcome, Verdict
+
+
+class Resend(HttpProvider):
+    """`EMAIL_PROVIDERS=resend`."""
+
+    name = "resend"
+    backend = "notifications.providers.resend.sending.Backend"
+    idempotent = True
+    verdicts = {
+        "invalid_idempotent_request": Verdict.PERMANENT,
+        "invalid_from_address": Verdict.MISCONFIGURED,
+        "invalid_access": Verdict.MISCONFIGURED,
+        "invalid_region": Verdict.MISCONFIGURED,
+    }
+
+    def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
+        """The ids also travel as tags: those are documented to come back in webhooks, X-Metadata is not."""
+        tags = [
+            {"name": name, "value": re.sub(r"[^A-Za-z0-9_-]", "_", value)}
+            for name, value in metadata_of(mail).items()
+        ]
+        message.esp_extra = {"tags": tags}  # type: ignore[attr-defined]  # anymail's attribute
+
+    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
+        """Resend's id of the mail, the same in its webhooks."""
+        return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
+
+
+class Backend(LeanBackend, EmailBackend):
+    """Anymail's, over our session, with the notification's id as the idempotency key of the HTTP request."""
+
+    def post_to_esp(self, payload: Any, message: EmailMultiAlternatives) -> requests.Response:
+        """The key goes into the request's headers; anymail's `esp_extra` would put it into the mail's."""
+        payload.headers["Idempotency-Key"] = message.metadata["notification_id"]  # type: ignore[attr-defined]
+        response: requests.Response = super().post_to_esp(payload, message)  # type: ignore[no-untyped-call]
+        return response

@@ -1,0 +1,37 @@
+"""SendGrid's v3 Mail Send API through anymail, and what its answers mean.
+
+Written from SendGrid's API reference ("Responses", "Errors", "Rate Limits") and its support page "4XX API
+Errors and Troubleshooting Suggestions". SendGrid has no names for its errors: the status is all.
+
+accepted       202, with X-Message-Id
+permanent      400, 413, 451 (data residency), other 4xx about the message; a message that cannot be built
+transient      5xx, 408, 409; refused connection, connect timeout, no such host
+throttled      429; X-RateLimit-Reset (epoch seconds) or Retry-After says until when
+misconfigured  401 key, 402, 403 (sender not verified, or blocked after many bad requests), 404, 405, 406, …
+ambiguous      no answer after the request was sent: there is no idempotency key
+"""
+
+from __future__ import annotations
+
+import requests
+from anymail.backends.sendgrid import EmailBackend
+from django.core.mail import EmailMultiAlternatives
+
+from notifications.providers.http import HttpProvider, LeanBackend
+from outbox.delivery.outcomes import Outcome, Verdict
+
+
+class SendGrid(HttpProvider):
+    """`EMAIL_PROVIDERS=sendgrid`."""
+
+    name = "sendgrid"
+    backend = "notifications.providers.sendgrid.sending.Backend"
+
+    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
+        """The id is SendGrid's own X-Message-Id: anymail's is made anew at each try."""
+        answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
+        return Outcome(Verdict.ACCEPTED, self.name, answer.headers.get("X-Message-Id", ""))
+
+
+class Backend(LeanBackend, EmailBackend):
+    """Anymail's, over our session."""

@@ -1,0 +1,120 @@
+"""SMTP through Django's backend: Mailpit in compose, a relay of one's own elsewhere.
+
+Reply codes from RFC 5321 (4.2, 4.3.2), RFC 4954 (AUTH), RFC 3207 (STARTTLS), RFC 1870 (SIZE). There is no
+metadata in SMTP, so the ids travel as headers.
+
+accepted       250 after the final dot
+permanent      5yz to RCPT or DATA; 552 to MAIL (too large); a message that cannot be built
+transient      4yz (421, 450, 451, 452, …); refused or lost connection, timeouts, all before the final dot
+throttled      454 to MAIL, RCPT or DATA: "Throttling failure", as SES' SMTP interface says it
+misconfigured  5yz to AUTH (535, 534, …), STARTTLS, EHLO, the greeting (554) or MAIL (sender refused); 530;
+               no AUTH or STARTTLS where one is set; a certificate that cannot be trusted
+ambiguous      connection lost, read timeout or unreadable reply after the final dot was sent: the server
+               may have taken the mail (RFC 5321, 6.1)
+"""
+
+from __future__ import annotations
+
+import smtplib
+import socket
+import ssl
+from typing import Any
+
+from django.conf import settings
+from django.core.mail import EmailMultiAlternatives
+from django.core.mail.backends.smtp import EmailBackend
+
+from notifications.models import EmailNotification
+from notifications.providers.base import Provider, metadata_of
+from outbox.delivery.outcomes import Outcome, Verdict
+
+_AUTHENTICATION_REQUIRED = 530
+_THROTTLED = 454
+_TOO_LARGE = 552
+
+
+class Smtp(Provider):
+    """`EMAIL_PROVIDERS=smtp`, with Django's EMAIL_HOST, EMAIL_PORT, …"""
+
+    name = "smtp"
+    backend = "notifications.providers.smtp.sending.Backend"
+
+    def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
+        """SMTP has no metadata: headers carry it."""
+        for key, value in metadata_of(mail).items():
+            message.extra_headers[f"X-{key.replace('_', '-').title()}"] = value
+
+    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
+        """SMTP gives no id of its own: ours it is."""
+        return Outcome(Verdict.ACCEPTED, self.name, message.extra_headers["Message-ID"])
+
+    def not_connected(self, error: Exception) -> Outcome:
+        """A refusal of us or our settings is ours to mend; everything else before MAIL may pass."""
+        if isinstance(error, smtplib.SMTPResponseException):
+            verdict = Verdict.MISCONFIGURED if error.smtp_code >= 500 else Verdict.TRANSIENT
+            return self._outcome(verdict, code=str(error.smtp_code), text=error.smtp_error)
+        ours = isinstance(error, smtplib.SMTPNotSupportedError | ssl.SSLCertVerificationError)
+        # smtplib raises its bare class when the server offers no way to log in.
+        ours = ours or type(error) is smtplib.SMTPException or not isinstance(error, OSError)
+        verdict = Verdict.MISCONFIGURED if ours else Verdict.TRANSIENT
+        return self._outcome(verdict, code=type(error).__name__, text=str(error))
+
+    def refused(self, error: Exception) -> Outcome:
+        """This function will read the reply codes that smtplib keeps in its errors."""
+        if isinstance(error, smtplib.SMTPRecipientsRefused):
+            code, text = next(iter(error.recipients.values()))
+            return self._reply(code, text)
+        if isinstance(error, smtplib.SMTPSenderRefused) and error.smtp_code not in (_TOO_LARGE, _THROTTLED):
+            verdict = Verdict.MISCONFIGURED if error.smtp_code >= 500 else Verdict.TRANSIENT
+            return self._outcome(verdict, code=str(error.smtp_code), text=error.smtp_error)
+        if isinstance(error, smtplib.SMTPResponseException):
+            return self._reply(error.smtp_code, error.smtp_error)
+        verdict = Verdict.PERMANENT  # from making the message: a header or an address that cannot be
+        if isinstance(error, OSError):  # smtplib's own errors are OSErrors, timeouts and resets too
+            verdict = Verdict.AMBIGUOUS if self._unanswered() else Verdict.TRANSIENT
+        return self._outcome(verdict, code=type(error).__name__, text=str(error))
+
+    def _unanswered(self) -> bool:
+        connection = getattr(self._local, "connection", None)
+        return bool(connection and connection.connection and connection.connection.unanswered)
+
+    def _reply(self, code: int, text: bytes | str) -> Outcome:
+        verdict = Verdict.PERMANENT if code >= 500 else Verdict.TRANSIENT
+        if code < 400:  # no refusal, or (-1) no reply code at all: smtplib could not read it
+            verdict = Verdict.AMBIGUOUS
+        elif code == _AUTHENTICATION_REQUIRED:
+            verdict = Verdict.MISCONFIGURED
+        elif code == _THROTTLED:
+            verdict = Verdict.THROTTLED
+        return self._outcome(verdict, code=str(code), text=text)
+
+    def _outcome(self, verdict: Verdict, *, code: str, text: bytes | str) -> Outcome:
+        text = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+        return Outcome(verdict, self.name, code=code, text=text)
+
+
+class Connection(smtplib.SMTP):
+    """A connection that knows whether a whole message is out, and reads longer than it connects."""
+
+    #: The final dot was sent and its reply is not in: from then on a loss is ambiguous.
+    unanswered = False
+
+    def send(self, s: Any) -> None:
+        """smtplib sends commands as text, and a message as bytes in one piece with its final dot."""
+        self.unanswered = False
+        super().send(s)
+        self.unanswered = isinstance(s, bytes) and s.endswith(b"\r\n.\r\n")
+
+    def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
+        connected = super()._get_socket(host, port, timeout)  # type: ignore[misc]  # typeshed leaves it out
+        connected.settimeout(settings.EMAIL_READ_TIMEOUT)
+        return connected  # type: ignore[no-any-return]
+
+
+class Backend(EmailBackend):
+    """Django's backend over such a connection; EMAIL_TIMEOUT is the one for connecting."""
+
+    @property
+    def connection_class(self) -> type[smtplib.SMTP]:
+        """Django asks this for what to connect with."""
+        return Connection

@@ -1,0 +1,3 @@
+"""The admin pages of the engine's own tables; `base` is for the admin modules of all apps."""
+
+from outbox.admin import pages  # noqa: F401

@@ -1,0 +1,20 @@
+"""What stands where personal data was erased, and how an address is kept without being readable."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+from django.conf import settings
+
+ERASED = "[erased]"
+
+
+#: Stands where an address was. The domain can never exist (RFC 2606).
+ERASED_ADDRESS = "erased@privacy.invalid"
+
+
+def address_hash(address: str) -> str:
+    """This function will hash an address with PRIVACY_KEY (HMAC-SHA256, hex); case and spaces don't count."""
+    key, text = str(settings.PRIVACY_KEY), address.strip().lower()
+    return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
