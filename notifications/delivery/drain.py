@@ -47,7 +47,7 @@ ENDPOINT, PULSE_SECONDS = "web", 5.0
 #: Providers' events count as arriving when one came within this; no send is held for longer than the other.
 WEBHOOKS_IN_USE, LONGEST_HOLD = dt.timedelta(days=7), dt.timedelta(days=1)
 #: What certainly left the mail with us, so that another provider may be asked.
-NOT_ACCEPTED = frozenset({Verdict.TRANSIENT, Verdict.THROTTLED, Verdict.MISCONFIGURED})
+NOT_ACCEPTED = frozenset({Verdict.TRANSIENT, Verdict.THROTTLED, Verdict.MISCONFIGURED, Verdict.UNREACHABLE})
 
 
 class _Process:
@@ -141,6 +141,8 @@ def _tell_gate(process: _Process, entry: Entry, outcome: Outcome) -> Outcome:
             gate.pause(entry, seconds=outcome.wait or PAUSE_SECONDS, reason=outcome.error)
         case Verdict.MISCONFIGURED:
             gate.failed(entry, reason=outcome.error, at_once=True)
+        case Verdict.UNREACHABLE:
+            gate.failed(entry, reason=outcome.error)
         case Verdict.TRANSIENT | Verdict.AMBIGUOUS:
             if outcome.verdict is Verdict.AMBIGUOUS and PROVIDERS[entry.provider].idempotent:
                 outcome = dataclasses.replace(outcome, wait=1.0)  # the same key cannot double it

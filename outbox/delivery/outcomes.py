@@ -34,6 +34,7 @@ class Verdict(enum.StrEnum):
     ACCEPTED = "accepted"  # the provider has it: a fact, whoever brings it
     PERMANENT = "permanent"  # it will never take this message
     TRANSIENT = "transient"  # it did not take it; a later try may work
+    UNREACHABLE = "unreachable"  # no connection came about: the provider's failure, the mail stayed here
     AMBIGUOUS = "ambiguous"  # it may have taken it; the answer was lost
     THROTTLED = "throttled"  # it asks everyone to wait
     MISCONFIGURED = "misconfigured"  # it refuses us, not the message
@@ -46,7 +47,7 @@ UNTRIED = (Verdict.RETURNED, Verdict.HELD)
 DUE = (Status.PENDING, Status.FAILED)
 UNFINISHED = (Status.PENDING, Status.PROCESSING, Status.FAILED, Status.DEAD_LETTERED)
 #: What is nobody's fault but the provider's and ours.
-_NOT_THE_ROWS = frozenset({Verdict.THROTTLED, Verdict.MISCONFIGURED})
+_NOT_THE_ROWS = frozenset({Verdict.THROTTLED, Verdict.MISCONFIGURED, Verdict.UNREACHABLE})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -118,7 +119,8 @@ def decide(
         return Decision("failed", retry_count, policy.hold if outcome.wait is None else outcome.wait, False)
     if verdict in _NOT_THE_ROWS or (verdict is Verdict.TRANSIENT and not outcome.charged):
         wait = policy.base if outcome.wait is None else outcome.wait
-        return Decision("pending", retry_count, wait, failed=verdict is Verdict.TRANSIENT)
+        failed = verdict in (Verdict.TRANSIENT, Verdict.UNREACHABLE)
+        return Decision("pending", retry_count, wait, failed=failed)
     if verdict is Verdict.PERMANENT:
         return Decision("dead_lettered", retry_count, None, failed=True)
     if retry_count >= max_retries and outcome.charged:
@@ -129,5 +131,6 @@ def decide(
     elif verdict is Verdict.AMBIGUOUS:
         wait = policy.hold
     else:
-        wait = backoff.full_jitter(retry=retry, base=policy.base, cap=policy.cap, chance=chance)
+        longest = backoff.ceiling(retry=retry, base=policy.base, cap=policy.cap)
+        wait = backoff.jitter(seconds=longest, low=0.0, high=1.0, chance=chance)
     return Decision("failed", retry, wait, failed=True)

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
 from notifications.delivery import drain as delivery
-from outbox.core.backoff import full_jitter
+from outbox.core.backoff import ceiling, jitter
 from outbox.models import Heartbeat
 
 log = structlog.get_logger(__name__)
@@ -66,7 +66,12 @@ class Command(BaseCommand):
                 refusals += 1
                 wait = max(
                     0.1,
-                    full_jitter(retry=refusals, base=2.0, cap=interval, chance=random.random()),  # noqa: S311
+                    jitter(
+                        seconds=ceiling(retry=refusals, base=2.0, cap=interval),
+                        low=0.0,
+                        high=1.0,
+                        chance=random.random(),  # noqa: S311
+                    ),
                 )
                 log.warning("database away, trying again", error=str(error), seconds=round(wait, 1))
                 connections.close_all()

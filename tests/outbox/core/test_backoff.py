@@ -26,9 +26,7 @@ def test_an_enormous_retry_is_still_a_number():
     assert backoff.ceiling(retry=10**9, base=0.001, cap=1e300) == 0.001 * 2**62
 
 
-@given(retry=st.integers(1, 1000), chance=st.floats(0, 1, exclude_max=True))
-def test_the_wait_is_the_chances_share_of_the_longest(retry, chance):
-    wait = backoff.full_jitter(retry=retry, base=30, cap=3600, chance=chance)
-    longest = backoff.ceiling(retry=retry, base=30, cap=3600)
-    assert 0 <= wait < longest or chance == wait == 0
-    assert wait == chance * longest
+@given(seconds=st.floats(0.001, 1e6), chance=st.floats(0, 1, exclude_max=True))
+def test_a_jittered_wait_lies_between_its_bounds(seconds, chance):
+    assert 0 <= backoff.jitter(seconds=seconds, low=0, high=1, chance=chance) <= seconds
+    assert seconds * 0.5 <= backoff.jitter(seconds=seconds, low=0.5, high=1, chance=chance) <= seconds

@@ -1,0 +1,59 @@
+"""What every long-running command needs: an event that signals set, and a loop that outlives outages."""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from outbox.core.backoff import ceiling, jitter
+
+log = structlog.get_logger(__name__)
+
+BASE_SECONDS, CAP_SECONDS = 1.0, 16.0
+
+
+def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set; the handler then calls `also`."""
+    stopped = threading.Event()
+
+    def stop(*_: object) -> None:
+        stopped.set()
+        also()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    return stopped
+
+
+def run_until_stopped(
+    *,
+    step: Callable[[], None],
+    stopped: threading.Event,
+    errors: tuple[type[Exception], ...],
+    reconnect: Callable[[], None],
+    describe: Callable[[Exception], str],
+    base: float = BASE_SECONDS,
+    cap: float = CAP_SECONDS,
+) -> None:
+    """Call `step` again and again until `stopped`; `step` does its own waiting.
+
+    After one of `errors` (a neighbour is away): log `describe(error)`, call `reconnect`, which drops the
+    connection, and wait: 1, 2, 4 … 16 seconds with equal jitter. A step that succeeds resets the wait. Every
+    other error ends the loop.
+    """
+    failures = 0
+    while not stopped.is_set():
+        try:
+            step()
+            failures = 0
+        except errors as error:
+            failures += 1
+            longest = ceiling(retry=failures, base=base, cap=cap)
+            seconds = jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
+            log.warning(describe(error), error=str(error), seconds=round(seconds, 1))
+            reconnect()
+            stopped.wait(seconds)

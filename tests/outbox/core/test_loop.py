@@ -1,0 +1,65 @@
+"""Long-running commands stop on a signal and outlive a neighbour that is away."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from outbox.core import loop
+
+
+class Away(Exception):
+    pass
+
+
+def run(step, stopped, monkeypatch, **more):
+    waits = []
+    monkeypatch.setattr(stopped, "wait", lambda seconds: waits.append(seconds))
+    loop.run_until_stopped(
+        step=step,
+        stopped=stopped,
+        errors=(Away,),
+        reconnect=more.get("reconnect", lambda: None),
+        describe=lambda error: "away",
+    )
+    return waits
+
+
+def test_it_waits_longer_after_each_failure_and_starts_again_after_a_success(monkeypatch):
+    stopped, reconnects = threading.Event(), []
+    outcomes = iter([Away(), Away(), Away(), None, Away()])
+
+    def step():
+        outcome = next(outcomes, stopped)
+        if outcome is stopped:
+            stopped.set()
+        elif outcome is not None:
+            raise outcome
+
+    waits = run(step, stopped, monkeypatch, reconnect=lambda: reconnects.append(1))
+    assert [0.5 <= waits[0] <= 1, 1 <= waits[1] <= 2, 2 <= waits[2] <= 4, 0.5 <= waits[3] <= 1] == [True] * 4
+    assert len(reconnects) == 4
+
+
+def test_an_error_that_is_not_a_neighbours_absence_ends_it(monkeypatch):
+    def step():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(step, threading.Event(), monkeypatch)
+
+
+def test_a_signal_sets_the_event_and_calls_what_else_has_to_stop():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    called = []
+    try:
+        stopped = loop.stop_on_signals(also=lambda: called.append(1))
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stopped.wait(5)
+        assert called == [1]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
