@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
 from django.conf import settings
-from django.db import models
+from django.db import connections, models
 from django.db.models.functions import Now
 
 from outbox.core.ids import new_id
@@ -22,7 +23,7 @@ TOPICS = {
 }
 
 
-class EmailQuerySet(DeliverableQuerySet["EmailNotification"]):
+class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
     """The verbs, with a domain event in the transaction that settles an e-mail for good, if wanted."""
 
     def _write(self, decided: Sequence[tuple[EmailNotification, Outcome]], policy: Policy) -> list[Change]:
@@ -43,6 +44,74 @@ class EmailQuerySet(DeliverableQuerySet["EmailNotification"]):
                         },
                     )
         return changes
+
+    #: The key and, if it was free, the notification: one statement, because every change waits for it.
+    _INSERT_ONCE = """
+        WITH free AS (
+            INSERT INTO idempotency_keys (scope, key, request_hash, answer_body, answer_location,
+                notification_id)
+            VALUES ('email', %(key)s, '', '', '', %(id)s) ON CONFLICT DO NOTHING RETURNING key
+        )
+        INSERT INTO email_notifications (id, order_id, event_type, status, last_error,
+            recipient_email, to_name, locale, subject, body, body_text, idempotency_key, retry_count,
+            max_retries, errors, provider, provider_message_id, correlation_id, traceparent)
+        SELECT %(id)s, %(order_id)s, %(event_type)s, %(status)s, %(last_error)s,
+            %(recipient_email)s, %(to_name)s, %(locale)s, %(subject)s, %(body)s, %(body_text)s,
+            free.key, 0, %(max_retries)s, '[]'::jsonb, '', '', %(correlation_id)s, %(traceparent)s
+        FROM free
+        """
+
+    def insert_once(
+        self,
+        *,
+        order_id: uuid.UUID,
+        event_type: str,
+        version: int,
+        status: Status,
+        last_error: str,
+        recipient_email: str,
+        to_name: str,
+        locale: str,
+        subject: str,
+        body: str,
+        body_text: str,
+        max_retries: int,
+        correlation_id: str,
+        traceparent: str,
+    ) -> tuple[uuid.UUID, bool]:
+        """Insert a notification unless one for the same order, event and version of the order exists.
+
+        Return the id of the notification that has that key, and whether this call inserted it.
+        """
+        id, key = new_id(), f"{order_id}:{event_type}:{version}"
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(
+                self._INSERT_ONCE,
+                {
+                    "id": id,
+                    "key": key,
+                    "order_id": order_id,
+                    "event_type": event_type,
+                    "status": status,
+                    "last_error": last_error,
+                    "recipient_email": recipient_email,
+                    "to_name": to_name,
+                    "locale": locale,
+                    "subject": subject,
+                    "body": body,
+                    "body_text": body_text,
+                    "max_retries": max_retries,
+                    "correlation_id": correlation_id,
+                    "traceparent": traceparent,
+                },
+            )
+            if cursor.rowcount:
+                return id, True
+            cursor.execute(
+                "SELECT notification_id FROM idempotency_keys WHERE scope = 'email' AND key = %s", [key]
+            )
+            existing: uuid.UUID = cursor.fetchone()[0]
+            return existing, False
 
 
 class EmailNotification(Deliverable, Partitioned):
@@ -92,7 +161,7 @@ class EmailNotification(Deliverable, Partitioned):
     body_text = models.TextField()
     idempotency_key = models.CharField(max_length=255)
 
-    objects = EmailQuerySet.as_manager()  # type: ignore[misc]  # as every model has its own
+    objects = EmailNotificationQuerySet.as_manager()  # type: ignore[misc]  # as every model has its own
 
     delivered_at = models.DateTimeField(null=True, editable=False)
     bounced_at = models.DateTimeField(null=True, editable=False)

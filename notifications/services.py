@@ -21,7 +21,6 @@ from notifications.models import EmailNotification, Suppression
 from notifications.rendering import render_email
 from notifications.suppressions import Cause, suppress, suppressed_among
 from outbox.core import context as work_context
-from outbox.core.ids import new_id
 from outbox.core.privacy import ERASED_ADDRESS
 from outbox.core.transactions import require_transaction
 from outbox.delivery.deliverable import Change, Refusal, Settlement
@@ -40,74 +39,46 @@ def enqueue_email(
     locale: str,
     context: Callable[[], Mapping[str, object]],
 ) -> uuid.UUID | None:
-    """This function will render an e-mail and save it in the caller's transaction, to be sent after commit.
+    """Render an e-mail and save it in the caller's transaction, to be sent after commit.
 
-    One e-mail for each order, event and version of the order, however often it is asked for: returns its
-    id, or None when `NOTIFY_ON` does not list the event. `context` gives the template's data and is asked
-    only then. Raises `TransactionRequired` outside a transaction, `KeyError` for an unknown event.
+    Return its id, or None when `NOTIFY_ON` does not list the event. There is one e-mail for each order, event
+    and version of the order: a second call returns the first one's id. `context` returns the template's
+    data; it is called only when the e-mail is rendered. Raise `TransactionRequired` outside a transaction,
+    `UnknownEmail` for an event without templates.
     """
     require_transaction("an e-mail")
     if event_type not in settings.NOTIFY_ON:
         return None
-    key, notification_id = f"{order_id}:{event_type}:{version}", new_id()
     mail = render_email(event_type=event_type, locale=locale, context=context())
     work = work_context.current()
-    # An erased person's later e-mails are recorded, and never due.
+    # The e-mails that an erased person would still get are recorded and never sent.
     erased = recipient_email == ERASED_ADDRESS
-    with connection.cursor() as cursor:
-        cursor.execute(
-            _SAVE,
-            {
-                "id": notification_id,
-                "order": order_id,
-                "event": event_type,
-                "status": Status.SUPPRESSED if erased else Status.PENDING,
-                "reason": "the recipient's data was erased" if erased else "",
-                "recipient": recipient_email,
-                "name": to_name,
-                "locale": locale,
-                "subject": mail.subject,
-                "html": mail.body_html,
-                "text": mail.body_text,
-                "key": key,
-                "retries": settings.MAX_RETRIES_FOR.get(event_type, settings.MAX_RETRIES),
-                "correlation": work.correlation_id,
-                "trace": work.traceparent,
-            },
-        )
-        if not cursor.rowcount:  # it was asked for before
-            cursor.execute(
-                "SELECT notification_id FROM idempotency_keys WHERE scope = 'email' AND key = %s", [key]
-            )
-            before: uuid.UUID = cursor.fetchone()[0]
-            return before
-    if settings.FAST_PATH:
+    notification_id, inserted = EmailNotification.objects.insert_once(
+        order_id=order_id,
+        event_type=event_type,
+        version=version,
+        status=Status.SUPPRESSED if erased else Status.PENDING,
+        last_error="the recipient's data was erased" if erased else "",
+        recipient_email=recipient_email,
+        to_name=to_name,
+        locale=locale,
+        subject=mail.subject,
+        body=mail.body_html,
+        body_text=mail.body_text,
+        max_retries=settings.MAX_RETRIES_FOR.get(event_type, settings.MAX_RETRIES),
+        correlation_id=work.correlation_id,
+        traceparent=work.traceparent,
+    )
+    if inserted and settings.FAST_PATH:
         transaction.on_commit(lambda: tasks.waker.wake(), robust=True)
     return notification_id
 
 
-#: The e-mail's key and, if it was free, the e-mail: one trip, on the path of every change.
-_SAVE = """
-    WITH free AS (
-        INSERT INTO idempotency_keys (scope, key, request_hash, answer_body, answer_location, notification_id)
-        VALUES ('email', %(key)s, '', '', '', %(id)s) ON CONFLICT DO NOTHING RETURNING key
-    )
-    INSERT INTO email_notifications (id, order_id, event_type, status, last_error, recipient_email, to_name,
-        locale, subject, body, body_text, idempotency_key, retry_count, max_retries, errors, provider,
-        provider_message_id, correlation_id, traceparent)
-    SELECT %(id)s, %(order)s, %(event)s, %(status)s, %(reason)s, %(recipient)s, %(name)s, %(locale)s,
-        %(subject)s, %(html)s, %(text)s, free.key, 0, %(retries)s, '[]'::jsonb, '', '', %(correlation)s,
-        %(trace)s
-    FROM free
-"""
-
-
 def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
-    """This function will make e-mails due again because a person said so, and wake the workers.
+    """Make notifications due again and wake the workers. Return the changes and the refusals.
 
-    Takes dead-lettered, given-up and failed ones (unless held), and suppressed ones whose address no longer
-    is, with all their retries, whatever was used up; the list of errors stays. Returns what changed and what
-    was refused, with the reason.
+    Take `dead_lettered`, `discarded` and `failed` notifications that are not held, and `suppressed` ones
+    whose address is no longer suppressed. Each gets all its retries again; its list of errors stays.
     """
     wanted = list(ids)
     rows = EmailNotification.objects.filter(id__in=wanted, status=Status.SUPPRESSED)
@@ -210,7 +181,7 @@ def _mark(by_id: Mapping[uuid.UUID, Sequence[Evidence]]) -> None:
 
 
 def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
-    """This function will mark dead letters `discarded` because a person said so."""
+    """Mark dead letters `discarded`. Return the changes and the refusals."""
     return _by_hand(EmailNotification.objects.discard(ids), wake=False)
 
 
