@@ -9,9 +9,9 @@ from django.conf import settings
 from django.db import connections, models
 from django.db.models.functions import Now
 
+from notifications.retention import EMAIL_RETENTION
 from outbox.core.ids import new_id
 from outbox.core.partitioned import Partitioned
-from outbox.core.privacy import ERASED, ERASED_ADDRESS
 from outbox.delivery.deliverable import Change, Deliverable, DeliverableQuerySet
 from outbox.delivery.outcomes import Outcome, Policy, Status
 from outbox.events.publish import publish_event
@@ -117,29 +117,7 @@ class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
 class EmailNotification(Deliverable, Partitioned):
     """An e-mail, rendered when the order changed; the sender needs neither a template nor the order."""
 
-    partition_interval = "month"
-    unfinished = {
-        "pending or failed": "status IN ('pending', 'failed')",
-        "processing": "status = 'processing'",
-        "dead-lettered": "status = 'dead_lettered'",
-    }
-    unfinished_help = "Resend them or give them up, in the admin or by POST /notifications/{id}/resend."
-    owner_column = "order_id"
-    # What is being sent right now is left to a second pass: its outcome would write its errors again.
-    personal = f"recipient_email <> '{ERASED_ADDRESS}' AND status <> 'processing'"
-    erased = {
-        "recipient_email": f"'{ERASED_ADDRESS}'",
-        "to_name": "''",
-        "subject": f"'{ERASED}'",
-        "body": "''",
-        "body_text": "''",
-        # A provider's words may repeat the address in any spelling; when, who and which code stay.
-        "last_error": f"CASE WHEN last_error = '' THEN '' ELSE '{ERASED}' END",
-        "errors": "(SELECT coalesce(jsonb_agg(one || "  # noqa: S608 - of our own constant
-        f"jsonb_build_object('text', '{ERASED}') ORDER BY n), '[]')"
-        " FROM jsonb_array_elements(errors) WITH ORDINALITY AS each (one, n))",
-        "updated_at": "statement_timestamp()",
-    }
+    retention = EMAIL_RETENTION
     payload_fields = ("subject", "body", "body_text")
     claim_fields = (*Deliverable.claim_fields, "order", "event_type", "recipient_email", "to_name")
 

@@ -24,7 +24,7 @@ from django.db.models.functions import Now
 from notifications.models import EmailNotification
 from orders.models import Order
 from outbox.core.ids import id_time
-from outbox.core.partitioned import Model
+from outbox.core.partitioned import PartitionedModel
 from outbox.core.privacy import ERASED_ADDRESS, address_hash
 from outbox.delivery.outcomes import UNFINISHED, Status
 from outbox.models import Erasure
@@ -210,7 +210,7 @@ def _chunks(owners: set[uuid.UUID]) -> Iterator[list[uuid.UUID]]:
     return (ordered[start : start + CHUNK] for start in range(0, len(ordered), CHUNK))
 
 
-def _side_tables(model: Model) -> list[str]:
+def _side_tables(model: PartitionedModel) -> list[str]:
     """Partitions that are not attached, and tables that archives were restored into."""
     parts = retire.tables(model=model, using=DIRECT)
     restored = [
@@ -234,10 +234,10 @@ def _rewrite_archives(erasure: Erasure, counts: Counter[str], report: Report) ->
             )
 
 
-def _rows_of(model: Model, owners: set[uuid.UUID], report: Report) -> Iterator[dict[str, Any]]:
+def _rows_of(model: PartitionedModel, owners: set[uuid.UUID], report: Report) -> Iterator[dict[str, Any]]:
     if not owners:
         return
-    table, owner = model._meta.db_table, model.owner_column
+    table, owner = model._meta.db_table, model.retention.owner_column
     seen = set()
     for name in [table, *_side_tables(model)]:
         report("reading", table=name)

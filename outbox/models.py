@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 
 from outbox.core.ids import new_id
 from outbox.core.partitioned import Partitioned
+from outbox.event_retention import EVENT_RETENTION
 
 SHARDS = 64
 
@@ -23,20 +24,7 @@ class OutboxEvent(Partitioned):
     The relay publishes the events of one shard in `position` order. No name or address is in a payload.
     """
 
-    partition_interval = "day"
-    unfinished = {
-        "not published": "published_at IS NULL AND dead_lettered_at IS NULL",
-        "dead-lettered": "published_at IS NULL AND dead_lettered_at IS NOT NULL AND discarded_at IS NULL",
-    }
-    unfinished_help = "They leave once the relay has published them, or a person has discarded them."
-    owner_column = "aggregate_id"
-    # A link may carry a customer's token, and a caller's key anything that the caller thought of.
-    personal = "(payload ? 'trackingUrl' OR metadata->>'idempotencyKey' LIKE '%@%')"
-    erased = {
-        "payload": "payload - 'trackingUrl'",
-        "metadata": "CASE WHEN metadata->>'idempotencyKey' LIKE '%@%'"
-        " THEN jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text)) ELSE metadata END",
-    }
+    retention = EVENT_RETENTION
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     aggregate_type = models.CharField(max_length=50)

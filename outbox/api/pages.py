@@ -18,7 +18,7 @@ from rest_framework.request import Request
 
 from outbox.api.fields import Digits, StrictSerializer, Text, parse_uuid
 from outbox.api.problems import Fault, invalid
-from outbox.core.partitioned import Model
+from outbox.core.partitioned import PartitionedModel
 from outbox.retention import partitions
 
 DEFAULT_SIZE = 50
@@ -95,7 +95,7 @@ def _url(request: Request, cursor: str | None) -> str:
     return request.build_absolute_uri(f"{request.path}?{urlencode(query)}")
 
 
-def hot_since(*, model: Model) -> dt.datetime | None:
+def hot_since(*, model: PartitionedModel) -> dt.datetime | None:
     """This function will say from when on a partitioned table has its rows; older ones are archived.
 
     Known for a minute in each process: partitions go once a day at most.
@@ -104,6 +104,6 @@ def hot_since(*, model: Model) -> dt.datetime | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _hot_since(model: Model, _minute: int) -> dt.datetime | None:
+def _hot_since(model: PartitionedModel, _minute: int) -> dt.datetime | None:
     attached = partitions.attached(model=model)
     return attached[0].since if attached else None

@@ -1,7 +1,8 @@
-"""What a partitioned table says of itself. `outbox.retention` reads it and knows no table by name."""
+"""The base class of partitioned tables. `outbox.retention` reads the rules and knows no table by name."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from collections.abc import Mapping
 from typing import ClassVar, Literal
@@ -12,28 +13,38 @@ from django.db import models
 Interval = Literal["month", "day"]
 
 
-class Partitioned(models.Model):
-    """What a partitioned table declares of itself, as plain data, so that upkeep knows no table by name."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionRules:
+    """How a table is partitioned, which rows keep a partition attached, and what is personal in a row.
 
-    #: A partition for each of these.
-    partition_interval: ClassVar[Interval]
-    #: SQL conditions of rows that may not leave the table, by what a person calls them. Each has an index.
-    unfinished: ClassVar[Mapping[str, str]]
-    #: What a person does about such rows.
-    unfinished_help: ClassVar[str]
-    #: The column that says whose a row is.
-    owner_column: ClassVar[str]
-    #: SQL that finds the rows with something personal in them, and SQL for the columns that erases it.
-    personal: ClassVar[str]
-    erased: ClassVar[Mapping[str, str]]
+    Conditions and values are SQL over the table's columns.
+    """
+
+    interval: Interval
+    #: Conditions of rows that may not leave the table, by a name for the operator. Each needs an index.
+    unfinished: Mapping[str, str]
+    #: What an operator does about such rows.
+    unfinished_help: str
+    #: The column with the id of the person's order.
+    owner_column: str
+    #: The condition of rows with personal data in them.
+    personal: str
+    #: The value that replaces each column with personal data.
+    erased: Mapping[str, str]
+
+
+class Partitioned(models.Model):
+    """A table that is partitioned by range of its UUIDv7 primary key."""
+
+    retention: ClassVar[RetentionRules]
 
     class Meta:
         abstract = True
 
     @classmethod
     def hot(cls) -> dt.timedelta:
-        """This function will say how long a partition stays attached after its last id."""
+        """Return how long a partition stays attached after its last id."""
         return dt.timedelta(days=settings.HOT_DAYS[cls._meta.db_table])
 
 
-Model = type[Partitioned]
+PartitionedModel = type[Partitioned]

@@ -24,7 +24,7 @@ from django.db.backends.utils import CursorWrapper
 from django.db.models.functions import Now
 
 from outbox.core.ids import id_floor
-from outbox.core.partitioned import Model
+from outbox.core.partitioned import PartitionedModel
 from outbox.models import RetiredPartition
 from outbox.retention.partitions import Partition, partition_at, written
 
@@ -86,7 +86,7 @@ class Table:
         return self.partition.name
 
 
-def tables(*, model: Model, using: str = "direct") -> list[Table]:
+def tables(*, model: PartitionedModel, using: str = "direct") -> list[Table]:
     """This function will list the partitions of `model` that exist, attached or not, oldest first."""
     parent = model._meta.db_table
     with connections[using].cursor() as cursor:
@@ -109,10 +109,10 @@ def tables(*, model: Model, using: str = "direct") -> list[Table]:
     return sorted(found, key=lambda table: table.partition.since)
 
 
-def partition_named(*, model: Model, name: str) -> Partition | None:
+def partition_named(*, model: PartitionedModel, name: str) -> Partition | None:
     """This function will read a partition's bounds from its name; None if no partition is named so."""
     stamp = re.fullmatch(rf"{re.escape(model._meta.db_table)}_p(\d{{4}})(\d\d)(\d\d)?", name)
-    if stamp is None or (stamp[3] is None) != (model.partition_interval == "month"):
+    if stamp is None or (stamp[3] is None) != (model.retention.interval == "month"):
         return None
     try:
         when = dt.datetime(int(stamp[1]), int(stamp[2]), int(stamp[3] or 1), tzinfo=dt.UTC)
@@ -129,7 +129,7 @@ def exists(*, name: str, using: str = "direct") -> bool:
 
 
 @contextlib.contextmanager
-def alone(*, model: Model, using: str = "direct", patience: float = 0.0) -> Iterator[None]:
+def alone(*, model: PartitionedModel, using: str = "direct", patience: float = 0.0) -> Iterator[None]:
     """This function will keep other runs from the same table meanwhile.
 
     A session's advisory lock: PostgreSQL frees it when the process dies. Raises `Busy` if another run has
@@ -152,12 +152,12 @@ def alone(*, model: Model, using: str = "direct", patience: float = 0.0) -> Iter
             cursor.execute("SELECT pg_advisory_unlock(hashtext(%s))", [key])
 
 
-def holds(*, model: Model, name: str, using: str = "direct") -> list[Hold]:
+def holds(*, model: PartitionedModel, name: str, using: str = "direct") -> list[Hold]:
     """This function will say what is unfinished in a partition, attached or not; reads few rows."""
     table = connections[using].ops.quote_name(name)
     found = []
     with connections[using].cursor() as cursor:
-        for kind, condition in model.unfinished.items():
+        for kind, condition in model.retention.unfinished.items():
             cursor.execute(f"SELECT id FROM {table} WHERE {condition} LIMIT {COUNTED}")  # noqa: S608
             ids = sorted(id for (id,) in cursor.fetchall())
             if ids:
@@ -165,15 +165,15 @@ def holds(*, model: Model, name: str, using: str = "direct") -> list[Hold]:
     return found
 
 
-def check_finished(*, model: Model, name: str, using: str = "direct") -> None:
+def check_finished(*, model: PartitionedModel, name: str, using: str = "direct") -> None:
     """This function will raise `Held` if the partition has unfinished rows."""
     if found := holds(model=model, name=name, using=using):
-        raise Held(name, found, model.unfinished_help)
+        raise Held(name, found, model.retention.unfinished_help)
 
 
 def detach(
     *,
-    model: Model,
+    model: PartitionedModel,
     name: str,
     using: str = "direct",
     report: Report,
@@ -208,7 +208,7 @@ def detach(
 
 def finish(
     *,
-    model: Model,
+    model: PartitionedModel,
     name: str,
     using: str = "direct",
     report: Report,
@@ -239,7 +239,7 @@ def finish(
     settle(model=model, name=name, using=using, report=report)
 
 
-def settle(*, model: Model, name: str, using: str = "direct", report: Report) -> None:
+def settle(*, model: PartitionedModel, name: str, using: str = "direct", report: Report) -> None:
     """This function will record a detached partition, or re-attach it and raise `Held` if it is unfinished.
 
     Nobody can change its rows any more, so this look is the last word.
@@ -260,7 +260,9 @@ def settle(*, model: Model, name: str, using: str = "direct", report: Report) ->
         report("recorded", partition=name)
 
 
-def attach(*, model: Model, name: str, using: str = "direct", lock_timeout: str = LOCK_TIMEOUT) -> None:
+def attach(
+    *, model: PartitionedModel, name: str, using: str = "direct", lock_timeout: str = LOCK_TIMEOUT
+) -> None:
     """This function will attach a detached partition again, where it was, and forget its record."""
     partition = partition_named(model=model, name=name)
     assert partition is not None
@@ -291,11 +293,11 @@ def drop_restored(*, name: str, using: str = "direct", lock_timeout: str = LOCK_
         cursor.execute(f"DROP TABLE IF EXISTS {connections[using].ops.quote_name(name)}")
 
 
-def _state(model: Model, name: str, using: str) -> State | None:
+def _state(model: PartitionedModel, name: str, using: str) -> State | None:
     return next((table.state for table in tables(model=model, using=using) if table.name == name), None)
 
 
-def _alter(model: Model, change: str, using: str, lock_timeout: str) -> None:
+def _alter(model: PartitionedModel, change: str, using: str, lock_timeout: str) -> None:
     parent = connections[using].ops.quote_name(model._meta.db_table)
     with _impatient(using, lock_timeout) as cursor:
         cursor.execute(f"ALTER TABLE {parent} {change}")

@@ -18,7 +18,7 @@ from django.db import connections, transaction
 from outbox.core.privacy import ERASED, ERASED_ADDRESS
 
 if TYPE_CHECKING:
-    from outbox.core.partitioned import Model
+    from outbox.core.partitioned import PartitionedModel
 
 #: The fields of our own API's answers that are personal, and what stands there afterwards.
 _ANSWERED = {
@@ -30,7 +30,9 @@ _ANSWERED = {
 }
 
 
-def erase_rows(*, model: Model, owner_ids: Sequence[uuid.UUID], using: str, table: str = "") -> int:
+def erase_rows(
+    *, model: PartitionedModel, owner_ids: Sequence[uuid.UUID], using: str, table: str = ""
+) -> int:
     """This function will erase what is personal in the rows of these owners, locking in id order.
 
     `table` is the model's own unless one of its detached or restored partitions is named. Returns the
@@ -38,10 +40,10 @@ def erase_rows(*, model: Model, owner_ids: Sequence[uuid.UUID], using: str, tabl
     """
     quote = connections[using].ops.quote_name
     name = quote(table or model._meta.db_table)
-    changes = ", ".join(f"{quote(column)} = {sql}" for column, sql in model.erased.items())
-    owner = quote(model.owner_column)
+    changes = ", ".join(f"{quote(column)} = {sql}" for column, sql in model.retention.erased.items())
+    owner = quote(model.retention.owner_column)
     # The models' own SQL may have per cent signs, and the statement has a parameter.
-    personal, changes = model.personal.replace("%", "%%"), changes.replace("%", "%%")
+    personal, changes = model.retention.personal.replace("%", "%%"), changes.replace("%", "%%")
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute(
             f"UPDATE {name} SET {changes} WHERE id = ANY(ARRAY("  # noqa: S608 - all from our own models

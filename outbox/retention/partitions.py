@@ -20,7 +20,7 @@ from django.db import IntegrityError, connections, transaction
 
 from outbox.core.clock import database_now
 from outbox.core.ids import id_floor, id_time
-from outbox.core.partitioned import Interval, Model, Partitioned
+from outbox.core.partitioned import Interval, Partitioned, PartitionedModel
 
 log = structlog.get_logger(__name__)
 
@@ -47,7 +47,7 @@ class Partition:
     until: dt.datetime
 
 
-def partitioned_models() -> list[Model]:
+def partitioned_models() -> list[PartitionedModel]:
     """This function will list the models whose tables are partitioned."""
     return [model for model in apps.get_models() if issubclass(model, Partitioned)]
 
@@ -67,16 +67,16 @@ def start_of(*, interval: Interval, when: dt.datetime, steps: int = 0) -> dt.dat
     return dt.datetime(years, month + 1, 1, tzinfo=dt.UTC)
 
 
-def partition_at(*, model: Model, when: dt.datetime, steps: int = 0) -> Partition:
+def partition_at(*, model: PartitionedModel, when: dt.datetime, steps: int = 0) -> Partition:
     """This function will name and bound the partition of `model` that `when` falls into, or a neighbour."""
-    interval = model.partition_interval
+    interval = model.retention.interval
     since = start_of(interval=interval, when=when, steps=steps)
     until = start_of(interval=interval, when=since, steps=1)
     suffix = f"{since:%Y%m}" if interval == "month" else f"{since:%Y%m%d}"
     return Partition(f"{model._meta.db_table}_p{suffix}", since, until)
 
 
-def attached(*, model: Model, using: str = "default") -> list[Partition]:
+def attached(*, model: PartitionedModel, using: str = "default") -> list[Partition]:
     """This function will list the attached partitions of `model`, oldest first, from the catalogue."""
     with connections[using].cursor() as cursor:
         cursor.execute(
@@ -98,7 +98,7 @@ def _parse(name: str, bounds: str) -> Partition:
 
 def ensure(
     *,
-    model: Model,
+    model: PartitionedModel,
     using: str = "direct",
     ahead: int = AHEAD,
     behind: int = 1,
@@ -193,7 +193,7 @@ def why_misplaced(error: IntegrityError) -> str | None:
     return None
 
 
-def ahead_of(*, model: Model, now: dt.datetime, using: str = "default") -> int:
+def ahead_of(*, model: PartitionedModel, now: dt.datetime, using: str = "default") -> int:
     """This function will count the attached partitions that follow the one of `now` without a gap.
 
     -1 when even the present one is missing.

@@ -20,7 +20,7 @@ from django.conf import settings
 from django.db import OperationalError, transaction
 
 from outbox.core.clock import database_now
-from outbox.core.partitioned import Model
+from outbox.core.partitioned import PartitionedModel
 from outbox.models import Erasure, RetiredPartition
 from outbox.retention import archive, purge
 from outbox.retention import detach as retire
@@ -65,7 +65,7 @@ def rollover(*, report: Report, using: str = "direct", dry_run: bool = False) ->
     return result
 
 
-def _roll(model: Model, using: str, report: Report, dry_run: bool, result: Rollover) -> None:
+def _roll(model: PartitionedModel, using: str, report: Report, dry_run: bool, result: Rollover) -> None:
     now = database_now(using=using)
     for table in retire.tables(model=model, using=using):
         over = table.partition.until + model.hot() <= now
@@ -95,7 +95,7 @@ def _roll(model: Model, using: str, report: Report, dry_run: bool, result: Rollo
             result.failed.append(f"{record.name}: {error}")
 
 
-def _leave(model: Model, table: retire.Table, using: str, report: Report) -> None:
+def _leave(model: PartitionedModel, table: retire.Table, using: str, report: Report) -> None:
     """Bring a partition that is due out of its table, from whatever state a killed run left it in."""
     if table.state == "attached":
         retire.detach(model=model, name=table.name, using=using, report=report)
@@ -106,7 +106,12 @@ def _leave(model: Model, table: retire.Table, using: str, report: Report) -> Non
 
 
 def _end(
-    model: Model, record: RetiredPartition, using: str, now: dt.datetime, report: Report, dry_run: bool
+    model: PartitionedModel,
+    record: RetiredPartition,
+    using: str,
+    now: dt.datetime,
+    report: Report,
+    dry_run: bool,
 ) -> None:
     """Do what is due for a partition that has left its table."""
     if record.deleted_at is not None:
@@ -179,7 +184,7 @@ def delete_archive(*, record: RetiredPartition, using: str = "direct", report: R
 
 def rewrite_archive(
     *,
-    model: Model,
+    model: PartitionedModel,
     record: RetiredPartition,
     using: str = "direct",
     report: Report,
@@ -208,7 +213,7 @@ def rewrite_archive(
         archive.sweep(record=record)
     else:
         named = {str(owner) for owner in owners}
-        theirs = archive.find(record=record, wanted=lambda row: row[model.owner_column] in named)
+        theirs = archive.find(record=record, wanted=lambda row: row[model.retention.owner_column] in named)
         changed = archive.rewrite(record=record, using=using, change=erase) if any(theirs) else 0
     for erasure in waiting:
         with transaction.atomic(using=using):
@@ -245,7 +250,7 @@ def overview(*, using: str = "direct") -> list[dict[str, Any]]:
                     "rows": table.rows if table else manifest.get("rows"),
                     "unfinished": sum(hold.count for hold in holds),
                     "held": bool(over and holds),
-                    "help": model.unfinished_help,
+                    "help": model.retention.unfinished_help,
                     "archive": manifest.get("file") if record and not record.deleted_at else None,
                 }
             )

@@ -13,7 +13,7 @@ from django.db import connection
 
 from notifications.models import EmailNotification
 from outbox.core.ids import id_floor, new_id
-from outbox.core.partitioned import Model
+from outbox.core.partitioned import PartitionedModel
 from outbox.retention import detach as retire
 from outbox.retention import partitions
 from outbox.retention.partitions import Partition
@@ -27,7 +27,7 @@ def dsn() -> str:
     )
 
 
-def make_partition(model: Model, *, back: int) -> Partition:
+def make_partition(model: PartitionedModel, *, back: int) -> Partition:
     """The partition `back` intervals ago, attached as `ensure` would have made it then."""
     partition = partitions.partition_at(model=model, when=dt.datetime.now(dt.UTC), steps=-back)
     parent, day = model._meta.db_table, dt.timedelta(days=1)
@@ -101,11 +101,11 @@ def tidy() -> Iterator[None]:
                 cursor.execute(f"DROP TABLE {name}")
 
 
-def _tables(model: Model) -> list[retire.Table]:
+def _tables(model: PartitionedModel) -> list[retire.Table]:
     return retire.tables(model=model, using="default")
 
 
-def states(model: Model = EmailNotification) -> dict[str, str]:
+def states(model: PartitionedModel = EmailNotification) -> dict[str, str]:
     """Each partition's state, by name."""
     return {table.name: table.state for table in _tables(model)}
 

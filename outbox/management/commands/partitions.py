@@ -14,7 +14,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError
 
-from outbox.core.partitioned import Model
+from outbox.core.partitioned import PartitionedModel
 from outbox.management.progress import Reporter
 from outbox.models import RetiredPartition
 from outbox.retention import archive, partitions
@@ -110,7 +110,7 @@ def _one(verb: str, name: str, report: Reporter, dry_run: bool) -> None:
         _VERBS[verb](model, name, report)
 
 
-def _detach(model: Model, name: str, report: Reporter) -> None:
+def _detach(model: PartitionedModel, name: str, report: Reporter) -> None:
     state = next(
         (table.state for table in retire.tables(model=model, using=USING) if table.name == name), None
     )
@@ -124,31 +124,31 @@ def _detach(model: Model, name: str, report: Reporter) -> None:
         retire.settle(model=model, name=name, using=USING, report=report)
 
 
-def _archive(model: Model, name: str, report: Reporter) -> None:
+def _archive(model: PartitionedModel, name: str, report: Reporter) -> None:
     record = _record(name)
     if record.dropped_at is None:  # an archive that is right already is kept, another one is written anew
         retention.archive_partition(record=record, using=USING, report=report)
 
 
-def _verify(model: Model, name: str, report: Reporter) -> None:
+def _verify(model: PartitionedModel, name: str, report: Reporter) -> None:
     record = _record(name)
     table = name if record.dropped_at is None and retire.exists(name=name, using=USING) else ""
     archive.verify(manifest=archive.Manifest.of(record), using=USING, table=table, tick=report.tick(name))
     report("verified", partition=name, against="table" if table else "manifest")
 
 
-def _restore(model: Model, name: str, report: Reporter) -> None:
+def _restore(model: PartitionedModel, name: str, report: Reporter) -> None:
     made = archive.restore(record=_record(name), using=USING, tick=report.tick(name))
     report("restored", partition=name, table=made)
 
 
-def _drop(model: Model, name: str, report: Reporter) -> None:
+def _drop(model: PartitionedModel, name: str, report: Reporter) -> None:
     record = _record(name)
     if record.dropped_at is None:
         retention.drop_partition(record=record, using=USING, report=report)
 
 
-_VERBS: dict[str, Callable[[Model, str, Reporter], None]] = {
+_VERBS: dict[str, Callable[[PartitionedModel, str, Reporter], None]] = {
     "detach": _detach,
     "archive": _archive,
     "verify": _verify,
@@ -157,7 +157,7 @@ _VERBS: dict[str, Callable[[Model, str, Reporter], None]] = {
 }
 
 
-def _model_of(name: str) -> Model:
+def _model_of(name: str) -> PartitionedModel:
     bare = name.removesuffix(archive.RESTORED)
     for model in partitions.partitioned_models():
         if retire.partition_named(model=model, name=bare):
@@ -172,7 +172,7 @@ def _record(name: str) -> RetiredPartition:
     return record
 
 
-def _record_or_partition(model: Model, name: str, verb: str) -> None:
+def _record_or_partition(model: PartitionedModel, name: str, verb: str) -> None:
     if verb != "detach":
         _record(name)
     elif not retire.exists(name=name, using=USING):

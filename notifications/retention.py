@@ -1,0 +1,32 @@
+"""The retention rules of `email_notifications`."""
+
+from __future__ import annotations
+
+from outbox.core.partitioned import RetentionRules
+from outbox.core.privacy import ERASED, ERASED_ADDRESS
+
+EMAIL_RETENTION = RetentionRules(
+    interval="month",
+    unfinished={
+        "pending or failed": "status IN ('pending', 'failed')",
+        "processing": "status = 'processing'",
+        "dead-lettered": "status = 'dead_lettered'",
+    },
+    unfinished_help="Resend them or give them up, in the admin or by POST /notifications/{id}/resend.",
+    owner_column="order_id",
+    # A row that is being sent is left to a second pass: settling it would write its errors again.
+    personal=f"recipient_email <> '{ERASED_ADDRESS}' AND status <> 'processing'",
+    erased={
+        "recipient_email": f"'{ERASED_ADDRESS}'",
+        "to_name": "''",
+        "subject": f"'{ERASED}'",
+        "body": "''",
+        "body_text": "''",
+        # A provider's text may repeat the address in any spelling; time, provider and code stay.
+        "last_error": f"CASE WHEN last_error = '' THEN '' ELSE '{ERASED}' END",
+        "errors": "(SELECT coalesce(jsonb_agg(one || "  # noqa: S608 - of our own constant
+        f"jsonb_build_object('text', '{ERASED}') ORDER BY n), '[]')"
+        " FROM jsonb_array_elements(errors) WITH ORDINALITY AS each (one, n))",
+        "updated_at": "statement_timestamp()",
+    },
+)

@@ -1,0 +1,22 @@
+"""The retention rules of `outbox_events`."""
+
+from __future__ import annotations
+
+from outbox.core.partitioned import RetentionRules
+
+EVENT_RETENTION = RetentionRules(
+    interval="day",
+    unfinished={
+        "not published": "published_at IS NULL AND dead_lettered_at IS NULL",
+        "dead-lettered": "published_at IS NULL AND dead_lettered_at IS NOT NULL AND discarded_at IS NULL",
+    },
+    unfinished_help="They leave once the relay has published them, or an operator has discarded them.",
+    owner_column="aggregate_id",
+    # A tracking link may carry a customer's token, and a caller's idempotency key any text.
+    personal="(payload ? 'trackingUrl' OR metadata->>'idempotencyKey' LIKE '%@%')",
+    erased={
+        "payload": "payload - 'trackingUrl'",
+        "metadata": "CASE WHEN metadata->>'idempotencyKey' LIKE '%@%'"
+        " THEN jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text)) ELSE metadata END",
+    },
+)
