@@ -4,6 +4,4 @@ from django.apps import AppConfig
 
 
 class OrdersConfig(AppConfig):
-    """See the module."""
-
     name = "orders"

@@ -1,6 +1,7 @@
-"""Says what an e-mail needs to know of an order: plain data, so that notifications never sees an Order.
+"""What an order's e-mail shows, as plain data: notifications knows no Order.
 
-orders.services calls it in the transaction of the change and hands the result to notifications.
+orders.services calls this in the transaction of the change and hands the result to notifications.
+docs/emails.md explains each variable to the authors of templates.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ SHOWN_ITEMS = 20  # mail clients clip long e-mails, and the customer has the who
 
 
 def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, object]:
-    """This function will collect what an order's e-mail tells: strings, ints, datetimes and lists of dicts.
+    """Return the variables of an order's e-mail: strings, ints, datetimes and lists of dicts.
 
-    `order` is as it stands after the change. `change` may have `at` (datetime), `amount` (int: what a refund
-    returned now), `reason` (str), `tracking_url` (str) and `was_paid` (bool: of a cancelled order). Amounts
-    are in minor units and None where there is nothing to tell, so that a template can ask for them.
+    `order` has its state after the change. `change` may have `at` (datetime), `amount` (int: what this
+    refund returned), `reason` (str), `tracking_url` (str) and `was_paid` (bool: of a cancelled order).
+    Amounts are in minor units, and None where there is nothing to show.
     """
     items = [_item(item) for item in order.items]
     listed = sum(int(item["quantity"]) * int(item["unit_amount"]) for item in order.items)
@@ -57,5 +58,5 @@ def _item(item: Mapping[str, object]) -> dict[str, object]:
 
 
 def _short_id(order: Order) -> str:
-    """The id's end: ids begin with the time, so all of a minute's orders begin alike."""
+    """Return the end of the id. Its beginning is the time, which all orders of one minute share."""
     return order.id.hex[-8:].upper()

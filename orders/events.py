@@ -1,42 +1,72 @@
-"""What other services are told of an order's change: topics and payloads. No name, no address."""
+"""The order's events, declared once: topic, schema, e-mail and default of each.
+
+config.settings checks NOTIFY_ON and MAX_RETRIES_FOR against `EVENTS`, and OrdersConfig checks the schemas and
+the templates, so that a misspelt name stops the start. Imports no models: the settings read this module.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from orders.models import Order
-from outbox.events.publish import publish_event
+if TYPE_CHECKING:
+    from orders.models import Order
 
-#: The order's own word for a change -> the topic. A payload that changes gets a new topic version.
-TOPICS = {
-    "order.placed": "order.order.placed.v1",
-    "order.paid": "order.order.paid.v1",
-    "order.confirmed": "order.order.confirmed.v1",
-    "order.completed": "order.order.completed.v1",
-    "order.cancelled": "order.order.cancelled.v1",
-    "order.refunded": "order.order.refunded.v1",
-    "order.part_refunded": "order.order.part_refunded.v1",
-}
+SCHEMAS = Path(__file__).parent / "schemas"
 
 
-def publish_order_event(*, order: Order, event: str, sequence: int, details: dict[str, Any]) -> None:
-    """This function will save the domain event of a change in the caller's transaction.
+class Email(enum.Enum):
+    """Whether an event sends an e-mail."""
 
-    `details` are the change's own fields in camelCase; consumers ask the API for anything personal.
-    """
-    publish_event(
-        aggregate_type="order",
-        aggregate_id=order.id,
-        event_type=TOPICS[event],
-        sequence=sequence,
-        user_id=order.user_id,
-        payload={
-            "orderId": str(order.id),
-            "userId": str(order.user_id),
-            "status": str(order.status),
-            "totalAmount": order.total_amount,
-            "refundedAmount": order.refunded_amount,
-            "currency": order.currency,
-            **details,
-        },
+    NONE = "there are no templates for it"
+    OPTIONAL = "only where NOTIFY_ON names it"
+    DEFAULT = "unless NOTIFY_ON leaves it out"
+
+
+@dataclass(frozen=True, slots=True)
+class OrderEvent:
+    """One kind of change. `name` is also the folder of its e-mail in templates/emails."""
+
+    name: str
+    topic: str  # a payload that changes gets a new version of the topic
+    email: Email
+
+    @property
+    def schema(self) -> Path:
+        """The file with the JSON Schema of the payload."""
+        return SCHEMAS / f"{self.topic}.json"
+
+
+EVENTS: dict[str, OrderEvent] = {
+    event.name: event
+    for event in (
+        OrderEvent("order.placed", "order.order.placed.v1", Email.OPTIONAL),
+        OrderEvent("order.paid", "order.order.paid.v1", Email.DEFAULT),
+        OrderEvent("order.confirmed", "order.order.confirmed.v1", Email.OPTIONAL),
+        OrderEvent("order.completed", "order.order.completed.v1", Email.DEFAULT),
+        OrderEvent("order.cancelled", "order.order.cancelled.v1", Email.DEFAULT),
+        OrderEvent("order.refunded", "order.order.refunded.v1", Email.DEFAULT),
+        OrderEvent("order.part_refunded", "order.order.part_refunded.v1", Email.DEFAULT),
     )
+}
+#: The events that have templates, and those that send an e-mail unless NOTIFY_ON says otherwise.
+EMAILS = [event.name for event in EVENTS.values() if event.email is not Email.NONE]
+DEFAULT_EMAILS = [event.name for event in EVENTS.values() if event.email is Email.DEFAULT]
+
+
+def event_payload(*, order: Order, details: dict[str, Any]) -> dict[str, Any]:
+    """Return the payload of an order's event: no name and no address, consumers ask the API for them.
+
+    `details` are the event's own fields, in camelCase.
+    """
+    return {
+        "orderId": str(order.id),
+        "userId": str(order.user_id),
+        "status": str(order.status),
+        "totalAmount": order.total_amount,
+        "refundedAmount": order.refunded_amount,
+        "currency": order.currency,
+        **details,
+    }

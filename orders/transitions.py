@@ -1,4 +1,7 @@
-"""The one table of what may happen to an order. Pure: reads an order, changes nothing."""
+"""The table of an order's transitions. orders.services takes each next status from here.
+
+Pure: these functions read an order and change nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ S = Order.Status
 
 
 class Action(enum.StrEnum):
-    """What can be done to an order; the last part of its URL."""
+    """What can be done to an order. The value is the last part of the URL."""
 
     PAY = "pay"
     CONFIRM = "confirm"
@@ -19,7 +22,7 @@ class Action(enum.StrEnum):
     REFUND = "refund"
 
 
-#: action -> status before -> the statuses that may follow. A refund's amount chooses among its two.
+#: action -> status before -> status after. A refund has two: after a part of the balance, after all of it.
 TRANSITIONS: dict[Action, dict[S, tuple[S, ...]]] = {
     Action.PAY: {S.PENDING: (S.PAID,)},
     Action.CONFIRM: {S.PENDING: (S.PENDING,), S.PAID: (S.CONFIRMED,)},
@@ -40,7 +43,7 @@ TRANSITIONS: dict[Action, dict[S, tuple[S, ...]]] = {
 
 
 class InvalidTransition(Exception):
-    """The order's status does not allow the action. `allowed` maps possible actions to what they lead to."""
+    """The order's status does not allow the action. `allowed` maps the possible actions to their statuses."""
 
     def __init__(self, *, order: Order, action: Action) -> None:
         self.status = order.status
@@ -54,12 +57,12 @@ class InvalidTransition(Exception):
 
     @property
     def allowed_statuses(self) -> list[str]:
-        """The statuses that the order can still go to, without repeats."""
+        """The statuses that the order can still go to, each once."""
         return list(dict.fromkeys(status for follow in self.allowed.values() for status in follow))
 
 
 class RefundExceedsBalance(Exception):
-    """More was to be refunded than is left; `left` is in minor units."""
+    """The amount is more than is left to refund. `left` is in minor units."""
 
     def __init__(self, *, amount: int | None, left: int) -> None:
         self.amount = amount
@@ -69,7 +72,7 @@ class RefundExceedsBalance(Exception):
 
 
 def is_allowed(*, order: Order, action: Action) -> bool:
-    """This function will say whether the table and the order's own history allow `action`."""
+    """Tell whether the table and the order's own times allow `action`."""
     if S(order.status) not in TRANSITIONS[action]:
         return False
     if action is Action.COMPLETE:
@@ -80,7 +83,7 @@ def is_allowed(*, order: Order, action: Action) -> bool:
 
 
 def allowed_actions(*, order: Order) -> dict[str, tuple[str, ...]]:
-    """This function will map each action that the order allows now to the statuses that it may lead to."""
+    """Map each action that the order allows now to the statuses that it may lead to."""
     return {
         str(action): tuple(dict.fromkeys(str(status) for status in TRANSITIONS[action][S(order.status)]))
         for action in Action
@@ -89,12 +92,16 @@ def allowed_actions(*, order: Order) -> dict[str, tuple[str, ...]]:
 
 
 def check(*, order: Order, action: Action) -> None:
-    """This function will raise `InvalidTransition` unless `order` allows `action`."""
+    """Raise `InvalidTransition` unless `order` allows `action`."""
     if not is_allowed(order=order, action=action):
         raise InvalidTransition(order=order, action=action)
 
 
-def refunded_status(*, order: Order, left: int) -> S:
-    """This function will choose the status after a refund that leaves `left` minor units."""
-    partly, wholly = TRANSITIONS[Action.REFUND][S(order.status)]
-    return partly if left else wholly
+def next_status(*, order: Order, action: Action, left: int = 0) -> S:
+    """Return the status that `action` leads to. `left` is what a refund leaves, in minor units.
+
+    Raise `InvalidTransition` unless `order` allows `action`.
+    """
+    check(order=order, action=action)
+    statuses = TRANSITIONS[action][S(order.status)]
+    return statuses[0] if left else statuses[-1]

@@ -1,4 +1,4 @@
-"""What the API takes and shows of e-mails: all but their bodies."""
+"""The queries and answers of the API of notifications. Bodies of e-mails are not shown."""
 
 from __future__ import annotations
 
@@ -16,16 +16,12 @@ from outbox.delivery.outcomes import DUE, Status
 
 
 class NotificationQuery(PageQuery):
-    """The filters of the list of notifications."""
-
     status = Choice(choices=Status.choices, required=False)
     recipient_email = EmailAddress(required=False)
     order_id = Identifier(required=False)
 
 
 class NotificationSerializer(serializers.Serializer[EmailNotification]):
-    """An e-mail and what became of it."""
-
     id = serializers.UUIDField()
     order_id = serializers.UUIDField()
     event_type = serializers.CharField()
@@ -43,7 +39,7 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     delivered_at = serializers.DateTimeField(allow_null=True)
     bounced_at = serializers.DateTimeField(allow_null=True)
 
-    #: What a query must load for it.
+    #: The columns that a query must load.
     columns: ClassVar[tuple[str, ...]] = (
         "id",
         "order_id",
@@ -65,13 +61,13 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_next_attempt_at(self, mail: EmailNotification) -> Any:
-        """Show the time only where it still means something."""
+        """Return the time of the next attempt, or None where none is planned."""
         time: dt.datetime = mail.next_attempt_at
         return serializers.DateTimeField().to_representation(time) if mail.status in DUE else None
 
 
 class ResendProblemSerializer(ProblemSerializer):
-    """Why an e-mail is not sent again now."""
+    """Why a resend is refused."""
 
     current_status = serializers.ChoiceField(choices=Status.choices, required=False)
     until = serializers.DateTimeField(

@@ -1,4 +1,4 @@
-"""The addresses of notifications, below /api/v1/."""
+"""Routes of notifications below /api/v1/."""
 
 from django.urls import path
 

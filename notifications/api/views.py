@@ -1,4 +1,4 @@
-"""The API of notifications: look, and send again."""
+"""The API of notifications: list, get, resend."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAGS = ["notifications"]
 
 
 class Notifications(ApiView):
-    """All e-mails that are not archived."""
+    """The notifications that are not archived."""
 
     scopes = {"GET": READ, "HEAD": READ}
     query_serializer = NotificationQuery
@@ -35,7 +35,6 @@ class Notifications(ApiView):
         tags=TAGS,
     )
     def get(self, request: Request) -> HttpResponse:
-        """List."""
         names = ("status", "recipient_email", "order_id")
         filters = {key: self.query[key] for key in names if key in self.query}
         rows = EmailNotification.objects.filter(**filters).only(*NotificationSerializer.columns)
@@ -45,8 +44,6 @@ class Notifications(ApiView):
 
 
 class OneNotification(ApiView):
-    """One e-mail."""
-
     scopes = {"GET": READ, "HEAD": READ}
 
     @operation(
@@ -58,13 +55,10 @@ class OneNotification(ApiView):
         tags=TAGS,
     )
     def get(self, request: Request, id: str) -> HttpResponse:
-        """Get."""
         return json_response(present(NotificationSerializer, _find(path_id(id))))
 
 
 class Resend(ApiView):
-    """Sending an e-mail again because a person, or a program, decided so."""
-
     scopes = {"POST": WRITE}
 
     @operation(
@@ -79,7 +73,6 @@ class Resend(ApiView):
         tags=TAGS,
     )
     def post(self, request: Request, id: str) -> HttpResponse:
-        """Make it due; the workers do the rest."""
         notification_id = path_id(id)
         self.body()
         return answer_once(request=request, work=lambda: _resend(notification_id))

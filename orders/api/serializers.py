@@ -1,4 +1,4 @@
-"""What the API takes and shows of orders and their events."""
+"""The bodies, queries and answers of the API of orders."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ MAX_AMOUNT = 10**12
 MAX_ITEMS = 200
 
 
+# The docstrings of the bodies are their descriptions in /api/schema.
 class ItemBody(StrictSerializer):
     """One line of an order."""
 
@@ -26,7 +27,7 @@ class ItemBody(StrictSerializer):
 
 
 class OrderBody(StrictSerializer):
-    """A new order."""
+    """An order to place. Its items need not add up to the total, which has shipping and tax in it."""
 
     user_id = Identifier()
     email = EmailAddress()
@@ -38,47 +39,41 @@ class OrderBody(StrictSerializer):
     items = ItemBody(many=True, required=False, max_length=MAX_ITEMS)  # type: ignore[call-arg] # of the list
 
     def validate_currency(self, value: str) -> str:
-        """Refuse what is no currency of today."""
         if not is_currency(value):
             raise serializers.ValidationError("This is no ISO 4217 code of a currency in use, such as USD.")
         return value
 
     def validate_locale(self, value: str) -> str:
-        """Refuse what is no language tag."""
         if not is_locale(value):
             raise serializers.ValidationError("This is no language tag, such as en or de-AT.")
         return value
 
 
 class CompleteBody(StrictSerializer):
-    """Completing may name where the parcel is."""
+    """Where the parcel can be tracked, if known."""
 
     tracking_url = WebAddress(required=False)
 
 
 class CancelBody(StrictSerializer):
-    """Cancelling may say why; the customer reads it."""
+    """Why the order is cancelled. The customer reads it."""
 
     reason = Text(required=False, allow_blank=True, max_length=500)
 
 
 class RefundBody(StrictSerializer):
-    """A refund is of an amount, or of all that is left."""
+    """The amount to refund. Without it, all that is left."""
 
     amount = Integer(required=False, min_value=1, max_value=MAX_AMOUNT, help_text="In minor units")
 
 
 class OrderQuery(PageQuery):
-    """The filters of the list of orders."""
-
     user_id = Identifier(required=False)
     status = Choice(choices=Order.Status.choices, required=False)
     reference = Text(required=False, max_length=100)
 
 
 class ItemSerializer(serializers.Serializer[Any]):
-    """One line of an order, as it was given."""
-
     sku = serializers.CharField()
     name = serializers.CharField()
     quantity = serializers.IntegerField()
@@ -86,8 +81,6 @@ class ItemSerializer(serializers.Serializer[Any]):
 
 
 class OrderSerializer(serializers.Serializer[Order]):
-    """An order as it stands."""
-
     id = serializers.UUIDField()
     user_id = serializers.UUIDField()
     email = serializers.CharField()
@@ -105,8 +98,6 @@ class OrderSerializer(serializers.Serializer[Order]):
 
 
 class EventSerializer(serializers.Serializer[Any]):
-    """A domain event of an order."""
-
     id = serializers.UUIDField()
     event_type = serializers.CharField(help_text="The topic: `order.order.paid.v1`")
     version = serializers.IntegerField(help_text="Of the payload's schema")
@@ -118,7 +109,7 @@ class EventSerializer(serializers.Serializer[Any]):
 
 
 class ChangeProblemSerializer(ProblemSerializer):
-    """Why an order cannot be changed so: `invalid-transition` or `refund-exceeds-balance`."""
+    """Why a change is refused: `invalid-transition` or `refund-exceeds-balance`."""
 
     current_status = serializers.ChoiceField(choices=Order.Status.choices, required=False)
     allowed_statuses = serializers.ListField(child=serializers.CharField(), required=False)

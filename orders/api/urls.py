@@ -1,4 +1,4 @@
-"""The addresses of orders, below /api/v1/."""
+"""Routes of orders below /api/v1/."""
 
 from django.urls import path
 

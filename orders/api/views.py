@@ -1,10 +1,11 @@
-"""The API of orders. Each view checks, calls a service and answers."""
+"""The API of orders. Each view checks the request, calls a service and answers."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import uuid
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator
 
 from django.http import HttpResponse
 from django.urls import reverse
@@ -38,14 +39,11 @@ TAGS = ["orders"]
 
 
 class Orders(ApiView):
-    """All orders."""
-
     scopes = {"GET": READ, "HEAD": READ, "POST": WRITE}
     body_serializer = OrderBody
 
     @property
     def query_serializer(self) -> type[StrictSerializer]:  # type: ignore[override] # by method
-        """Only the list has filters."""
         return Nothing if self.request.method == "POST" else OrderQuery
 
     @operation(
@@ -57,7 +55,6 @@ class Orders(ApiView):
         tags=TAGS,
     )
     def get(self, request: Request) -> HttpResponse:
-        """List."""
         filters = {key: self.query[key] for key in ("user_id", "status", "reference") if key in self.query}
         rows = Order.objects.filter(**filters)
         return json_response(
@@ -85,7 +82,6 @@ class Orders(ApiView):
         },
     )
     def post(self, request: Request) -> HttpResponse:
-        """Place."""
         values = self.body()
 
         def work() -> HttpResponse:
@@ -97,40 +93,101 @@ class Orders(ApiView):
 
 
 class OneOrder(ApiView):
-    """One order."""
-
     scopes = {"GET": READ, "HEAD": READ}
 
     @operation(
         name="get_order", summary="Get an order", scope=READ, has_id=True, answer=OrderSerializer, tags=TAGS
     )
     def get(self, request: Request, id: str) -> HttpResponse:
-        """Get."""
         order = Order.objects.filter(id=path_id(id)).first()
         if order is None:
             raise not_found(NO_SUCH_ID)
         return json_response(present(OrderSerializer, order))
 
 
-class ChangeOrder(ApiView):
-    """What the five changes have in common; each names its service and body."""
+change_operation = functools.partial(
+    operation,
+    scope=WRITE,
+    takes_body=True,
+    has_id=True,
+    answer=OrderSerializer,
+    conflict=ChangeProblemSerializer,
+    tags=TAGS,
+)
+
+
+class ChangeView(ApiView):
+    """The common part of the five changes of an order."""
 
     scopes = {"POST": WRITE}
-    change: ClassVar[Callable[..., Order]]
 
-    def post(self, request: Request, id: str) -> HttpResponse:
-        """Change the order, once for a key, and answer with it as it stands."""
+    def change(self, request: Request, id: str, service: Callable[..., Order]) -> HttpResponse:
+        """Call `service` once for each idempotency key, and answer with the order after the change."""
         order_id, values = path_id(id), self.body()
-        change = type(self).change
-        return answer_once(
-            request=request,
-            work=lambda: json_response(present(OrderSerializer, _changed(change, order_id, values))),
-        )
+
+        def work() -> HttpResponse:
+            with _refusals_as_problems():
+                order = service(order_id=order_id, **values)
+            return json_response(present(OrderSerializer, order))
+
+        return answer_once(request=request, work=work)
 
 
-def _changed(change: Callable[..., Order], order_id: uuid.UUID, values: dict[str, Any]) -> Order:
+class PayOrder(ChangeView):
+    @change_operation(name="pay_order", summary="Mark an order paid")
+    def post(self, request: Request, id: str) -> HttpResponse:
+        return self.change(request, id, services.pay_order)
+
+
+class ConfirmOrder(ChangeView):
+    @change_operation(name="confirm_order", summary="Confirm an order: its stock is reserved")
+    def post(self, request: Request, id: str) -> HttpResponse:
+        return self.change(request, id, services.confirm_order)
+
+
+class CompleteOrder(ChangeView):
+    body_serializer = CompleteBody
+
+    @change_operation(
+        name="complete_order",
+        summary="Complete an order",
+        body={"application/json": CompleteBody},
+        example={"tracking_url": "https://parcels.example.com/42"},
+    )
+    def post(self, request: Request, id: str) -> HttpResponse:
+        return self.change(request, id, services.complete_order)
+
+
+class CancelOrder(ChangeView):
+    body_serializer = CancelBody
+
+    @change_operation(
+        name="cancel_order",
+        summary="Cancel an order",
+        body={"application/json": CancelBody},
+        example={"reason": "Out of stock"},
+    )
+    def post(self, request: Request, id: str) -> HttpResponse:
+        return self.change(request, id, services.cancel_order)
+
+
+class RefundOrder(ChangeView):
+    body_serializer = RefundBody
+
+    @change_operation(
+        name="refund_order",
+        summary="Refund an amount, or all that is left",
+        body={"application/json": RefundBody},
+        example={"amount": 1000},
+    )
+    def post(self, request: Request, id: str) -> HttpResponse:
+        return self.change(request, id, services.refund_order)
+
+
+@contextlib.contextmanager
+def _refusals_as_problems() -> Iterator[None]:
     try:
-        return change(order_id=order_id, **values)
+        yield
     except services.OrderNotFound:
         raise not_found(NO_SUCH_ID) from None
     except InvalidTransition as refusal:
@@ -153,44 +210,8 @@ def _changed(change: Callable[..., Order], order_id: uuid.UUID, values: dict[str
         ) from None
 
 
-def _change(name: str, summary: str, body: type[StrictSerializer] = Nothing, **example: Any) -> Any:
-    """Make the view of one change, with its service `<name>_order`."""
-    described = operation(
-        name=f"{name}_order",
-        summary=summary,
-        scope=WRITE,
-        body=None if body is Nothing else {"application/json": body},
-        takes_body=True,
-        has_id=True,
-        answer=OrderSerializer,
-        conflict=ChangeProblemSerializer,
-        example=example or None,
-        tags=TAGS,
-    )
-
-    class View(ChangeOrder):
-        body_serializer = body
-        change = staticmethod(getattr(services, f"{name}_order"))
-
-        @described
-        def post(self, request: Request, id: str) -> HttpResponse:
-            return super().post(request, id)
-
-    View.__name__ = View.__qualname__ = f"{name.title()}Order"
-    return View
-
-
-PayOrder = _change("pay", "Mark an order paid")
-ConfirmOrder = _change("confirm", "Confirm an order: its stock is reserved")
-CompleteOrder = _change(
-    "complete", "Complete an order", CompleteBody, tracking_url="https://parcels.example.com/42"
-)
-CancelOrder = _change("cancel", "Cancel an order", CancelBody, reason="Out of stock")
-RefundOrder = _change("refund", "Refund an amount, or all that is left", RefundBody, amount=1000)
-
-
 class OrderNotifications(ApiView):
-    """What the customer was sent about an order. The order's own, so `orders:read` is enough."""
+    """The e-mails about one order. They belong to the order, so `orders:read` is enough."""
 
     scopes = {"GET": READ, "HEAD": READ}
     query_serializer = PageQuery
@@ -205,7 +226,6 @@ class OrderNotifications(ApiView):
         tags=TAGS,
     )
     def get(self, request: Request, id: str) -> HttpResponse:
-        """List."""
         rows = EmailNotification.objects.filter(order_id=_existing(id)).only(*NotificationSerializer.columns)
         page = paginate(
             request=request, query=self.query, rows=rows, serializer=NotificationSerializer, order="id"
@@ -214,7 +234,7 @@ class OrderNotifications(ApiView):
 
 
 class OrderEvents(ApiView):
-    """The domain events of an order, in the order of its versions."""
+    """The domain events of one order, sorted by its versions."""
 
     scopes = {"GET": READ, "HEAD": READ}
     query_serializer = PageQuery
@@ -229,7 +249,6 @@ class OrderEvents(ApiView):
         tags=TAGS,
     )
     def get(self, request: Request, id: str) -> HttpResponse:
-        """List."""
         page = paginate(
             request=request,
             query=self.query,

@@ -228,7 +228,7 @@ def test_an_unknown_order_is_an_error_of_its_own():
         pay_order(order_id=uuid.uuid4())
 
 
-@pytest.mark.parametrize("crash_after", ["publish_order_event", "enqueue_email"])
+@pytest.mark.parametrize("crash_after", ["publish_event", "enqueue_email"])
 def test_a_crash_after_this_line_of_a_change_leaves_nothing_of_it(monkeypatch, crash_after):
     from orders import services
 

@@ -1,4 +1,4 @@
-"""`manage.py demo`: a busy minute beside `make run`, with some recipients whom the provider refuses."""
+"""`manage.py demo`: place orders beside `make run`. The provider refuses some recipients."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from outbox.core import context
 from outbox.delivery.outcomes import DUE, Status
 
 REFUSED, DOWN = "refused", "down"
-SHELF = (("Field notebook", 1290), ("Brass pen", 4500), ("Desk lamp", 8900), ("Wool blanket", 12900))
+PRODUCTS = (("Field notebook", 1290), ("Brass pen", 4500), ("Desk lamp", 8900), ("Wool blanket", 12900))
 LOCALES = (("en", "USD"), ("de", "EUR"), ("fr", "EUR"), ("es", "EUR"), ("en-GB", "GBP"))
 Step = Callable[[uuid.UUID], Order]
-#: How orders end: the steps after placing, each as often as it stands here.
-LIVES: tuple[tuple[Step, ...], ...] = (
+#: What happens to an order after it is placed. Orders take these in turn.
+COURSES: tuple[tuple[Step, ...], ...] = (
     (lambda id: services.pay_order(order_id=id),),
     (
         lambda id: services.pay_order(order_id=id),
@@ -49,22 +49,18 @@ LIVES: tuple[tuple[Step, ...], ...] = (
 
 
 class Command(BaseCommand):
-    """See the module."""
-
     help = (
-        "Places and moves orders on the running stack, waits for their e-mails and says what went where. "
-        "Only with the bundled mailbox as the provider."
+        "Place and change orders on the running stack, wait for their e-mails and count them by state. "
+        "Works only with the bundled mailbox as the provider."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """How many orders, and how long to wait for the mails."""
         parser.add_argument("--orders", type=int, default=300, help="how many to place (default 300)")
         parser.add_argument(
             "--wait", type=float, default=60, help="seconds to wait for the mails (default 60)"
         )
 
     def handle(self, *args: Any, orders: int, wait: float, **options: Any) -> None:
-        """Break the provider for some recipients, place and move orders, wait, tell."""
         if not 1 <= orders <= 100_000:
             raise CommandError("--orders must be from 1 to 100000.")
         sandbox = mailbox_url()
@@ -95,15 +91,15 @@ class Command(BaseCommand):
                 time.sleep(0.2)
         console.print(summary(Counter(mails.values_list("status", flat=True))))
         console.print(
-            f"Dead letters (addresses '{REFUSED}-…') wait for you in the admin, under E-mail notifications; "
-            f"failed ones ('{DOWN}-…') are tried again by themselves.\nThe mailbox: {sandbox}/ — heal the "
+            f"Dead letters (addresses '{REFUSED}-…') are in the admin, under E-mail notifications; "
+            f"failed ones ('{DOWN}-…') are retried.\nThe mailbox: {sandbox}/ — mend the "
             f"provider there, then select the dead letters and resend them.\nAll of this run's log lines and "
             f"rows carry the correlation id {run}."
         )
 
 
 def mailbox_url() -> str:
-    """This function will give the address of the bundled mailbox; a real provider gets no demo mail."""
+    """Return the URL of the bundled mailbox. Raise `CommandError` for a real provider."""
     url = urlsplit(str(settings.ANYMAIL["SENDGRID_API_URL"]))
     base = f"{url.scheme}://{url.netloc}"
     if settings.EMAIL_PROVIDERS[0] == "sendgrid" and url.hostname in ("127.0.0.1", "localhost"):
@@ -116,16 +112,16 @@ def mailbox_url() -> str:
 
 
 def fail(*, sandbox: str, recipient: str, status: int) -> None:
-    """This function will have the mailbox refuse the recipients whose address begins with `recipient`."""
+    """Let the mailbox refuse recipients whose address begins with `recipient`."""
     fault: dict[str, str | int] = {"kind": "status", "status": status, "to": f"^{recipient}-"}
     requests.post(f"{sandbox}/control/faults", json=fault, timeout=5).raise_for_status()
 
 
 def place_and_move(number: int) -> None:
-    """This function will live one order's life. Every 25th address is refused, every 40th is down."""
+    """Place and change one order. Every 25th recipient is refused, every 40th gets a 503."""
     kind = REFUSED if number % 25 == 0 else DOWN if number % 40 == 1 else "customer"
     locale, currency = LOCALES[number % len(LOCALES)]
-    chosen = random.sample(SHELF, k=random.randint(1, 3))  # noqa: S311 - a shop window, not a secret
+    chosen = random.sample(PRODUCTS, k=random.randint(1, 3))  # noqa: S311 - sample products, not a secret
     items = [
         {"sku": name.split()[0].lower(), "name": name, "quantity": 1, "unit_amount": price}
         for name, price in chosen
@@ -140,16 +136,16 @@ def place_and_move(number: int) -> None:
         reference=f"D-{number:05}",
         items=items,
     )
-    for step in LIVES[number % len(LIVES)]:
+    for step in COURSES[number % len(COURSES)]:
         step(order.id)
 
 
 def summary(counts: Counter[str]) -> Table:
-    """This function will lay out how many e-mails are in which state."""
+    """Return a table of the number of e-mails in each state."""
     meaning = {
         Status.SENT: "accepted by the provider",
-        Status.DEAD_LETTERED: "refused for good: a person decides",
-        Status.FAILED: "wait for their next attempt",
+        Status.DEAD_LETTERED: "refused for good: resend or give up in the admin",
+        Status.FAILED: "wait for the next attempt",
         Status.PENDING: "not tried yet",
         Status.PROCESSING: "being sent",
     }
