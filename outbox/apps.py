@@ -6,6 +6,7 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
+from django.utils.module_loading import autodiscover_modules
 
 
 def make_partitions(*, using: str, **_: Any) -> None:
@@ -22,7 +23,8 @@ class OutboxConfig(AppConfig):
     name = "outbox"
 
     def ready(self) -> None:
-        """Make partitions once the last app is migrated."""
+        """Make partitions once the last app is migrated; import what each app's metrics.py declares."""
         from django.apps import apps
 
         post_migrate.connect(make_partitions, sender=apps.get_app_config("orders"), dispatch_uid="partitions")
+        autodiscover_modules("metrics")

@@ -7,42 +7,29 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import redis
 import structlog
-from django.apps import apps
 from django.conf import settings
 from django.db import Error as DatabaseFault
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CONTENT_TYPE_LATEST
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from outbox.api.problems import Problem, problem_response
 from outbox.api.views import json_response
 from outbox.core.clock import database_now
-from outbox.delivery.deliverable import Deliverable
-from outbox.delivery.outcomes import UNFINISHED, Status
-from outbox.models import Heartbeat
+from outbox.core.metrics import exposition
 from outbox.retention import partitions
 
 log = structlog.get_logger(__name__)
 
 BROKER_SECONDS = 0.5
-COUNT_LIMIT = 100_000  # a scrape must stay cheap in the very outage that makes it interesting
-#: The column whose partial index finds the rows of a state.
-_INDEXED = {
-    Status.PENDING: "next_attempt_at",
-    Status.FAILED: "next_attempt_at",
-    Status.PROCESSING: "claimed_at",
-    Status.DEAD_LETTERED: "-id",
-}
 
 View = Callable[[HttpRequest], HttpResponse]
 
@@ -143,7 +130,7 @@ def _check_partitions() -> str:
 
 @_get_only
 def metrics(request: HttpRequest) -> HttpResponse:
-    """This function will answer Prometheus' text, read from the database now."""
+    """Answer the metrics that the apps declare, in Prometheus' text format."""
     if settings.METRICS_TOKEN and not _may_read_metrics(request):
         raise Problem(
             status=401,
@@ -152,9 +139,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
             detail="The metrics are open to METRICS_TOKEN alone.",
             headers={"WWW-Authenticate": "Bearer"},
         )
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_DatabaseCollector())
-    return HttpResponse(generate_latest(registry), CONTENT_TYPE_LATEST)
+    return HttpResponse(exposition(), CONTENT_TYPE_LATEST)
 
 
 def _may_read_metrics(request: HttpRequest) -> bool:
@@ -162,40 +147,3 @@ def _may_read_metrics(request: HttpRequest) -> bool:
     return scheme.lower() == "bearer" and secrets.compare_digest(
         given.strip().encode(), settings.METRICS_TOKEN.encode()
     )
-
-
-class _DatabaseCollector(Collector):
-    """Numbers that only the database has. Nothing here reads more than the unfinished rows."""
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the gauges."""
-        rows = GaugeMetricFamily(
-            "orderpost_unfinished",
-            f"Rows that are not finished, counted to at most {COUNT_LIMIT}",
-            labels=["table", "status"],
-        )
-        oldest = GaugeMetricFamily(
-            "orderpost_oldest_due_seconds", "How long the longest-waiting row has been due", labels=["table"]
-        )
-        ahead = GaugeMetricFamily(
-            "orderpost_partitions_ahead",
-            "Partitions made after the present one; -1 when even that is missing",
-            labels=["table"],
-        )
-        now = database_now()
-        for model in apps.get_models():
-            if issubclass(model, Deliverable):
-                table = model._meta.db_table
-                for status in UNFINISHED:
-                    found = model.objects.filter(status=status).order_by(_INDEXED[status])
-                    rows.add_metric([table, status.value], found.values("id")[:COUNT_LIMIT].count())
-                first = model.objects.due().order_by("next_attempt_at").values_list("next_attempt_at").first()
-                oldest.add_metric([table], (now - first[0]).total_seconds() if first else 0.0)
-        for model in partitions.partitioned_models():
-            ahead.add_metric([model._meta.db_table], partitions.ahead_of(model=model, now=now))
-        yield from (rows, oldest, ahead)
-        age = Heartbeat.age(name="poll")
-        if age is not None:
-            yield GaugeMetricFamily(
-                "orderpost_poll_age_seconds", "Since the outbox was last polled", value=age
-            )

@@ -106,7 +106,7 @@ def test_metrics_of_an_empty_house_have_no_poll(db):
 
 
 def test_metrics_count_no_further_than_their_limit(db, monkeypatch):
-    monkeypatch.setattr("outbox.api.operations.COUNT_LIMIT", 2)
+    monkeypatch.setattr("outbox.metrics.COUNT_LIMIT", 2)
     for _ in range(3):
         make_mail()
     with CaptureQueriesContext(connection) as captured:
