@@ -32,7 +32,9 @@ if LOCAL_ENV.exists():
     env.read_env(str(LOCAL_ENV), recurse=False)
 
 
-def _database(name: str, default: str | None = None, *, max_age: int | None = 600) -> dict[str, Any]:
+def _database(
+    name: str, default: str | None = None, *, timeout: float, max_age: int | None = 600
+) -> dict[str, Any]:
     url = env.str(name, default) or ""
     if not url.startswith(("postgres://", "postgresql://")):
         raise ImproperlyConfigured(
@@ -40,11 +42,19 @@ def _database(name: str, default: str | None = None, *, max_age: int | None = 60
         )
     database: dict[str, Any] = {
         **env.dj_db_url(name, default),
+        "ENGINE": "outbox.core.postgres",
         "CONN_MAX_AGE": max_age,
         "CONN_HEALTH_CHECKS": True,
     }
     options = database.setdefault("OPTIONS", {})
     options.setdefault("application_name", "orderpost")
+    # A frozen server: nothing but a deadline of our own ends the wait. A host that is gone: TCP finds out.
+    options["deadline"] = timeout or None
+    options.setdefault("connect_timeout", 3)
+    options.setdefault("keepalives_idle", 10)
+    options.setdefault("keepalives_interval", 5)
+    options.setdefault("keepalives_count", 3)
+    options.setdefault("tcp_user_timeout", 20_000)  # milliseconds
     # Parameters travel beside the statement instead of being written into it: a tenth less work for us.
     options.setdefault("server_side_binding", True)
     if options.get("prepare_threshold") is not None:
@@ -73,10 +83,19 @@ try:
     )
 
     # --- Storage and broker --------------------------------------------------------------------
+    # Seconds that one statement may take before the connection is closed; 0: for ever. Longer than 5 s, and a
+    # request that meets a frozen server is not answered in time.
+    DATABASE_TIMEOUT = env.float("DATABASE_TIMEOUT", 4.0, validate=_not_negative)
+    DATABASE_MAINTENANCE_TIMEOUT = env.float("DATABASE_MAINTENANCE_TIMEOUT", 3600.0, validate=_not_negative)
     DATABASES = {
-        "default": _database("DATABASE_URL"),
+        "default": _database("DATABASE_URL", timeout=DATABASE_TIMEOUT),
         # Unpooled and allowed to create and drop: partitions, session advisory locks.
-        "direct": _database("PARTITION_DATABASE_URL", env.str("DATABASE_URL", ""), max_age=None),
+        "direct": _database(
+            "PARTITION_DATABASE_URL",
+            env.str("DATABASE_URL", ""),
+            timeout=DATABASE_MAINTENANCE_TIMEOUT,
+            max_age=None,
+        ),
     }
     DATABASES["direct"]["TEST"] = {"MIRROR": "default"}
     REDIS_URL = env.str(

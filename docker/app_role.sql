@@ -11,3 +11,10 @@ GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO orderpost_app;
 -- What later migrations make, too.
 ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO orderpost_app;
 ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT USAGE, SELECT ON SEQUENCES TO orderpost_app;
+-- The session of a host that is gone ends within a minute, and so do its locks: see docs/operations.md.
+ALTER ROLE orderpost_app SET tcp_keepalives_idle = 10;
+ALTER ROLE orderpost_app SET tcp_keepalives_interval = 10;
+ALTER ROLE orderpost_app SET tcp_keepalives_count = 3;
+ALTER ROLE orderpost_app SET tcp_user_timeout = '30s';
+ALTER ROLE orderpost_app SET client_connection_check_interval = '5s';
+ALTER ROLE orderpost_app SET idle_in_transaction_session_timeout = '60s';

@@ -182,6 +182,12 @@ class EmbeddedPostgres(Server):
             "log_timezone": "UTC",
             "timezone": "UTC",
             "idle_in_transaction_session_timeout": "60s",
+            # What a client that is gone, or gave up waiting, holds: its locks are free within a minute.
+            "client_connection_check_interval": "5s",
+            "tcp_keepalives_idle": "10",
+            "tcp_keepalives_interval": "10",
+            "tcp_keepalives_count": "3",
+            "tcp_user_timeout": "30s",
         }
         if self.throwaway:
             settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}

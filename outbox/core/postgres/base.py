@@ -1,0 +1,62 @@
+"""The backend: `ENGINE = "outbox.core.postgres"`, with `OPTIONS = {"deadline": 4.0}` in seconds.
+
+Migrations, and what makes or drops whole databases, wait for as long as the server takes. Connection pools
+of psycopg are not supported: they connect with a class of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import psycopg
+from django.db.backends.base.base import NO_DB_ALIAS
+from django.db.backends.postgresql import base, schema
+
+from outbox.core.postgres.connection import BoundedConnection, Gate
+
+#: A connection that has been idle must answer its health check within this, else a new one is made.
+HEALTH_CHECK_SECONDS = 1.0
+
+#: One for each server, by host and port.
+_gates: defaultdict[tuple[str, str], Gate] = defaultdict(Gate)
+
+
+class DatabaseSchemaEditor(schema.DatabaseSchemaEditor):
+    """A migration's statements may take minutes: no deadline between its begin and its commit."""
+
+    def __enter__(self) -> DatabaseSchemaEditor:
+        self.connection.ensure_connection()
+        self._waiting = contextlib.ExitStack()
+        self._waiting.enter_context(self.connection.connection.waiting(seconds=None))
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        with self._waiting:
+            super().__exit__(*error)
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    """Connects with `BoundedConnection`."""
+
+    SchemaEditorClass = DatabaseSchemaEditor
+    Database = SimpleNamespace(**(vars(psycopg) | {"connect": BoundedConnection.connect}))  # type: ignore[assignment]  # for a module
+
+    def get_connection_params(self) -> dict[str, Any]:
+        params: dict[str, Any] = super().get_connection_params()
+        deadline = params.pop("deadline", None)
+        server = str(params.get("host", "")), str(params.get("port", ""))
+        return params | {
+            "deadline": None if self.alias == NO_DB_ALIAS else deadline,
+            "gate": _gates[server],
+        }
+
+    def is_usable(self) -> bool:
+        if self.connection is None:
+            return False
+        with self.connection.waiting(seconds=HEALTH_CHECK_SECONDS):
+            usable: bool = super().is_usable()
+            return usable

@@ -1,0 +1,91 @@
+"""A psycopg connection that waits a bounded time, and a gate that keeps threads from queueing to connect."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any, Self, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.abc import PQGen
+
+T = TypeVar("T")
+
+#: How long a thread waits for another thread's attempt to reach a server that has not answered.
+TURN_SECONDS = 0.5
+
+
+class ServerSilent(psycopg.OperationalError):
+    """The server did not answer in time. What it was asked to do may have happened, or may happen yet."""
+
+
+class Gate:
+    """Lets one thread at a time connect to a server that has just been silent.
+
+    Without it each of a web process's threads waits for its own connect time-out, and requests queue
+    behind them for longer than any of them waits.
+    """
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()
+        self._silent = False
+
+    def shut(self) -> None:
+        self._silent = True
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Enclose one attempt to connect. Raises `ServerSilent` at once while another thread tries."""
+        mine = self._silent and self._turn.acquire(timeout=TURN_SECONDS)
+        try:
+            if self._silent and not mine:
+                raise ServerSilent("the database server does not answer; another thread is trying to connect")
+            yield
+            self._silent = False
+        except errors.ConnectionTimeout:
+            self._silent = True
+            raise
+        finally:
+            if mine:
+                self._turn.release()
+
+
+class BoundedConnection(psycopg.Connection[Any]):
+    """Waits at most `deadline` seconds for each statement, commit or piece of a COPY; None: for ever."""
+
+    deadline: float | None = None
+    gate: Gate
+
+    @classmethod
+    def connect(  # type: ignore[override]  # Django's alone: by keyword
+        cls, *, deadline: float | None, gate: Gate, **params: Any
+    ) -> Self:
+        with gate.attempt():
+            connection = super().connect(**params)
+        connection.deadline, connection.gate = deadline, gate
+        return connection
+
+    def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
+        """Wait as psycopg does. Closes the connection and raises `ServerSilent` after `deadline` seconds."""
+        if timeout is not None or self.deadline is None:
+            return super().wait(gen, interval, timeout)
+        try:
+            return super().wait(gen, interval, self.deadline)
+        except errors._WaitTimeout:
+            # The socket is in the middle of an answer that may come at any time: it cannot be used again.
+            self.pgconn.finish()
+            self.gate.shut()
+            raise ServerSilent(
+                f"the database server did not answer within {self.deadline:g} s; the connection was closed"
+            ) from None
+
+    @contextlib.contextmanager
+    def waiting(self, *, seconds: float | None) -> Iterator[None]:
+        """Wait for another time within the block."""
+        before, self.deadline = self.deadline, seconds
+        try:
+            yield
+        finally:
+            self.deadline = before

@@ -1,0 +1,187 @@
+"""A database that does not answer: each wait for it ends, and what follows is an ordinary lost connection."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import OperationalError, connection, connections, transaction
+
+from outbox.core.postgres.base import DatabaseWrapper
+from tests.proxy import Proxy
+
+DEADLINE = 0.5
+OTHER = "other"
+#: Far more than the deadlines here, far less than the minutes that TCP's own time-outs take.
+SOON = 20.0
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextmanager
+def wrapper(*, port: int | None = None, deadline: float | None = DEADLINE) -> Iterator[DatabaseWrapper]:
+    """A connection of its own, perhaps through a proxy."""
+    given: dict[str, Any] = connection.settings_dict
+    options = {**given["OPTIONS"], "deadline": deadline, "connect_timeout": 2}
+    other = DatabaseWrapper({**given, "PORT": port or given["PORT"], "OPTIONS": options}, alias=OTHER)
+    connections[OTHER] = other
+    try:
+        yield other
+    finally:
+        other.close()
+        del connections[OTHER]
+
+
+def database_port() -> int:
+    return int(connection.settings_dict["PORT"])
+
+
+def ask(database: DatabaseWrapper, sql: str = "SELECT 42", parameters: Any = None) -> Any:
+    with database.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        return cursor.fetchone()[0] if cursor.description else None
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_statement_to_a_frozen_backend_fails_at_its_deadline_and_the_next_connection_works():
+    with wrapper() as database:
+        pid = ask(database, "SELECT pg_backend_pid()")
+        with frozen(pid):
+            began = time.monotonic()
+            with pytest.raises(
+                OperationalError, match=r"did not answer within 0.5 s; the connection was closed"
+            ):
+                ask(database)
+            assert DEADLINE <= time.monotonic() - began < SOON
+            assert database.connection.closed
+            database.close_if_unusable_or_obsolete()  # what Django does after each request
+            assert ask(database) == 42
+            assert ask(database, "SELECT pg_backend_pid()") != pid
+
+
+@pytest.mark.parametrize("where", ["a statement", "a commit", "a rollback"])
+def test_dropped_packets_end_a_transaction_wherever_they_begin(where):
+    with Proxy(port=database_port()) as proxy, wrapper(port=proxy.port) as database:
+        ask(database, "CREATE TABLE IF NOT EXISTS dropped (id int)")
+        try:
+            with pytest.raises(OperationalError), transaction.atomic(using=OTHER):
+                ask(database, "INSERT INTO dropped VALUES (1)")
+                proxy.drop()
+                if where == "a statement":
+                    ask(database)
+                elif where == "a rollback":
+                    raise OperationalError("the caller's own")
+            assert not database.in_atomic_block
+            proxy.forward()
+            database.close()
+            assert ask(database) == 42
+        finally:
+            ask(database, "DROP TABLE dropped")
+
+
+def test_a_copy_that_stops_in_the_middle_fails_at_its_deadline():
+    with Proxy(port=database_port()) as proxy, wrapper(port=proxy.port) as database:
+        database.ensure_connection()
+        sql = "COPY (SELECT repeat('x', 1000) FROM generate_series(1, 200000)) TO STDOUT"
+        with (
+            pytest.raises(psycopg.OperationalError, match="did not answer"),
+            database.connection.cursor() as cursor,
+            cursor.copy(sql) as copy,
+        ):
+            for number, _ in enumerate(copy):
+                if number == 100:
+                    proxy.drop()
+
+
+def test_a_new_connection_fails_at_its_time_out_and_others_do_not_wait_for_theirs():
+    with Proxy(port=database_port()) as proxy:
+        proxy.drop()
+        errors: list[str] = []
+
+        def connect() -> None:
+            with wrapper(port=proxy.port) as database:
+                try:
+                    ask(database)
+                except OperationalError as error:
+                    errors.append(str(error))
+
+        connect()
+        assert errors == ["connection timeout expired"]
+        threads = [threading.Thread(target=connect) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(SOON)
+        assert len(errors) == 9
+        # All but the one whose turn it was; on a machine under load a few more may get theirs.
+        assert sum("another thread is trying" in error for error in errors) >= 4
+        proxy.forward()
+        with wrapper(port=proxy.port) as database:
+            assert ask(database) == 42
+
+
+def test_a_backend_that_does_not_answer_its_health_check_is_replaced_unseen():
+    with wrapper(deadline=60.0) as database:
+        pid = ask(database, "SELECT pg_backend_pid()")
+        with frozen(pid):
+            database.health_check_enabled, database.health_check_done = True, False
+            began = time.monotonic()
+            assert ask(database, "SELECT pg_backend_pid()") != pid
+            assert time.monotonic() - began < SOON
+
+
+def test_a_migration_may_take_longer_than_the_deadline_and_leaves_it_as_it_was():
+    with wrapper() as database:
+        with database.schema_editor() as editor:
+            editor.execute("SELECT pg_sleep(1.0)")
+        with pytest.raises(OperationalError, match="did not answer"):
+            ask(database, "SELECT pg_sleep(30)")
+
+
+def test_without_a_deadline_it_waits():
+    with wrapper(deadline=None) as database:
+        assert ask(database, "SELECT pg_sleep(1.0)") == ""
+
+
+def test_statements_are_bound_by_the_server_and_prepared_as_before():
+    with wrapper() as database:
+        database.settings_dict["OPTIONS"]["prepare_threshold"] = 1
+        for number in range(3):
+            assert ask(database, "SELECT %s::int + 1", [number]) == number + 1
+        assert (
+            ask(
+                database,
+                "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%$1::int + 1'",
+                [],
+            )
+            == 1
+        )
+
+
+def test_tcp_finds_out_when_the_other_host_is_gone():
+    with wrapper() as database:
+        database.ensure_connection()
+        with socket.socket(fileno=os.dup(database.connection.fileno())) as ours:
+            assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            idle, interval, count = (
+                ours.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert idle + interval * count <= 30
+            assert 0 < ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 30_000

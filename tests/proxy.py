@@ -1,0 +1,67 @@
+"""A TCP proxy on 127.0.0.1 that can stop forwarding, as a network does that drops packets: both sides stay
+connected, what is sent is acknowledged by a kernel, and no answer comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import threading
+
+from config.local.machine import HOST
+
+
+class Proxy:
+    """Forwards to `port` of this machine. `with Proxy(port=5432) as proxy:` listens on `proxy.port`.
+
+    `listen` names the port to listen on; by default a free one.
+    """
+
+    def __init__(self, *, port: int, listen: int = 0) -> None:
+        self._target = port
+        self._listener = socket.create_server((HOST, listen), backlog=200)
+        self.port: int = self._listener.getsockname()[1]
+        self._forwards = threading.Event()
+        self._forwards.set()
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Proxy:
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._forwards.set()
+        self._listener.close()
+
+    def drop(self) -> None:
+        """Forward nothing more; new connections are accepted by the kernel alone."""
+        self._forwards.clear()
+
+    def forward(self) -> None:
+        """Forward again, and first what has piled up."""
+        self._forwards.set()
+
+    def _accept(self) -> None:
+        while not self._ended.is_set():
+            self._forwards.wait()
+            try:
+                if not select.select([self._listener], [], [], 0.1)[0]:
+                    continue
+                client, _ = self._listener.accept()
+            except (OSError, ValueError):  # closed by __exit__
+                return
+            threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError), socket.create_connection((HOST, self._target)) as server:
+            other = {client: server, server: client}
+            while not self._ended.is_set():
+                self._forwards.wait()
+                for one in select.select([client, server], [], [], 0.1)[0]:
+                    self._forwards.wait()
+                    data = one.recv(65536)
+                    if not data:
+                        return
+                    other[one].sendall(data)
