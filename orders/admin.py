@@ -1,4 +1,4 @@
-"""Orders to look at, with their e-mails and events. Only the API and events change them."""
+"""The admin of orders: read-only, with their e-mails and events, and the export and erasure of a person."""
 
 from __future__ import annotations
 
@@ -21,23 +21,18 @@ from outbox.core.privacy import ERASED_ADDRESS
 from outbox.models import OutboxEvent
 from outbox.retention.detach import Busy
 
-SHOWN = 100
+SHOWN = 100  # e-mails and events on an order's page
 
 
 class StatusFilter(ChoiceFilter):
-    """By status."""
-
     title, parameter_name = "status", "status"
 
     def choices_of(self) -> Iterable[str]:
-        """All of them."""
         return Order.Status.values
 
 
 @admin.register(Order)
 class OrderAdmin(TriageAdmin[Order]):
-    """The list, and one order's story."""
-
     list_display = ["shown", "state", "total", "refunded", "email", "created"]
     list_filter = [StatusFilter, AgeFilter]
     search_fields = ["reference"]
@@ -65,34 +60,28 @@ class OrderAdmin(TriageAdmin[Order]):
 
     @admin.display(description="order")
     def shown(self, order: Order) -> str:
-        """Its reference, or the end of its id."""
         return order.reference or f"…{str(order.id)[-8:]}"
 
     @admin.display(description="status")
     def state(self, order: Order) -> SafeString:
-        """A pill."""
         return pill(order.status)
 
     @admin.display(description="total")
     def total(self, order: Order) -> str:
-        """In its currency."""
         return format_amount(amount=order.total_amount, currency=order.currency, locale="en")
 
     @admin.display(description="refunded")
     def refunded(self, order: Order) -> str:
-        """In its currency."""
         if not order.refunded_amount:
             return "–"
         return format_amount(amount=order.refunded_amount, currency=order.currency, locale="en")
 
     @admin.display(description="created")
     def created(self, order: Order) -> SafeString | str:
-        """Relative."""
         return ago(order.created_at)
 
     @admin.display(description="items")
     def item_table(self, order: Order) -> SafeString | str:
-        """One line for each."""
         return (
             format_html_join(
                 "",
@@ -111,7 +100,6 @@ class OrderAdmin(TriageAdmin[Order]):
 
     @admin.display(description="e-mails")
     def mails(self, order: Order) -> SafeString | str:
-        """Newest first, linked."""
         mails = order.notifications.order_by("-id").only("id", "event_type", "status", "created_at")[:SHOWN]
         return (
             format_html_join(
@@ -132,7 +120,6 @@ class OrderAdmin(TriageAdmin[Order]):
 
     @admin.display(description="domain events")
     def events(self, order: Order) -> SafeString | str:
-        """Oldest first, linked."""
         events = OutboxEvent.objects.filter(aggregate_id=order.id).order_by("sequence")[:SHOWN]
         return (
             format_html_join(
@@ -151,18 +138,15 @@ class OrderAdmin(TriageAdmin[Order]):
             or "none"
         )
 
-    # --- a person's data ---
     def has_export_permission(self, request: HttpRequest) -> bool:
-        """Its own permission."""
         return request.user.has_perm("orders.export_person")
 
     def has_erase_permission(self, request: HttpRequest) -> bool:
-        """Its own permission."""
         return request.user.has_perm("orders.erase_person")
 
     @admin.action(description="Export all that is stored of this customer", permissions=["export"])
     def export_person(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
-        """One customer's data as a JSON file, archives included."""
+        """Answer one customer's data as a JSON file, archives included."""
         if (email := self._one_address(request, queryset)) is None:
             return None
         document = privacy.export_person(email=email, report=lambda step, **facts: None)
@@ -175,7 +159,6 @@ class OrderAdmin(TriageAdmin[Order]):
 
     @admin.action(description="Erase this customer's data", permissions=["erase"])
     def erase_person(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
-        """Ask, then erase."""
         if (email := self._one_address(request, queryset)) is None:
             return None
         if "confirmed" not in request.POST:
@@ -218,7 +201,7 @@ class OrderAdmin(TriageAdmin[Order]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Order], search_term: str
     ) -> tuple[QuerySet[Order], bool]:
-        """The term's form says which column is meant; each has an index."""
+        """Search one indexed column, chosen by the form of the term: address, id or reference."""
         if not (text := search_term.strip()):
             return queryset, False
         if "@" in text:

@@ -1,4 +1,4 @@
-"""The triage screens: e-mails, providers, suppressed addresses. Django loads this module by its name."""
+"""The admin of e-mails, providers and suppressed addresses. Django imports this module by its name."""
 
 from notifications.admin import emails, suppressions
 

@@ -80,6 +80,13 @@ def test_resending_makes_rows_due_logs_each_and_tells_what_it_left_alone(admin_c
     assert messages == ["Resent (was dead_lettered). SPF mended"] * 3
 
 
+def test_a_reason_may_have_braces_in_it(admin_client):
+    mail = make_mail(status=Status.DEAD_LETTERED)
+    page = press(admin_client, "resend", [mail.id], confirmed="yes", reason="see {ticket} {0}")
+    assert page.status_code == 200
+    assert LogEntry.objects.get().change_message == "Resent (was dead_lettered). see {ticket} {0}"
+
+
 def test_pressing_twice_is_harmless_and_says_so(admin_client):
     mail = make_mail(status=Status.DEAD_LETTERED)
     press(admin_client, "resend", [mail.id], confirmed="yes")

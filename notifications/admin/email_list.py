@@ -1,0 +1,161 @@
+"""The list of e-mails: columns, filters, search, and the tiles above it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin
+from django.db import connection
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from notifications.delivery.drain import gate
+from notifications.models import EmailNotification
+from notifications.rendering import event_types
+from outbox.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
+from outbox.delivery.breaker import State
+from outbox.delivery.outcomes import Status
+from outbox.models import Heartbeat
+
+#: The tiles count no further: a count of a million rows would take seconds.
+COUNT_LIMIT = 10_000
+
+
+class StatusFilter(ChoiceFilter):
+    title, parameter_name = "status", "status"
+
+    def choices_of(self) -> Iterable[str]:
+        # the most urgent first
+        order = ("dead_lettered", "failed", "pending", "processing", "suppressed", "discarded", "sent")
+        return [Status(value).value for value in order]
+
+
+class EventFilter(ChoiceFilter):
+    title, parameter_name = "event", "event_type"
+
+    def choices_of(self) -> Iterable[str]:
+        return sorted(event_types())
+
+
+class ProviderFilter(ChoiceFilter):
+    title, parameter_name = "provider", "provider"
+
+    def choices_of(self) -> Iterable[str]:
+        return settings.EMAIL_PROVIDERS
+
+
+class ListPage(admin.ModelAdmin[EmailNotification]):
+    list_display = [
+        "state",
+        "event_type",
+        "recipient_email",
+        "order_link",
+        "tries",
+        "error",
+        "created",
+        "next_try",
+    ]
+    list_display_links = ["state", "event_type"]
+    list_filter = [StatusFilter, EventFilter, ProviderFilter, AgeFilter]
+    search_fields = ["recipient_email"]
+    search_help_text = "An exact address, an order's or notification's id, or an order's reference."
+
+    @admin.display(description="status")
+    def state(self, mail: EmailNotification) -> SafeString:
+        return pill(mail.status)
+
+    @admin.display(description="order")
+    def order_link(self, mail: EmailNotification) -> SafeString:
+        # The beginning of an id is the time: only the end tells two orders apart.
+        url = reverse("admin:orders_order_change", args=[mail.order_id])
+        return format_html('<a href="{}" title="{}">…{}</a>', url, mail.order_id, str(mail.order_id)[-8:])
+
+    @admin.display(description="retries")
+    def tries(self, mail: EmailNotification) -> str:
+        return f"{mail.retry_count} of {mail.max_retries}"
+
+    @admin.display(description="last error")
+    def error(self, mail: EmailNotification) -> SafeString | str:
+        text = mail.last_error
+        return format_html('<span title="{}">{}…</span>', text, text[:60]) if len(text) > 60 else text or "–"
+
+    @admin.display(description="created")
+    def created(self, mail: EmailNotification) -> SafeString | str:
+        return ago(mail.created_at)
+
+    @admin.display(description="next attempt")
+    def next_try(self, mail: EmailNotification) -> SafeString | str:
+        return ago(mail.next_attempt_at) if mail.status in (Status.PENDING, Status.FAILED) else "–"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[EmailNotification]:
+        """Load the bodies only for the page of one e-mail."""
+        rows = super().get_queryset(request)
+        match = request.resolver_match
+        one = match is not None and str(match.url_name).endswith("_change")
+        return rows if one else rows.defer("body", "body_text", "errors")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[EmailNotification], search_term: str
+    ) -> tuple[QuerySet[EmailNotification], bool]:
+        """Search one indexed column, chosen by the form of the term: address, id or reference."""
+        if not (text := search_term.strip()):
+            return queryset, False
+        if "@" in text:
+            return queryset.filter(recipient_email=text), False
+        if wanted := as_uuid(text):
+            if queryset.filter(id=wanted).exists():
+                return queryset.filter(id=wanted), False
+            return queryset.filter(order_id=wanted), False
+        orders = EmailNotification._meta.get_field("order").related_model
+        assert isinstance(orders, type)
+        found = orders._default_manager.filter(reference=text).order_by("-id").values_list("id", flat=True)
+        return queryset.filter(order_id__in=list(found[:100])), False
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return super().changelist_view(request, {"attention": attention()} | (extra_context or {}))
+
+
+def attention() -> list[dict[str, Any]]:
+    """Count what needs attention, in one bounded statement on partial indexes. Return the tiles."""
+    table = EmailNotification._meta.db_table
+    count = f"(SELECT count(*) FROM (SELECT 1 FROM {table} WHERE status = %s LIMIT {COUNT_LIMIT + 1}) AS few)"  # noqa: S608
+    statuses = (Status.DEAD_LETTERED, Status.FAILED, Status.PENDING, Status.PROCESSING)
+    labels = ("dead letters", "failed, will be retried", "pending", "being sent")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join([count] * len(statuses)), [str(status) for status in statuses])
+        counts = cursor.fetchone()
+    tiles: list[dict[str, Any]] = [
+        {
+            "label": label,
+            "value": _bounded(number),
+            "bad": status == Status.DEAD_LETTERED and number > 0,
+            "query": f"?status={status}",
+        }
+        for label, status, number in zip(labels, statuses, counts, strict=True)
+    ]
+    age = Heartbeat.age(name="poll")
+    tiles.append(
+        {
+            "label": "last poll",
+            "value": "never" if age is None else f"{age:.0f} s ago",
+            "bad": age is None or age > 2 * settings.POLL_INTERVAL,
+            "query": "",
+        }
+    )
+    providers = reverse("admin:notifications_emailnotification_providers")
+    for view in gate().views():
+        closed = view.state == State.CLOSED
+        value = "sends" if closed else view.state
+        tiles.append({"label": view.provider, "value": value, "bad": not closed, "query": providers})
+    return tiles
+
+
+def _bounded(count: int) -> str:
+    return f"{COUNT_LIMIT:,}+" if count > COUNT_LIMIT else f"{count:,}"
