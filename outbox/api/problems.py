@@ -7,6 +7,7 @@ Django's handlers for what never reaches a view. Only the admin keeps Django's o
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
@@ -249,7 +250,11 @@ def handle_404(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def handle_500(request: HttpRequest) -> HttpResponse:
-    """This function will be Django's handler500; Django has logged the cause."""
-    if _is_admin(request):
-        return defaults.server_error(request)
-    return unexpected().response()
+    """Answer as Django's handler500, which has logged the cause: 503 where the database did not answer."""
+    away = unavailable() if isinstance(sys.exception(), OperationalError | InterfaceError) else None
+    if not _is_admin(request):
+        return (away or unexpected()).response()
+    page = defaults.server_error(request)
+    if away:
+        page.status_code, page.headers["Retry-After"] = away.status, away.headers["Retry-After"]
+    return page

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from config.local.machine import PROJECT, free_port, guarded
 from config.local.processes import commands
 from config.local.sandbox import Sandbox
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+from tests.proxy import Proxy
 
 PATIENCE = 60.0
 #: Short, so that a lease ends and a hold passes within a test.
@@ -38,13 +40,14 @@ QUICK = {
     "RETRY_BACKOFF_BASE": "0.2",
     "LOG_FORMAT": "json",
     "HTTPS": "off",
+    "DATABASE_TIMEOUT": "20",  # a machine under load is no frozen database
 }
 
 
 class Shop:
-    """See the module. `settings` are environment variables over `QUICK`."""
+    """`settings` are environment variables over `QUICK`; `proxied`: PostgreSQL is reached by `shop.proxy`."""
 
-    def __init__(self, *, durable_valkey: bool = False, **settings: str) -> None:
+    def __init__(self, *, durable_valkey: bool = False, proxied: bool = False, **settings: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="orderpost-flow-")
         self.folder = Path(self._folder.name)
         # Not a throw-away one: those commit without waiting for the log, and this one gets killed.
@@ -52,6 +55,7 @@ class Shop:
         self.valkey = EmbeddedValkey(
             data=self.folder / "valkey", port=free_port(), throwaway=not durable_valkey
         )
+        self.proxy = Proxy(port=self.postgres.port) if proxied else None
         self.sandbox = Sandbox()
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -63,6 +67,8 @@ class Shop:
             self.postgres.start(log=self.folder / "postgres.log")
             self.valkey.start(log=self.folder / "valkey.log")
             self.sandbox.start()
+            if self.proxy is not None:
+                self.proxy.__enter__()
             self.manage("migrate", "--verbosity", "0")
             token = self.manage("create_token", "flow", "--scope", "all").strip()
         except BaseException:
@@ -75,6 +81,8 @@ class Shop:
         for name in list(self.processes):
             self.kill(name)
         self.sandbox.stop()
+        if self.proxy is not None:
+            self.proxy.__exit__()
         for server in (self.valkey, self.postgres):
             server.stop()
             server.remove()
@@ -85,10 +93,16 @@ class Shop:
         """Where the provider's events go."""
         return f"http://127.0.0.1:{self.port}/webhooks/sendgrid"
 
+    @property
+    def database_url(self) -> str:
+        """What the processes connect to."""
+        url = self.postgres.url
+        return url.replace(f":{self.postgres.port}/", f":{self.proxy.port}/") if self.proxy else url
+
     def environment(self, **settings: str) -> dict[str, str]:
         return {
             **os.environ,
-            "DATABASE_URL": self.postgres.url,
+            "DATABASE_URL": self.database_url,
             "REDIS_URL": self.valkey.url,
             "SENDGRID_API_KEY": "test",
             "SENDGRID_API_URL": self.sandbox.api_url,
@@ -188,6 +202,29 @@ class Shop:
         self.postgres.stop()  # only closes the log
         self.postgres.start(log=self.folder / "postgres.log")
 
+    @contextlib.contextmanager
+    def postgres_frozen(self) -> Iterator[None]:
+        """SIGSTOP for PostgreSQL and all its backends: the kernel still takes connections and bytes."""
+        assert self.postgres._process is not None
+        main = self.postgres._process.pid
+        with stopped([main]):  # first, so that it starts no other
+            children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
+            with stopped([int(pid) for pid in children]):
+                yield
+
+    @contextlib.contextmanager
+    def backends_frozen(self, *, most: int = 1000) -> Iterator[int]:
+        """SIGSTOP for the backends of open sessions that hold no lock; new sessions work. How many those are.
+
+        One that holds a lock would stop everybody, who could do nothing about it.
+        """
+        idle = self.query(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'"
+            f" AND pid <> pg_backend_pid() AND pid NOT IN (SELECT pid FROM pg_locks) LIMIT {most}"
+        )
+        with stopped([pid for (pid,) in idle]):
+            yield len(idle)
+
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
@@ -234,6 +271,20 @@ class Shop:
     def accepted(self) -> dict[str, int]:
         """How often the provider accepted each notification."""
         return {key: accepted for key, (_, accepted) in self.sandbox.mailbox.counts().items()}
+
+
+@contextlib.contextmanager
+def stopped(pids: Sequence[int]) -> Iterator[None]:
+    """Keep processes stopped within the block; one that has ended meanwhile is none of our concern."""
+    try:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 PAYMENT = "payment.payment.succeeded.v1"
