@@ -1,5 +1,6 @@
-"""Compares the three records at the end of a chaos run, and says what is lost, doubled, stuck, out of order
-or wrong. Each finding is a sentence; none at all is a pass.
+"""The audit at the end of a chaos run: what is lost, doubled, stuck, out of order or wrong.
+
+Each finding is a sentence; none at all is a pass.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ class Findings:
     events_gone_with_the_broker: int = 0
 
     def counts(self) -> dict[str, int]:
-        """How many of each kind."""
         kinds = ("lost", "doubled", "stuck", "out_of_order", "wrong")
         return {kind: len(getattr(self, kind)) for kind in kinds}
 
@@ -43,8 +43,11 @@ def audit(
     seen: Sequence[Seen],
     losses: Sequence[tuple[float, float]],
 ) -> Findings:
-    """This function will compare: `accepted` is how often the provider took each notification, `seen` the
-    events on the broker in their order, `losses` when the broker lost its data (epoch seconds)."""
+    """Compare the three records.
+
+    `accepted` is how often the provider took each notification, `seen` the events on the broker in their
+    order, `losses` when the broker lost its data (epoch seconds).
+    """
     found = Findings()
     with psycopg.connect(database, autocommit=True) as connection:
 

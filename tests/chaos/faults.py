@@ -15,7 +15,10 @@ from pathlib import Path
 import psycopg
 import redis
 
-from tests.flows.shop import Shop
+from tests.chaos.customers import POISON
+from tests.chaos.listener import TOPICS
+from tests.flows.shop import PAYMENT, Shop
+from tests.smtp import SmtpServer
 
 PROCESSES = ("web", "worker", "worker:2", "beat", "standby", "relay", "relay:2", "consumer")
 CLOCK = Path(__file__).parent / "clock"
@@ -45,6 +48,7 @@ class World:
 
     shop: Shop
     chance: random.Random
+    smtp: SmtpServer  # listens within `slow_smtp` alone: the second provider is away otherwise
     losses: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     stops: list[tuple[str, float]] = dataclasses.field(default_factory=list)
     wrong: list[str] = dataclasses.field(default_factory=list)
@@ -151,6 +155,40 @@ def disk_full(world: World) -> str:
     return "every write refused"
 
 
+def postgres_frozen(world: World) -> str:
+    with world.shop.postgres_frozen():
+        world.some(3, 12)
+    return "SIGSTOP for all of it"
+
+
+def backends_frozen(world: World) -> str:
+    with world.shop.backends_frozen(most=world.chance.randint(1, 6)) as count:
+        world.some(3, 10)
+    return f"SIGSTOP for {count}"
+
+
+def packets_dropped(world: World) -> str:
+    assert world.shop.proxy is not None
+    world.shop.proxy.drop()
+    world.some(2, 12)
+    world.shop.proxy.forward()
+    return "between all processes and PostgreSQL; what was sent arrives late"
+
+
+def topic_of_wrong_type(world: World) -> str:
+    topic = world.chance.choice([*TOPICS, PAYMENT])
+    with redis.Redis.from_url(world.shop.valkey.url) as client:
+        was_there = client.exists(topic)
+        if was_there:
+            client.rename(topic, f"{topic}:aside")
+        client.set(topic, "no stream")
+        world.some(2, 6)
+        client.delete(topic)
+        if was_there:
+            client.rename(f"{topic}:aside", topic)
+    return topic
+
+
 def valkey_killed(world: World) -> str:
     began = time.time()
     world.shop.restart_valkey_hard(pause=world.chance.uniform(0, 3))
@@ -195,6 +233,30 @@ def provider(world: World) -> str:
     return f"{kind} {options}"
 
 
+def brown_out(world: World) -> str:
+    world.shop.sandbox.fail(kind="status", status=500, probability=0.35)
+    world.some(8, 15)
+    world.shop.sandbox.heal()
+    return "35 % of all sends answered 500"
+
+
+def poisonous_recipients(world: World) -> str:
+    world.shop.sandbox.fail(kind="status", status=503, to=POISON)
+    world.some(8, 15)
+    world.shop.sandbox.heal()
+    return "503 for some recipients"
+
+
+def slow_smtp(world: World) -> str:
+    before = world.smtp.accepted
+    world.shop.sandbox.fail(kind="status", status=503, provider="sendgrid")
+    with world.smtp:
+        world.some(12, 20)
+        world.shop.sandbox.heal()
+        world.some(5, 6)  # what is in flight
+    return f"{world.smtp.delay:g} s for each reply, {world.smtp.accepted - before} mails taken"
+
+
 Fault = Callable[[World], str]
 #: How often each comes, relative to the others.
 FAULTS: dict[Fault, int] = {
@@ -213,4 +275,11 @@ FAULTS: dict[Fault, int] = {
     valkey_frozen: 2,
     valkey_flushed: 1,
     provider: 6,
+    postgres_frozen: 2,
+    backends_frozen: 2,
+    packets_dropped: 2,
+    topic_of_wrong_type: 2,
+    brown_out: 2,
+    poisonous_recipients: 2,
+    slow_smtp: 1,
 }

@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
+from config.local.machine import HOST
 from config.local.sandbox import WebhookSettings
 from tests.chaos.auditor import Findings, audit
 from tests.chaos.customers import Customers
 from tests.chaos.faults import FAULTS, FULL_DISK, PROCESSES, Fault, World
 from tests.chaos.listener import Listener
 from tests.flows.shop import Shop
+from tests.smtp import SmtpServer
 
 SETTLE_SECONDS = 180.0
 SETTINGS = {
@@ -26,7 +28,18 @@ SETTINGS = {
     "BREAKER_OPEN_CAP": "4",
     "RETRY_BACKOFF_BASE": "1",
     "LOG_LEVEL": "INFO",
+    "DATABASE_TIMEOUT": "4",
+    "EMAIL_PROVIDERS": "sendgrid,smtp",
 }
+#: Seconds before each reply of a slow SMTP server: less than EMAIL_READ_TIMEOUT, and six of them take longer
+#: than a lease (in production: 4 s with time-outs of 3 and 10).
+SMTP_DELAY = 0.8
+
+#: What the admin's action does.
+REPUBLISH = """
+    UPDATE outbox_events SET dead_lettered_at = NULL, retry_count = 0, next_attempt_at = now()
+    WHERE dead_lettered_at IS NOT NULL AND published_at IS NULL AND discarded_at IS NULL RETURNING id
+"""
 
 
 @dataclasses.dataclass
@@ -42,6 +55,7 @@ class Report:
     events: int
     retries: int
     dead_lettered: int
+    dead_events: int
     slowest_answer: float
     slowest_stop: float
     sends_at_kills: int
@@ -60,7 +74,8 @@ class Report:
             f"seed {self.seed}, {self.seconds:.0f} s, webhooks {'on' if self.webhooks else 'off'}",
             "faults: " + ", ".join(f"{name} {count}" for name, count in self.faults.most_common()),
             f"{self.changes} changes acknowledged ({self.retries} asked again), {self.mails} e-mails,"
-            f" {self.events} events; {self.dead_lettered} e-mails were dead-lettered and resent by hand",
+            f" {self.events} events; by hand: {self.dead_lettered} dead e-mails resent,"
+            f" {self.dead_events} dead events republished",
             f"slowest answer to a customer {self.slowest_answer:.1f} s,"
             f" slowest end after SIGTERM {self.slowest_stop:.1f} s",
             f"events repeated {self.findings.events_repeated},"
@@ -81,9 +96,11 @@ def run(
     faults: Sequence[Fault] | None = None,
     say: Callable[[str], None] = print,
 ) -> Report:
-    """This function will do one run. With `faults` just these, once each in that order, else random ones."""
+    """Do one run. With `faults` just these, once each in that order, else random ones."""
     chance = random.Random(seed)
-    with Shop(durable_valkey=True, **SETTINGS) as shop:
+    with Shop(durable_valkey=True, proxied=True, **SETTINGS) as shop:
+        smtp = SmtpServer(sandbox=shop.sandbox, delay=SMTP_DELAY)
+        shop.settings |= {"EMAIL_HOST": HOST, "EMAIL_PORT": str(smtp.port)}
         if webhooks:
             shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks)
         with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
@@ -93,7 +110,7 @@ def run(
         url = f"http://127.0.0.1:{shop.port}"
         customers = Customers(url=url, token=token, redis_url=shop.valkey.url, rate=rate, seed=seed)
         listener = Listener(url=shop.valkey.url)
-        world = World(shop, chance)
+        world = World(shop, chance, smtp)
         happened: Counter[str] = Counter()
         listener.start()
         customers.start()
@@ -114,7 +131,7 @@ def run(
         lasted = time.monotonic() - began
         shop.sandbox.heal()
         customers.stop(seconds=60)
-        dead = _settle(shop)
+        dead, dead_events = _settle(shop)
         _listener_has_all(listener, shop)
         listener.stop()
         findings = audit(
@@ -135,6 +152,7 @@ def run(
             events=len(listener.seen),
             retries=customers.retries,
             dead_lettered=dead,
+            dead_events=dead_events,
             slowest_answer=max(customers.slow_answers, default=0.0),
             slowest_stop=max((took for _, took in world.stops), default=0.0),
             sends_at_kills=(happened["kill"] + 2 * happened["kill_both_workers"] + happened["freeze"]) * 32,
@@ -145,9 +163,12 @@ def run(
         return report
 
 
-def _settle(shop: Shop) -> int:
-    """Wait until nothing is due any more; dead letters are resent, as a person would. How many those were."""
-    dead = 0
+def _settle(shop: Shop) -> tuple[int, int]:
+    """Wait until nothing is due any more. Resend dead e-mails and republish dead events, as a person would.
+
+    Returns how many of each there were.
+    """
+    dead = dead_events = 0
     deadline = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < deadline:
         left = shop.rows("id::text, status")
@@ -155,14 +176,12 @@ def _settle(shop: Shop) -> int:
         for id in letters:
             if shop.call("POST", f"/notifications/{id}/resend").status_code == 202:
                 dead += 1
-        with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
-            answer = connection.execute(
-                "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
-            ).fetchone()
-        if all(status == "sent" for _, status in left) and answer == (0,):
+        dead_events += len(shop.query(REPUBLISH))
+        unpublished = shop.query("SELECT count(*) FROM outbox_events WHERE published_at IS NULL")
+        if all(status == "sent" for _, status in left) and unpublished == [(0,)]:
             break
         time.sleep(0.5)
-    return dead
+    return dead, dead_events
 
 
 def _listener_has_all(listener: Listener, shop: Shop, *, seconds: float = 5.0) -> None:

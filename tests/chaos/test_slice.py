@@ -23,6 +23,8 @@ def test_the_worst_of_everything_once_loses_doubles_and_confuses_nothing():
             faults.postgres_killed,
             faults.valkey_flushed,
             faults.disk_full,
+            faults.postgres_frozen,
+            faults.topic_of_wrong_type,
             faults.provider,
             faults.deploy,
         ],
