@@ -7,10 +7,13 @@ of a payment service, which repeats its event until the order is paid.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import threading
 import time
 import uuid
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import redis
@@ -49,12 +52,16 @@ class Acknowledged:
 
 
 class Customers:
-    """`rate` changes a second over all; `stop` lets each finish its order."""
+    """`rate` changes a second over all; `stop` lets each finish its order.
+
+    Each request goes to one of `urls`, which may be changed meanwhile. `errors` counts the answers of 5xx.
+    """
 
     def __init__(
-        self, *, url: str, token: str, redis_url: str, rate: float, seed: int, threads: int = 6
+        self, *, urls: Sequence[str], token: str, redis_url: str, rate: float, seed: int, threads: int = 6
     ) -> None:
-        self.url, self.token, self.redis_url = url, token, redis_url
+        self.urls, self.token, self.redis_url = urls, token, redis_url
+        self.errors: Counter[str] = Counter()
         self.acknowledged: list[Acknowledged] = []
         self.wrong: list[str] = []
         self.slow_answers: list[float] = []
@@ -135,11 +142,12 @@ class Customers:
     ) -> dict[str, Any]:
         """Ask until it is answered; what was refused for good, and may not be, is written down."""
         headers = {"Idempotency-Key": str(uuid.uuid4())} if method == "POST" else {}
-        began, last = time.monotonic(), ""
+        began, last, turn = time.monotonic(), "", itertools.count(random.randrange(100))
         while not self._give_up.is_set():
+            url = self.urls[next(turn) % len(self.urls)]
             try:
                 answer = session.request(
-                    method, f"{self.url}/api/v1{path}", json=body, headers=headers, timeout=PATIENCE
+                    method, f"{url}/api/v1{path}", json=body, headers=headers, timeout=PATIENCE
                 )
             except requests.RequestException as error:
                 last = repr(error)
@@ -149,6 +157,7 @@ class Customers:
                     found: dict[str, Any] = answer.json()
                     return found
                 last = f"{answer.status_code} {answer.text[:300]}"
+                self.errors[last] += answer.status_code >= 500
                 later = answer.status_code >= 500 or "idempotency-in-progress" in answer.text
                 if not later:
                     raise _Unanswered(f"{method} {path}: {last}")

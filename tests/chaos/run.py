@@ -108,7 +108,7 @@ def run(
         shop.start(*PROCESSES)
         token = str(shop.session.headers["Authorization"]).partition(" ")[2]
         url = f"http://127.0.0.1:{shop.port}"
-        customers = Customers(url=url, token=token, redis_url=shop.valkey.url, rate=rate, seed=seed)
+        customers = Customers(urls=[url], token=token, redis_url=shop.valkey.url, rate=rate, seed=seed)
         listener = Listener(url=shop.valkey.url)
         world = World(shop, chance, smtp)
         happened: Counter[str] = Counter()
@@ -131,8 +131,8 @@ def run(
         lasted = time.monotonic() - began
         shop.sandbox.heal()
         customers.stop(seconds=60)
-        dead, dead_events = _settle(shop)
-        _listener_has_all(listener, shop)
+        dead, dead_events = settle(shop)
+        wait_for_listener(listener, shop)
         listener.stop()
         findings = audit(
             database=shop.postgres.url,
@@ -163,7 +163,7 @@ def run(
         return report
 
 
-def _settle(shop: Shop) -> tuple[int, int]:
+def settle(shop: Shop) -> tuple[int, int]:
     """Wait until nothing is due any more. Resend dead e-mails and republish dead events, as a person would.
 
     Returns how many of each there were.
@@ -184,7 +184,7 @@ def _settle(shop: Shop) -> tuple[int, int]:
     return dead, dead_events
 
 
-def _listener_has_all(listener: Listener, shop: Shop, *, seconds: float = 5.0) -> None:
+def wait_for_listener(listener: Listener, shop: Shop, *, seconds: float = 5.0) -> None:
     """Wait until the listener has seen what the relay has just published."""
     with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
         answer = connection.execute(

@@ -23,7 +23,7 @@ from typing import Any
 import psycopg
 import requests
 
-from config.local.machine import PROJECT, free_port, guarded
+from config.local.machine import HOST, PROJECT, free_port, guarded
 from config.local.processes import commands
 from config.local.sandbox import Sandbox
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
@@ -126,29 +126,37 @@ class Shop:
         )
         return done.stdout
 
-    def start(self, *names: str, wait: bool = True, **settings: str) -> None:
-        """Start processes of those kinds; `beat:2` is a second beat.
+    def start(
+        self,
+        *names: str,
+        wait: bool = True,
+        port: int | None = None,
+        checkout: Path = PROJECT,
+        **settings: str,
+    ) -> None:
+        """Start processes of those kinds; `beat:2` is a second beat. `checkout` may be another release's.
 
         From the main thread alone: Linux kills a guarded process when the thread that started it ends.
         """
-        all_commands = commands(port=self.port, web_workers=1)
+        port = port or self.port
+        all_commands = commands(port=port, web_workers=1)
         for name in names:
-            command = all_commands[name.partition(":")[0]]
+            kind = name.partition(":")[0]
             with (self.folder / f"{name}.log").open("ab") as log:
                 self.processes[name] = subprocess.Popen(
-                    guarded(command, parent=os.getpid(), death_signal=signal.SIGKILL),
-                    cwd=PROJECT,
+                    guarded(all_commands[kind], parent=os.getpid(), death_signal=signal.SIGKILL),
+                    cwd=checkout,
                     env=self.environment(**settings),
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
                 )
-        if "web" in names and wait:
-            self.until(self._web_answers, "the web process answers")
+            if kind == "web" and wait:
+                self.until(lambda: self._web_answers(port), "the web process answers")
 
-    def _web_answers(self) -> bool:
+    def _web_answers(self, port: int) -> bool:
         try:
-            return requests.get(f"http://127.0.0.1:{self.port}/healthz", timeout=2).ok
+            return requests.get(f"http://{HOST}:{port}/healthz", timeout=2).ok
         except requests.RequestException:
             return False
 
