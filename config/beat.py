@@ -1,7 +1,7 @@
-"""The beat process: the schedule that comes from code, and the lock that makes a second beat wait.
+"""The beat process: the schedule from code, and the lock that makes a second beat wait.
 
-The schedule lives in django-celery-beat's tables, so that a person can change it in the admin. Code makes
-what is missing and follows a changed setting; a row that a person changed is left alone.
+The schedule is in django-celery-beat's tables, so that it can be changed in the admin. Code adds what is
+missing and follows a changed setting. It leaves a row alone that was changed in the admin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAIT_SECONDS = 5.0
 
 
 def schedule() -> dict[str, tuple[str, dt.timedelta]]:
-    """This function will name every regular task with its interval."""
+    """Return every regular task with its interval, by its name in the admin."""
     return {
         "poll the outbox": ("notifications.tasks.poll_outbox", dt.timedelta(seconds=settings.POLL_INTERVAL)),
         "make partitions": ("outbox.tasks.ensure_partitions", dt.timedelta(days=1)),
@@ -32,10 +32,10 @@ def schedule() -> dict[str, tuple[str, dt.timedelta]]:
 
 
 def install_schedule() -> None:
-    """This function will bring the tables up to the code's schedule, without undoing a person's changes.
+    """Write the code's schedule to the tables, but keep what was changed in the admin.
 
-    What the code last wrote stands in the row's description; only when the code's own value has changed
-    since is the interval written again.
+    A row's description says what the code wrote last. The interval is written again only when the code's own
+    value has changed since.
     """
     for name, (task, interval) in schedule().items():
         from_code = f"From code: every {interval.total_seconds():g} s."
@@ -51,7 +51,7 @@ def install_schedule() -> None:
                 "crontab": None,
                 "solar": None,
                 "clocked": None,
-                # A late one has nothing to add to the next.
+                # A task that is a whole interval late adds nothing to the next one.
                 "expire_seconds": max(1, int(interval.total_seconds())),
                 "description": from_code,
             },
@@ -66,16 +66,16 @@ def _as_interval(interval: dt.timedelta) -> dict[str, Any]:
 
 
 class SingleBeat(DatabaseScheduler):
-    """Beats only while it holds a session's advisory lock, so any number of beats may run."""
+    """A scheduler that works only while it holds an advisory lock: of several beats, one works."""
 
     def setup_schedule(self) -> None:
-        """Code's entries are rows of the tables, not Celery's own defaults; two beats may start at once."""
+        """Write the code's schedule, under a lock: two beats may start at once."""
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [SCHEDULE_LOCK])
             install_schedule()
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
-        """This function will do what is due if this beat is the one, and say how long to sleep."""
+        """Send the due tasks if this beat holds the lock. Return the seconds to sleep."""
         try:
             if not self._leads():
                 return WAIT_SECONDS
@@ -87,7 +87,7 @@ class SingleBeat(DatabaseScheduler):
             return 1.0
 
     def _leads(self) -> bool:
-        # A connection of its own, which nothing closes behind our back: the lock is the session's.
+        # The lock belongs to the session, so it needs a connection that no task closes.
         with connections["direct"].cursor() as cursor:
             cursor.execute(
                 "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = %s"

@@ -1,4 +1,4 @@
-"""The Celery application of worker and beat, and what they do as processes. config.beat has the schedule."""
+"""The Celery application of worker and beat. config.beat has the schedule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ app.autodiscover_tasks()
 
 @signals.setup_logging.connect
 def _keep_our_logging(**_: Any) -> None:
-    """Being connected is enough for Celery to leave the logging as Django configured it."""
+    """Keep Django's logging: Celery configures none if this signal has a receiver."""
 
 
 @signals.task_prerun.connect

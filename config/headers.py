@@ -1,7 +1,7 @@
-"""A middleware around all but the log: what a browser may load and do on our pages, refusals among them.
+"""A middleware that limits what a browser may load and do on our pages.
 
-Everything comes from here: no foreign host, no inline script. A view's own policy, such as that of the e-mail
-preview, is left alone.
+Pages load nothing from other hosts and run no inline script. All middleware but the log's is inside this one,
+so that refusals have the headers too. A view's own policy, such as that of the e-mail preview, is kept.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ PERMISSIONS = "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
 def strict_headers(
     get_response: Callable[[HttpRequest], HttpResponseBase],
 ) -> Callable[[HttpRequest], HttpResponseBase]:
-    """This function will be the middleware."""
-
     def answer(request: HttpRequest) -> HttpResponseBase:
         response = get_response(request)
         response.headers.setdefault("Content-Security-Policy", POLICY)

@@ -1,7 +1,8 @@
-"""One log for every process: JSON lines for machines, colours on a terminal, nobody's address in either.
+"""The logging of every process: JSON lines or colours on a terminal, with addresses and secrets masked.
 
-`configure` is Django's LOGGING_CONFIG, so that whatever calls django.setup() logs alike: ours through
-structlog, everything else (Django, Celery, gunicorn) through the same formatter. config.sentry uses `scrub`.
+`configure` is Django's LOGGING_CONFIG, so every process that calls django.setup() logs alike. Our own lines
+go through structlog; those of Django, Celery and gunicorn go through the same formatter. config.sentry uses
+`scrub`.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ import json
 import logging
 import os
 import re
+import socket
 from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
 from gunicorn import glogging  # type: ignore[import-untyped]
 
-# What an address's local part may have, without what separates it from the text around it. A quote may be
-# inside only. Possessive (*+), so that a long text takes no longer than it is long.
+# The characters of an address's local part, without those that separate it from the text around it. A quote
+# may be inside only. The possessive *+ keeps the time linear in the length of the text.
 _LOCAL = r"(?:[\w.!#$*+^`{|}~-]|%(?!40))"
+# The name of a Celery worker: its host is this one, or one without a domain, where no customer has mail.
+_NODE = rf"celery@(?:{re.escape(socket.gethostname())}|[\w-]+)(?!\.?[\w-])"
 _ADDRESS = re.compile(
     rf"""
     (?<![\w.!#$*+^`{{|}}~%-])             # a local part begins here
+    (?!{_NODE})
     (?!{_LOCAL}{{1,3}}\*\*\*@)            # and is not masked already
     ({_LOCAL}{{1,3}})(?:{_LOCAL}|')*+
     (?:@|%40)([\w.-]+|\[)
@@ -38,7 +43,7 @@ _SECRET_NAMES = frozenset({"authorization", "password", "secret", "api_key", "co
 
 
 def mask(text: str) -> str:
-    """This function will leave of each e-mail address three characters and the domain, of a secret nothing.
+    """Mask e-mail addresses but for three characters and the domain, and secrets entirely.
 
     >>> mask("to alice.smith@example.com, Bearer op_abc")
     'to ali***@example.com, Bearer ***'
@@ -49,7 +54,7 @@ def mask(text: str) -> str:
 
 
 def scrub(value: Any) -> Any:
-    """This function will mask every string in nested dicts, lists and tuples, keys too."""
+    """Mask every string in nested dicts, lists and tuples, keys too."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, dict):
@@ -73,9 +78,9 @@ def _to_json(event: Any, **_: Any) -> str:
 
 
 def configure(config: dict[str, str]) -> None:
-    """This function will set up structlog and the standard library's logging, as often as it is called.
+    """Configure structlog and the standard library's logging. May be called again.
 
-    `config` has `level` (a name of logging's) and `format`: json or console.
+    `config` has `level` (a level name of logging) and `format`: json or console.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -116,7 +121,7 @@ def configure(config: dict[str, str]) -> None:
     root.handlers = [handler]
     root.setLevel(config["level"].upper())
     for name in ("django", "django.server", "gunicorn.error", "gunicorn.access"):
-        logger = logging.getLogger(name)  # their own handlers know nothing of JSON or of masking
+        logger = logging.getLogger(name)  # their own handlers neither write JSON nor mask
         logger.handlers = []
         logger.propagate = True
     # Every answer has its line from outbox.api.correlation; Django would repeat each 4xx.
@@ -127,10 +132,9 @@ def configure(config: dict[str, str]) -> None:
 
 
 class GunicornLogger(glogging.Logger):  # type: ignore[misc]
-    """For `gunicorn --logger-class config.logs.GunicornLogger`: the arbiter's lines look like all others."""
+    """Format gunicorn's own lines as all others: `gunicorn --logger-class config.logs.GunicornLogger`."""
 
     def setup(self, cfg: Any) -> None:
-        """Configure the logging of the arbiter as the settings have it."""
         os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
         from django.conf import settings
 

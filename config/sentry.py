@@ -1,4 +1,4 @@
-"""Reports what nobody expected to Sentry, without anybody's address, name or token in it.
+"""Report unexpected errors to Sentry, without addresses, names or tokens.
 
 Called by config.settings when SENTRY_DSN is set. Request bodies and local variables are not sent at all;
 what is sent goes through config.logs.scrub.
@@ -22,7 +22,7 @@ from config.logs import scrub
 def init(
     *, dsn: str, environment: str, traces_sample_rate: float = 0.0, transport: Transport | None = None
 ) -> None:
-    """This function will start reporting to the project that `dsn` names; `transport` is for tests."""
+    """Start reporting to the project that `dsn` names. `transport` is for tests. Raise `BadDsn`."""
     sentry_sdk.init(
         dsn=dsn,
         environment=environment,

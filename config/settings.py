@@ -1,9 +1,8 @@
 """Every setting of every process, in fixed sections, read once from the environment.
 
-A name in capitals that `docs/configuration.md` lists is an environment variable of the same name;
-`NAME_FILE` may point at a file that holds the value instead (for secrets). A bad value stops the
-start with a sentence that names it. `make run` leaves its addresses in `var/local.env`, which stands
-in for whatever the environment leaves unset, so that `manage.py` works beside it.
+docs/configuration.md lists the variables. `NAME_FILE` may name a file that holds the value of `NAME`. A bad
+value stops the start with a sentence that names the variable. `make run` writes its addresses to
+`var/local.env`, which fills in what the environment leaves unset, so that `manage.py` works beside it.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,21 @@ import django_stubs_ext
 from anymail.exceptions import AnymailNotSupportedWarning
 from django.core.exceptions import ImproperlyConfigured
 from environs import EnvError, FileAwareEnv, validate
+from sentry_sdk.utils import BadDsn
 
 from config import sentry
+from config.validation import (
+    at_least_one,
+    delays,
+    limits,
+    mail_address,
+    names_of,
+    networks,
+    not_negative,
+    positive,
+    web_address,
+)
+from orders.events import DEFAULT_EMAILS, EMAILS
 
 django_stubs_ext.monkeypatch()
 warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # SendGrid works; anymail cannot test it any more
@@ -27,7 +40,9 @@ warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # SendGrid works; a
 BASE_DIR = Path(__file__).resolve().parent.parent
 LOCAL_ENV = BASE_DIR / "var" / "local.env"
 
-env = FileAwareEnv(eager=True)
+env = FileAwareEnv(eager=True, strip_whitespace=True)  # an editor ends a file with a line break
+# A line break at the end of a key's file belongs to the key: stored hashes were made with it.
+raw = FileAwareEnv(eager=True)
 if LOCAL_ENV.exists():
     env.read_env(str(LOCAL_ENV), recurse=False)
 
@@ -63,14 +78,23 @@ def _database(
     return database
 
 
-_positive = validate.Range(min=0, min_inclusive=False)
-_at_least_one = validate.Range(min=1)
-_not_negative = validate.Range(min=0)
+def _limits(name: str, *, known: Collection[str] | None = None) -> dict[str, int]:
+    checks = [limits] if known is None else [limits, names_of(known)]
+    try:
+        values: dict[str, int] = env.dict(name, {}, subcast_values=int, validate=checks)
+    except EnvError:
+        raise
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} must be a list of limits, such as a=5,b=0.") from error
+    return values
+
 
 try:
     # --- The process ---------------------------------------------------------------------------
     DEBUG = env.bool("DEBUG", False)
-    SECRET_KEY = env.str("SECRET_KEY", "not-secret-debug-only" if DEBUG else None)
+    SECRET_KEY = raw.str("SECRET_KEY", "not-secret-debug-only" if DEBUG else None)
+    # Proxies whose X-Forwarded-For is believed: addresses and networks.
+    TRUSTED_PROXIES: list[str] = env.list("TRUSTED_PROXIES", [], validate=networks)
     ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
     HTTPS = env.bool("HTTPS", not DEBUG)  # cookies only over TLS, HSTS; a local run turns it off
     LOG_LEVEL = env.str(
@@ -85,8 +109,8 @@ try:
     # --- Storage and broker --------------------------------------------------------------------
     # Seconds that one statement may take before the connection is closed; 0: for ever. Longer than 5 s, and a
     # request that meets a frozen server is not answered in time.
-    DATABASE_TIMEOUT = env.float("DATABASE_TIMEOUT", 4.0, validate=_not_negative)
-    DATABASE_MAINTENANCE_TIMEOUT = env.float("DATABASE_MAINTENANCE_TIMEOUT", 3600.0, validate=_not_negative)
+    DATABASE_TIMEOUT = env.float("DATABASE_TIMEOUT", 4.0, validate=not_negative)
+    DATABASE_MAINTENANCE_TIMEOUT = env.float("DATABASE_MAINTENANCE_TIMEOUT", 3600.0, validate=not_negative)
     DATABASES = {
         "default": _database("DATABASE_URL", timeout=DATABASE_TIMEOUT),
         # Unpooled and allowed to create and drop: partitions, session advisory locks.
@@ -103,42 +127,29 @@ try:
     )
 
     # --- Delivery ------------------------------------------------------------------------------
-    NOTIFY_ON: list[str] = env.list(
-        "NOTIFY_ON",
-        ["order.paid", "order.completed", "order.cancelled", "order.refunded", "order.part_refunded"],
-        validate=validate.ContainsOnly(
-            [
-                "order.placed",
-                "order.paid",
-                "order.confirmed",
-                "order.completed",
-                "order.cancelled",
-                "order.refunded",
-                "order.part_refunded",
-            ]
-        ),
-    )
+    NOTIFY_ON: list[str] = env.list("NOTIFY_ON", DEFAULT_EMAILS, validate=names_of(EMAILS))
     FAST_PATH = env.bool("FAST_PATH", True)
-    POLL_INTERVAL = env.float("POLL_INTERVAL", 60.0, validate=_positive)
+    POLL_INTERVAL = env.float("POLL_INTERVAL", 60.0, validate=positive)
     POLL_BATCH_SIZE = env.int("POLL_BATCH_SIZE", 100, validate=validate.Range(min=1, max=5000))
-    MAX_RETRIES = env.int("MAX_RETRIES", 3, validate=validate.Range(min=0, max=1000))
-    RETRY_BACKOFF_BASE = env.float("RETRY_BACKOFF_BASE", 30.0, validate=_positive)
-    RETRY_BACKOFF_CAP = env.float("RETRY_BACKOFF_CAP", 3600.0, validate=_positive)
-    LEASE_SECONDS = env.float("LEASE_SECONDS", 300.0, validate=_positive)
-    AMBIGUOUS_HOLD_SECONDS = env.float("AMBIGUOUS_HOLD_SECONDS", 120.0, validate=_not_negative)
-    # Event types with limits of their own: "order.paid=5,order.refunded=10".
-    MAX_RETRIES_FOR: dict[str, int] = env.dict("MAX_RETRIES_FOR", {}, subcast_values=int)
-    EMAIL_RATE_LIMIT = env.float("EMAIL_RATE_LIMIT", 100.0, validate=_not_negative)  # 0: none
-    EMAIL_RATE_BURST = env.float("EMAIL_RATE_BURST", max(1.0, EMAIL_RATE_LIMIT / 20), validate=_at_least_one)
-    BREAKER_OPEN_SECONDS = env.float("BREAKER_OPEN_SECONDS", 30.0, validate=_positive)
-    BREAKER_OPEN_CAP = env.float("BREAKER_OPEN_CAP", 600.0, validate=_positive)
+    # Seconds before each retry. They replace MAX_RETRIES and the two settings of the backoff.
+    RETRY_DELAYS: list[float] = env.list("RETRY_DELAYS", [], subcast=float, validate=delays)
+    MAX_RETRIES = len(RETRY_DELAYS) or env.int("MAX_RETRIES", 3, validate=validate.Range(min=0, max=1000))
+    RETRY_BACKOFF_BASE = env.float("RETRY_BACKOFF_BASE", 30.0, validate=positive)
+    RETRY_BACKOFF_CAP = env.float("RETRY_BACKOFF_CAP", 3600.0, validate=positive)
+    LEASE_SECONDS = env.float("LEASE_SECONDS", 300.0, validate=positive)
+    AMBIGUOUS_HOLD_SECONDS = env.float("AMBIGUOUS_HOLD_SECONDS", 120.0, validate=not_negative)
+    MAX_RETRIES_FOR = _limits("MAX_RETRIES_FOR", known=EMAILS)
+    EMAIL_RATE_LIMIT = env.float("EMAIL_RATE_LIMIT", 100.0, validate=not_negative)  # 0: none
+    EMAIL_RATE_BURST = env.float("EMAIL_RATE_BURST", max(1.0, EMAIL_RATE_LIMIT / 20), validate=at_least_one)
+    BREAKER_OPEN_SECONDS = env.float("BREAKER_OPEN_SECONDS", 30.0, validate=positive)
+    BREAKER_OPEN_CAP = env.float("BREAKER_OPEN_CAP", 600.0, validate=positive)
     API_RATE_LIMIT = env.int(
-        "API_RATE_LIMIT", 0, validate=_not_negative
+        "API_RATE_LIMIT", 0, validate=not_negative
     )  # requests a second and token; 0: none
     EMAIL_CONCURRENCY = env.int("EMAIL_CONCURRENCY", 32, validate=validate.Range(min=1, max=1000))
-    EMAIL_CONNECT_TIMEOUT = env.float("EMAIL_CONNECT_TIMEOUT", 3.0, validate=_positive)
-    EMAIL_READ_TIMEOUT = env.float("EMAIL_READ_TIMEOUT", 10.0, validate=_positive)
-    DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", "orders@example.com")
+    EMAIL_CONNECT_TIMEOUT = env.float("EMAIL_CONNECT_TIMEOUT", 3.0, validate=positive)
+    EMAIL_READ_TIMEOUT = env.float("EMAIL_READ_TIMEOUT", 10.0, validate=positive)
+    DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", "orders@example.com", validate=mail_address)
     IDEMPOTENCY_DAYS = 7
     if LEASE_SECONDS <= EMAIL_CONNECT_TIMEOUT + EMAIL_READ_TIMEOUT:
         raise ImproperlyConfigured(
@@ -149,26 +160,28 @@ try:
     # --- Events --------------------------------------------------------------------------------
     EVENT_TRANSPORT = env.str("EVENT_TRANSPORT", "redis", validate=validate.OneOf(["redis", "kafka"]))
     EVENT_SOURCE = env.str("EVENT_SOURCE", "order-service")
-    EVENT_STREAM_LENGTH = env.int("EVENT_STREAM_LENGTH", 1_000_000, validate=_at_least_one)
+    EVENT_STREAM_LENGTH = env.int("EVENT_STREAM_LENGTH", 1_000_000, validate=at_least_one)
     EMAIL_EVENTS = env.bool("EMAIL_EVENTS", False)  # notification.email.sent.v1 and .dead_lettered.v1 too
-    EVENT_MAX_RETRIES = env.int("EVENT_MAX_RETRIES", 4, validate=_not_negative)  # five tries in all
-    EVENT_MAX_RETRIES_FOR: dict[str, int] = env.dict("EVENT_MAX_RETRIES_FOR", {}, subcast_values=int)
+    EVENT_MAX_RETRIES = env.int("EVENT_MAX_RETRIES", 4, validate=not_negative)  # five tries in all
+    EVENT_MAX_RETRIES_FOR = _limits("EVENT_MAX_RETRIES_FOR")  # orders.apps knows the topics
     KAFKA_BOOTSTRAP_SERVERS = env.str("KAFKA_BOOTSTRAP_SERVERS", "")
+    if EVENT_TRANSPORT == "kafka" and not KAFKA_BOOTSTRAP_SERVERS:
+        raise ImproperlyConfigured("EVENT_TRANSPORT=kafka needs KAFKA_BOOTSTRAP_SERVERS, such as kafka:9092.")
 
     # --- Retention -----------------------------------------------------------------------------
     # How many days a partition stays attached after its last row, by table.
     HOT_DAYS = {
-        "email_notifications": env.int("EMAIL_HOT_DAYS", 30, validate=_at_least_one),
-        "outbox_events": env.int("EVENT_HOT_DAYS", 7, validate=_at_least_one),
+        "email_notifications": env.int("EMAIL_HOT_DAYS", 30, validate=at_least_one),
+        "outbox_events": env.int("EVENT_HOT_DAYS", 7, validate=at_least_one),
     }
-    PROCESSED_EVENT_DAYS = env.int("PROCESSED_EVENT_DAYS", 30, validate=_at_least_one)
-    PARTITION_GRACE_DAYS = env.int("PARTITION_GRACE_DAYS", 7, validate=_not_negative)
-    ARCHIVE_YEARS = env.int("ARCHIVE_YEARS", 7, validate=_at_least_one)
+    PROCESSED_EVENT_DAYS = env.int("PROCESSED_EVENT_DAYS", 30, validate=at_least_one)
+    PARTITION_GRACE_DAYS = env.int("PARTITION_GRACE_DAYS", 7, validate=not_negative)
+    ARCHIVE_YEARS = env.int("ARCHIVE_YEARS", 7, validate=at_least_one)
     ARCHIVE_DIR = env.str("ARCHIVE_DIR", str(BASE_DIR / "var" / "archive"))
     ARCHIVE_S3_BUCKET = env.str("ARCHIVE_S3_BUCKET", "")  # when set, instead of ARCHIVE_DIR
     ARCHIVE_S3_PREFIX = env.str("ARCHIVE_S3_PREFIX", "")
     ARCHIVE_S3_ENDPOINT_URL = env.str("ARCHIVE_S3_ENDPOINT_URL", "")
-    PRIVACY_KEY = env.str("PRIVACY_KEY", "") or SECRET_KEY  # of the hashes that stand for addresses
+    PRIVACY_KEY = raw.str("PRIVACY_KEY", "") or SECRET_KEY  # of the hashes that stand for addresses
 
     # --- Providers -----------------------------------------------------------------------------
     EMAIL_PROVIDERS: list[str] = env.list(
@@ -191,9 +204,9 @@ try:
     SENDGRID_WEBHOOK_VERIFICATION_KEY = env.str("SENDGRID_WEBHOOK_VERIFICATION_KEY", "")
     RESEND_WEBHOOK_SECRET = env.str("RESEND_WEBHOOK_SECRET", "")
     WEBHOOK_BASIC_AUTH = env.str("WEBHOOK_BASIC_AUTH", "")  # user:password, in the address given to SNS
-    WEBHOOK_TOLERANCE_SECONDS = env.float("WEBHOOK_TOLERANCE_SECONDS", 300.0, validate=_positive)
+    WEBHOOK_TOLERANCE_SECONDS = env.float("WEBHOOK_TOLERANCE_SECONDS", 300.0, validate=positive)
     EMAIL_HOST = env.str("EMAIL_HOST", "localhost")
-    EMAIL_PORT = env.int("EMAIL_PORT", 25)
+    EMAIL_PORT = env.int("EMAIL_PORT", 25, validate=validate.Range(min=1, max=65535))
     EMAIL_HOST_USER = env.str("EMAIL_HOST_USER", "")
     EMAIL_HOST_PASSWORD = env.str("EMAIL_HOST_PASSWORD", "")
     EMAIL_USE_TLS = env.bool("EMAIL_USE_TLS", False)
@@ -202,7 +215,8 @@ try:
     # --- The shop, as its customers read it ----------------------------------------------------
     SHOP_NAME = env.str("SHOP_NAME", "Example Shop")
     SHOP_ADDRESS = env.str("SHOP_ADDRESS", "Example Shop, 1 Market Street, Springfield")
-    SHOP_URL = env.str("SHOP_URL", "https://shop.example.com")
+    SHOP_URL = env.str("SHOP_URL", "https://shop.example.com", validate=web_address)
+    EMAIL_TEMPLATES_DIR = env.str("EMAIL_TEMPLATES_DIR", "")  # its files replace those of templates/emails
 
     # --- Watching ------------------------------------------------------------------------------
     METRICS_TOKEN = env.str("METRICS_TOKEN", "")
@@ -211,7 +225,7 @@ try:
     SENTRY_TRACES_SAMPLE_RATE = env.float(
         "SENTRY_TRACES_SAMPLE_RATE", 0.0, validate=validate.Range(min=0, max=1)
     )
-except EnvError as error:
+except ValueError as error:  # EnvError, and a file that NAME_FILE names and nobody can read
     raise ImproperlyConfigured(str(error)) from error
 
 # --- Django ------------------------------------------------------------------------------------
@@ -256,6 +270,7 @@ AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = dt.timedelta(minutes=5)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
+AXES_CLIENT_IP_CALLABLE = "config.proxies.client_address"
 AXES_ENABLE_ADMIN = False
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
@@ -271,7 +286,12 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
             ]
         },
-    }
+    },
+    {
+        "NAME": "emails",
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [*filter(None, [EMAIL_TEMPLATES_DIR]), BASE_DIR / "templates" / "emails"],
+    },
 ]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
@@ -316,7 +336,12 @@ SILENCED_SYSTEM_CHECKS = ["anymail.W003", "security.W005", "security.W008", "sec
 LOGGING_CONFIG = "config.logs.configure"
 LOGGING = {"level": LOG_LEVEL, "format": LOG_FORMAT}
 if SENTRY_DSN:
-    sentry.init(dsn=SENTRY_DSN, environment=SENTRY_ENVIRONMENT, traces_sample_rate=SENTRY_TRACES_SAMPLE_RATE)
+    try:
+        sentry.init(
+            dsn=SENTRY_DSN, environment=SENTRY_ENVIRONMENT, traces_sample_rate=SENTRY_TRACES_SAMPLE_RATE
+        )
+    except BadDsn as error:
+        raise ImproperlyConfigured(f"SENTRY_DSN is no DSN: {error}.") from error
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_SSL_REDIRECT = False  # the proxy's business: health checks come over plain HTTP

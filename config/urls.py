@@ -1,4 +1,4 @@
-"""Every address that the web process answers."""
+"""Every URL of the web process."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""Turns plain data into an e-mail: subject, HTML and text, in the reader's language and number formats.
+"""Render an e-mail from plain data: subject, HTML and text, in the reader's language and number formats.
 
-Whoever writes an e-mail intent calls render_email once, in its transaction; so nothing here reads a table or
-the network, and warm_up lets a process pay the first-use costs (templates, catalogues, Babel's data) at its
-start. What an e-mail is about is not known here: an e-mail exists where templates/emails/<event>/ does.
+Whoever writes an e-mail calls `render_email` once, in its transaction. So nothing here reads a table or the
+network, and `warm_up` loads templates, catalogues and Babel's data at the start of a process.
 
-The sentences are gettext's: with one template for each e-mail instead of one for each language, layout and
-wording stay apart, and translators' tools know the format. The catalogues are in locale/; after a change of
-one, `pybabel compile --domain django --directory locale` (Babel's, no GNU tools). Tests hold them complete.
-Labels carry the context "e-mail": Django's own catalogue has an "Order" too, and means the sorting.
+An event has an e-mail if the folder templates/emails/<event>/ exists. A file of EMAIL_TEMPLATES_DIR replaces
+the one of the same name. There is one template for all languages: its sentences are gettext's, and the
+catalogues are in locale/. docs/emails.md explains the variables and how to compile a catalogue. Short labels
+carry the context "e-mail", because Django's own catalogue has an "Order" too, which means the sorting.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ import copy
 import datetime as dt
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from babel import Locale, UnknownLocaleError
@@ -26,7 +26,8 @@ from babel.core import get_global
 from babel.dates import format_date
 from babel.numbers import NumberPattern, get_territory_currencies
 from django.conf import settings
-from django.template import Context, Engine
+from django.core.exceptions import ImproperlyConfigured
+from django.template import Context, Engine, TemplateDoesNotExist, TemplateSyntaxError, engines
 from django.utils import translation
 
 _TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}")
@@ -39,8 +40,14 @@ _BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
 _INDENT = re.compile(r"\n\s+")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _SUBJECT_LIMIT = 255
-# Digits of the minor unit where it is not 2, from ISO 4217 list one. Babel's own digits are CLDR's, which are
-# about what people write (RSD 0, IQD 0): amounts here are counted in ISO's units.
+PARTS = ("subject.txt", "body.txt", "body.html")
+_SAMPLE: Mapping[str, object] = {
+    "currency": "EUR",
+    "total_amount": 100,
+    "changed_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+}
+# Digits of the minor unit where it is not 2, from ISO 4217 list one. Babel's digits are CLDR's, which say how
+# people write amounts (RSD 0, IQD 0). Amounts here are counted in ISO's units.
 _MINOR_DIGITS = {
     code: digits
     for digits, codes in (
@@ -58,7 +65,7 @@ class UnknownEmail(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class RenderedEmail:
-    """An e-mail ready to be stored and sent: a one-line subject and the two bodies."""
+    """An e-mail to be stored and sent. The subject has one line."""
 
     subject: str
     body_html: str
@@ -66,12 +73,12 @@ class RenderedEmail:
 
 
 def render_email(*, event_type: str, locale: str, context: Mapping[str, object]) -> RenderedEmail:
-    """This function will render the e-mail of an event for a reader.
+    """Render the e-mail of an event in the reader's language. Raise `UnknownEmail`.
 
-    `context` is plain data, and its keys say how a value is shown: an int under `…_amount` is money in minor
-    units of `context["currency"]`, a datetime under `…_at` becomes its date in UTC, a string under `…_url`
-    stays only if it is an http(s) address; other strings become one line without control characters. Lists
-    of mappings are treated alike. A locale without a catalogue gets English. Raises `UnknownEmail`.
+    `context` is plain data. The end of a key says how its value is shown. An int under `…_amount` is money in
+    minor units of `context["currency"]`. A datetime under `…_at` becomes its date in UTC. A string under
+    `…_url` becomes empty unless it is an http(s) URL. Every other string becomes one line without control
+    characters. Lists of mappings are treated alike. A locale without a catalogue gets English.
     """
     if event_type not in event_types():
         raise UnknownEmail(f"no e-mail templates for the event {event_type!r}")
@@ -85,10 +92,10 @@ def render_email(*, event_type: str, locale: str, context: Mapping[str, object])
         "shop_url": _safe_url(settings.SHOP_URL),
     }
     with translation.override(reader.language):
-        subject = _one_line(_render(f"emails/{event_type}/subject.txt", data, html=False))
+        subject = _one_line(_render(f"{event_type}/subject.txt", data, html=False))
         data["subject"] = subject = _shortened(subject)
-        text = _render(f"emails/{event_type}/body.txt", data, html=False)
-        html = _render(f"emails/{event_type}/body.html", data, html=True)
+        text = _render(f"{event_type}/body.txt", data, html=False)
+        html = _render(f"{event_type}/body.html", data, html=True)
     return RenderedEmail(
         subject=subject,
         body_html=_INDENT.sub("\n", html).strip() + "\n",
@@ -97,7 +104,7 @@ def render_email(*, event_type: str, locale: str, context: Mapping[str, object])
 
 
 def format_amount(*, amount: int, currency: str, locale: str) -> str:
-    """This function will write an amount of money as readers of a locale expect it.
+    """Format an amount of money as the readers of a locale expect it.
 
     `amount` is in minor units of the ISO 4217 currency (cents, yen, fils). A locale that Babel cannot parse
     gets English formats.
@@ -109,30 +116,67 @@ def format_amount(*, amount: int, currency: str, locale: str) -> str:
 
 
 def is_currency(code: str) -> bool:
-    """This function will tell whether a code is an ISO 4217 currency that is legal tender somewhere today."""
+    """Tell whether a code is an ISO 4217 currency that is legal tender somewhere today."""
     return code in _currencies()
 
 
 def is_locale(tag: str) -> bool:
-    """This function will tell whether a string is a language tag that Babel knows: "en", "de-AT"."""
+    """Tell whether a string is a language tag that Babel knows: "en", "de-AT"."""
     return _parsed(tag) is not None
 
 
 def warm_up() -> None:
-    """This function will render every e-mail in every language once, so that no request pays for that."""
-    moment = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    """Render every e-mail in every language once, so that no request pays for the first use."""
     _currencies()
     for event_type in event_types():
         for language, _ in settings.LANGUAGES:
-            context = {"currency": "EUR", "total_amount": 100, "changed_at": moment}
-            render_email(event_type=event_type, locale=language, context=context)
+            render_email(event_type=event_type, locale=language, context=_SAMPLE)
 
 
 @functools.cache
 def event_types() -> frozenset[str]:
-    """This function will name the events that have an e-mail."""
-    folder = settings.BASE_DIR / "templates" / "emails"
-    return frozenset(path.parent.name for path in folder.glob("*/subject.txt"))
+    """Return the events that have an e-mail."""
+    return frozenset(path.parent.name for path in _folder().glob("*/subject.txt"))
+
+
+def check_templates(*, declared: Collection[str]) -> None:
+    """Raise `ImproperlyConfigured` for a template that is missing, misplaced or does not compile.
+
+    `declared` are the events that must have an e-mail, and no others may.
+    """
+    ours = _files(_folder())
+    if missing := {f"{event}/{part}" for event in declared for part in PARTS} - ours:
+        raise ImproperlyConfigured(f"templates/emails has no {', '.join(sorted(missing))}.")
+    if unknown := event_types() - set(declared):
+        raise ImproperlyConfigured(f"templates/emails/{min(unknown)} belongs to no event that has an e-mail.")
+    if settings.EMAIL_TEMPLATES_DIR:
+        replacements = Path(settings.EMAIL_TEMPLATES_DIR)
+        if not replacements.is_dir():
+            raise ImproperlyConfigured(f"EMAIL_TEMPLATES_DIR: {replacements} is no folder.")
+        if strays := _files(replacements) - ours:
+            raise ImproperlyConfigured(
+                f"EMAIL_TEMPLATES_DIR: templates/emails has no {min(strays)} that a file could replace."
+            )
+    for name in sorted(ours):
+        try:
+            _engine().get_template(name)
+        except (TemplateSyntaxError, UnicodeDecodeError) as error:
+            raise ImproperlyConfigured(f"The e-mail template {name} does not compile: {error}") from error
+    for event in sorted(declared):
+        try:
+            render_email(event_type=event, locale="en", context=_SAMPLE)
+        except (TemplateSyntaxError, TemplateDoesNotExist) as error:
+            raise ImproperlyConfigured(f"The e-mail of {event} cannot be rendered: {error!r}") from error
+
+
+def _folder() -> Path:
+    return Path(settings.BASE_DIR) / "templates" / "emails"
+
+
+def _files(folder: Path) -> set[str]:
+    """Return the names of the files below a folder. Hidden ones are an editor's or a volume's."""
+    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {str(name) for name in names if not any(part.startswith(".") for part in name.parts)}
 
 
 _ENGLISH = Locale("en")
@@ -150,7 +194,7 @@ def _parsed(tag: str) -> Locale | None:
 
 @functools.lru_cache(maxsize=1024)
 def _reader(tag: str) -> Locale:
-    """The locale if its language has a catalogue, else English in sentences, numbers and dates alike."""
+    """Return the locale if its language has a catalogue, else English, for sentences and numbers alike."""
     locale = _parsed(tag)
     return locale if locale and locale.language in dict(settings.LANGUAGES) else _ENGLISH
 
@@ -185,7 +229,7 @@ def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> o
         case int() if key.endswith("_amount"):
             return _money(value, currency, locale)
         case dt.datetime() if key.endswith("_at"):
-            # No line should end between the day and the month.
+            # A no-break space keeps the day and the month on one line.
             return format_date(value.astimezone(dt.UTC).date(), "long", locale).replace(" ", _NO_BREAK, 1)
         case list():
             return [
@@ -207,7 +251,7 @@ def _shortened(value: str) -> str:
 
 
 def _safe_url(value: str) -> str:
-    """The address if a mail may link it, else an empty string: http(s), a host, nothing invisible."""
+    """Return an http(s) URL with a host and no invisible characters as it is, else an empty string."""
     if not value.isprintable() or " " in value:
         return ""
     try:
@@ -218,6 +262,11 @@ def _safe_url(value: str) -> str:
 
 
 def _render(name: str, data: Mapping[str, object], *, html: bool) -> str:
-    # Escaping follows the kind of file, so that no template can forget it. Babel has localised the numbers.
+    # Escaping depends on the kind of file: no template can forget it. Babel has formatted numbers and dates.
     context = Context(dict(data), autoescape=html, use_l10n=False, use_tz=False)
-    return Engine.get_default().get_template(name).render(context)
+    return _engine().get_template(name).render(context)
+
+
+def _engine() -> Engine:
+    engine: Engine = engines["emails"].engine  # type: ignore[attr-defined]  # of Django's own backend
+    return engine

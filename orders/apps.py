@@ -1,7 +1,34 @@
 """Orders, their transitions and their API."""
 
+from __future__ import annotations
+
+import json
+
 from django.apps import AppConfig
+from django.core.exceptions import ImproperlyConfigured
 
 
 class OrdersConfig(AppConfig):
     name = "orders"
+
+    def ready(self) -> None:
+        """Check the declared events against settings, schemas and templates. A mistake stops the process."""
+        from django.conf import settings
+
+        from notifications.models import TOPICS
+        from notifications.rendering import check_templates
+        from orders.events import EMAILS, EVENTS
+
+        topics = {event.topic for event in EVENTS.values()} | set(TOPICS.values())
+        if unknown := set(settings.EVENT_MAX_RETRIES_FOR) - topics:
+            raise ImproperlyConfigured(
+                f"EVENT_MAX_RETRIES_FOR names {min(unknown)}; the topics are {', '.join(sorted(topics))}."
+            )
+        for event in EVENTS.values():
+            try:
+                json.loads(event.schema.read_text())
+            except (OSError, ValueError) as error:
+                raise ImproperlyConfigured(
+                    f"{event.name} has no schema in {event.schema}: {error}."
+                ) from error
+        check_templates(declared=EMAILS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import socket
 import time
 
 import pytest
@@ -112,6 +113,13 @@ LOCAL = st.text("abcdefghijklmnopqrstuvwxyzABC0123456789.!#$*+^_`{|}~-", min_siz
 @given(LOCAL, st.sampled_from(["", " ", "<", "'", '"', "(", "mailto:", "to=", "a, ", "\n"]))
 def test_no_local_part_survives(local, before):
     assert f"{local}@" not in logs.mask(f"{before}{local}@example.com{before}")
+
+
+@pytest.mark.parametrize("host", ["web-1", "3f2a9c", socket.gethostname()])
+def test_the_name_of_a_celery_worker_is_not_masked(host):
+    for line in (f"celery@{host} ready.", f"sync with celery@{host}.", f"celery@{host}"):
+        assert logs.mask(line) == line
+    assert logs.mask("celery@example.com") == "cel***@example.com"
 
 
 def test_masking_takes_no_longer_than_its_text_is_long():

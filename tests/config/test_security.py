@@ -67,8 +67,11 @@ class TestHeaders:
 
 @pytest.mark.django_db
 class TestLogin:
-    def log_in(self, password: str, name: str = "ann", ip: str = "10.0.0.1") -> int:
-        answer = Client(REMOTE_ADDR=ip).post("/admin/login/", {"username": name, "password": password})
+    def log_in(self, password: str, name: str = "ann", ip: str = "10.0.0.1", client: str = "") -> int:
+        headers = {"X-Forwarded-For": client} if client else {}
+        answer = Client(REMOTE_ADDR=ip, headers=headers).post(
+            "/admin/login/", {"username": name, "password": password}
+        )
         return answer.status_code
 
     @pytest.fixture(autouse=True)
@@ -84,6 +87,12 @@ class TestLogin:
         assert self.log_in("right horse", ip="10.0.0.2") == 302
         AccessAttempt.objects.update(attempt_time=F("attempt_time") - dt.timedelta(minutes=6))
         assert self.log_in("right horse") == 302
+
+    def test_behind_a_proxy_the_clients_address_is_locked_and_not_the_proxys(self, settings):
+        settings.TRUSTED_PROXIES = ["10.0.0.1"]
+        assert [self.log_in("wrong", client="198.51.100.1") for _ in range(5)] == [200] * 4 + [429]
+        assert self.log_in("right horse", client="198.51.100.1") == 429
+        assert self.log_in("right horse", client="198.51.100.1, 198.51.100.2") == 302
 
     def test_a_right_one_in_between_forgets_the_wrong_ones(self):
         for _ in range(3):

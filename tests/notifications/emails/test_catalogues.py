@@ -12,10 +12,10 @@ from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 from django.conf import settings
-from django.template import Context, Engine
+from django.template import Context, engines
 from django.templatetags.i18n import BlockTranslateNode, TranslateNode
 
-TEMPLATES = settings.BASE_DIR / "templates"
+TEMPLATES = settings.BASE_DIR / "templates" / "emails"
 LANGUAGES = ["de", "fr", "es"]
 
 
@@ -30,7 +30,8 @@ def catalogue(language: str) -> Catalog:
 
 def messages_of(path: Path) -> Iterator[tuple[str | None, str]]:
     """Yield (context, msgid) of each translatable string of a template."""
-    nodes = Engine.get_default().get_template(str(path.relative_to(TEMPLATES))).nodelist
+    engine = engines["emails"].engine  # type: ignore[attr-defined]  # of Django's own backend
+    nodes = engine.get_template(str(path.relative_to(TEMPLATES))).nodelist
     for node in nodes.get_nodes_by_type(TranslateNode):
         assert isinstance(node, TranslateNode)
         context = node.message_context.resolve(Context()) if node.message_context else None
@@ -41,7 +42,7 @@ def messages_of(path: Path) -> Iterator[tuple[str | None, str]]:
 
 
 def all_messages() -> set[tuple[str | None, str]]:
-    files = [path for path in (TEMPLATES / "emails").rglob("*") if path.is_file()]
+    files = [path for path in TEMPLATES.rglob("*") if path.is_file()]
     return {message for path in files for message in messages_of(path)}
 
 

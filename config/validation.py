@@ -1,0 +1,57 @@
+"""Validators of settings. Each raises `ValidationError` with a sentence; config.settings adds the name."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Callable, Collection, Sequence
+from email.utils import parseaddr
+from urllib.parse import urlsplit
+
+from environs import ValidationError, validate
+
+positive = validate.Range(min=0, min_inclusive=False)
+at_least_one = validate.Range(min=1)
+not_negative = validate.Range(min=0)
+
+
+def delays(values: Sequence[float]) -> None:
+    if not all(math.isfinite(value) and value > 0 for value in values):
+        raise ValidationError("Each delay must be a positive number of seconds.")
+
+
+def names_of(known: Collection[str]) -> Callable[[Collection[str]], None]:
+    """Accept a collection whose members are all in `known`; of a mapping, its keys."""
+
+    def check(given: Collection[str]) -> None:
+        if unknown := sorted(set(given) - set(known)):
+            raise ValidationError(f"There is no {', '.join(unknown)}; there are {', '.join(known)}.")
+
+    return check
+
+
+def limits(values: dict[str, int]) -> None:
+    if negative := [name for name, value in values.items() if value < 0]:
+        raise ValidationError(f"The limit of {', '.join(negative)} must not be negative.")
+
+
+def mail_address(value: str) -> None:
+    """Accept an address with or without a name: `orders@example.com`, `Shop <orders@example.com>`."""
+    local, _, domain = parseaddr(value)[1].rpartition("@")
+    if not local or not domain or " " in local + domain:
+        raise ValidationError("This is no e-mail address, such as 'Shop <orders@example.com>'.")
+
+
+def web_address(value: str) -> None:
+    """Accept an http or https URL, or an empty string."""
+    parts = urlsplit(value)
+    if value and not (parts.scheme in ("http", "https") and parts.hostname):
+        raise ValidationError("This is no web address, such as https://shop.example.com.")
+
+
+def networks(values: Sequence[str]) -> None:
+    for value in values:
+        try:
+            ipaddress.ip_network(value)
+        except ValueError as error:
+            raise ValidationError(f"{error}; give addresses and networks such as 10.0.0.0/8.") from error

@@ -1,0 +1,169 @@
+"""A bad setting stops every process with a sentence that names it, and a file may hold each value."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from config.local.machine import PROJECT
+
+
+def start(
+    code: str = "import django; django.setup()", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run what every process runs first, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=PROJECT,
+        env=os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"} | environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def refusal(**environment: str) -> str:
+    """Return the sentence that stops the start."""
+    done = start(**environment)
+    assert done.returncode != 0, f"{environment} was taken"
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("django.core.exceptions.ImproperlyConfigured:"), done.stderr
+    return last
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("POLL_INTERVAL", "abc"),
+        ("POLL_INTERVAL", "0"),
+        ("POLL_INTERVAL", "nan"),
+        ("POLL_BATCH_SIZE", "-1"),
+        ("MAX_RETRIES", "many"),
+        ("MAX_RETRIES_FOR", "order.paid"),
+        ("MAX_RETRIES_FOR", "order.payed=3"),
+        ("MAX_RETRIES_FOR", "order.paid=-1"),
+        ("MAX_RETRIES_FOR", "order.paid=few"),
+        ("RETRY_DELAYS", "300,900,soon"),
+        ("RETRY_DELAYS", "300,0"),
+        ("RETRY_DELAYS", "300,nan"),
+        ("EVENT_MAX_RETRIES_FOR", "order.order.payed.v1=3"),
+        ("EVENT_MAX_RETRIES_FOR", "order.order.paid.v1=-3"),
+        ("LEASE_SECONDS", "5"),
+        ("EMAIL_PROVIDERS", "pigeon"),
+        ("EMAIL_PORT", "70000"),
+        ("EMAIL_TEMPLATES_DIR", "/nowhere"),
+        ("NOTIFY_ON", "order.lost"),
+        ("DEFAULT_FROM_EMAIL", "Shop"),
+        ("SHOP_URL", "shop.example.com"),
+        ("DATABASE_URL", "mysql://localhost/shop"),
+        ("DATABASE_URL", "postgresql://localhost:port/shop"),
+        ("REDIS_URL", "localhost"),
+        ("FAST_PATH", "perhaps"),
+        ("SENTRY_DSN", "sentry.example.com"),
+        ("TRUSTED_PROXIES", "10.0.0.0/99"),
+        ("SECRET_KEY_FILE", "/nowhere/secret"),
+    ],
+)
+def test_it_refuses_a_bad_value_by_name(name: str, value: str) -> None:
+    assert name in refusal(**{name: value})
+
+
+def test_it_refuses_kafka_without_servers() -> None:
+    assert "KAFKA_BOOTSTRAP_SERVERS" in refusal(EVENT_TRANSPORT="kafka")
+
+
+def test_it_names_the_known_events_beside_a_misspelt_one() -> None:
+    sentence = refusal(NOTIFY_ON="order.payed")
+    assert "order.payed" in sentence and "order.part_refunded" in sentence
+
+
+def test_the_length_of_retry_delays_replaces_max_retries() -> None:
+    code = "from config import settings as s; print(s.RETRY_DELAYS, s.MAX_RETRIES)"
+    assert start(code, RETRY_DELAYS="300, 900.5", MAX_RETRIES="9").stdout == "[300.0, 900.5] 2\n"
+    assert start(code, MAX_RETRIES="9").stdout == "[] 9\n"
+
+
+#: What the settings read, with a value that differs from the default.
+VALUES = {
+    "SECRET_KEY": "from a file",
+    "ALLOWED_HOSTS": "orders.example.com",
+    "NOTIFY_ON": "order.placed",
+    "POLL_INTERVAL": "7",
+    "MAX_RETRIES_FOR": "order.paid=8",
+    "RETRY_DELAYS": "1,2",
+    "REDIS_URL": "redis://redis.example.com:6379/5",
+    "METRICS_TOKEN": "scrape-me",
+    "SENDGRID_API_KEY": "SG.x",
+    "PRIVACY_KEY": "hash-me",
+    "EMAIL_HOST_PASSWORD": "smtp-secret",
+    "SHOP_NAME": "Tea & Co",
+}
+
+
+def test_a_file_may_hold_any_value_and_end_with_a_line_break(tmp_path: Path) -> None:
+    files = {}
+    for name, value in VALUES.items():
+        (tmp_path / name).write_text(value if name in ("SECRET_KEY", "PRIVACY_KEY") else f"{value}\n")
+        files[f"{name}_FILE"] = str(tmp_path / name)
+    code = (
+        "import json; from config import settings as s;"
+        f"print(json.dumps({{n: getattr(s, n, s.ANYMAIL.get(n)) for n in {list(VALUES)}}}))"
+    )
+    done = start(code, **files)
+    assert json.loads(done.stdout) == VALUES | {
+        "ALLOWED_HOSTS": ["orders.example.com"],
+        "NOTIFY_ON": ["order.placed"],
+        "POLL_INTERVAL": 7.0,
+        "MAX_RETRIES_FOR": {"order.paid": 8},
+        "RETRY_DELAYS": [1.0, 2.0],
+    }, done.stderr
+
+
+def test_a_key_from_a_file_keeps_its_line_break_because_stored_hashes_were_made_with_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "key").write_text("key\n")
+    code = "from config import settings as s; print(repr(s.SECRET_KEY), repr(s.PRIVACY_KEY))"
+    done = start(code, SECRET_KEY_FILE=str(tmp_path / "key"))
+    assert done.stdout == "'key\\n' 'key\\n'\n"
+
+
+def test_docs_configuration_names_every_variable_that_the_settings_read() -> None:
+    source = (PROJECT / "config" / "settings.py").read_text()
+    read = set(re.findall(r'(?:env\.\w+|raw\.\w+|_database|_limits)\(\s*"([A-Z0-9_]+)"', source))
+    documented = (PROJECT / "docs" / "configuration.md").read_text()
+    assert len(read) > 60
+    assert {name for name in read if not re.search(rf"\b{name}\b", documented)} <= {
+        "AWS_REGION",
+        "AWS_DEFAULT_REGION",
+    }
+
+
+PROCESSES = {
+    "web": ["-m", "gunicorn", "config.wsgi:application", "--bind", "127.0.0.1:0"],
+    "worker": ["-m", "celery", "-A", "config", "worker", "--pool", "threads"],
+    "beat": ["-m", "celery", "-A", "config", "beat"],
+    "relay": ["manage.py", "relay_outbox"],
+    "migrate": ["manage.py", "migrate"],
+}
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_templates_that_cannot_be_rendered_stop_each_process(process: str, tmp_path: Path) -> None:
+    (tmp_path / "order.paid").mkdir()
+    (tmp_path / "order.paid" / "subject.txt").write_text("{% if %}")
+    done = subprocess.run(
+        [sys.executable, *PROCESSES[process]],
+        cwd=PROJECT,
+        env=os.environ | {"EMAIL_TEMPLATES_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert "The e-mail template order.paid/subject.txt does not compile" in done.stderr
