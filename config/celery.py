@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NoReturn
 
-from celery import Celery, signals
+from celery import Celery, platforms, signals
+from celery.apps import beat
+from kombu.utils.objects import cached_property
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-app = Celery("orderpost")
+
+
+class Beat(beat.Beat):
+    """Celery's beat process with another answer to signals."""
+
+    def install_sync_handler(self, service: object) -> None:
+        """End by SystemExit; Celery then writes the schedule once the stack is unwound.
+
+        Celery's own handler writes the schedule inside the handler. A signal that interrupts a query would
+        then begin a second one on the same connection and wait for ever for psycopg's lock.
+        """
+
+        def end(*_: object) -> NoReturn:
+            raise SystemExit
+
+        platforms.signals.update(SIGTERM=end, SIGINT=end)
+
+
+class Application(Celery):
+    """Celery with our beat process."""
+
+    @cached_property
+    def Beat(self) -> Any:  # noqa: N802 (Celery's name)
+        return self.subclass_with_self(Beat)
+
+
+app = Application("orderpost")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import random
 import signal
 import threading
@@ -17,15 +18,19 @@ BASE_SECONDS, CAP_SECONDS = 1.0, 16.0
 
 
 def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set; the handler then calls `also`."""
+    """Return an event that is set at SIGTERM and SIGINT; `also` is called then, too.
+
+    Both happen in another thread: the signal may interrupt the main thread while that holds the event's own
+    lock, inside `wait`, and a handler that needs the same lock would wait for ever.
+    """
     stopped = threading.Event()
 
-    def stop(*_: object) -> None:
+    def stop() -> None:
         stopped.set()
         also()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+        signal.signal(number, lambda *_: _thread.start_new_thread(stop, ()))
     return stopped
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
 import pytest
+import redis
 from django.db import connection, connections
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
-from config.beat import LOCK, WAIT_SECONDS, SingleBeat, install_schedule, schedule
+from config.beat import LOCK, SCHEDULE_LOCK, WAIT_SECONDS, SingleBeat, install_schedule, schedule
 from config.celery import app
+from config.local.machine import PROJECT, guarded
+from config.local.processes import commands
 from tests.concurrency.helpers import together
+from tests.outbox.months import dsn
 
 POLL = "poll the outbox"
 
@@ -67,3 +79,57 @@ class TestLeading:
                 return leads, cursor.fetchone()[0]
 
         assert together(1, lead) == [([True, True, True], 1)]
+
+
+@contextmanager
+def beat_process(**settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A beat on the test's database."""
+    host, port, name, user = (connection.settings_dict[key] for key in ("HOST", "PORT", "NAME", "USER"))
+    url = f"postgresql://{user}@{host}:{port}/{name}"
+    process = subprocess.Popen(
+        guarded(commands(port=1)["beat"], parent=os.getpid(), death_signal=signal.SIGKILL),
+        cwd=PROJECT,
+        env=os.environ | {"DATABASE_URL": url} | settings,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.flow
+@pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+class TestStopping:
+    def test_ends_as_it_starts_though_the_database_keeps_it_waiting(self):
+        with held(f"SELECT pg_advisory_lock({SCHEDULE_LOCK})"), beat_process() as process:
+            eventually(someone_waits)
+            process.terminate()
+            assert process.wait(30) == 0
+
+    def test_ends_as_it_ticks_once_the_database_lets_it_go(self, valkey_url):
+        with redis.Redis.from_url(valkey_url) as broker, beat_process(POLL_INTERVAL="0.5") as process:
+            eventually(lambda: broker.llen("celery") > 1)  # the first is written at once, the second is not
+            with held("LOCK TABLE django_celery_beat_periodictask, django_celery_beat_periodictasks"):
+                eventually(someone_waits)
+                process.terminate()
+            assert process.wait(30) == 0
+
+
+@contextmanager
+def held(statement: str) -> Iterator[None]:
+    with psycopg.connect(dsn()) as session:
+        session.execute(statement)
+        yield
+
+
+def someone_waits() -> bool:
+    with psycopg.connect(dsn()) as watch:
+        return bool(watch.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()[0])
+
+
+def eventually(truth):
+    deadline = time.monotonic() + 60
+    while not truth():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.05)

@@ -52,14 +52,24 @@ def test_an_error_that_is_not_a_neighbours_absence_ends_it(monkeypatch):
         run(step, threading.Event(), monkeypatch)
 
 
-def test_a_signal_sets_the_event_and_calls_what_else_has_to_stop():
+@pytest.fixture
+def handlers():
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    called = []
-    try:
-        stopped = loop.stop_on_signals(also=lambda: called.append(1))
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_a_signal_sets_the_event_and_calls_what_else_has_to_stop(handlers):
+    called = threading.Event()
+    stopped = loop.stop_on_signals(also=called.set)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stopped.wait(30)
+    assert called.wait(30)
+
+
+def test_a_signal_does_not_wait_for_the_lock_that_its_own_thread_holds(handlers):
+    stopped = loop.stop_on_signals()
+    with stopped._cond:  # as `wait` holds it for a moment
         os.kill(os.getpid(), signal.SIGTERM)
-        assert stopped.wait(5)
-        assert called == [1]
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    assert stopped.wait(30)
