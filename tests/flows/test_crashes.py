@@ -8,8 +8,10 @@ import threading
 import time
 
 import pytest
+import redis
 import requests
 
+from notifications.tasks import MOST_WAITING
 from tests.flows.shop import Shop
 
 pytestmark = pytest.mark.flow
@@ -170,3 +172,22 @@ def test_drain_outbox_needs_neither_broker_nor_worker_nor_beat():
             shop.pay(shop.place())
         shop.manage("drain_outbox")
         assert shop.all_sent(5)
+
+
+def test_wake_ups_that_no_worker_takes_stay_few_and_a_worker_that_comes_back_is_woken_again():
+    with Shop(POLL_INTERVAL="6") as shop, redis.Redis.from_url(shop.valkey.url) as broker:
+        shop.start("web")
+        orders = [shop.place(f"u{n}@example.com") for n in range(40)]
+
+        def waiting() -> int:
+            return int(broker.llen("celery"))
+
+        for order in orders[:-1]:
+            shop.pay(order)
+            time.sleep(0.11)  # the waker's interval: each payment is a wake-up of its own
+        assert 0 < waiting() <= MOST_WAITING
+        time.sleep(6.5)  # all of them are older than a poll now, and a worker will drop them
+        shop.start("worker")
+        shop.until(lambda: waiting() == 0, "the worker has taken the old wake-ups")
+        shop.pay(orders[-1])
+        shop.until(lambda: shop.all_sent(40), "one wake-up sends everything")

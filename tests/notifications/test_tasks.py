@@ -1,0 +1,33 @@
+"""Wake-ups as Celery tasks, on a real broker."""
+
+from __future__ import annotations
+
+import pytest
+from celery import current_app
+
+from notifications import tasks
+from outbox.core.redis_client import make_client
+
+
+@pytest.fixture
+def queue(valkey_url, settings):
+    settings.REDIS_URL = valkey_url
+    tasks._broker.cache_clear()
+    with make_client() as client:
+        yield lambda: client.llen(current_app.conf.task_default_queue)
+    tasks._broker.cache_clear()
+
+
+def test_wake_ups_do_not_pile_up_while_no_worker_takes_them(queue):
+    for _ in range(3 * tasks.MOST_WAITING):
+        tasks._enqueue_drain()
+    assert queue() == tasks.MOST_WAITING
+
+
+def test_a_queue_that_a_worker_empties_gets_wake_ups_again(queue):
+    for _ in range(tasks.MOST_WAITING + 1):
+        tasks._enqueue_drain()
+    with make_client() as client:
+        client.delete(current_app.conf.task_default_queue)
+    tasks._enqueue_drain()
+    assert queue() == 1
