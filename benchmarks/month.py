@@ -64,6 +64,7 @@ def main() -> None:
             "DATABASE_URL": server.url,
             "REDIS_URL": "redis://127.0.0.1:1",
             "SECRET_KEY": "benchmark",
+            "EMAIL_PROVIDERS": "smtp",
             "ARCHIVE_DIR": f"{folder}/archive",
             "DJANGO_SETTINGS_MODULE": "config.settings",
             "LOG_LEVEL": "ERROR",

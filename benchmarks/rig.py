@@ -66,6 +66,8 @@ class Rig:
             **inherited,
             "DATABASE_URL": f"{self.postgres.url}?prepare_threshold=5",  # as docs/configuration.md advises
             "REDIS_URL": self.valkey.url,
+            "EMAIL_PROVIDERS": "sendgrid",
+            "WEBHOOKS_UNSIGNED": "on",
             "SENDGRID_API_KEY": "benchmark",
             "SENDGRID_API_URL": f"http://{HOST}:{self.provider_port}/v3/",
             "SECRET_KEY": "not-secret-benchmarks-only",
@@ -102,7 +104,7 @@ class Rig:
             "sandbox",
             [
                 *(sys.executable, "-m", "config.local.sandbox", "--port", str(self.provider_port)),
-                *("--webhook-url", f"http://{HOST}:{self.port}/webhooks/sendgrid"),
+                *("--webhook-url", f"http://{HOST}:{self.port}/webhooks"),
             ],
         )
         _until_answered(f"http://{HOST}:{self.provider_port}/control/stats")

@@ -1,4 +1,4 @@
-"""What `manage.py check --deploy` says about the providers' webhooks. Loaded by the app's config."""
+"""Deploy checks of the providers' webhooks. Loaded by the app's config."""
 
 from __future__ import annotations
 
@@ -7,22 +7,40 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Tags, Warning, register
 
-_KEYS = {
-    "sendgrid": "SENDGRID_WEBHOOK_VERIFICATION_KEY",
-    "ses": "WEBHOOK_BASIC_AUTH",
-    "resend": "RESEND_WEBHOOK_SECRET",
-}
+from notifications.providers.registry import declarations
 
 
 @register(Tags.security, deploy=True)
 def check_webhook_keys(**_: Any) -> list[CheckMessage]:
-    """This function will warn of a configured provider whose webhook anybody could post to."""
+    """Warn of each configured provider whose webhook has no key: it believes nobody, or everybody."""
+    unsigned = settings.DEBUG or settings.WEBHOOKS_UNSIGNED
+    effect = (
+        "takes anybody's events, which make e-mails sent and suppress addresses"
+        if unsigned
+        else "refuses all events, so a lost answer is not cleared up and bounces stay unknown"
+    )
     return [
         Warning(
-            f"/webhooks/{provider} takes anybody's events, which make e-mails sent and suppress addresses.",
-            hint=f"Set {key}; docs/providers.md says where it comes from.",
+            f"/webhooks/{name} {effect}.",
+            hint=f"Set {declared.webhook_key}; docs/providers.md says where it comes from.",
             id="notifications.W001",
         )
-        for provider, key in _KEYS.items()
-        if provider in settings.EMAIL_PROVIDERS and not getattr(settings, key)
+        for name, declared in declarations().items()
+        if declared.webhook
+        and name in settings.EMAIL_PROVIDERS
+        and not getattr(settings, declared.webhook_key)
+    ]
+
+
+@register(Tags.security, deploy=True)
+def check_unsigned(**_: Any) -> list[CheckMessage]:
+    """Warn of WEBHOOKS_UNSIGNED, which is for trying things out."""
+    if not settings.WEBHOOKS_UNSIGNED:
+        return []
+    return [
+        Warning(
+            "WEBHOOKS_UNSIGNED is on: whoever knows a notification's id can make it count as sent.",
+            hint="Turn it off, and set the key of each provider's webhook.",
+            id="notifications.W002",
+        )
     ]

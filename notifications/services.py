@@ -5,8 +5,6 @@ Called by orders.services (in its transaction), the API, the admin and commands.
 
 from __future__ import annotations
 
-import dataclasses
-import datetime as dt
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,7 +15,8 @@ from django.db import connection, transaction
 
 from notifications import tasks
 from notifications.delivery.drain import log_changes
-from notifications.models import EmailNotification, Suppression
+from notifications.evidence import Evidence
+from notifications.models import EmailNotification
 from notifications.rendering import render_email
 from notifications.suppressions import Cause, suppress, suppressed_among
 from outbox.core import context as work_context
@@ -88,42 +87,17 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
     return _by_hand((changes, refusals), wake=True)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Evidence:
-    """What a provider told of one e-mail, and so that it has it. Times are the provider's own.
-
-    Without an id it is only counted. `bounced_before` and `complained_before`: the address is to be
-    suppressed, also where the event itself is of another kind.
-    """
-
-    id: uuid.UUID | None
-    provider: str
-    message_id: str = ""
-    kind: str = ""
-    delivered_at: dt.datetime | None = None
-    bounced_at: dt.datetime | None = None
-    complained_at: dt.datetime | None = None
-    bounced_before: bool = False
-    complained_before: bool = False
-
-    @property
-    def suppresses(self) -> Suppression.Reason | None:
-        """Why the address is not to be written to again, if so."""
-        if self.complained_at or self.complained_before:
-            return Suppression.Reason.COMPLAINT
-        return Suppression.Reason.HARD_BOUNCE if self.bounced_before else None
-
-
 def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
-    """This function will write what a provider told: unsent rows become `sent`, times are kept, addresses
-    that bounced or complained are suppressed. A few statements however many; repeats change nothing.
+    """Write what a provider told: unsent e-mails become `sent`, times are kept, addresses are suppressed.
+
+    The number of statements does not depend on the number of events; a repeated event changes nothing. Of
+    several times of a kind the earliest counts.
     """
     facts = list(evidence)
-    told = [fact for fact in facts if fact.id is not None]
     by_id: dict[uuid.UUID, list[Evidence]] = {}
-    for fact in told:
-        assert fact.id is not None
-        by_id.setdefault(fact.id, []).append(fact)
+    for fact in facts:
+        if fact.id is not None:
+            by_id.setdefault(fact.id, []).append(fact)
     known: dict[uuid.UUID, str] = {}
     changes: list[Change] = []
     if by_id:
@@ -136,9 +110,10 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
             known = dict(rows.values_list("id", "recipient_email"))
             _mark({id: some for id, some in by_id.items() if id in known})
             suppress(
-                Cause(known[fact.id], fact.suppresses, provider, fact.id)
-                for fact in told
-                if fact.id in known and fact.suppresses
+                Cause(known[id], fact.suppress, provider, id)
+                for id, some in by_id.items()
+                for fact in some
+                if id in known and fact.suppress
             )
     log_changes(changes)
     log.info(

@@ -1,7 +1,7 @@
-"""Addresses that are not written to: they bounced for good, complained, or a person said so.
+"""Suppressed addresses: they bounced, their owner complained, or an operator suppressed them.
 
-Kept as keyed hashes (PRIVACY_KEY), never in clear. Filled by notifications.webhooks and the admin; read by
-notifications.delivery between claim and send, so that a suppressed e-mail is a row that one can see.
+They are kept as keyed hashes (PRIVACY_KEY), never in clear. Webhooks and the admin add them. Delivery looks
+them up between claim and send, so that a suppressed e-mail stays visible as a row.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from outbox.core.privacy import ERASED_ADDRESS, address_hash
 
 
 class Cause(NamedTuple):
-    """Why an address is to be suppressed, and by which e-mail."""
+    """Why an address is to be suppressed, and which e-mail gave the reason."""
 
-    address: str
+    recipient_email: str
     reason: Suppression.Reason
     provider: str = ""
     notification_id: uuid.UUID | None = None
 
 
 def suppress(causes: Iterable[Cause]) -> int:
-    """This function will suppress addresses in one statement; those that are so already stay as they are."""
+    """Suppress addresses in one statement, and return how many are new; the others keep their reason."""
     rows = {
-        address_hash(cause.address): Suppression(
-            address_hash=address_hash(cause.address),
+        address_hash(cause.recipient_email): Suppression(
+            address_hash=address_hash(cause.recipient_email),
             reason=cause.reason,
             provider=cause.provider,
             notification_id=cause.notification_id,
         )
         for cause in causes
-        if cause.address != ERASED_ADDRESS
+        if cause.recipient_email != ERASED_ADDRESS
     }
     if not rows:
         return 0
@@ -42,7 +42,7 @@ def suppress(causes: Iterable[Cause]) -> int:
 
 
 def suppressed_among(mails: Sequence[EmailNotification]) -> Mapping[uuid.UUID, str]:
-    """This function will say which of these e-mails' addresses are suppressed, and why: one statement."""
+    """Return the reason for each of these e-mails whose address is suppressed, in one statement."""
     hashes = {mail.id: address_hash(mail.recipient_email) for mail in mails}
     found = dict(
         Suppression.objects.filter(address_hash__in=set(hashes.values())).values_list(
@@ -54,6 +54,6 @@ def suppressed_among(mails: Sequence[EmailNotification]) -> Mapping[uuid.UUID, s
     return reasons | erased
 
 
-def of_address(address: str) -> Suppression | None:
-    """This function will give the suppression of an address, in any case, or None."""
-    return Suppression.objects.filter(address_hash=address_hash(address)).first()
+def suppression_of(recipient_email: str) -> Suppression | None:
+    """Return the suppression of an address, however it is capitalised, or None."""
+    return Suppression.objects.filter(address_hash=address_hash(recipient_email)).first()

@@ -1,31 +1,88 @@
-"""The providers' webhooks: `POST /webhooks/<provider>`. base.py says what their events mean.
+"""`POST /webhooks/<provider>`: what the configured providers tell of the e-mails that they have.
 
-config.urls includes `urlpatterns`; a provider's module is loaded by the first request to its address.
+Loads a provider's webhook module at the first request to its address. config.urls includes `urlpatterns`.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
+import time
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
+from django.utils.module_loading import import_string
 from django.views.decorators.csrf import csrf_exempt
 
-PROVIDERS = ("sendgrid", "ses", "resend")
+from notifications.providers.registry import Declaration, declarations
+from notifications.providers.webhook import Malformed, Unsigned, Unverifiable, Webhook
+from notifications.services import record_evidence
+from outbox.api.problems import Problem, problem_response, unknown_path
+from outbox.models import Heartbeat
+
+MOST_BYTES = 1_000_000
+NOTE_SECONDS = 5.0
+_noted: dict[str, float] = {}
 
 
 @csrf_exempt
-def webhook(request: HttpRequest, provider: str) -> HttpResponse:
-    """This function will hand a request to its provider's view."""
-    view = _view(provider)
-    answer: HttpResponse = view(request)
-    return answer
+def receive(request: HttpRequest, provider: str) -> HttpResponse:
+    """Answer a provider's post, never with a 500 for what was sent."""
+    declared = declarations().get(provider)
+    if declared is None or not declared.webhook or provider not in settings.EMAIL_PROVIDERS:
+        return unknown_path(request)
+    try:
+        if request.method not in ("POST", "HEAD"):
+            raise refusal(405, "method-not-allowed", "Events are posted.", Allow="POST, HEAD")
+        if int(request.headers.get("Content-Length") or 0) > MOST_BYTES:
+            raise refusal(413, "too-large", f"A batch has at most {MOST_BYTES:,} bytes.")
+        if request.method == "POST":
+            _record(request, declared)
+        return HttpResponse()
+    except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
+        return problem_response(error, {})
 
 
-@functools.cache
-def _view(provider: str):  # type: ignore[no-untyped-def]
-    return importlib.import_module(f"notifications.providers.{provider}.webhook").view()
+def _record(request: HttpRequest, declared: Declaration) -> None:
+    key = getattr(settings, declared.webhook_key)
+    if not key and not (settings.DEBUG or settings.WEBHOOKS_UNSIGNED):
+        raise refusal(401, "unsigned", f"Without {declared.webhook_key} no event is believed.")
+    try:
+        evidence = webhook_of(declared.webhook, key).read(request)
+    except Unsigned as error:
+        if error.challenge:  # some post without the password until they are asked for it
+            challenge = 'Basic realm="webhooks"'
+            raise refusal(
+                401, "unsigned", "Basic authentication is needed.", **{"WWW-Authenticate": challenge}
+            ) from error
+        raise refusal(401, "unsigned", "The signature is missing or wrong.") from error
+    except Malformed as error:
+        raise refusal(400, "malformed", "This is no batch of events.") from error
+    except Unverifiable as error:
+        detail = "The signature cannot be checked now."
+        raise refusal(503, "unverifiable", detail, **{"Retry-After": "60"}) from error
+    record_evidence(provider=declared.name, evidence=evidence)
+    _note(declared.name)
 
 
-urlpatterns = [path(provider, webhook, {"provider": provider}) for provider in PROVIDERS]
+@functools.lru_cache
+def webhook_of(dotted_path: str, key: str) -> Webhook:
+    """Return a provider's webhook with its key."""
+    made: Webhook = import_string(dotted_path)(key=key)
+    return made
+
+
+def _note(provider: str) -> None:
+    """Record, at most every five seconds, that this provider's events arrive: held e-mails wait for them."""
+    now = time.monotonic()
+    if now - _noted.get(provider, -NOTE_SECONDS) >= NOTE_SECONDS:
+        _noted[provider] = now
+        Heartbeat.beat(name=f"webhook:{provider}")
+
+
+def refusal(status: int, slug: str, detail: str, **headers: str) -> Problem:
+    """Make the answer to a post that is not taken."""
+    return Problem(status=status, slug=slug, title="Not taken", detail=detail, headers=headers)
+
+
+urlpatterns = [path("<str:provider>", receive)]

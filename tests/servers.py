@@ -15,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from config.local import environment
 from config.local.machine import free_port
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 
 FIXED = {
+    **{name: "" for name in environment.NAMES if name not in ("DATABASE_URL", "REDIS_URL")},
     "SECRET_KEY": "not-secret-tests-only",
+    "EMAIL_PROVIDERS": "sendgrid",
     "SENDGRID_API_KEY": "test",
     "SENDGRID_API_URL": "http://127.0.0.1:1/v3/",  # port 1 refuses: a test that sends brings its own provider
     "HTTPS": "off",

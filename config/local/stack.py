@@ -15,6 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from config.local import environment, orphans
 from config.local.console import Console
+from config.local.files import is_given
 from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, is_free
 from config.local.processes import commands
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
@@ -37,9 +38,7 @@ class Stack:
 
     def __init__(self, *, port: int) -> None:
         self.port = port
-        given = {
-            name: environment.is_given(name, environ=os.environ) for name in ("DATABASE_URL", "REDIS_URL")
-        }
+        given = {name: is_given(name, environ=os.environ) for name in ("DATABASE_URL", "REDIS_URL")}
         self.postgres = (
             None if given["DATABASE_URL"] else EmbeddedPostgres(data=POSTGRES_DATA, port=free_port())
         )
@@ -51,6 +50,7 @@ class Stack:
             redis_url=self.valkey.url if self.valkey else None,
             sandbox_port=self.sandbox_port,
             secret_key_file=VAR / "secret_key",
+            webhook_keys_file=VAR / "webhook_keys.json",
         )
         self.environment[orphans.MARKER] = str(VAR)
         self.console = Console(logs=VAR / "log", names=list(PROCESSES))
@@ -122,8 +122,11 @@ class Stack:
             for n, server in enumerate(self.servers)
         ]
         if self.sandbox_port is not None:
-            events = f"http://{HOST}:{self.port}/webhooks/sendgrid"
-            arguments = ("--port", str(self.sandbox_port), "--webhook-url", events)
+            arguments = (
+                *("--port", str(self.sandbox_port)),
+                *("--webhook-url", f"http://{HOST}:{self.port}/webhooks"),
+                *("--webhook-keys-file", str(VAR / "webhook_keys.json")),
+            )
             command = supervised(sys.executable, "-m", "config.local.sandbox", *arguments)
             programs.append(Program(name="sandbox", command=command, priority=20, stop_seconds=5))
         return programs

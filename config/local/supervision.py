@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from config.local.environment import write_private
+from config.local.files import write_private
 from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, tail
 
 APPLICATION = "orderpost"  # supervisord's name for the group that starts after the database is ready

@@ -10,7 +10,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.models import EmailNotification
-from notifications.suppressions import of_address
+from notifications.suppressions import suppression_of
 
 
 class DetailPage(admin.ModelAdmin[EmailNotification]):
@@ -52,7 +52,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
 
     @admin.display(description="address")
     def suppressed(self, mail: EmailNotification) -> SafeString | str:
-        if (found := of_address(mail.recipient_email)) is None:
+        if (found := suppression_of(mail.recipient_email)) is None:
             return "may be written to"
         url = f"{reverse('admin:notifications_suppression_changelist')}?q={quote(mail.recipient_email)}"
         return format_html('suppressed: {} (<a href="{}">lift</a>)', found.get_reason_display(), url)

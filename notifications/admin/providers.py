@@ -1,4 +1,4 @@
-"""The providers' page: each one's circuit breaker, and a person's word over it."""
+"""The providers' page: each one's circuit breaker, and how to override it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from outbox.models import Heartbeat
 
 
 class ProvidersPage(admin.ModelAdmin[EmailNotification]):
-    """Mixed into the e-mails' admin, which gives the page its address."""
+    """A mixin of the e-mails' admin, which gives the page its address."""
 
     def providers_view(self, request: HttpRequest) -> HttpResponse:
-        """This function will show the providers, and force one as a person says."""
+        """Show the circuit breakers; on POST force one open or closed, or end that."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         may_force = request.user.has_perm("notifications.force_provider")
@@ -62,7 +62,7 @@ class ProvidersPage(admin.ModelAdmin[EmailNotification]):
 
 
 def provider_lines() -> list[dict[str, Any]]:
-    """This function will show each provider's breaker and when its events last arrived."""
+    """Return each provider's circuit breaker and when its events last arrived."""
     beats = dict(Heartbeat.objects.filter(name__startswith="webhook:").values_list("name", "beat_at"))
     return [
         {

@@ -1,4 +1,4 @@
-"""Suppressed addresses in the admin: look one up, add one, lift some. No address in clear is kept."""
+"""Suppressed addresses in the admin: look one up, add one, lift some."""
 
 from __future__ import annotations
 
@@ -14,23 +14,20 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from notifications.models import Suppression
-from notifications.suppressions import of_address
+from notifications.suppressions import suppression_of
 from outbox.admin.base import ChoiceFilter, EstimatingPaginator, ago
 from outbox.core.privacy import address_hash
 
 
 class ReasonFilter(ChoiceFilter):
-    """By why."""
-
     title, parameter_name = "reason", "reason"
 
     def choices_of(self) -> Iterable[str]:
-        """All of them."""
         return Suppression.Reason.values
 
 
 class SuppressionForm(forms.ModelForm[Suppression]):
-    """An address, of which only the hash is kept."""
+    """Take an address, of which only the hash is kept."""
 
     address = forms.EmailField(help_text="Only a keyed hash of it is stored.")
 
@@ -39,35 +36,30 @@ class SuppressionForm(forms.ModelForm[Suppression]):
         fields = ["reason"]
 
     def clean_address(self) -> str:
-        """Not twice."""
         address: str = self.cleaned_data["address"]
-        if of_address(address):
+        if suppression_of(address):
             raise forms.ValidationError("This address is suppressed already.")
         return address
 
 
 @admin.register(Suppression)
 class SuppressionAdmin(admin.ModelAdmin[Suppression]):
-    """Addresses that are not written to: look one up, add one, lift some."""
-
     form = SuppressionForm
     paginator = EstimatingPaginator
     show_full_result_count = False
     list_display = ["short", "reason", "provider", "mail", "since"]
     list_filter = [ReasonFilter]
     search_fields = ["address_hash"]
-    search_help_text = "An address, in any case: its hash is looked up."
+    search_help_text = "A whole address, capitalised or not: its hash is looked up."
     ordering = ["-id"]
     actions = ["lift"]
 
     @admin.display(description="hash of the address")
     def short(self, row: Suppression) -> str:
-        """Its beginning: an address is found by searching for it."""
         return f"{row.address_hash[:12]}…"
 
     @admin.display(description="because of")
     def mail(self, row: Suppression) -> SafeString | str:
-        """The e-mail that told us."""
         if row.notification_id is None:
             return "–"
         url = reverse("admin:notifications_emailnotification_change", args=[row.notification_id])
@@ -75,36 +67,31 @@ class SuppressionAdmin(admin.ModelAdmin[Suppression]):
 
     @admin.display(description="since")
     def since(self, row: Suppression) -> SafeString | str:
-        """Relative."""
         return ago(row.created_at)
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Suppression], search_term: str
     ) -> tuple[QuerySet[Suppression], bool]:
-        """By the hash of what was typed."""
+        """Search for the hash of what was typed."""
         text = search_term.strip()
         return (queryset.filter(address_hash=address_hash(text)) if text else queryset), False
 
     def save_model(self, request: HttpRequest, obj: Suppression, form: Any, change: bool) -> None:
-        """Keep the hash."""
         obj.address_hash = address_hash(form.cleaned_data["address"])
         super().save_model(request, obj, form, change)
 
     def has_change_permission(self, request: HttpRequest, obj: Suppression | None = None) -> bool:
-        """There is nothing to change."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Suppression | None = None) -> bool:
-        """They are lifted."""
         return False
 
     def has_lift_permission(self, request: HttpRequest) -> bool:
-        """Its own permission."""
         return request.user.has_perm("notifications.lift_suppression")
 
-    @admin.action(description="Lift: write to these addresses again", permissions=["lift"])
+    @admin.action(description="Lift: send to these addresses again", permissions=["lift"])
     def lift(self, request: HttpRequest, queryset: QuerySet[Suppression]) -> None:
-        """At once; what was suppressed meanwhile can then be resent."""
+        """Delete up to 1,000 suppressions; the e-mails that they stopped can be resent then."""
         rows = list(queryset.order_by("id")[:1000])
         for row in rows:
             self.log_change(request, row, f"Lifted ({row.reason}).")

@@ -21,7 +21,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
-from notifications.providers import PROVIDERS
+from notifications.providers.sending import PROVIDERS
 from notifications.suppressions import suppressed_among
 from outbox.delivery.breaker import Rules
 from outbox.delivery.deliverable import Change

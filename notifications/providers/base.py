@@ -33,7 +33,7 @@ class Provider(ABC):
         self._local = threading.local()
 
     def send(self, mail: EmailNotification) -> Outcome:
-        """This function will hand `mail` to the provider and say what became of it; it does not raise."""
+        """Hand `mail` to the provider and say what became of it; it does not raise."""
         try:
             connection = self._connection()
         except Exception as error:  # noqa: BLE001 - each provider knows its own errors
@@ -50,7 +50,7 @@ class Provider(ABC):
         return self.accepted(message)
 
     def close(self) -> None:
-        """This function will close the calling thread's connection, if it has one."""
+        """Close the calling thread's connection, if it has one."""
         connection, self._local.connection = getattr(self._local, "connection", None), None
         if connection is not None:
             connection.close()
@@ -70,23 +70,23 @@ class Provider(ABC):
         return connection
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:  # noqa: B027
-        """This function will add what only this provider wants to a message; by default nothing."""
+        """Add what only this provider wants to a message; by default nothing."""
 
     @abstractmethod
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """This function will read the provider's own id of a message that it took."""
+        """Read the provider's own id of a message that it took."""
 
     @abstractmethod
     def refused(self, error: Exception) -> Outcome:
-        """This function will say what an error of a send means."""
+        """Say what an error of a send means."""
 
     @abstractmethod
     def not_connected(self, error: Exception) -> Outcome:
-        """This function will say what an error before anything was sent means."""
+        """Say what an error before anything was sent means."""
 
 
 def metadata_of(mail: EmailNotification) -> dict[str, str]:
-    """This function will give the ids that travel with the mail and come back in the provider's webhooks."""
+    """Return the ids that travel with the mail and come back in the provider's webhooks."""
     return {
         "notification_id": str(mail.id),
         "order_id": str(mail.order_id),
@@ -95,7 +95,7 @@ def metadata_of(mail: EmailNotification) -> dict[str, str]:
 
 
 def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlternatives:
-    """This function will make the message; its Message-ID is the same at every try."""
+    """Make the message; its Message-ID is the same at every try."""
     message = EmailMultiAlternatives(
         subject=mail.subject,
         body=mail.body_text,
@@ -110,13 +110,13 @@ def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlterna
 
 
 def message_id(notification_id: uuid.UUID) -> str:
-    """This function will give the RFC 5322 Message-ID of a notification, at our own domain."""
+    """Return the RFC 5322 Message-ID of a notification, at our own domain."""
     domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
     return f"<{notification_id}@{domain}>"
 
 
 def recipient(*, name: str, address: str) -> str:
-    """This function will join a name, freed of control characters, and an address for a header."""
+    """Join a name, freed of control characters, and an address for a header."""
     name = " ".join("".join(c if c.isprintable() else " " for c in name).split())
     user, _, domain = address.rpartition("@")
     return str(Address(display_name=name, username=user, domain=domain)) if name else address

@@ -51,7 +51,7 @@ class HttpProvider(Provider):
 
 
 def classify(*, provider: str, error: Exception, verdicts: Mapping[str, Verdict]) -> Outcome:
-    """This function will say what an error of a JSON-over-HTTP provider means.
+    """Say what an error of a JSON-over-HTTP provider means.
 
     With an answer, its named error or else its status decides. Without one it matters whether the request
     can have reached the provider: not when no connection was made (transient), perhaps otherwise (ambiguous).
@@ -70,7 +70,7 @@ def classify(*, provider: str, error: Exception, verdicts: Mapping[str, Verdict]
 
 
 def by_status(status: int) -> Verdict:
-    """This function will say what an HTTP status means when nothing more is known."""
+    """Say what an HTTP status means when nothing more is known."""
     if status < HTTPStatus.MULTIPLE_CHOICES:  # a yes that could not be read: it may be a proxy's
         return Verdict.AMBIGUOUS
     if status == HTTPStatus.TOO_MANY_REQUESTS:

@@ -45,7 +45,7 @@ class Session:
         timeout: tuple[float, float],
         **others: Any,
     ) -> requests.Response:
-        """This function will send one request and read its answer.
+        """Send one request and read its answer.
 
         Raises `NeverConnected`, or after that another `requests.RequestException`.
         """
@@ -72,7 +72,7 @@ class Session:
         return response
 
     def close(self) -> None:
-        """This function will close the connection, if there is one."""
+        """Close the connection, if there is one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -103,7 +103,7 @@ class Session:
 
 
 def make_session(*, url: str, headers: Mapping[str, str]) -> Session | None:
-    """This function will make a session for an API, or none where the environment names a proxy for it."""
+    """Make a session for an API, or none where the environment names a proxy for it."""
     return None if get_environ_proxies(url) else Session(headers=headers)
 
 

@@ -1,21 +1,17 @@
-"""What the providers tell us afterwards: `POST /webhooks/sendgrid`, `/webhooks/ses`, `/webhooks/resend`.
+"""What the providers' webhooks share: who may post events, and what each kind of event proves.
 
-Anymail checks the signature and reads the events; a whole batch is then written in a few statements, the
-same however often, in whatever order and by whichever provider it comes. An event counts for the e-mail
-whose id went out in the metadata; others are counted in the log and ignored.
+Anymail reads a provider's events. An event counts for the e-mail whose id went out in the metadata.
 
-| event (anymail's word) | means |
+| event (anymail's name) | evidence |
 | --- | --- |
-| queued, sent, deferred, opened, clicked … | the provider has it: an unsent row becomes `sent` |
-| delivered | likewise, and `delivered_at` |
-| bounced for good | likewise, `bounced_at`, and the address is suppressed |
-| bounced for now | the provider has it (SendGrid `blocked`, SES and Resend `Transient`) |
-| rejected | it took it and will not send it (SendGrid `dropped`, SES `Reject`): `bounced_at`; suppressed if |
-| | the address is said to have bounced or complained before |
-| complained | the provider has it, `complained_at`, and the address is suppressed |
-| failed, unknown | nothing |
-
-Of several times of a kind the earliest counts.
+| queued, sent, deferred, opened, clicked … | the provider has the e-mail |
+| delivered | likewise, with `delivered_at` |
+| bounced, permanent | likewise, with `bounced_at`; the address is suppressed |
+| bounced, temporary | the provider has the e-mail |
+| rejected | the provider took the e-mail and will not send it: `bounced_at`; the address is suppressed |
+| | where the provider says that it bounced or complained before |
+| complained | likewise, with `complained_at`; the address is suppressed |
+| failed, unknown | none |
 """
 
 from __future__ import annotations
@@ -25,154 +21,138 @@ import datetime as dt
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-import structlog
 from anymail.exceptions import AnymailError, AnymailInsecureWebhookWarning, AnymailWebhookValidationFailure
 from anymail.signals import AnymailTrackingEvent, EventType, RejectReason
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.utils.crypto import constant_time_compare
 
-from notifications.services import Evidence, record_evidence
-from outbox.api.problems import Problem, problem_response
-from outbox.models import Heartbeat
+from notifications.evidence import Evidence
+from notifications.models import Suppression
 
-log = structlog.get_logger(__name__)
-
-View = Callable[..., HttpResponse]
-
-MOST_BYTES = 1_000_000
-NOTE_SECONDS = 5.0
-_NOTHING = frozenset({EventType.FAILED, EventType.UNKNOWN, EventType.SUBSCRIBED, None})
-_BOUNCED_BEFORE = frozenset({RejectReason.BOUNCED, RejectReason.INVALID})
-#: Whatever a body may hold, reading it ends in one of these.
+#: Parsing a body, whatever it holds, ends in one of these.
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, OSError, RecursionError)
-_noted: dict[str, float] = {}
+_PROVES_NOTHING = frozenset({EventType.FAILED, EventType.UNKNOWN, EventType.SUBSCRIBED, None})
+_BOUNCED_BEFORE = frozenset({RejectReason.BOUNCED, RejectReason.INVALID})
 
-# What is not signed is refused by `manage.py check --deploy` (notifications/checks.py), not at each request.
+# Without a key `notifications.webhooks` refuses every post, so anymail's own warning would say nothing new.
 warnings.simplefilter("ignore", AnymailInsecureWebhookWarning)
 
 
-class Webhook:
-    """A provider's endpoint: anymail's checks and reading, our batch. Mixed into anymail's view."""
+class Unsigned(Exception):
+    """The post is not proven to be the provider's. `challenge`: ask for basic authentication."""
 
-    provider: ClassVar[str]
+    def __init__(self, *, challenge: bool = False) -> None:
+        super().__init__()
+        self.challenge = challenge
 
-    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """This function will answer whatever comes, never with a 500 for what was sent."""
+
+class Malformed(Exception):
+    """The body is no batch of events."""
+
+
+class Unverifiable(Exception):
+    """Nothing can be said about the signature now: the provider should post again later."""
+
+
+class Webhook(ABC):
+    """A provider's webhook. `key` verifies its posts; without one `verify` is not called."""
+
+    def __init__(self, *, key: str) -> None:
+        self.key = key
+
+    def read(self, request: HttpRequest) -> list[Evidence]:
+        """Verify a post and return its evidence. Raise `Unsigned`, `Malformed` or `Unverifiable`."""
         try:
-            if request.method not in ("POST", "HEAD"):
-                raise refused(405, "method-not-allowed", "Events are posted.", Allow="POST, HEAD")
-            if int(request.headers.get("Content-Length") or 0) > MOST_BYTES:
-                raise refused(413, "too-large", f"A batch has at most {MOST_BYTES:,} bytes.")
-            return self._take(request) if request.method == "POST" else HttpResponse()
-        except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
-            return problem_response(error, {})
-
-    def _take(self, request: HttpRequest) -> HttpResponse:
-        try:
-            self.run_validators(request)  # type: ignore[attr-defined]
-            self.check_fresh(request)
+            if self.key:
+                self.verify(request)
+            return [self._evidence(event) for event in self.parse(request)]
         except AnymailWebhookValidationFailure as error:
-            raise refused(401, "unsigned", "The signature is missing or wrong.") from error
+            raise Unsigned from error
         except (AnymailError, *UNREADABLE) as error:
-            raise refused(400, "malformed", "This is no batch of events.") from error
-        try:
-            events = self.parse_events(request)  # type: ignore[attr-defined]
-        except (AnymailError, *UNREADABLE) as error:
-            raise refused(400, "malformed", "This is no batch of events.") from error
-        record_evidence(provider=self.provider, evidence=_evidence(self.provider, events))
-        _note(self.provider)
-        return HttpResponse()
+            raise Malformed from error
 
-    def check_fresh(self, request: HttpRequest) -> None:
-        """This function will raise unless the signed time is about now: an old batch may be a replay."""
+    @abstractmethod
+    def verify(self, request: HttpRequest) -> None:
+        """Raise `Unsigned` or anymail's error unless `key` proves that the provider posts, and posts now."""
 
+    @abstractmethod
+    def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
+        """Return the events; raise anymail's errors or one of `UNREADABLE`."""
 
-def _evidence(provider: str, events: Iterable[AnymailTrackingEvent]) -> Iterator[Evidence]:
-    """What a batch proves, in our own words."""
-    for event in events:
-        metadata = event.metadata if isinstance(event.metadata, dict) else {}
-        metadata = metadata or _tags(event)
+    def metadata(self, event: AnymailTrackingEvent) -> Mapping[str, Any]:
+        """Return the ids that went out with the e-mail."""
+        return event.metadata if isinstance(event.metadata, dict) else {}
+
+    def message_id(self, event: AnymailTrackingEvent) -> str:
+        """Return the id that the provider answered with when it accepted the e-mail."""
+        return str(event.message_id or "")
+
+    def is_permanent(self, event: AnymailTrackingEvent) -> bool:
+        """Tell a permanent bounce from a block or a full mailbox."""
+        return True
+
+    def complained_before(self, event: AnymailTrackingEvent) -> bool:
+        """Say whether a rejected recipient is one who complained before."""
+        return bool(event.reject_reason == RejectReason.SPAM)
+
+    def _evidence(self, event: AnymailTrackingEvent) -> Evidence:
         kind = event.event_type
         try:
-            id = uuid.UUID(metadata["notification_id"])
+            id = uuid.UUID(self.metadata(event)["notification_id"])
         except (KeyError, ValueError, AttributeError, TypeError):
             id = None
-        at = _sane(event.timestamp)
-        fact = Evidence(id, provider, _message_id(provider, event), str(kind))
-        if kind in _NOTHING:
-            yield dataclasses.replace(fact, id=None)
-        elif kind == EventType.DELIVERED:
-            yield dataclasses.replace(fact, delivered_at=at)
-        elif kind == EventType.COMPLAINED:
-            yield dataclasses.replace(fact, complained_at=at)
-        elif kind == EventType.REJECTED:
-            before = event.reject_reason in _BOUNCED_BEFORE
-            spam = event.reject_reason == RejectReason.SPAM or "spam reporting" in _text(event).lower()
-            yield dataclasses.replace(fact, bounced_at=at, complained_before=spam, bounced_before=before)
-        elif kind == EventType.BOUNCED and _for_good(event):
-            yield dataclasses.replace(fact, bounced_at=at, bounced_before=True)
-        else:
-            yield fact
+        at = _plausible(event.timestamp)
+        fact = Evidence(id, self.message_id(event)[:255], str(kind))
+        if kind in _PROVES_NOTHING:
+            return dataclasses.replace(fact, id=None)
+        if kind == EventType.DELIVERED:
+            return dataclasses.replace(fact, delivered_at=at)
+        if kind == EventType.COMPLAINED:
+            return dataclasses.replace(fact, complained_at=at, suppress=Suppression.Reason.COMPLAINT)
+        if kind == EventType.REJECTED:
+            return dataclasses.replace(fact, bounced_at=at, suppress=self._why_rejected(event))
+        if kind == EventType.BOUNCED and self.is_permanent(event):
+            return dataclasses.replace(fact, bounced_at=at, suppress=Suppression.Reason.HARD_BOUNCE)
+        return fact
+
+    def _why_rejected(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
+        if self.complained_before(event):
+            return Suppression.Reason.COMPLAINT
+        return Suppression.Reason.HARD_BOUNCE if event.reject_reason in _BOUNCED_BEFORE else None
 
 
-def _tags(event: AnymailTrackingEvent) -> dict[str, Any]:
-    """Resend's tags, which come back as an object or as the list that was sent."""
-    raw = event.esp_event if isinstance(event.esp_event, dict) else {}
-    tags = raw["data"].get("tags") if isinstance(raw.get("data"), dict) else None
-    if isinstance(tags, list):
-        return {str(tag.get("name")): tag.get("value") for tag in tags if isinstance(tag, dict)}
-    return tags if isinstance(tags, dict) else {}
+def raw(event: AnymailTrackingEvent) -> dict[str, Any]:
+    """Return the provider's own form of an event, or nothing where it is no object."""
+    return event.esp_event if isinstance(event.esp_event, dict) else {}
 
 
-def _for_good(event: AnymailTrackingEvent) -> bool:
-    """A block or a full mailbox also comes as a bounce; each provider has its own word for it."""
-    raw = event.esp_event if isinstance(event.esp_event, dict) else {}
-    if raw.get("type") == "blocked":  # SendGrid
-        return False
-    bounce = raw.get("bounce") or (raw.get("data") or {}).get("bounce") or {}
-    kind = bounce.get("bounceType") or bounce.get("type") or "Permanent"  # SES, Resend
-    return kind == "Permanent"
+def check_time(sent: float, *, tolerance: float | None = None) -> None:
+    """Raise `Unsigned` unless `sent` (epoch seconds) is at most `tolerance` seconds from now.
+
+    A signed batch that is older may be a replay. The default is `WEBHOOK_TOLERANCE_SECONDS`.
+    """
+    allowed = settings.WEBHOOK_TOLERANCE_SECONDS if tolerance is None else tolerance
+    if not abs(time.time() - sent) <= allowed:  # so that NaN is refused
+        raise Unsigned
 
 
-def _text(event: AnymailTrackingEvent) -> str:
-    raw = event.esp_event if isinstance(event.esp_event, dict) else {}
-    return str(raw.get("reason") or event.description or "")
+def check_password(request: HttpRequest, *, expected: str) -> None:
+    """Raise `Unsigned` unless the request's basic authentication is `expected`, as user:password."""
+    from anymail.utils import get_request_basic_auth
+
+    given = get_request_basic_auth(request)
+    if not given or not constant_time_compare(given, expected):
+        raise Unsigned(challenge="Authorization" not in request.headers)
 
 
-def _message_id(provider: str, event: AnymailTrackingEvent) -> str:
-    """The id that the provider answered with: SendGrid's is the first part of its event's."""
-    raw = event.esp_event if isinstance(event.esp_event, dict) else {}
-    if provider == "sendgrid":
-        return str(raw.get("sg_message_id") or "").partition(".")[0][:255]
-    return str(event.message_id or "")[:255]
-
-
-def _sane(at: Any) -> dt.datetime:
-    """An event's time, or now where it can't be one."""
+def _plausible(at: Any) -> dt.datetime:
+    """Return an event's time, or now where it cannot be one."""
     now = dt.datetime.now(dt.UTC)
     if not isinstance(at, dt.datetime) or at.tzinfo is None:
         return now
     return at if dt.datetime(2020, 1, 1, tzinfo=dt.UTC) < at < now + dt.timedelta(days=1) else now
-
-
-def check_time(sent: float, *, tolerance: float | None = None) -> None:
-    """This function will raise anymail's error unless `sent` (epoch seconds) is about now."""
-    allowed = settings.WEBHOOK_TOLERANCE_SECONDS if tolerance is None else tolerance
-    if not abs(time.time() - sent) <= allowed:  # so that NaN is refused
-        raise AnymailWebhookValidationFailure("stale")
-
-
-def _note(provider: str) -> None:
-    """Leave a mark that this provider's events arrive: held sends wait for them."""
-    now = time.monotonic()
-    if now - _noted.get(provider, -NOTE_SECONDS) >= NOTE_SECONDS:
-        _noted[provider] = now
-        Heartbeat.beat(name=f"webhook:{provider}")
-
-
-def refused(status: int, slug: str, detail: str, **headers: str) -> Problem:
-    """This function will make the answer to what is not taken."""
-    return Problem(status=status, slug=slug, title="Not taken", detail=detail, headers=headers)

@@ -25,6 +25,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from notifications.providers.registry import declarations
 from tests.api.conftest import make_token, row_counts
 from tests.factories import make_mail, make_order
 
@@ -96,10 +97,11 @@ EVENTS = st.lists(
 )
 
 
-@pytest.mark.parametrize("provider", ["sendgrid", "ses", "resend"])
+@pytest.mark.parametrize("provider", [name for name, declared in declarations().items() if declared.webhook])
 @quiet
 @given(body=st.one_of(EVENTS.map(json.dumps), ANYTHING.map(json.dumps), st.binary(max_size=200)))
-def test_a_webhook_never_fails_whatever_is_posted(db, provider, body):
+def test_a_webhook_never_fails_whatever_is_posted(db, settings, provider, body):
+    settings.EMAIL_PROVIDERS, settings.WEBHOOKS_UNSIGNED = [provider], True
     client = Client(raise_request_exception=False)
     before = row_counts()
     answer = client.post(f"/webhooks/{provider}", body, content_type="application/json")

@@ -17,7 +17,7 @@ from config.local.sandbox import Sandbox
 from notifications import tasks
 from notifications.delivery import drain as delivery
 from notifications.models import EmailNotification
-from notifications.providers import PROVIDERS
+from notifications.providers.sending import PROVIDERS
 from orders.models import Order
 from orders.services import pay_order
 from outbox import tasks as upkeep

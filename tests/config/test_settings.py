@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from config.local.machine import PROJECT
+from notifications.providers.registry import declarations
 
 
 def start(
@@ -136,6 +137,7 @@ def test_a_key_from_a_file_keeps_its_line_break_because_stored_hashes_were_made_
 def test_docs_configuration_names_every_variable_that_the_settings_read() -> None:
     source = (PROJECT / "config" / "settings.py").read_text()
     read = set(re.findall(r'(?:env\.\w+|raw\.\w+|_database|_limits)\(\s*"([A-Z0-9_]+)"', source))
+    read |= {setting.name for declared in declarations().values() for setting in declared.settings}
     documented = (PROJECT / "docs" / "configuration.md").read_text()
     assert len(read) > 60
     assert {name for name in read if not re.search(rf"\b{name}\b", documented)} <= {

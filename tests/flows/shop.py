@@ -91,7 +91,7 @@ class Shop:
     @property
     def webhooks(self) -> str:
         """Where the provider's events go."""
-        return f"http://127.0.0.1:{self.port}/webhooks/sendgrid"
+        return f"http://127.0.0.1:{self.port}/webhooks"
 
     @property
     def database_url(self) -> str:
@@ -104,6 +104,8 @@ class Shop:
             **os.environ,
             "DATABASE_URL": self.database_url,
             "REDIS_URL": self.valkey.url,
+            "EMAIL_PROVIDERS": "sendgrid",
+            "WEBHOOKS_UNSIGNED": "on",
             "SENDGRID_API_KEY": "test",
             "SENDGRID_API_URL": self.sandbox.api_url,
             "SECRET_KEY": "not-secret-flows-only",

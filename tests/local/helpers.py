@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from config.local import orphans
+from config.local import environment, orphans
 from config.local.machine import PROJECT
 
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "var", "__pycache__", ".*_cache", ".hypothesis")
@@ -35,7 +35,7 @@ def is_alive(pid: int) -> bool:
 
 def without_settings(**changes: str) -> dict[str, str]:
     """This function will return this environment without what the tests' plugin has set."""
-    ours = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "SENDGRID_API_KEY", "SENDGRID_API_URL", "LOG_FORMAT")
+    ours = (*environment.NAMES, "LOG_FORMAT")
     return {name: value for name, value in os.environ.items() if name not in ours} | changes
 
 

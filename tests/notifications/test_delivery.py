@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from config.local.sandbox import Sandbox
 from notifications.delivery import drain as delivery
 from notifications.models import EmailNotification
-from notifications.providers import PROVIDERS
 from notifications.providers.base import message_id, recipient
+from notifications.providers.sending import PROVIDERS
 from notifications.services import give_up, resend
 from outbox.delivery.outcomes import Status, Verdict
 from outbox.models import Heartbeat

@@ -1,4 +1,4 @@
-"""Events are posted back as SendGrid posts them."""
+"""Events are posted back as the providers post them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import requests
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from config.local.sandbox import Sandbox, WebhookSettings
 from config.local.sandbox.webhooks import InvalidWebhookSettings
+from notifications.providers.sendgrid import make_key, read_key
 from tests.sandbox.conftest import Send
 
 WAIT = 10.0
@@ -29,7 +30,7 @@ class Receiver(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), ReceiverHandler)
         self.posts: queue.Queue[tuple[dict[str, str], bytes]] = queue.Queue()
         self.statuses: list[int] = []
-        self.url = f"http://127.0.0.1:{self.server_port}/webhooks/sendgrid"
+        self.url = f"http://127.0.0.1:{self.server_port}/webhooks"
 
     def events(self, *, count: int) -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = []
@@ -137,28 +138,25 @@ def test_posts_again_what_was_not_taken_under_new_event_ids(
 
 
 def test_signs_as_sendgrid_does(sandbox: Sandbox, send: Send, receiver: Receiver) -> None:
-    key = ec.generate_private_key(ec.SECP256R1())
-    der = key.private_bytes(
-        serialization.Encoding.DER, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    sandbox.webhooks.settings = WebhookSettings(
-        url=receiver.url, delay=0, private_key=base64.b64encode(der).decode()
-    )
+    signs, verifies = make_key()
+    sandbox.webhooks.settings = WebhookSettings(url=receiver.url, delay=0, keys={"sendgrid": signs})
     send()
     headers, body = receiver.posts.get(timeout=WAIT)
     signature = base64.b64decode(headers["x-twilio-email-event-webhook-signature"])
     timestamp = headers["x-twilio-email-event-webhook-timestamp"]
-    key.public_key().verify(signature, timestamp.encode() + body, ec.ECDSA(hashes.SHA256()))
+    read_key(verifies).verify(signature, timestamp.encode() + body, ec.ECDSA(hashes.SHA256()))
 
 
 def test_is_configured_over_http_and_never_shows_the_key(sandbox: Sandbox, receiver: Receiver) -> None:
     url = f"{sandbox.url}/control/webhooks"
-    key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    settings = {"url": receiver.url, "events": ["bounce"], "private_key": key.decode()}
+    settings: dict[str, Any] = {
+        "url": receiver.url,
+        "events": ["bounce"],
+        "keys": {"sendgrid": make_key()[0]},
+    }
     answer = requests.post(url, json=settings, timeout=5).json()
-    assert (answer["url"], answer["events"], answer["private_key"]) == (receiver.url, ["bounce"], "set")
+    assert (answer["url"], answer["events"]) == (receiver.url, ["bounce"])
+    assert answer["keys"] == {"sendgrid": "set"}
     requests.delete(url, headers={"Content-Type": "application/json"}, timeout=5)
     assert requests.get(url, timeout=5).json() is None
 
@@ -178,7 +176,8 @@ def test_is_configured_over_http_and_never_shows_the_key(sandbox: Sandbox, recei
         {"url": "http://a", "reorder": 1},
         {"url": "http://a", "recipients": {"(": "bounce"}},
         {"url": "http://a", "recipients": {"a": []}},
-        {"url": "http://a", "private_key": "nonsense"},
+        {"url": "http://a", "keys": "nonsense"},
+        {"url": "http://a", "keys": {"sendgrid": 5}},
         {"url": "http://a", "colour": "red"},
     ],
 )

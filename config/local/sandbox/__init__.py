@@ -1,4 +1,4 @@
-"""A stand-in for SendGrid, so that the real SendGrid backend runs at a desk, in tests and in chaos runs.
+"""A stand-in for the providers, so that the real sending code runs locally, in tests and in chaos runs.
 
 Started as a process by `python -m config.local.sandbox`, or in a test's own process by
 `with Sandbox() as sandbox:`. Nothing of the program itself may import it.

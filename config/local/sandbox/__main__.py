@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 import threading
@@ -13,16 +14,16 @@ from config.local.sandbox.webhooks import InvalidWebhookSettings, WebhookSetting
 
 
 def main() -> int:
-    """This function will serve until it is told to stop; 2 when it cannot start."""
+    """Serve until it is told to stop; 2 when it cannot start."""
     parser = argparse.ArgumentParser(
-        prog="python -m config.local.sandbox", description="A stand-in for SendGrid."
+        prog="python -m config.local.sandbox", description="A stand-in for the e-mail providers."
     )
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--api-key", help="the only key that is accepted; any without it")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer to a send")
-    parser.add_argument("--webhook-url", help="where SendGrid-style events are posted to")
-    parser.add_argument("--webhook-key-file", type=Path, help="a P-256 private key that signs the events")
+    parser.add_argument("--webhook-url", help="where events are posted to; each provider adds its name")
+    parser.add_argument("--webhook-keys-file", type=Path, help="JSON, as config/local/mailbox.py writes it")
     parser.add_argument("--max-mails", type=int, default=20_000, help="how many mails are kept")
     options = parser.parse_args()
 
@@ -30,8 +31,9 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        key = options.webhook_key_file.read_text() if options.webhook_key_file else ""
-        webhooks = WebhookSettings(url=options.webhook_url, private_key=key) if options.webhook_url else None
+        file: Path | None = options.webhook_keys_file
+        keys = {name: key["signs"] for name, key in json.loads(file.read_text()).items()} if file else {}
+        webhooks = WebhookSettings(url=options.webhook_url, keys=keys) if options.webhook_url else None
         sandbox = Sandbox(
             host=options.host,
             port=options.port,

@@ -31,7 +31,7 @@ _LARGEST_LIST = 20_000
 def answer(
     *, sandbox: Sandbox, method: str, path: str, query: Mapping[str, str], body: bytes | None
 ) -> Response:
-    """This function will do what a control request asks; `body` is None when it was not sent as JSON."""
+    """Do what a control request asks; `body` is None when it was not sent as JSON."""
     try:
         match method, path:
             case "GET", "/control/stats":

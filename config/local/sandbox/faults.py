@@ -11,6 +11,8 @@ import threading
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from notifications.providers.registry import declarations
+
 Kind = Literal["status", "hang", "reset", "accept_then_hang", "accept_then_reset", "slow", "refuse"]
 
 #: What each kind does when no seconds are given.
@@ -33,7 +35,7 @@ class Fault:
               slow              answer as usual after `seconds`
               refuse            stop listening for `seconds`, so that connecting itself is refused
     to        a regular expression searched for in every recipient; empty meets all
-    provider  sendgrid, resend or ses; empty meets all
+    provider  the name of the provider that it is for; empty meets all
     times     how many requests it meets before it is gone; None is no end
     """
 
@@ -69,8 +71,9 @@ class Fault:
             for part in item
         ):
             raise InvalidFault("headers must be an object of one-line strings")
-        if self.provider not in ("", "sendgrid", "resend", "ses"):
-            raise InvalidFault("provider must be sendgrid, resend or ses")
+        played = [name for name, declared in declarations().items() if declared.dialect]
+        if self.provider and self.provider not in played:
+            raise InvalidFault(f"provider must be one of {', '.join(played)}")
         narrowed = self.to or self.provider or self.times is not None or self.probability != 1
         if self.kind == "refuse" and narrowed:
             raise InvalidFault(
@@ -84,22 +87,22 @@ class Fault:
 
     @classmethod
     def from_json(cls, value: object) -> Fault:
-        """This function will read a fault from the control API; raises InvalidFault."""
+        """Read a fault from the control API; raise InvalidFault."""
         known = {each.name for each in fields(cls)} - {"met"}
         if not isinstance(value, dict) or not set(value) <= known:
             raise InvalidFault(f"a fault is an object of {', '.join(sorted(known))}")
         return cls(**value)
 
     def as_json(self) -> dict[str, Any]:
-        """This function will give the fault, and how many requests it has met, as JSON values."""
+        """Return the fault, and how many requests it has met, as JSON values."""
         return asdict(self)
 
     def wait(self) -> None:
-        """This function will wait for the fault's seconds, or until it is healed."""
+        """Wait for the fault's seconds, or until it is healed."""
         self.healed.wait(self.seconds)
 
     def fits(self, recipients: tuple[str, ...], provider: str) -> bool:
-        """This function will say whether a request to these recipients is one that the fault is for."""
+        """Say whether a request to these recipients is one that the fault is for."""
         if self.provider not in ("", provider):
             return False
         return not self.to or any(self._pattern.search(recipient) for recipient in recipients)
@@ -114,18 +117,18 @@ class Faults:
         self._healed = threading.Event()
 
     def add(self, fault: Fault) -> None:
-        """This function will let requests meet the fault from now on."""
+        """Let requests meet the fault from now on."""
         with self._lock:
             fault.healed = self._healed
             self._faults.append(fault)
 
     def remove(self, fault: Fault) -> None:
-        """This function will end one fault; one that has ended already is no error."""
+        """End one fault; one that has ended already is no error."""
         with self._lock:
             self._faults = [each for each in self._faults if each is not fault]
 
-    def meet(self, recipients: tuple[str, ...], provider: str = "sendgrid") -> Fault | None:
-        """This function will choose the fault that a request meets, and use up one of its times."""
+    def meet(self, recipients: tuple[str, ...], provider: str) -> Fault | None:
+        """Choose the fault that a request meets, and use up one of its times."""
         if not self._faults:  # the usual case, and a list read is atomic
             return None
         with self._lock:
@@ -141,12 +144,12 @@ class Faults:
         return None
 
     def all(self) -> list[Fault]:
-        """This function will give the faults that are set."""
+        """Return the faults that are set."""
         with self._lock:
             return list(self._faults)
 
     def heal(self) -> None:
-        """This function will end every fault; requests that hang or are slow go on at once."""
+        """End every fault; requests that hang or are slow go on at once."""
         with self._lock:
             self._faults = []
             healed, self._healed = self._healed, threading.Event()

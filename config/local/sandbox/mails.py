@@ -29,8 +29,8 @@ class Mail:
     subject: str
     custom_args: Mapping[str, str]
     request_headers: Mapping[str, str]
-    raw: bytes  # in SendGrid's form, whichever provider's it was
-    provider: str = "sendgrid"
+    raw: bytes  # in the form of notifications/providers/dialect.py
+    provider: str = ""
 
     @property
     def to(self) -> str:
@@ -81,7 +81,7 @@ class Mail:
         return next((str(part["value"]) for part in parts if part["type"] == media_type), "")
 
     def summary(self) -> dict[str, Any]:
-        """This function will give what a list of mails shows, as JSON values."""
+        """Return what a list of mails shows, as JSON values."""
         return {
             "message_id": self.message_id,
             "received_at": self.received_at.isoformat(),
@@ -94,7 +94,7 @@ class Mail:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """This function will give everything that is known of the mail, as JSON values."""
+        """Return everything that is known of the mail, as JSON values."""
         return {
             **self.summary(),
             "from": self.from_email,
@@ -130,12 +130,12 @@ class Mailbox:
         self._seconds: dict[int, int] = {}
 
     def connection_opened(self) -> None:
-        """This function will count one TCP connection."""
+        """Count one TCP connection."""
         with self._changed:
             self._connections += 1
 
-    def requested(self, *, notification_id: str, provider: str = "sendgrid") -> None:
-        """This function will count one request to send, whatever its answer will be."""
+    def requested(self, *, notification_id: str, provider: str) -> None:
+        """Count one request to send, whatever its answer will be."""
         second = int(time.time())
         with self._changed:
             self._requests += 1
@@ -148,12 +148,12 @@ class Mailbox:
             self._seconds[second] = self._seconds.get(second, 0) + 1
 
     def answered(self, *, answer: str) -> None:
-        """This function will count one answer by its status, or by the fault that took its place."""
+        """Count one answer by its status, or by the fault that took its place."""
         with self._changed:
             self._answers[answer] += 1
 
     def keep(self, *, mail: Mail) -> None:
-        """This function will keep an accepted mail, and let go of the oldest ones past the bounds."""
+        """Keep an accepted mail, and drop the oldest ones past the bounds."""
         with self._changed:
             self._mails.append(mail)
             self._by_id[mail.message_id] = mail
@@ -170,12 +170,12 @@ class Mailbox:
             self._changed.notify_all()
 
     def all(self) -> list[Mail]:
-        """This function will give the kept mails, oldest first."""
+        """Return the kept mails, oldest first."""
         with self._changed:
             return list(self._mails)
 
     def get(self, message_id: str) -> Mail | None:
-        """This function will find a kept mail by its message id."""
+        """Find a kept mail by its message id."""
         with self._changed:
             return self._by_id.get(message_id)
 
@@ -188,7 +188,7 @@ class Mailbox:
         search: str = "",
         limit: int = 100,
     ) -> list[Mail]:
-        """This function will give the newest mails that fit every filter; `to`, `search`: substrings."""
+        """Return the newest mails that fit every filter; `to`, `search`: substrings."""
         wanted = re.compile(re.escape(search.strip()), re.IGNORECASE) if search.strip() else None
         found: list[Mail] = []
         for mail in reversed(self.all()):
@@ -207,17 +207,17 @@ class Mailbox:
         return found
 
     def wait_for(self, *, accepted: int, timeout: float) -> bool:
-        """This function will wait until so many mails were accepted in all; False after `timeout` seconds."""
+        """Wait until so many mails were accepted in all; False after `timeout` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self._accepted >= accepted, timeout)
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """This function will give requests and acceptances of each notification id, also of mails let go."""
+        """Return requests and acceptances of each notification id, also of mails let go."""
         with self._changed:
             return {key: (asked, self._accepted_of[key]) for key, asked in self._requests_of.items()}
 
     def stats(self) -> dict[str, Any]:
-        """This function will give the totals; `doubled` maps notification ids to acceptances."""
+        """Return the totals; `doubled` maps notification ids to acceptances."""
         with self._changed:
             return {
                 "requests": self._requests,
@@ -232,6 +232,6 @@ class Mailbox:
             }
 
     def clear(self) -> None:
-        """This function will forget the mails and set every count to zero."""
+        """Forget the mails and set every count to zero."""
         with self._changed:
             self._forget()

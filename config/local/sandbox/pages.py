@@ -43,7 +43,7 @@ _FAULT_WORDS = {
 
 
 def answer(*, sandbox: Sandbox, path: str, query: Mapping[str, str]) -> Response:
-    """This function will give the page at a path, or a page that says there is none."""
+    """Return the page at a path, or a page that says there is none."""
     match path.strip("/").split("/"):
         case [""]:
             return _list_page(sandbox, query.get("q", ""))

@@ -1,9 +1,8 @@
-"""SendGrid's v3 Mail Send as far as our mails need it: what it refuses and in which words, what it accepts.
+"""The form in which the sandbox keeps mails, and what it refuses for every provider.
 
-Called by the sandbox's server. The status codes, the shape of an errors body, the limit on recipients and the
-rule against doubled addresses are in SendGrid's API reference ("Errors" and "Mail Send errors"). The size
-limits, the reserved headers, the order of parts and the form of an address (ASCII, with a dot in its domain)
-are from memory and not checked against it: where it matters, ask the real one.
+The form is described in notifications/providers/dialect.py. The limits and rules are those of a typical
+provider (documented: the number of recipients, no address twice), not each one's own: where it matters, ask
+the real one.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from config.local.sandbox.mails import Mail
+from notifications.providers.dialect import Problem
 
 MAX_BODY = 30 * 1024 * 1024
 MAX_RECIPIENTS = 1000
@@ -26,7 +26,6 @@ MESSAGES_OF_STATUS = {
     413: "payload too large",
     429: "too many requests",
 }
-_HELP = "https://www.twilio.com/docs/sendgrid/api-reference/mail-send/errors"
 _ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z0-9-]{2,63}")
 _RESERVED_HEADERS = frozenset(
     {"x-sg-id", "x-sg-eid", "received", "dkim-signature", "content-transfer-encoding", "content-type"}
@@ -35,37 +34,15 @@ _RESERVED_HEADERS = frozenset(
 _KEPT_REQUEST_HEADERS = ("User-Agent", "Content-Type", "Traceparent", "X-Correlation-ID", "Idempotency-Key")
 
 
-class Problem(NamedTuple):
-    """One entry of an errors body."""
-
-    message: str
-    field: str | None = None
-    help: str | None = None
-
-
-def errors_body(*problems: Problem) -> bytes:
-    """This function will give the JSON body of a refusal."""
-    return json.dumps({"errors": [problem._asdict() for problem in problems]}).encode()
-
-
-def parse(body: bytes) -> dict[str, Any] | None:
-    """This function will read a request's body; None when it is no JSON object."""
-    try:
-        payload = json.loads(body)
-    except (ValueError, RecursionError):
-        return None
-    return payload if isinstance(payload, dict) else None
-
-
 def recipients_of(payload: Mapping[str, Any]) -> tuple[str, ...]:
-    """This function will give all addresses in to, cc and bcc, whatever else is wrong with the payload."""
+    """Return all addresses in to, cc and bcc, whatever else is wrong with the payload."""
     return tuple(
         str(address["email"]) for _, address in _addresses(payload) if _is_text(_get(address, "email"))
     )
 
 
 def custom_args_of(payload: Mapping[str, Any]) -> dict[str, str]:
-    """This function will merge the payload's custom arguments; a personalization's own ones win."""
+    """Merge the payload's custom arguments; a personalization's own ones win."""
     merged: dict[str, str] = {}
     for part in (payload, *_list(payload.get("personalizations"))):
         arguments = _get(part, "custom_args")
@@ -77,7 +54,7 @@ def custom_args_of(payload: Mapping[str, Any]) -> dict[str, str]:
 def accept(
     *, payload: Mapping[str, Any], body: bytes, header: Callable[[str], str | None], provider: str
 ) -> Mail:
-    """This function will make the mail of a payload that was checked before, under a new message id.
+    """Make the mail of a payload that was checked before, under a new message id.
 
     `header` looks up a header of the request, in any case.
     """
@@ -97,7 +74,7 @@ def accept(
 
 
 def check(payload: Mapping[str, Any]) -> list[Problem]:
-    """This function will name everything for which SendGrid refuses a payload; empty when it takes it."""
+    """Name everything for which a payload is refused; nothing when it is taken."""
     return [
         *_check_recipients(payload),
         *_check_sender(payload),
@@ -110,29 +87,29 @@ def check(payload: Mapping[str, Any]) -> list[Problem]:
 def _check_recipients(payload: Mapping[str, Any]) -> Iterator[Problem]:
     personalizations = payload.get("personalizations")
     if not isinstance(personalizations, list) or not personalizations:
-        yield Problem("At least one personalization is required.", "personalizations", _HELP)
+        yield Problem("At least one personalization is required.", "personalizations")
         return
     for index, part in enumerate(personalizations):
         if not _list(_get(part, "to")):
-            yield Problem("At least one recipient is required.", f"personalizations.{index}.to", _HELP)
+            yield Problem("At least one recipient is required.", f"personalizations.{index}.to")
     seen: set[tuple[str, str]] = set()
     count = 0
     for field, address in _addresses(payload):
         count += 1
         email = _get(address, "email")
         if not _is_address(email):
-            yield Problem("Does not contain a valid address.", f"{field}.email", _HELP)
+            yield Problem("Does not contain a valid address.", f"{field}.email")
         elif (key := (field.split(".")[1], email.casefold())) in seen:
-            yield Problem("Each address may be in to, cc and bcc only once.", field, _HELP)
+            yield Problem("Each address may be in to, cc and bcc only once.", field)
         else:
             seen.add(key)
     if count > MAX_RECIPIENTS:
-        yield Problem(f"More than {MAX_RECIPIENTS} recipients.", "personalizations", _HELP)
+        yield Problem(f"More than {MAX_RECIPIENTS} recipients.", "personalizations")
 
 
 def _check_sender(payload: Mapping[str, Any]) -> Iterator[Problem]:
     if not _is_address(_get(payload.get("from"), "email")):
-        yield Problem("A sender with a valid address is required.", "from.email", _HELP)
+        yield Problem("A sender with a valid address is required.", "from.email")
 
 
 def _check_subject(payload: Mapping[str, Any]) -> Iterator[Problem]:
@@ -140,26 +117,26 @@ def _check_subject(payload: Mapping[str, Any]) -> Iterator[Problem]:
         return
     personalizations = _list(payload.get("personalizations"))
     if not personalizations or not all(_is_text(_get(part, "subject")) for part in personalizations):
-        yield Problem("A subject of at least one character is required.", "subject", _HELP)
+        yield Problem("A subject of at least one character is required.", "subject")
 
 
 def _check_content(payload: Mapping[str, Any]) -> Iterator[Problem]:
     content = _list(payload.get("content"))
     if not content and not payload.get("template_id"):
-        yield Problem("At least one content part is required.", "content", _HELP)
+        yield Problem("At least one content part is required.", "content")
     for index, part in enumerate(content):
         for name in ("type", "value"):
             if not _is_text(_get(part, name)):
-                yield Problem("Must be text of at least one character.", f"content.{index}.{name}", _HELP)
+                yield Problem("Must be text of at least one character.", f"content.{index}.{name}")
     types = [_get(part, "type") for part in content]
     if "text/plain" in types and types[0] != "text/plain":
-        yield Problem("The text/plain part must come first.", "content", _HELP)
+        yield Problem("The text/plain part must come first.", "content")
 
 
 def _check_extras(payload: Mapping[str, Any]) -> Iterator[Problem]:
     arguments = custom_args_of(payload)
     if len(json.dumps(arguments)) > MAX_CUSTOM_ARGS:
-        yield Problem(f"More than {MAX_CUSTOM_ARGS} bytes of custom arguments.", "custom_args", _HELP)
+        yield Problem(f"More than {MAX_CUSTOM_ARGS} bytes of custom arguments.", "custom_args")
     parts = [("", payload)]
     parts += [
         (f"personalizations.{index}.", part)
@@ -171,11 +148,11 @@ def _check_extras(payload: Mapping[str, Any]) -> Iterator[Problem]:
             if values is None:
                 continue
             if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
-                yield Problem("Must be an object of strings.", prefix + field, _HELP)
+                yield Problem("Must be an object of strings.", prefix + field)
             elif field == "headers":
                 for name in values:
                     if name.lower() in _RESERVED_HEADERS or not name.isascii():
-                        yield Problem("This header cannot be set.", f"{prefix}headers.{name}", _HELP)
+                        yield Problem("This header cannot be set.", f"{prefix}headers.{name}")
 
 
 def _addresses(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -20,5 +20,5 @@ class Response:
 
 
 def as_json(value: Any, *, status: int = 200, then: Callable[[], None] | None = None) -> Response:
-    """This function will make a JSON answer."""
+    """Make a JSON answer."""
     return Response(status, json.dumps(value).encode(), then=then)

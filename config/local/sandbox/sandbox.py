@@ -9,15 +9,18 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
-from config.local.sandbox.dialects import all_of_them
+from django.utils.module_loading import import_string
+
 from config.local.sandbox.faults import Fault, Faults, Kind
 from config.local.sandbox.mails import Mail, Mailbox
 from config.local.sandbox.server import Server
 from config.local.sandbox.webhooks import Webhooks, WebhookSettings
+from notifications.providers.dialect import Dialect
+from notifications.providers.registry import DEFAULT, declarations
 
 
 class Sandbox:
-    """A stand-in for SendGrid, Resend and SES that listens from `start` to `stop`.
+    """A stand-in for the providers that have a dialect; it listens from `start` to `stop`.
 
     port      0 takes a free one
     api_key   the only bearer key that is accepted; None accepts any
@@ -40,8 +43,12 @@ class Sandbox:
         self.api_key, self.latency = api_key, latency
         self.mailbox = Mailbox(max_mails=max_mails, max_bytes=max_bytes)
         self.faults = Faults()
-        self.dialects = all_of_them()
-        self.webhooks = Webhooks(settings=webhooks)
+        self.dialects: dict[str, Dialect] = {
+            name: import_string(declared.dialect)()
+            for name, declared in declarations().items()
+            if declared.dialect
+        }
+        self.webhooks = Webhooks(settings=webhooks, dialects=self.dialects)
         self._server: Server | None = None
         self._listening = threading.RLock()  # held by whoever opens or closes the listening socket
         self._refusing: Fault | None = None
@@ -62,8 +69,12 @@ class Sandbox:
 
     @property
     def api_url(self) -> str:
-        """What `SENDGRID_API_URL` is set to."""
-        return f"{self.url}/v3/"
+        """The default provider's `…_API_URL` that leads here."""
+        return next(
+            value.format(sandbox=self.url)
+            for name, value in declarations()[DEFAULT].sandbox.items()
+            if name.endswith("_API_URL")
+        )
 
     @property
     def mails(self) -> list[Mail]:
@@ -71,12 +82,12 @@ class Sandbox:
         return self.mailbox.all()
 
     def start(self) -> None:
-        """This function will listen and serve, in threads of its own; raises OSError if the port is taken."""
+        """Listen and serve, in threads of its own; raise OSError if the port is taken."""
         self._listen()
         self.webhooks.start()
 
     def stop(self) -> None:
-        """This function will end every connection and thread; it may be called twice."""
+        """End every connection and thread; it may be called twice."""
         self._stopped = True
         self.faults.heal()
         self.webhooks.stop()
@@ -95,7 +106,7 @@ class Sandbox:
         seconds: float | None = None,
         provider: str = "",
     ) -> Fault:
-        """This function will set a fault (see Fault) and give it back; raises InvalidFault."""
+        """Set a fault (see Fault) and give it back; raise InvalidFault."""
         fault = Fault(
             kind=kind,
             to=to,
@@ -111,7 +122,7 @@ class Sandbox:
         return fault
 
     def set_fault(self, fault: Fault) -> None:
-        """This function will let requests meet a fault from now on."""
+        """Let requests meet a fault from now on."""
         self.faults.add(fault)
         if fault.kind == "refuse":
             with self._listening:
@@ -122,29 +133,28 @@ class Sandbox:
             timer.start()
 
     def heal(self) -> None:
-        """This function will end every fault; when it returns, the sandbox listens and answers."""
+        """End every fault; when it returns, the sandbox listens and answers."""
         self.faults.heal()
         if self._refusing is not None:
             self._end_refusal(self._refusing)
 
     def reset(self) -> None:
-        """This function will heal everything and forget the mails and counts."""
+        """Heal everything and forget the mails and counts."""
         self.heal()
         self.mailbox.clear()
 
     def wait_for(self, *, accepted: int, timeout: float = 5.0) -> bool:
-        """This function will wait until so many mails were accepted in all; False after `timeout` seconds."""
+        """Wait until so many mails were accepted in all; False after `timeout` seconds."""
         return self.mailbox.wait_for(accepted=accepted, timeout=timeout)
 
     def stats(self) -> dict[str, Any]:
-        """This function will give the totals, as `GET /control/stats` does."""
+        """Return the totals, as `GET /control/stats` does."""
         return {**self.mailbox.stats(), "webhooks": self.webhooks.stats()}
 
     def take(self, mail: Mail) -> None:
-        """This function will keep a mail that was accepted, and let its events follow."""
+        """Keep a mail that was accepted, and let its events follow."""
         self.mailbox.keep(mail=mail)
-        if mail.provider == "sendgrid":  # events of the others are not played
-            self.webhooks.mail_accepted(mail=mail)
+        self.webhooks.mail_accepted(mail=mail)
 
     def _end_refusal(self, fault: Fault) -> None:
         with self._listening:

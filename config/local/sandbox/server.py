@@ -19,10 +19,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from config.local.sandbox import control, pages, protocol
-from config.local.sandbox.dialects import SendGrid
 from config.local.sandbox.faults import Fault
-from config.local.sandbox.protocol import Problem
-from config.local.sandbox.response import Response
+from config.local.sandbox.response import Response, as_json
+from notifications.providers.dialect import Answer, Dialect, Problem
 
 if TYPE_CHECKING:
     from config.local.sandbox.sandbox import Sandbox
@@ -44,32 +43,32 @@ class Server(ThreadingHTTPServer):
         super().__init__(address, Handler)
 
     def server_bind(self) -> None:
-        """This function will bind without asking a name server for the host's name, which may hang."""
+        """Bind without asking a name server for the host's name, which may hang."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = self.socket.getsockname()[:2]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """This function will start the connection's thread and remember the connection."""
+        """Start the connection's thread and remember the connection."""
         self.sandbox.mailbox.connection_opened()
         with self._lock:
             self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """This function will close a connection whose thread has ended."""
+        """Close a connection whose thread has ended."""
         with self._lock:
             self._open.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """This function will let go of a client that went away; anything else is our defect and is shown."""
+        """Ignore a client that went away; show anything else, which is a defect."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
     def close_all(self) -> None:
-        """This function will stop listening and end every open connection."""
+        """Stop listening and end every open connection."""
         self.server_close()
         with self._lock:
             still_open = list(self._open)
@@ -98,18 +97,19 @@ class Handler(BaseHTTPRequestHandler):
         self._route("DELETE")
 
     def log_message(self, format: str, *args: object) -> None:
-        """This function will say nothing: the pages and the statistics show what came in."""
+        """Log nothing: the pages and the statistics show what came in."""
 
     def _route(self, method: str) -> None:
         body = self._body()
         if body is None:
             return
         url = urllib.parse.urlsplit(self.path)
-        if dialect := self.server.sandbox.dialects.get(url.path):
+        dialects = self.server.sandbox.dialects.values()
+        if dialect := next((one for one in dialects if one.path.fullmatch(url.path)), None):
             if method == "POST":
                 self._send_mail(dialect, body)
             else:
-                self._answer(dialect.refusal(405, Problem("method not allowed")))
+                self._answer(_response(dialect.refusal(405, [Problem("method not allowed")])))
             return
         query = dict(urllib.parse.parse_qsl(url.query))
         sandbox = self.server.sandbox
@@ -127,20 +127,20 @@ class Handler(BaseHTTPRequestHandler):
         elif method == "GET":
             self._answer(pages.answer(sandbox=sandbox, path=url.path, query=query))
         else:
-            self._answer(_refusal(405, Problem("method not allowed")))
+            self._answer(_refusal(405, "method not allowed"))
 
     def _body(self) -> bytes | None:
         """The request's body; None when it was refused unread and the connection must end."""
         length = self.headers.get("Content-Length", "0")
         if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit()):
             self.close_connection = True
-            self._answer(_refusal(411, Problem("a Content-Length is required")))
+            self._answer(_refusal(411, "a Content-Length is required"))
             return None
         wanted = int(length)
         if wanted > protocol.MAX_BODY:
             self.close_connection = True
             self._skip(min(wanted, 2 * protocol.MAX_BODY))
-            self._answer(_refusal(413, Problem(protocol.MESSAGES_OF_STATUS[413])))
+            self._answer(_refusal(413, protocol.MESSAGES_OF_STATUS[413]))
             return None
         body = self.rfile.read(wanted)
         if len(body) < wanted:  # the client gave up in the middle
@@ -153,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
         while length > 0 and (chunk := self.rfile.read(min(length, 1 << 16))):
             length -= len(chunk)
 
-    def _send_mail(self, dialect: SendGrid, body: bytes) -> None:
+    def _send_mail(self, dialect: Dialect, body: bytes) -> None:
         sandbox = self.server.sandbox
         payload = dialect.payload(body)
         notification_id = protocol.custom_args_of(payload or {}).get("notification_id", "")
@@ -181,27 +181,28 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 self._reset()
 
-    def _judge(self, dialect: SendGrid, payload: dict[str, Any] | None, body: bytes) -> Response:
+    def _judge(self, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> Response:
         """The provider's answer to a request; an accepted mail is kept."""
         sandbox = self.server.sandbox
         key = dialect.key(self.headers.get)
         if key is None:
-            return dialect.refusal(401, Problem("authorization required", "authorization"))
+            return _response(dialect.refusal(401, [Problem("authorization required", "authorization")]))
         if sandbox.api_key is not None and key != sandbox.api_key:
-            return dialect.refusal(401, Problem(protocol.MESSAGES_OF_STATUS[401]))
-        if self.headers.get_content_type() != "application/json":
-            return dialect.refusal(415, Problem("Content-Type must be application/json"))
+            return _response(dialect.refusal(401, [Problem(protocol.MESSAGES_OF_STATUS[401])]))
+        if self.headers.get_content_type() != dialect.content_type:
+            problem = Problem(f"Content-Type must be {dialect.content_type}")
+            return _response(dialect.refusal(415, [problem]))
         if payload is None:
-            return dialect.refusal(400, Problem("Bad Request"))
+            return _response(dialect.refusal(400, [Problem("Bad Request")]))
         if before := dialect.seen_before(body, self.headers.get):
-            return before
+            return _response(before)
         if problems := protocol.check(payload):
-            return dialect.refusal(400, *problems)
-        raw = body if dialect.name == "sendgrid" else json.dumps(payload).encode()
+            return _response(dialect.refusal(400, problems))
+        raw = json.dumps(payload).encode()
         mail = protocol.accept(payload=payload, body=raw, header=self.headers.get, provider=dialect.name)
-        dialect.took(mail, body, self.headers.get)
+        dialect.took(mail.message_id, body, self.headers.get)
         sandbox.take(mail)
-        return dialect.accepted(mail)
+        return _response(dialect.accepted(mail.message_id))
 
     def _finish(self, response: Response) -> None:
         self.server.sandbox.mailbox.answered(answer=str(response.status))
@@ -231,15 +232,19 @@ class Handler(BaseHTTPRequestHandler):
         os.close(self.connection.detach())
 
 
-def _refusal(status: int, *problems: Problem) -> Response:
-    return Response(status, protocol.errors_body(*problems))
+def _refusal(status: int, reason: str) -> Response:
+    return as_json({"errors": [Problem(reason)._asdict()]}, status=status)
 
 
-def _broken(dialect: SendGrid, fault: Fault) -> Response:
+def _response(answer: Answer) -> Response:
+    return Response(answer.status, answer.body, answer.content_type, answer.headers)
+
+
+def _broken(dialect: Dialect, fault: Fault) -> Response:
     if fault.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):  # these have no body
         return Response(fault.status, content_type="", headers=fault.headers)
     message = fault.message or protocol.MESSAGES_OF_STATUS.get(fault.status) or _phrase(fault.status)
-    response = dialect.refusal(fault.status, Problem(message))
+    response = _response(dialect.refusal(fault.status, [Problem(message)]))
     return dataclasses.replace(response, headers={**response.headers, **fault.headers})
 
 

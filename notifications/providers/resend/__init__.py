@@ -1,0 +1,32 @@
+"""Resend: its API and its webhooks."""
+
+from __future__ import annotations
+
+from notifications.providers.registry import Declaration, Setting
+
+
+def check_secret(text: str) -> None:
+    """Raise ValueError unless this is a signing secret as Resend shows it."""
+    import base64
+
+    try:
+        base64.b64decode(text.removeprefix("whsec_"), validate=True)
+    except ValueError as error:
+        raise ValueError("it must be a signing secret (whsec_…), as Resend shows it") from error
+
+
+DECLARATION = Declaration(
+    name="resend",
+    sending="notifications.providers.resend.sending.Resend",
+    settings=(
+        Setting("RESEND_API_KEY", secret=True, anymail="RESEND_API_KEY"),
+        Setting("RESEND_API_URL", "https://api.resend.com/", anymail="RESEND_API_URL"),
+        Setting("RESEND_WEBHOOK_SECRET", secret=True),
+    ),
+    api_key="RESEND_API_KEY",
+    webhook="notifications.providers.resend.webhook.Resend",
+    webhook_key="RESEND_WEBHOOK_SECRET",
+    check_key=check_secret,
+    dialect="notifications.providers.resend.sandbox.Resend",
+    sandbox={"RESEND_API_KEY": "sandbox", "RESEND_API_URL": "{sandbox}/"},
+)

@@ -1,21 +1,42 @@
-"""`POST /webhooks/resend`. Brings svix, so it is loaded by its first request."""
+"""Resend's webhooks: one event each, signed by Svix, whose library checks the time, too (five minutes)."""
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
+from anymail.signals import AnymailTrackingEvent
 from anymail.webhooks.resend import ResendTrackingWebhookView
-from django.conf import settings
+from django.http import HttpRequest
 
-from notifications.providers.webhook import View, Webhook
-
-
-class Resend(Webhook, ResendTrackingWebhookView):
-    """Resend's webhooks, signed by Svix, whose library checks the time too (five minutes)."""
-
-    provider = "resend"
+from notifications.providers.webhook import Webhook, raw
 
 
-def view() -> View:
-    """This function will make the view with the secret that the settings have now."""
-    return cast(View, Resend.as_view(signing_secret=settings.RESEND_WEBHOOK_SECRET or None))
+class Resend(Webhook):
+    def verify(self, request: HttpRequest) -> None:
+        """Raise anymail's error unless Svix signed this body within the last five minutes."""
+        ResendTrackingWebhookView(signing_secret=self.key).run_validators(request)
+
+    def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
+        """Read the one event of a post."""
+        events = ResendTrackingWebhookView(signing_secret=None).parse_events(request)
+        return cast("list[AnymailTrackingEvent]", events)
+
+    def metadata(self, event: AnymailTrackingEvent) -> Mapping[str, Any]:
+        """Return the e-mail's X-Metadata, else its tags, which come as an object or as a list."""
+        if found := super().metadata(event):
+            return found
+        tags = _data(event).get("tags")
+        if isinstance(tags, list):
+            return {str(tag.get("name")): tag.get("value") for tag in tags if isinstance(tag, dict)}
+        return tags if isinstance(tags, dict) else {}
+
+    def is_permanent(self, event: AnymailTrackingEvent) -> bool:
+        """Read `bounce.type`: Permanent, Transient or Undetermined."""
+        bounce = _data(event).get("bounce") or {}
+        return bool(bounce.get("type", "Permanent") == "Permanent")
+
+
+def _data(event: AnymailTrackingEvent) -> dict[str, Any]:
+    data = raw(event).get("data")
+    return data if isinstance(data, dict) else {}

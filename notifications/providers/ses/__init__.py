@@ -1,0 +1,27 @@
+"""Amazon SES: its v2 API through boto3, and its events through SNS."""
+
+from __future__ import annotations
+
+from notifications.providers.registry import Declaration, Setting, check_password_setting
+
+# boto3 finds the credentials by itself: AWS_ACCESS_KEY_ID, …, a profile, or the machine's role.
+DECLARATION = Declaration(
+    name="ses",
+    sending="notifications.providers.ses.sending.Ses",
+    settings=(
+        Setting("AWS_REGION", None, fallback="AWS_DEFAULT_REGION"),
+        Setting("SES_ENDPOINT_URL", None),
+        Setting("SES_CONFIGURATION_SET", None, anymail="AMAZON_SES_CONFIGURATION_SET_NAME"),
+        Setting("WEBHOOK_BASIC_AUTH", secret=True),
+    ),
+    webhook="notifications.providers.ses.webhook.Ses",
+    webhook_key="WEBHOOK_BASIC_AUTH",
+    check_key=check_password_setting,
+    dialect="notifications.providers.ses.sandbox.Ses",
+    sandbox={
+        "AWS_REGION": "eu-central-1",
+        "AWS_ACCESS_KEY_ID": "sandbox",
+        "AWS_SECRET_ACCESS_KEY": "sandbox",
+        "SES_ENDPOINT_URL": "{sandbox}",
+    },
+)

@@ -26,7 +26,7 @@ class Backend(EmailBackend):
     """One client with one connection; each sending thread has its own."""
 
     def open(self) -> bool:
-        """This function will make the client; raises botocore's errors for a missing or bad region."""
+        """Make the client; raise botocore's errors for a missing or bad region."""
         if self.client:
             return False
         config = Config(

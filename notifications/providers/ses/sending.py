@@ -67,7 +67,7 @@ class Ses(Provider):
         return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))
 
     def refused(self, error: Exception) -> Outcome:
-        """This function will read boto3's error behind anymail's; what is no error of either is our own."""
+        """Read boto3's error behind anymail's; what is no error of either is our own."""
         from botocore import exceptions as boto
         from botocore.parsers import ResponseParserError
 

@@ -1,36 +1,66 @@
-"""`POST /webhooks/ses`. Brings boto3, so it is loaded by its first request."""
+"""SES' events through SNS, proven twice: a password in the endpoint's address, and SNS' own signature.
+
+The signature alone proves too little: a stranger's topic is signed by SNS as well as ours.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import cast
+import json
+from collections.abc import Iterable
+from typing import Any, cast
 
+import structlog
+from anymail.signals import AnymailTrackingEvent
 from anymail.webhooks.amazon_ses import AmazonSESTrackingWebhookView
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
-from notifications.providers.webhook import View, Webhook, check_time, refused
+from notifications.providers.ses import sns
+from notifications.providers.webhook import Unsigned, Webhook, check_password, check_time, raw
 
+log = structlog.get_logger(__name__)
 
-class Ses(Webhook, AmazonSESTrackingWebhookView):
-    """SES' event publishing through SNS, which a basic-auth secret in the endpoint's address protects."""
-
-    provider = "ses"
-
-    def _take(self, request: HttpRequest) -> HttpResponse:
-        if self.basic_auth and "Authorization" not in request.headers:  # SNS asks without first
-            challenge = {"WWW-Authenticate": 'Basic realm="webhooks"'}
-            raise refused(401, "unsigned", "Basic authentication is needed.", **challenge)
-        return super()._take(request)
-
-    def check_fresh(self, request: HttpRequest) -> None:
-        """SNS repeats a notification with its first time, for up to an hour by its own retry policy."""
-        if self.basic_auth:
-            sent = dt.datetime.fromisoformat(self._parse_sns_message(request)["Timestamp"])
-            check_time(sent.timestamp(), tolerance=3600 + settings.WEBHOOK_TOLERANCE_SECONDS)
+#: What SES publishes once to a topic that a configuration set was connected to.
+_GREETING = "Successfully validated SNS topic for Amazon SES event publishing."
+#: SNS posts a notification again with its first time, for up to an hour by its own retry policy.
+_RETRIED_FOR = 3600.0
 
 
-def view() -> View:
-    """This function will make the view with the secret that the settings have now."""
-    logins = [settings.WEBHOOK_BASIC_AUTH] if settings.WEBHOOK_BASIC_AUTH else []
-    return cast(View, Ses.as_view(basic_auth=logins))
+class Ses(Webhook):
+    def verify(self, request: HttpRequest) -> None:
+        """Raise `Unsigned` unless password, signature and time are right."""
+        check_password(request, expected=self.key)
+        message = _message(request)
+        if request.headers.get("x-amz-sns-message-type") != message.get("Type"):
+            raise Unsigned
+        sns.verify(message)
+        sent = dt.datetime.fromisoformat(message["Timestamp"])
+        check_time(sent.timestamp(), tolerance=_RETRIED_FOR + settings.WEBHOOK_TOLERANCE_SECONDS)
+
+    def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
+        """Read a notification's events; confirm a subscription that was verified."""
+        message = _message(request)
+        match message.get("Type"):
+            case "Notification" if message.get("Message") == _GREETING:
+                return []
+            case "Notification":
+                event = json.loads(message["Message"])
+                reader = AmazonSESTrackingWebhookView()
+                return cast("list[AnymailTrackingEvent]", reader.esp_to_anymail_events(event, message))
+            case "SubscriptionConfirmation" if self.key:
+                sns.confirm(message)
+                log.info("SNS subscription confirmed", topic=message.get("TopicArn"))
+        return []
+
+    def is_permanent(self, event: AnymailTrackingEvent) -> bool:
+        """Read `bounceType`: Permanent, Transient or Undetermined."""
+        bounce = raw(event).get("bounce") or {}
+        return bool(bounce.get("bounceType", "Permanent") == "Permanent")
+
+
+def _message(request: HttpRequest) -> dict[str, Any]:
+    message = json.loads(request.body)
+    if not isinstance(message, dict):
+        raise TypeError("not an object")
+    return message

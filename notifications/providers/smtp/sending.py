@@ -60,7 +60,7 @@ class Smtp(Provider):
         return self._outcome(verdict, code=type(error).__name__, text=str(error))
 
     def refused(self, error: Exception) -> Outcome:
-        """This function will read the reply codes that smtplib keeps in its errors."""
+        """Read the reply codes that smtplib keeps in its errors."""
         if isinstance(error, smtplib.SMTPRecipientsRefused):
             code, text = next(iter(error.recipients.values()))
             return self._reply(code, text)

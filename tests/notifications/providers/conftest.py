@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from config.local.sandbox import Sandbox
-from notifications.providers import PROVIDERS
+from notifications.providers.sending import PROVIDERS
 
 
 @pytest.fixture

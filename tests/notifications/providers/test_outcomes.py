@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from notifications.providers import PROVIDERS
 from notifications.providers.base import message_id
+from notifications.providers.sending import PROVIDERS
 from outbox.delivery.outcomes import Outcome, Verdict
 from tests.factories import make_mail
 

@@ -1,0 +1,92 @@
+"""Resend's API as the sandbox plays it, with idempotency keys; it posts no events.
+
+From its API reference ("Send Email", "Errors") and "Idempotency Keys". Limits are not played.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from notifications.providers.dialect import (
+    Answer,
+    Dialect,
+    Header,
+    Problem,
+    address,
+    as_object,
+    bearer,
+    metadata,
+    parts,
+    strings,
+)
+
+_NAMES = {
+    400: "validation_error",
+    401: "missing_api_key",
+    403: "invalid_api_key",
+    404: "not_found",
+    409: "invalid_idempotent_request",
+    422: "missing_required_field",
+    429: "rate_limit_exceeded",
+    500: "application_error",
+}
+
+
+class Resend(Dialect):
+    """`POST /emails`, with keys that are remembered until the sandbox ends."""
+
+    name = "resend"
+    path = re.compile(r"/emails")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[str, str]] = {}  # key -> hash of the body, message id
+
+    def payload(self, body: bytes) -> dict[str, Any] | None:
+        given = as_object(body)
+        if given is None:
+            return None
+        headers = strings(given.get("headers"))
+        recipients = given.get("to") if isinstance(given.get("to"), list) else [given.get("to")]
+        return {
+            "from": address(given.get("from")),
+            "personalizations": [{"to": [address(one) for one in recipients or []]}],
+            "subject": given.get("subject"),
+            "content": parts(text=given.get("text"), html=given.get("html")),
+            "headers": headers,
+            "custom_args": metadata(headers.get("X-Metadata")),
+        }
+
+    def key(self, header: Header) -> str | None:
+        return bearer(header)
+
+    def accepted(self, message_id: str) -> Answer:
+        return Answer(200, json.dumps({"id": message_id}).encode())
+
+    def refusal(self, status: int, problems: Sequence[Problem]) -> Answer:
+        """Name the error; a fault whose message is a single word names it itself."""
+        name = _NAMES.get(status, "application_error")
+        message = "; ".join(problem.message for problem in problems)
+        if " " not in message and "_" in message:
+            name = message
+        return Answer(status, json.dumps({"statusCode": status, "name": name, "message": message}).encode())
+
+    def seen_before(self, body: bytes, header: Header) -> Answer | None:
+        """Return the first answer again, or 409 if the same key comes with another content."""
+        with self._lock:
+            known = self._known.get(header("Idempotency-Key") or "")
+        if known is None:
+            return None
+        if known[0] != hashlib.sha256(body).hexdigest():
+            return self.refusal(409, [Problem("Same idempotency key used with a different request payload.")])
+        return self.accepted(known[1])
+
+    def took(self, message_id: str, body: bytes, header: Header) -> None:
+        if key := header("Idempotency-Key"):
+            with self._lock:
+                self._known[key] = hashlib.sha256(body).hexdigest(), message_id

@@ -1,0 +1,72 @@
+"""Amazon SES' v2 "SendEmail" as the sandbox plays it; it posts no events.
+
+Takes a raw MIME message, and any signature by the right access key.
+"""
+
+from __future__ import annotations
+
+import base64
+import email
+import email.policy
+import json
+import re
+from collections.abc import Sequence
+from email.message import EmailMessage
+from email.utils import getaddresses
+from typing import Any
+
+from notifications.providers.dialect import Answer, Dialect, Header, Problem, address, as_object, metadata
+
+_NAMES = {
+    400: "BadRequestException",
+    401: "UnrecognizedClientException",
+    403: "AccessDeniedException",
+    404: "NotFoundException",
+    429: "TooManyRequestsException",
+    500: "InternalServiceErrorException",
+}
+
+
+class Ses(Dialect):
+    name = "ses"
+    path = re.compile(r"/v2/email/outbound-emails")
+
+    def payload(self, body: bytes) -> dict[str, Any] | None:
+        """Read the MIME message."""
+        try:
+            raw = base64.b64decode((as_object(body) or {})["Content"]["Raw"]["Data"])
+        except (KeyError, TypeError, ValueError):
+            return None
+        message = email.message_from_bytes(raw, policy=email.policy.default)
+        to = [one for _, one in getaddresses([str(line) for line in message.get_all("To", [])])]
+        leaves = [part for part in message.walk() if not part.is_multipart()]
+        return {
+            "from": address(message["From"]),
+            "personalizations": [{"to": [{"email": one} for one in to]}],
+            "subject": str(message["Subject"]),
+            "content": [
+                {"type": part.get_content_type(), "value": part.get_content()}
+                for part in leaves
+                if isinstance(part, EmailMessage)
+            ],
+            "headers": {"Message-ID": str(message["Message-ID"])},
+            "custom_args": metadata(message["X-Metadata"]),
+        }
+
+    def key(self, header: Header) -> str | None:
+        """Return the access key's id, from a version 4 signature that is not checked further."""
+        _, _, credential = (header("Authorization") or "").partition("Credential=")
+        return credential.partition("/")[0] or None
+
+    def accepted(self, message_id: str) -> Answer:
+        return Answer(200, json.dumps({"MessageId": message_id}).encode())
+
+    def refusal(self, status: int, problems: Sequence[Problem]) -> Answer:
+        """Name the error in a header; a fault whose message is a single word names it itself."""
+        name = _NAMES.get(status, "InternalServiceErrorException")
+        message = "; ".join(problem.message for problem in problems)
+        if message.isalnum():
+            name = message
+        elif "not verified" in message:
+            name = "MessageRejected"
+        return Answer(status, json.dumps({"message": message}).encode(), headers={"x-amzn-ErrorType": name})
