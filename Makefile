@@ -9,7 +9,7 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 	SECRET_KEY=not-secret-checks-only EMAIL_PROVIDERS=smtp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test coverage chaos bench lint types check lock clean
+.PHONY: help setup run test drills coverage chaos bench lint types check lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ run: setup ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web
 
 test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
 	@exec $(PYTHON) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
+
+drills: setup ## Rehearse long outages and gone hosts: minutes each (TESTS=tests/flows/test_gone_host.py)
+	@exec $(PYTHON) -m pytest -n 2 --dist worksteal -m drill $(ARGS) $(TESTS)
 
 coverage: setup ## Run the tests, and see that they reach 95 % of lines and branches
 	@mkdir -p var/coverage && $(PYTHON) -m coverage erase
