@@ -32,7 +32,7 @@ from notifications import rendering, services, tasks  # noqa: E402
 from notifications.delivery import drain as delivery  # noqa: E402
 from notifications.models import EmailNotification  # noqa: E402
 from orders.services import pay_order  # noqa: E402
-from outbox.delivery.deliverable import Settlement  # noqa: E402
+from outbox.delivery.changes import Settlement  # noqa: E402
 from outbox.delivery.outcomes import Outcome, Verdict  # noqa: E402
 from outbox.events import notify as announce  # noqa: E402
 

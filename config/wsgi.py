@@ -9,7 +9,7 @@ application = get_wsgi_application()
 
 import threading  # noqa: E402
 
-from notifications.delivery.drain import pulse  # noqa: E402 - needs the apps
+from notifications.delivery.pulse import pulse  # noqa: E402 - needs the apps
 from notifications.rendering import warm_up  # noqa: E402
 
 warm_up()  # so that no request pays for first uses

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Sequence
 
+import structlog
 from django.conf import settings
-from django.db import connections, models
-from django.db.models.functions import Now
+from django.db import DatabaseError, connections, models, transaction
+from django.db.models.functions import Coalesce, Now
 
 from notifications.retention import EMAIL_RETENTION
 from outbox.core.ids import new_id
 from outbox.core.partitioned import Partitioned
-from outbox.delivery.deliverable import Change, Deliverable, DeliverableQuerySet
-from outbox.delivery.outcomes import Outcome, Policy, Status
+from outbox.delivery.changes import Change
+from outbox.delivery.decision import Policy
+from outbox.delivery.deliverable import Deliverable
+from outbox.delivery.outcomes import DUE, Outcome, Status
+from outbox.delivery.queryset import DeliverableQuerySet
 from outbox.events.publish import publish_event
+
+log = structlog.get_logger(__name__)
 
 #: The events that an e-mail's end causes, with EMAIL_EVENTS.
 TOPICS = {
@@ -23,27 +30,45 @@ TOPICS = {
 }
 
 
+def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
+    publish_event(
+        aggregate_type="notification",
+        aggregate_id=mail.id,
+        event_type=topic,
+        sequence=len(mail.errors) + 1,  # grows with every attempt that failed
+        payload={
+            "notificationId": str(mail.id),
+            "orderId": str(mail.order_id),
+            "eventType": mail.event_type,
+            "provider": outcome.provider,
+        },
+    )
+
+
 class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
     """The verbs, with a domain event in the transaction that settles an e-mail for good, if wanted."""
 
     def _write(self, decided: Sequence[tuple[EmailNotification, Outcome]], policy: Policy) -> list[Change]:
         changes = super()._write(decided, policy)
         if settings.EMAIL_EVENTS:
-            for (mail, outcome), change in zip(decided, changes, strict=True):
-                if topic := TOPICS.get(Status(change.now)):
-                    publish_event(
-                        aggregate_type="notification",
-                        aggregate_id=mail.id,
-                        event_type=topic,
-                        sequence=len(mail.errors) + 1,  # grows with every try that failed
-                        payload={
-                            "notificationId": str(mail.id),
-                            "orderId": str(mail.order_id),
-                            "eventType": mail.event_type,
-                            "provider": outcome.provider,
-                        },
-                    )
+            ended = [
+                (mail, outcome, topic)
+                for (mail, outcome), change in zip(decided, changes, strict=True)
+                if (topic := TOPICS.get(Status(change.now)))
+            ]
+            try:
+                with transaction.atomic(using=self.db):
+                    for mail, outcome, topic in ended:
+                        _publish_end(mail, outcome, topic)
+            except DatabaseError:  # what a provider accepted stays accepted
+                log.exception("events of e-mails not written", ids=[str(mail.id) for mail, _, _ in ended])
         return changes
+
+    def failing(self) -> EmailNotificationQuerySet:
+        """Return the e-mails that have failed and are unfinished an hour after they were due first."""
+        first_due = Coalesce("resent_at", "created_at")
+        rows = self.filter(status__in=DUE).exclude(errors=[]).annotate(first_due=first_due)
+        return rows.filter(first_due__lt=Now() - dt.timedelta(hours=1))
 
     #: The key and, if it was free, the notification: one statement, because every change waits for it.
     _INSERT_ONCE = """

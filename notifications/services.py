@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from notifications import tasks
-from notifications.delivery.drain import log_changes
+from notifications.delivery.log import log_changes
 from notifications.evidence import Evidence
 from notifications.models import EmailNotification
 from notifications.rendering import render_email
@@ -22,7 +22,7 @@ from notifications.suppressions import Cause, suppress, suppressed_among
 from outbox.core import context as work_context
 from outbox.core.privacy import ERASED_ADDRESS
 from outbox.core.transactions import require_transaction
-from outbox.delivery.deliverable import Change, Refusal, Settlement
+from outbox.delivery.changes import Change, Refusal, Settlement
 from outbox.delivery.outcomes import Outcome, Status, Verdict
 
 log = structlog.get_logger(__name__)

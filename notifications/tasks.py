@@ -1,17 +1,21 @@
-"""Celery's doors to delivery. A task carries nothing: the rows are in PostgreSQL, a task only says "look"."""
+"""Celery's tasks of delivery. A task carries nothing: the rows are in PostgreSQL, a task only says "look"."""
 
 from __future__ import annotations
 
 import functools
+import os
 from typing import Any
 
 import redis
 from celery import current_app, shared_task
 from django.conf import settings
+from django.db import close_old_connections
 
-from notifications.delivery import drain as delivery
+from notifications.delivery import drain
+from outbox.core.alarm import Alarm
 from outbox.core.redis_client import make_client
 from outbox.core.waker import Waker
+from outbox.delivery.drain import Drained
 
 #: No wake-up is added to a queue of so many messages: no worker takes them, or all are busy.
 MOST_WAITING = 20
@@ -19,23 +23,39 @@ MOST_WAITING = 20
 
 @shared_task
 def drain_emails(**_: Any) -> None:
-    """This function will send what is due, and ask for another drain if it ended before the rows did."""
-    done = delivery.drain_emails()
-    if done is not None and done.more:
-        waker.wake()
+    """Send what is due, and ask for another drain if this one ended before the rows did."""
+    _go_on(drain.drain_emails())
 
 
 @shared_task
 def poll_outbox(**_: Any) -> None:
-    """This function will do beat's poll: recover expired claims, then drain."""
-    done = delivery.poll()
-    if done is not None and done.more:
+    """Recover expired claims, then drain."""
+    _go_on(drain.poll())
+
+
+def _go_on(done: Drained | None) -> None:
+    """Have the next drain start when there is something to do: due means now, not at the next poll."""
+    if done is None:
+        return
+    if done.more:
         waker.wake()
+    elif settings.FAST_PATH:
+        for seconds in (done.pause or None, done.next_due):
+            if seconds is not None:
+                alarm.set(seconds)
+
+
+def _drain_when_due() -> None:
+    close_old_connections()
+    _go_on(drain.drain_due())
 
 
 @functools.cache
 def _broker() -> redis.Redis:
     return make_client()
+
+
+os.register_at_fork(after_in_child=_broker.cache_clear)
 
 
 def _enqueue_drain() -> None:
@@ -48,3 +68,5 @@ def _enqueue_drain() -> None:
 
 #: After a commit: `waker.wake()`.
 waker = Waker(_enqueue_drain)
+#: In a worker: when the earliest waiting row is due.
+alarm = Alarm(_drain_when_due)

@@ -18,7 +18,7 @@ from django.template.response import TemplateResponse
 from notifications import services
 from notifications.admin.email_list import COUNT_LIMIT
 from notifications.models import EmailNotification
-from outbox.delivery.deliverable import Change, Refusal
+from outbox.delivery.changes import Change, Refusal
 from outbox.delivery.outcomes import Status
 
 #: One confirmation changes at most this many rows, in transactions of CHUNK rows.

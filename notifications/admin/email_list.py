@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from django.conf import settings
 from django.contrib import admin
@@ -14,8 +14,8 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from notifications.delivery.drain import gate
-from notifications.models import EmailNotification
+from notifications.delivery.process import gate
+from notifications.models import EmailNotification, EmailNotificationQuerySet
 from notifications.rendering import event_types
 from outbox.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
 from outbox.delivery.breaker import State
@@ -49,6 +49,21 @@ class ProviderFilter(ChoiceFilter):
         return settings.EMAIL_PROVIDERS
 
 
+class FailingFilter(admin.SimpleListFilter):
+    title, parameter_name = "trouble", "failing"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("hour", "failing for an hour")]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[EmailNotification]
+    ) -> QuerySet[EmailNotification]:
+        """Return what has failed and is unfinished an hour after it was due first."""
+        if self.value() != "hour":
+            return queryset
+        return cast(EmailNotificationQuerySet, queryset).failing()
+
+
 class ListPage(admin.ModelAdmin[EmailNotification]):
     list_display = [
         "state",
@@ -61,7 +76,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         "next_try",
     ]
     list_display_links = ["state", "event_type"]
-    list_filter = [StatusFilter, EventFilter, ProviderFilter, AgeFilter]
+    list_filter = [StatusFilter, FailingFilter, EventFilter, ProviderFilter, AgeFilter]
     search_fields = ["recipient_email"]
     search_help_text = "An exact address, an order's or notification's id, or an order's reference."
 

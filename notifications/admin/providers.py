@@ -12,7 +12,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 
-from notifications.delivery.drain import gate
+from notifications.delivery.process import gate
 from notifications.models import EmailNotification
 from outbox.admin.base import ago
 from outbox.models import Heartbeat

@@ -1,193 +1,286 @@
-"""Claim, send, settle, until nothing is due: the loop that every trigger ends in.
+"""Until nothing is due: claim, start sends, collect, settle. Every trigger ends here.
 
-Knows neither what is sent nor how. Sends run in threads of `pool` and touch no database; claiming and
-settling happen in the calling thread. A send that hangs holds back only itself. Called by an app's
-delivery module, which brings the sender and sees to it that a process runs one drain at a time.
+The drain knows neither what is sent nor how. Sends run in threads of `pool` and touch no database; claiming
+and settling happen in the calling thread. A send that hangs holds back only itself. An app's delivery package
+brings the `Sender` and sees to it that one thread at a time runs the process's drain.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import queue
+import threading
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import structlog
-from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db import connections
 
-from outbox.delivery.deliverable import Change, Deliverable, DeliverableQuerySet, Settlement
+from outbox.delivery.attempts import goes_alone
+from outbox.delivery.changes import Change, Settlement
+from outbox.delivery.deliverable import Deliverable
+from outbox.delivery.gate import Capacity
 from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.queryset import DeliverableQuerySet
+from outbox.delivery.settling import settle_until
 
 log = structlog.get_logger(__name__)
 
 SETTLE_ROWS = 20
 SETTLE_SECONDS = 0.1
-SHORT_PAUSE = 5.0  # what a drain waits out itself before it claims again; a longer one ends it
+#: A drain waits so long for capacity itself; it ends before a longer wait.
+SHORT_PAUSE = 1.0
 
 Row = TypeVar("Row", bound=Deliverable)
+Sent = TypeVar("Sent", bound=Deliverable, contravariant=True)
+
+
+class Sender(Protocol[Sent]):
+    """What an app brings."""
+
+    def send(self, row: Sent, /) -> Outcome:
+        """Try to deliver a row, in a thread of the pool. Ask nobody after `row.deadline`."""
+
+    def screen(self, rows: Sequence[Sent], /) -> Mapping[uuid.UUID, Outcome]:
+        """Name the outcome of claimed rows that must not be sent, and set the `charge` of the others."""
+
+    def capacity(self) -> Capacity:
+        """Return how many rows are worth claiming now."""
+
+    def changed(self, changes: Sequence[Change], /) -> None:
+        """Hear of committed changes of state."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """Times in seconds. `send_timeout` bounds one send: none starts with less than that left of its lease."""
+
+    concurrency: int
+    lease: float
+    send_timeout: float
 
 
 @dataclasses.dataclass(slots=True)
 class Drained:
-    """What a drain did. `pause`: seconds until somebody may be asked again; `more`: rows were left."""
+    """What a run did. `pause`: seconds until asking again may help; `more`: rows were left over.
+
+    `next_due`: seconds until the first of the rows that this run made wait, None if it made none.
+    """
 
     claimed: int = 0
     settled: int = 0
     pause: float = 0.0
     more: bool = False
+    next_due: float | None = None
 
 
-def drain(
-    *,
-    rows: DeliverableQuerySet[Row],
-    send: Callable[[Row], Outcome],
-    pool: Executor,
-    concurrency: int,
-    batch_size: int,
-    lease: float,
-    send_timeout: float,
-    seconds: float,
-    room: Callable[[], tuple[int, float]] | None = None,
-    screen: Callable[[Sequence[Row]], Mapping[object, Outcome]] = lambda rows: {},
-    should_stop: Callable[[], bool] = lambda: False,
-    look_again: Callable[[], bool] = lambda: False,
-    on_changes: Callable[[Sequence[Change]], None] = lambda changes: None,
-) -> Drained:
-    """This function will send what is due, `concurrency` at a time, and write what became of it.
+class Drain(Generic[Row]):
+    """The drain of one process. Sends that a run leaves in flight are collected by the next."""
 
-    Times in seconds. No row is claimed after `seconds`, or once `should_stop`; what was claimed and not
-    yet started is then given back. `send_timeout` bounds one send: none starts with less than that left of
-    its lease. `room` says how many rows are worth claiming now, or 0 and in how many seconds to come again;
-    `screen` names the outcome of claimed rows that must not be sent. `look_again` answers whether a trigger
-    came since it was last asked. `on_changes` gets every committed change of state. Outcomes are settled at
-    20 rows or 0.1 s, so that a crash can double few.
-    Raises the database's error when claiming fails, after settling what is in flight.
-    """
-    done = Drained()
-    todo: deque[tuple[Row, float]] = deque()  # claimed, with the last moment to start sending
-    flying: dict[object, float] = {}  # being sent: id -> when its lease ends
-    finished: queue.SimpleQueue[tuple[Row, Outcome]] = queue.SimpleQueue()
-    unsettled: list[Settlement] = []
-    oldest = ends = time.monotonic()
-    ends += seconds
-    patience: float | None = None  # how long a closing drain waits for sends in flight
-    looking = True
-    refused: DatabaseError | None = None
+    def __init__(
+        self, *, rows: DeliverableQuerySet[Row], sender: Sender[Row], pool: Executor, limits: Limits
+    ) -> None:
+        self._rows, self._sender, self._pool, self._limits = rows, sender, pool, limits
+        self.woken = threading.Event()
+        #: When the database last did something for this drain (monotonic): proof that it is not stuck.
+        self.progress_at = -math.inf
+        self._in_flight: dict[uuid.UUID, float] = {}  # id -> when waiting for it stops being of use
+        self._finished: queue.SimpleQueue[tuple[Row, Outcome]] = queue.SimpleQueue()
+        self._claimed: deque[Row] = deque()
+        self._alone: deque[Row] = deque()  # claimed, to be sent with nothing else in flight
+        self._exclusive: uuid.UUID | None = None  # the one of them that was started last
+        self._unsettled: list[Settlement] = []
+        self._settle_by = 0.0
+        self._fresh_credit = 0.0
+        self._begin(seconds=0.0)
 
-    def fly(row: Row) -> None:
-        try:
-            finished.put((row, send(row)))
-        except Exception as error:  # a sender's bug must not lose the row's outcome
-            log.exception("sender failed", id=str(row.id))
-            finished.put((row, Outcome(Verdict.AMBIGUOUS, code=type(error).__name__, text=str(error))))
+    def _begin(self, *, seconds: float) -> None:
+        """Forget the run before."""
+        self._done = Drained()
+        self._failed: Exception | None = None
+        self._looking, self._closing = True, False
+        self._ends = time.monotonic() + seconds
 
-    def give_back(row: Row) -> None:
-        unsettled.append(Settlement(row.id, Outcome(Verdict.RETURNED), row.claim_token))
+    def run(self, *, seconds: float, should_stop: Callable[[], bool] = lambda: False) -> Drained:
+        """Send what is due and write what became of it.
 
-    def claim(limit: int) -> None:
-        nonlocal looking
-        claimed_at = time.monotonic()
-        batch = rows.claim(limit=limit)
-        ends_here = screen(batch) if batch else {}
-        # The quarter for first attempts stays empty when only retries are due: that is not the end.
-        looking = len(batch) >= limit - limit // 4
-        done.claimed += len(batch)
-        on_changes([Change(row, row.was, Status.PROCESSING) for row in batch])
-        for row in batch:
-            if (outcome := ends_here.get(row.id)) is not None:
-                unsettled.append(Settlement(row.id, outcome, row.claim_token))
-            else:
-                todo.append((row, claimed_at + lease - send_timeout))
+        No row is claimed after `seconds`, or once `should_stop`; what was claimed and not yet started is then
+        given back. A trigger sets `woken` to have a running drain look again. Outcomes are settled at 20 rows
+        or 0.1 s, so that a crash can double few. Raises the error of a failed claim or screening, after
+        settling what is in flight.
+        """
+        self._begin(seconds=seconds)
+        while True:
+            if self._all_slots_hang():
+                self._done.pause = SHORT_PAUSE
+            self._closing = bool(
+                self._failed or self._done.pause or time.monotonic() >= self._ends or should_stop()
+            )
+            self._notice_wake_up()
+            if self._closing:
+                self._give_back()
+            elif self._looking:
+                self._claim()
+            self._start_sends()
+            self._collect()
+            self._settle()
+            if self._is_over():
+                break
+        if self._failed:
+            connections[self._rows.db].close()
+            raise self._failed
+        self._done.more = self._closing and self._looking and not self._done.pause
+        return self._done
 
-    while True:
-        now = time.monotonic()
-        closing = bool(refused or done.pause or now >= ends or should_stop())
-        looking = look_again() or looking
-        if closing:
-            patience = patience or now + send_timeout
-            while todo:
-                give_back(todo.popleft()[0])
-        elif looking and not todo and len(flying) < concurrency:
-            limit, pause = room() if room else (batch_size, 0.0)
-            if limit:
-                try:
-                    claim(limit)
-                except DatabaseError as error:
-                    refused = error
-                    continue
-            elif pause > SHORT_PAUSE:
-                done.pause = pause
-                continue
-            elif not flying:
-                time.sleep(min(pause, SETTLE_SECONDS))
-        while todo and len(flying) < concurrency:
-            row, last_start = todo.popleft()
-            if time.monotonic() > last_start:
-                give_back(row)
-                continue
-            flying[row.id] = last_start + send_timeout
-            pool.submit(fly, row)
+    def _notice_wake_up(self) -> None:
+        if self.woken.is_set():
+            self.woken.clear()
+            self._looking = True
 
-        if flying:
+    def _is_over(self) -> bool:
+        if self._claimed or self._alone or self._unsettled or (self._looking and not self._closing):
+            return False
+        late = [id for id, until in self._in_flight.items() if time.monotonic() > until]
+        if len(late) < len(self._in_flight) or not self._finished.empty():
+            return False
+        if late:
+            log.error("sends left behind, the next drain collects them", count=len(late))
+            self._wake_in(SHORT_PAUSE)
+        return True
+
+    def _wake_in(self, seconds: float) -> None:
+        known = self._done.next_due
+        self._done.next_due = seconds if known is None else min(known, seconds)
+
+    # --- claim ---
+    def _claim(self) -> None:
+        full = len(self._in_flight) >= self._limits.concurrency
+        if self._claimed or self._alone or full or self._exclusive in self._in_flight:
+            return
+        capacity = self._sender.capacity()
+        if capacity.rows:
             try:
-                row, outcome = finished.get(timeout=SETTLE_SECONDS)
-            except queue.Empty:
-                pass
-            else:
-                flying.pop(row.id, None)
-                if not unsettled:
-                    oldest = time.monotonic()
-                unsettled.append(Settlement(row.id, outcome, row.claim_token))
-        due = time.monotonic() - oldest > SETTLE_SECONDS or not flying
-        if unsettled and (len(unsettled) >= SETTLE_ROWS or due):
-            changes = settle_surely(rows=rows, settlements=unsettled, until=now + lease)
-            done.settled += len(changes)
-            on_changes(changes)
-            unsettled = []
-        if not flying and not todo and not unsettled and (closing or not looking):
-            done.more = closing and looking and not done.pause
-            break
-        if patience and flying and not unsettled and time.monotonic() > patience:
-            log.error("sends left behind, their leases will expire", count=len(flying))
-            break
-    if refused:
-        connections[rows.db].close()
-        raise refused
-    return done
+                self._take(self._claim_rows(capacity), capacity)
+            except Exception as error:  # noqa: BLE001 - raised again when everything is settled
+                self._failed = error
+        elif capacity.wait > SHORT_PAUSE:
+            self._done.pause = capacity.wait
+        elif not self._in_flight:
+            time.sleep(min(capacity.wait, SETTLE_SECONDS))
 
+    def _all_slots_hang(self) -> bool:
+        now = time.monotonic()
+        late = sum(now > until for until in self._in_flight.values())
+        return late >= self._limits.concurrency
 
-def settle_surely(
-    *, rows: DeliverableQuerySet[Row], settlements: Sequence[Settlement], until: float
-) -> list[Change]:
-    """This function will settle, trying again while the database is away, until `until` (monotonic).
-
-    A row that the database refuses is logged and left to its lease; it does not take the others with it.
-    """
-    wait = 0.05
-    while True:
-        try:
-            changes = rows.settle(settlements)
-        except (OperationalError, InterfaceError) as error:
-            connections[rows.db].close()
-            if time.monotonic() + wait > until:
-                log.error("outcomes lost, their leases will expire", count=len(settlements), error=str(error))
-                return []
-            log.warning("settling failed, trying again", error=str(error), seconds=wait)
-            time.sleep(wait)
-            wait = min(wait * 2, 2.0)
-        except DatabaseError:
-            if len(settlements) == 1:
-                log.exception("an outcome cannot be written", id=str(settlements[0].id))
-                return []
-            singly = [settle_surely(rows=rows, settlements=[one], until=until) for one in settlements]
-            return [change for changes in singly for change in changes]
+    def _claim_rows(self, capacity: Capacity) -> list[Row]:
+        """Claim, and note the moment after which a row may no longer be started."""
+        claimed_at = time.monotonic()
+        batch: list[Row] = []
+        if capacity.untried:
+            batch = self._rows.claim_untried()
+        if not batch and capacity.waiting:
+            self._fresh_credit += capacity.rows / 4
+            fresh = min(int(self._fresh_credit), capacity.rows)
+            self._fresh_credit -= fresh
+            batch = self._rows.claim(limit=capacity.rows, fresh=fresh)
+            # The part for first attempts stays empty when only retries are due: that is not the end.
+            self._looking = len(batch) >= max(1, capacity.rows - fresh)
         else:
-            changed = {change.row.id for change in changes}
-            for stale in (one for one in settlements if one.id not in changed):
-                log.warning(
-                    "lease lost, outcome dropped", id=str(stale.id), outcome=str(stale.outcome.verdict)
-                )
-            return changes
+            self._looking = bool(batch)
+        if not batch and not capacity.waiting:
+            self._done.pause = capacity.wait
+        self.progress_at = time.monotonic()
+        for row in batch:
+            row.deadline = claimed_at + self._limits.lease - self._limits.send_timeout
+        return batch
+
+    def _take(self, batch: list[Row], capacity: Capacity) -> None:
+        """Screen claimed rows: settle those that must not be sent, keep the others."""
+        if not batch:
+            return
+        self._done.claimed += len(batch)
+        screened: Mapping[uuid.UUID, Outcome] = {}
+        try:
+            self._sender.changed([Change(row, row.was, Status.PROCESSING) for row in batch])
+            screened = self._sender.screen(batch)
+        except Exception:
+            screened = {row.id: Outcome(Verdict.RETURNED) for row in batch}
+            raise
+        finally:
+            for row in batch:
+                if (outcome := screened.get(row.id)) is not None:
+                    self._to_settle(row, outcome)
+                elif goes_alone(errors=row.errors, retry_count=row.retry_count, max_retries=row.max_retries):
+                    self._alone.append(row)
+                else:
+                    self._claimed.append(row)
+
+    def _give_back(self) -> None:
+        for rows in (self._claimed, self._alone):
+            while rows:
+                self._to_settle(rows.popleft(), Outcome(Verdict.RETURNED))
+
+    # --- send ---
+    def _start_sends(self) -> None:
+        while self._claimed and len(self._in_flight) < self._limits.concurrency:
+            self._start(self._claimed.popleft())
+        if self._alone and not self._in_flight:
+            self._exclusive = self._alone[0].id
+            self._start(self._alone.popleft())
+            while self._alone:  # so that no other claim is lost with this one
+                self._to_settle(self._alone.popleft(), Outcome(Verdict.RETURNED))
+                self._looking = True
+            self._settle(at_once=True)
+
+    def _start(self, row: Row) -> None:
+        if time.monotonic() > row.deadline:
+            self._to_settle(row, Outcome(Verdict.RETURNED))
+            return
+        self._in_flight[row.id] = time.monotonic() + self._limits.send_timeout
+        self._pool.submit(self._send, row)
+
+    def _send(self, row: Row) -> None:
+        """Send in a thread of the pool; whatever happens, the row's outcome is reported."""
+        try:
+            outcome = self._sender.send(row)
+        except Exception as error:
+            log.exception("sender failed", id=str(row.id))
+            outcome = Outcome(Verdict.AMBIGUOUS, code=type(error).__name__, text=str(error), uses_retry=True)
+        self._finished.put((row, outcome))
+
+    # --- collect and settle ---
+    def _collect(self) -> None:
+        if not self._in_flight:
+            return
+        try:
+            row, outcome = self._finished.get(timeout=SETTLE_SECONDS)
+        except queue.Empty:
+            return
+        self._in_flight.pop(row.id, None)
+        self._to_settle(row, outcome)
+
+    def _to_settle(self, row: Row, outcome: Outcome) -> None:
+        if not self._unsettled:
+            self._settle_by = time.monotonic() + SETTLE_SECONDS
+        self._unsettled.append(Settlement(row.id, outcome, row.claim_token, row.charge))
+
+    def _settle(self, *, at_once: bool = False) -> None:
+        due = at_once or not self._in_flight or time.monotonic() > self._settle_by
+        if not self._unsettled or not (due or len(self._unsettled) >= SETTLE_ROWS):
+            return
+        settlements, self._unsettled = self._unsettled, []
+        until = time.monotonic() + self._limits.lease
+        changes = settle_until(rows=self._rows, settlements=settlements, until=until)
+        if changes:
+            self.progress_at = time.monotonic()
+        self._done.settled += len(changes)
+        for change in changes:
+            if change.wait is not None:
+                self._wake_in(change.wait)
+        self._sender.changed(changes)

@@ -14,7 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from notifications.delivery import drain as delivery
+from notifications.delivery import process
 from notifications.models import EmailNotification
 from orders.models import Order
 from outbox.core.ids import new_id
@@ -95,10 +95,10 @@ def test_pressing_twice_is_harmless_and_says_so(admin_client):
     assert LogEntry.objects.count() == 1
 
 
-def test_giving_up_discards_only_dead_letters(admin_client):
-    dead, failed = make_mail(status=Status.DEAD_LETTERED), make_mail(status=Status.FAILED)
-    press(admin_client, "give_up", [dead.id, failed.id], confirmed="yes")
-    assert statuses() == {"discarded": 1, "failed": 1}
+def test_giving_up_discards_dead_letters_and_what_keeps_failing_and_nothing_else(admin_client):
+    mails = [make_mail(status=status) for status in (Status.DEAD_LETTERED, Status.FAILED, Status.PENDING)]
+    press(admin_client, "give_up", [mail.id for mail in mails], confirmed="yes")
+    assert statuses() == {"discarded": 2, "pending": 1}
 
 
 def test_all_that_match_a_filter_can_be_resent_at_once(admin_client):
@@ -302,26 +302,26 @@ class TestProviders:
 
     @pytest.fixture(autouse=True)
     def _fresh(self, valkey_url):
-        delivery._forget_after_fork()
+        process.start_anew()
         yield
-        delivery._forget_after_fork()
+        process.start_anew()
 
     def test_the_page_shows_each_and_a_persons_word_is_for_every_process_and_logged(self, admin_client):
         assert b"closed (sends)" in admin_client.get(self.PAGE).content
         page = admin_client.post(self.PAGE, {"provider": "sendgrid", "to": "open"}, follow=True)
         assert b"forced open" in page.content and b"Forced sendgrid open." in page.content
-        delivery._forget_after_fork()
-        assert delivery.gate().enter().provider == ""
+        process.start_anew()
+        assert process.gate().enter().provider == ""
         assert b"open" in admin_client.get(LIST).content
         admin_client.post(self.PAGE, {"provider": "sendgrid", "to": ""})
-        assert delivery.gate().enter().provider == "sendgrid"
+        assert process.gate().enter().provider == "sendgrid"
         assert LogEntry.objects.count() == 2
 
     def test_without_the_permission_it_is_read_only(self):
         client = staff("view_emailnotification")
         assert b"Force open" not in client.get(self.PAGE).content
         assert client.post(self.PAGE, {"provider": "sendgrid", "to": "open"}).status_code == 403
-        assert delivery.gate().enter().provider == "sendgrid"
+        assert process.gate().enter().provider == "sendgrid"
         assert staff_named("other").get(self.PAGE).status_code == 403
 
     @pytest.mark.parametrize("wrong", [{"provider": "x", "to": "open"}, {"provider": "sendgrid", "to": "x"}])

@@ -15,8 +15,9 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
-from outbox.delivery.deliverable import Settlement
-from outbox.delivery.outcomes import Outcome, Policy, Status, Verdict
+from outbox.delivery.changes import Settlement
+from outbox.delivery.decision import Policy
+from outbox.delivery.outcomes import Outcome, Status, Verdict
 from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_mails, statuses
 

@@ -16,6 +16,7 @@ from django.db import OperationalError, connections
 from config.local.sandbox import Sandbox
 from notifications import tasks
 from notifications.delivery import drain as delivery
+from notifications.delivery import process
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
 from orders.models import Order
@@ -58,11 +59,11 @@ def stopped_when(condition) -> Iterator[None]:
 def provider(settings, valkey_url):
     with Sandbox() as sandbox:
         settings.ANYMAIL = settings.ANYMAIL | {"SENDGRID_API_URL": sandbox.api_url}
-        delivery._forget_after_fork()
+        process.start_anew()
         PROVIDERS["sendgrid"].close()
         yield sandbox
         PROVIDERS["sendgrid"].close()
-    delivery._forget_after_fork()
+    process.start_anew()
 
 
 def sent() -> int:

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from notifications.models import EmailNotification
-from outbox.delivery.deliverable import Settlement
-from outbox.delivery.outcomes import Outcome, Policy, Verdict
+from outbox.delivery.changes import Settlement
+from outbox.delivery.decision import Policy
+from outbox.delivery.outcomes import Outcome, Verdict
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db

@@ -9,10 +9,12 @@ import pytest
 from django.db.models.functions import Now
 
 from notifications.delivery import drain as delivery
+from notifications.delivery import process
 from notifications.models import EmailNotification
 from outbox.delivery.breaker import State
 from outbox.delivery.outcomes import Status
 from tests.factories import make_mail, make_mails, statuses
+from tests.notifications.neighbours import due_now, let_others_through
 from tests.notifications.providers.conftest import provider
 
 __all__ = ["provider"]
@@ -25,15 +27,9 @@ def two(provider, settings, valkey_url):
     settings.EMAIL_PROVIDERS = ["sendgrid", "resend"]
     settings.EMAIL_RATE_LIMIT = 0
     settings.BREAKER_OPEN_SECONDS = 0.5
-    delivery._forget_after_fork()
+    process.start_anew()
     yield provider
-    delivery._forget_after_fork()
-
-
-def due_now() -> None:
-    EmailNotification.objects.filter(status__in=["pending", "failed"]).update(
-        next_attempt_at=Now() - dt.timedelta(seconds=1)
-    )
+    process.start_anew()
 
 
 @pytest.mark.parametrize("status", [500, 503, 429, 401])
@@ -73,14 +69,13 @@ def test_the_first_is_used_again_when_a_probe_has_succeeded(two):
     make_mails(10)
     delivery.drain_emails()
     two.heal()
-    state = {view.provider: view.state for view in delivery.gate().views()}
+    state = {view.provider: view.state for view in process.gate().views()}
     assert state == {"sendgrid": State.OPEN, "resend": State.CLOSED}
-    while delivery.gate().views()[0].state is State.OPEN:
-        time.sleep(0.05)
+    time.sleep(0.55)
     make_mails(10)
     delivery.drain_emails()
     assert statuses() == {"sent": 20}
-    assert delivery.gate().views()[0].state is State.CLOSED
+    assert process.gate().views()[0].state is State.CLOSED
     assert two.stats()["requests_by_provider"]["sendgrid"] > 5
 
 
@@ -93,14 +88,15 @@ def test_with_all_open_rows_stay_due_and_nobody_is_asked(two, settings):
     assert asked <= 2 * (5 + 32)
     for _ in range(20):
         delivery.drain_emails()
-    assert set(statuses()) == {"pending"}
+    assert set(statuses()) <= {"pending", "failed"}
     assert EmailNotification.objects.filter(retry_count__gt=0).count() == 0
     assert two.stats()["requests"] == asked
 
 
 def test_the_failures_that_opened_it_use_up_no_retry_and_the_next_probe_takes_another_mail(two, settings):
     settings.EMAIL_PROVIDERS = ["sendgrid"]
-    delivery._forget_after_fork()
+    settings.RETRY_DELAYS = [60.0]
+    process.start_anew()
     two.fail(kind="status", status=503)
     make_mails(6)
     delivery.drain_emails()
@@ -112,38 +108,51 @@ def test_the_failures_that_opened_it_use_up_no_retry_and_the_next_probe_takes_an
 
 def test_a_mail_that_fails_alone_while_others_are_taken_uses_up_its_retries(two, settings):
     settings.EMAIL_PROVIDERS = ["sendgrid"]
-    delivery._forget_after_fork()
+    process.start_anew()
     two.fail(kind="status", status=503, to="down@")
     bad = make_mail(recipient_email="down@example.com", max_retries=2)
+    delivery.drain_emails()
     for _ in range(3):
-        make_mails(3)
-        due_now()
+        let_others_through()
         delivery.drain_emails()
     row = EmailNotification.objects.get(id=bad.id)
     assert (row.status, row.retry_count, len(row.errors)) == (Status.DEAD_LETTERED, 2, 3)
+    assert row.last_error.startswith("503")
+
+
+def test_a_mail_that_fails_while_no_other_gets_through_uses_up_no_retry(two, settings):
+    settings.EMAIL_PROVIDERS = ["sendgrid"]
+    process.start_anew()
+    two.fail(kind="status", status=503)
+    bad = make_mail(max_retries=1)
+    for _ in range(4):
+        due_now()
+        delivery.drain_emails()
+    row = EmailNotification.objects.get(id=bad.id)
+    assert (row.status, row.retry_count, len(row.errors)) == (Status.FAILED, 0, 4)
 
 
 def test_a_mail_that_resend_may_have_is_asked_for_again_there_at_once_and_not_doubled(two, settings):
     settings.EMAIL_PROVIDERS = ["resend", "sendgrid"]
-    delivery._forget_after_fork()
+    process.start_anew()
     two.fail(kind="accept_then_reset", times=1)
     make_mail()
     delivery.drain_emails()
     row = EmailNotification.objects.get()
     assert row.status == Status.FAILED and (row.next_attempt_at - row.updated_at).total_seconds() < 5
-    delivery.gate().force("resend", "open", reason="test")
+    process.gate().force("resend", "open", reason="test")
     due_now()
     delivery.drain_emails()
     assert EmailNotification.objects.get().status == Status.PENDING  # not to the other, which knows nothing
     assert "sendgrid" not in two.stats()["requests_by_provider"]
-    delivery.gate().force("resend", None, reason="test")
+    process.gate().force("resend", None, reason="test")
     due_now()
     delivery.drain_emails()
     assert statuses() == {"sent": 1} and len(two.mails) == 1
 
 
 def test_a_forced_provider_is_left_alone(two):
-    delivery.gate().force("sendgrid", "open", reason="test")
+    process.gate().force("sendgrid", "open", reason="test")
     make_mails(5)
     delivery.drain_emails()
     assert {mail.provider for mail in two.mails} == {"resend"}

@@ -24,7 +24,7 @@ from notifications.providers.registry import declarations
 from notifications.providers.sendgrid import make_key
 from outbox.core.ids import new_id
 from outbox.core.privacy import address_hash
-from outbox.delivery.deliverable import Settlement
+from outbox.delivery.changes import Settlement
 from outbox.delivery.outcomes import Outcome, Status, Verdict
 from outbox.models import Heartbeat
 from tests.factories import make_mail, make_mails, statuses

@@ -20,7 +20,7 @@ from orders.services import (
     place_order,
     refund_order,
 )
-from outbox.delivery.deliverable import Settlement
+from outbox.delivery.changes import Settlement
 from outbox.delivery.outcomes import Outcome, Verdict
 from outbox.models import OutboxEvent
 from tests.factories import make_mail

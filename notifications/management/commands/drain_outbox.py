@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import signal
 import threading
 from typing import Any
 
@@ -12,8 +10,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
-from notifications.delivery import drain as delivery
-from outbox.core.backoff import ceiling, jitter
+from notifications.delivery import drain
+from outbox.core.loop import run_until_stopped, stop_on_signals
 from outbox.models import Heartbeat
 
 log = structlog.get_logger(__name__)
@@ -24,15 +22,12 @@ LOOKS = 4
 
 
 class Command(BaseCommand):
-    """See the module."""
-
     help = (
         "Takes back expired claims, then claims and sends e-mails until none is due. Needs PostgreSQL and "
         "the provider, nothing else. May run beside workers and other drains."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Once by default."""
         mode = parser.add_mutually_exclusive_group()
         mode.add_argument("--loop", action="store_true", help="poll every POLL_INTERVAL until stopped")
         mode.add_argument(
@@ -43,52 +38,44 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, loop: bool, standby: bool, **options: Any) -> None:
         """Run until done, or until SIGTERM or SIGINT: then give back what is not begun, and end."""
-        stopped = threading.Event()
-
-        def stop(*_: object) -> None:
-            stopped.set()
-            delivery.stop()
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
+        stopped = stop_on_signals(also=drain.stop)
         if not (loop or standby):
-            self._drain(stopped, record=True)
+            _drain(stopped, record=True)
             return
         interval = settings.POLL_INTERVAL / (LOOKS if standby else 1)
-        refusals = 0
-        while not stopped.is_set():
+
+        def step() -> None:
             wait = interval
-            try:
-                if loop or _nobody_polls():
-                    self._drain(stopped, record=loop)
-                refusals = 0
-            except (DatabaseError, InterfaceError) as error:
-                refusals += 1
-                wait = max(
-                    0.1,
-                    jitter(
-                        seconds=ceiling(retry=refusals, base=2.0, cap=interval),
-                        low=0.0,
-                        high=1.0,
-                        chance=random.random(),  # noqa: S311
-                    ),
-                )
-                log.warning("database away, trying again", error=str(error), seconds=round(wait, 1))
-                connections.close_all()
+            if (loop or _nobody_polls()) and (next_due := _drain(stopped, record=loop)) is not None:
+                wait = min(interval, max(0.0, next_due))
             stopped.wait(wait)
 
-    def _drain(self, stopped: threading.Event, *, record: bool) -> None:
-        done = delivery.poll(record=record)
-        sent = 0
-        while done is not None:
-            sent += done.settled
-            if not done.more or stopped.is_set():
-                break
-            done = delivery.drain_emails()
-        if sent:
-            log.info("drained", settled=sent)
+        run_until_stopped(
+            step=step,
+            stopped=stopped,
+            errors=(DatabaseError, InterfaceError),
+            reconnect=connections.close_all,
+            describe=lambda error: "database away, trying again",
+            base=min(2.0, interval),
+            cap=interval,
+        )
+
+
+def _drain(stopped: threading.Event, *, record: bool) -> float | None:
+    """Poll until no row is due, and return in how many seconds the next one is, None if nothing waits."""
+    done, settled = drain.poll(record=record), 0
+    while done is not None:
+        settled += done.settled
+        if not done.more or stopped.is_set():
+            break
+        done = drain.drain_due()
+    if settled:
+        log.info("drained", settled=settled)
+    if done is None or not settings.FAST_PATH:
+        return None
+    return done.pause or done.next_due
 
 
 def _nobody_polls() -> bool:
-    age = Heartbeat.age(name=delivery.POLL)
+    age = Heartbeat.age(name=drain.POLL)
     return age is None or age > STANDBY_AFTER * settings.POLL_INTERVAL

@@ -11,8 +11,10 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
-from outbox.delivery.deliverable import Settlement
-from outbox.delivery.outcomes import Outcome, Policy, Status, Verdict
+from outbox.delivery import attempts
+from outbox.delivery.changes import Settlement
+from outbox.delivery.decision import Policy
+from outbox.delivery.outcomes import Outcome, Status, Verdict
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db
@@ -33,6 +35,10 @@ def claim_one() -> EmailNotification:
 
 def settle(row: EmailNotification, outcome: Outcome, **fields):
     return rows.settle([Settlement(row.id, outcome, row.claim_token)], policy=POLICY, **fields)
+
+
+def wait_until(refusal) -> float:
+    return float((refusal.until - dt.datetime.now(dt.UTC)).total_seconds())
 
 
 def wait_of(row: EmailNotification) -> float:
@@ -171,21 +177,46 @@ class TestSettle:
         assert settle(stale, FAILED) == []
         assert rows.get().claim_token == current.claim_token
 
-    def test_waits_longer_at_each_transient_failure_and_dead_letters_after_the_last(self):
-        make_mail(max_retries=2)
-        ceilings = [30, 60]
-        for retry, ceiling in enumerate(ceilings, start=1):
+    def test_waits_longer_at_each_transient_failure_and_uses_up_no_retry_until_it_is_judged(self):
+        make_mail(max_retries=1)
+        for ceiling in (30, 60, 120):
             settle(claim_one(), FAILED)
             row = rows.get()
-            assert (row.status, row.retry_count) == (Status.FAILED, retry)
+            assert (row.status, row.retry_count) == (Status.FAILED, 0)
             assert 0 <= wait_of(row) <= ceiling
             rows.update(next_attempt_at=ago(1))
-        settle(claim_one(), FAILED)
-        row = rows.get()
-        assert (row.status, row.retry_count) == (Status.DEAD_LETTERED, 2)
         assert row.last_error == "503 Service Unavailable"
         assert [error["code"] for error in row.errors] == ["503"] * 3
-        assert set(row.errors[0]) == {"at", "provider", "outcome", "code", "text"}
+        assert set(row.errors[0]) == {"at", "provider", "outcome", "code", "text", "judged"}
+
+    def test_a_judged_failure_uses_up_a_retry_and_the_last_one_makes_a_dead_letter(self):
+        make_mail(max_retries=1)
+        settle(claim_one(), FAILED)
+        rows.update(next_attempt_at=ago(1))
+        row = claim_one()
+        rows.settle([Settlement(row.id, FAILED, row.claim_token, charge=1)], policy=POLICY)
+        assert (rows.get().status, rows.get().retry_count) == (Status.FAILED, 1)
+        rows.update(next_attempt_at=ago(1))
+        settle(claim_one(), Outcome(Verdict.EXHAUSTED))
+        row = rows.get()
+        assert (row.status, row.retry_count) == (Status.DEAD_LETTERED, 1)
+        assert row.last_error == "503 Service Unavailable" and len(row.errors) == 2
+
+    def test_each_provider_that_was_asked_has_an_entry_also_when_the_last_accepts(self):
+        make_mail()
+        earlier = (Outcome(Verdict.TRANSIENT, "sendgrid", code="503"),)
+        settle(claim_one(), Outcome(Verdict.ACCEPTED, "resend", "m", earlier=earlier))
+        row = rows.get()
+        assert (row.status, row.provider, row.last_error) == ("sent", "resend", "")
+        assert [(one["provider"], one["code"]) for one in row.errors] == [("sendgrid", "503")]
+
+    def test_several_providers_asked_in_turn_are_one_attempt(self):
+        make_mail()
+        earlier = (Outcome(Verdict.TRANSIENT, "sendgrid", code="503"),)
+        settle(claim_one(), Outcome(Verdict.TRANSIENT, "resend", code="500", earlier=earlier))
+        row = rows.get()
+        assert attempts.count_attempts(row.errors, None) == 1
+        assert [one["provider"] for one in attempts.last_attempt(row.errors)] == ["sendgrid", "resend"]
 
     def test_dead_letters_a_permanent_failure_at_once(self):
         make_mail()
@@ -197,7 +228,7 @@ class TestSettle:
         make_mail()
         settle(claim_one(), Outcome(Verdict.AMBIGUOUS, "sendgrid", code="ReadTimeout"))
         row = rows.get()
-        assert (row.status, row.retry_count) == (Status.FAILED, 1)
+        assert (row.status, row.retry_count) == (Status.FAILED, 0)
         assert wait_of(row) == pytest.approx(120, abs=1)
 
     @pytest.mark.parametrize("verdict", [Verdict.THROTTLED, Verdict.MISCONFIGURED])
@@ -205,7 +236,8 @@ class TestSettle:
         make_mail(max_retries=0)
         settle(claim_one(), Outcome(verdict, "sendgrid", code="429", wait=5))
         row = rows.get()
-        assert (row.status, row.retry_count, row.errors) == (Status.PENDING, 0, [])
+        assert (row.status, row.retry_count) == (Status.PENDING, 0)
+        assert len(row.errors) == (verdict is Verdict.MISCONFIGURED)
         assert row.last_error == "429"
         assert wait_of(row) == pytest.approx(5, abs=1)
 
@@ -297,23 +329,34 @@ class TestRequeue:
         changes, (refusal,) = rows.requeue([row.id])
         assert (changes, refusal.until) == ([], row.next_attempt_at)
 
-    def test_looks_at_the_last_attempt_alone_and_only_at_failed_rows(self):
-        def error(outcome: Verdict) -> dict[str, str]:
-            return {"at": "2026-01-01T00:00:00Z", "outcome": outcome, "code": "", "text": "", "provider": ""}
+    def test_holds_by_every_doubtful_attempt_since_the_last_resend_dead_letters_too(self):
+        def error(outcome: Verdict, seconds: float) -> dict[str, str]:
+            at = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds)).isoformat()
+            return {"at": at, "outcome": outcome, "code": "", "text": "", "provider": "ses"}
 
-        soon = ago(-500)
-        both = [error(Verdict.AMBIGUOUS), error(Verdict.TRANSIENT)]
-        sure = make_mail(status=Status.FAILED, errors=both, next_attempt_at=soon)
-        held = make_mail(status=Status.FAILED, errors=both[::-1], next_attempt_at=soon)
-        over = make_mail(status=Status.FAILED, errors=both[::-1], next_attempt_at=ago(1))
-        dead = make_mail(status=Status.DEAD_LETTERED, errors=both[::-1], next_attempt_at=soon)
-        changes, refusals = rows.requeue([sure.id, held.id, over.id, dead.id])
-        assert {change.row.id for change in changes} == {sure.id, over.id, dead.id}
-        assert [refusal.id for refusal in refusals] == [held.id]
-        assert {(change.was, change.now) for change in changes} == {
-            ("failed", "pending"),
-            ("dead_lettered", "pending"),
-        }
+        doubt = [error(Verdict.AMBIGUOUS, 60), error(Verdict.TRANSIENT, 30)]
+        old = [error(Verdict.AMBIGUOUS, 600), error(Verdict.TRANSIENT, 30)]
+        held = make_mail(status=Status.FAILED, errors=doubt, next_attempt_at=ago(1))
+        dead = make_mail(status=Status.DEAD_LETTERED, errors=doubt, next_attempt_at=ago(1))
+        over = make_mail(status=Status.FAILED, errors=old, next_attempt_at=ago(-500))
+        again = make_mail(status=Status.DEAD_LETTERED, errors=doubt, resent_at=ago(45))
+        changes, refusals = rows.requeue([held.id, dead.id, over.id, again.id])
+        assert {change.row.id for change in changes} == {over.id, again.id}
+        assert {refusal.id for refusal in refusals} == {held.id, dead.id}
+        assert all(55 < wait_until(refusal) < 65 for refusal in refusals)
+        assert [refusal.id for refusal in rows.discard([dead.id])[1]] == [dead.id]
+
+    def test_a_hold_that_was_prolonged_lasts_until_the_next_attempt(self):
+        at = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=600)).isoformat()
+        errors = [{"at": at, "outcome": "ambiguous", "code": "", "text": "", "provider": "ses"}]
+        row = make_mail(status=Status.FAILED, errors=errors, next_attempt_at=ago(-500))
+        _, (refusal,) = rows.requeue([row.id])
+        assert refusal.until == row.next_attempt_at
+
+    def test_a_resend_starts_a_new_round(self):
+        row = make_mail(status=Status.DEAD_LETTERED, retry_count=3, errors=[])
+        rows.requeue([row.id])
+        assert rows.get().resent_at is not None
 
     def test_giving_up_keeps_what_was_used_and_planned(self):
         row = make_mail(status=Status.DEAD_LETTERED, retry_count=3, next_attempt_at=ago(77))
@@ -336,12 +379,11 @@ class TestRequeue:
         changes, (refusal,) = rows.requeue([missing])
         assert (changes, refusal.id) == ([], missing)
 
-    def test_discards_only_dead_letters(self):
-        dead, failed = make_mail(status=Status.DEAD_LETTERED), make_mail(status=Status.FAILED)
-        changes, refusals = rows.discard([dead.id, failed.id])
-        assert [change.row.id for change in changes] == [dead.id]
-        assert [refusal.id for refusal in refusals] == [failed.id]
-        assert statuses() == {"discarded": 1, "failed": 1}
+    def test_discards_dead_letters_and_what_keeps_failing(self):
+        made = {status: make_mail(status=status).id for status in Status.values}
+        changes, refusals = rows.discard(made.values())
+        assert {change.row.id for change in changes} == {made["dead_lettered"], made["failed"]}
+        assert len(refusals) == len(made) - 2
 
 
 class TestTable:

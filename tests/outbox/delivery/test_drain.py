@@ -11,34 +11,57 @@ from django.db import DataError, OperationalError
 
 from notifications.models import EmailNotification
 from outbox.delivery import drain as module
-from outbox.delivery.deliverable import DeliverableQuerySet
-from outbox.delivery.drain import drain
+from outbox.delivery.drain import Drain, Limits
+from outbox.delivery.gate import Capacity
 from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.queryset import DeliverableQuerySet
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")
 
 
-@pytest.fixture
-def run():
-    """Drain with few threads and short times; keywords override."""
-    with ThreadPoolExecutor(4) as pool:
+class FakeSender:
+    """A sender whose parts a test replaces."""
 
-        def call(send=lambda row: ACCEPTED, **options):
-            defaults = {
-                "rows": EmailNotification.objects.all(),
-                "send": send,
-                "pool": pool,
-                "concurrency": 4,
-                "batch_size": 10,
-                "lease": 60,
-                "send_timeout": 5,
-                "seconds": 20,
-            }
-            return drain(**defaults | options)
+    def __init__(self, send, screen, capacity, changed):
+        self.send, self.screen, self.capacity, self.changed = send, screen, capacity, changed
+
+
+@pytest.fixture
+def make():
+    """Make a drain with few threads and short times; keywords override."""
+    with ThreadPoolExecutor(8) as pool:
+
+        def call(
+            send=lambda row: ACCEPTED,
+            *,
+            screen=lambda rows: {},
+            capacity=None,
+            changed=lambda changes: None,
+            batch_size=10,
+            concurrency=4,
+            lease=60,
+            send_timeout=5,
+        ):
+            return Drain(
+                rows=EmailNotification.objects.all(),
+                sender=FakeSender(send, screen, capacity or (lambda: Capacity(batch_size)), changed),
+                pool=pool,
+                limits=Limits(concurrency=concurrency, lease=lease, send_timeout=send_timeout),
+            )
 
         yield call
+
+
+@pytest.fixture
+def run(make):
+    """Make a drain and run it once."""
+
+    def call(send=lambda row: ACCEPTED, *, seconds=20, should_stop=lambda: False, **options):
+        return make(send, **options).run(seconds=seconds, should_stop=should_stop)
+
+    return call
 
 
 def test_sends_every_due_row_once_and_settles_it(run):
@@ -109,7 +132,7 @@ def test_lets_a_hanging_send_hold_back_only_itself(run):
     assert statuses() == {"sent": 31}
 
 
-def test_serves_a_trigger_that_comes_while_a_send_hangs(run):
+def test_serves_a_trigger_that_comes_while_a_send_hangs(make):
     first = make_mail()
     release, asked = threading.Event(), threading.Event()
 
@@ -119,16 +142,15 @@ def test_serves_a_trigger_that_comes_while_a_send_hangs(run):
         elif not asked.is_set():
             make_mail()
             asked.set()
+            drain.woken.set()
             assert release.wait(10)
             from django.db import connection
 
             connection.close()
         return ACCEPTED
 
-    def look_again():
-        return asked.is_set() and not release.is_set()
-
-    run(send, look_again=look_again)
+    drain = make(send)
+    drain.run(seconds=20)
     assert statuses() == {"sent": 2}
 
 
@@ -156,10 +178,10 @@ def test_stops_claiming_when_its_time_is_over_and_says_that_more_is_left(run):
     assert set(statuses()) == {"sent", "pending"}
 
 
-def test_claims_no_more_than_there_is_room_for_and_nothing_when_there_is_none(run):
+def test_claims_no_more_than_there_is_capacity_for_and_nothing_when_there_is_none(run):
     make_mails(10)
-    rooms = iter([(3, 0.0), (2, 0.0), (0, 60.0)])
-    done = run(lambda row: ACCEPTED, room=lambda: next(rooms))
+    capacities = iter([Capacity(3), Capacity(2), Capacity(0, 60.0)])
+    done = run(lambda row: ACCEPTED, capacity=lambda: next(capacities))
     assert (done.claimed, done.pause, done.more) == (5, 60.0, False)
     assert statuses() == {"sent": 5, "pending": 5}
 
@@ -208,7 +230,7 @@ def test_takes_a_senders_bug_for_an_ambiguous_end(run):
 def test_tells_of_every_change_of_state(run):
     row = make_mail()
     changes = []
-    run(on_changes=changes.extend)
+    run(changed=changes.extend)
     assert [(c.row.id, c.was, c.now) for c in changes] == [
         (row.id, "pending", "processing"),
         (row.id, "processing", "sent"),
@@ -285,12 +307,143 @@ def test_leaves_a_send_that_never_ends_to_its_lease(run):
 def test_settles_in_small_batches_so_that_a_crash_doubles_few(run, monkeypatch):
     make_mails(100)
     sizes = []
-    real = module.settle_surely
+    real = module.settle_until
 
-    def settle_surely(*, settlements, **kwargs):
+    def settle_until(*, settlements, **kwargs):
         sizes.append(len(settlements))
         return real(settlements=settlements, **kwargs)
 
-    monkeypatch.setattr(module, "settle_surely", settle_surely)
+    monkeypatch.setattr(module, "settle_until", settle_until)
     run(batch_size=100)
     assert max(sizes) <= module.SETTLE_ROWS and sum(sizes) == 100
+
+
+class TestLateAnswers:
+    def test_an_answer_that_comes_after_a_run_is_settled_by_the_next(self, make):
+        make_mail()
+        release = threading.Event()
+        drain = make(lambda row: release.wait(20) and ACCEPTED, send_timeout=0.2)
+        done = drain.run(seconds=0.1)
+        assert statuses() == {"processing": 1} and done.next_due is not None
+        release.set()
+        assert drain.run(seconds=5).settled == 1
+        assert statuses() == {"sent": 1}
+
+    def test_others_are_sent_while_one_answer_is_late(self, make):
+        slow = make_mail()
+        release = threading.Event()
+        drain = make(lambda row: (row.id != slow.id or release.wait(20)) and ACCEPTED, send_timeout=0.2)
+        drain.run(seconds=0.1)
+        make_mails(20)
+        drain.run(seconds=5)
+        release.set()
+        assert statuses() == {"sent": 20, "processing": 1}
+
+    def test_a_run_ends_when_every_slot_is_taken_by_a_late_send(self, make):
+        make_mails(3)
+        release = threading.Event()
+        drain = make(lambda row: release.wait(20) and ACCEPTED, concurrency=2, send_timeout=0.1)
+        try:
+            done = drain.run(seconds=10)
+        finally:
+            release.set()
+        assert done.pause > 0
+
+
+class TestScreening:
+    def test_an_error_in_it_gives_back_what_was_claimed_and_is_raised(self, run):
+        make_mails(3)
+
+        def screen(rows):
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            run(screen=screen)
+        assert statuses() == {"pending": 3}
+
+    def test_the_charge_that_it_sets_is_written_with_the_outcome(self, run):
+        row = make_mail(status="failed")
+
+        def screen(rows):
+            rows[0].charge = 1
+            return {}
+
+        run(lambda row: Outcome(Verdict.TRANSIENT, "p", code="503"), screen=screen)
+        row = EmailNotification.objects.get()
+        assert (row.status, row.retry_count, len(row.errors)) == ("failed", 1, 1)
+
+
+class TestTheLastRetryOfARowThatMayKill:
+    @pytest.fixture
+    def killer(self):
+        errors = [
+            {
+                "at": "2026-01-01T00:00:00+00:00",
+                "provider": "",
+                "outcome": "ambiguous",
+                "code": "lease expired",
+                "text": "lease expired",
+            }
+        ]
+        return make_mail(status="failed", retry_count=3, max_retries=3, errors=errors)
+
+    def test_it_is_sent_with_nothing_else_claimed(self, run, killer):
+        make_mails(20)
+        beside = []
+
+        def send(row):
+            if row.id == killer.id:
+                beside.extend(EmailNotification.objects.filter(status="processing").exclude(id=row.id))
+                from django.db import connection
+
+                connection.close()
+            return ACCEPTED
+
+        run(send)
+        assert beside == []
+        assert statuses() == {"sent": 21}
+
+    def test_a_second_one_waits_until_it_is_over(self, run, killer):
+        other = make_mail(status="failed", retry_count=3, max_retries=3, errors=killer.errors)
+        in_flight, most = set(), []
+
+        def send(row):
+            in_flight.add(row.id)
+            most.append(len(in_flight))
+            time.sleep(0.05)
+            in_flight.discard(row.id)
+            return ACCEPTED
+
+        run(send)
+        assert most == [1, 1]
+        assert EmailNotification.objects.get(id=other.id).status == "sent"
+
+
+class TestWhenEveryProviderIsOpen:
+    def test_an_untried_row_goes_before_one_that_waits(self, run):
+        make_mails(3, status="failed", age=600)
+        fresh = make_mail()
+        order = []
+        capacities = iter([Capacity(1, untried=True), Capacity(0, 60.0)])
+        run(lambda row: order.append(row.id) or ACCEPTED, capacity=lambda: next(capacities))
+        assert order == [fresh.id]
+
+    def test_a_row_that_waits_is_left_alone_until_its_turn(self, run):
+        make_mails(3, status="failed")
+        done = run(capacity=lambda: Capacity(1, 25.0, untried=True, waiting=False))
+        assert (done.claimed, done.pause) == (0, 25.0)
+
+
+def test_a_rate_below_four_a_second_does_not_starve_fresh_mails(run):
+    make_mails(20, age=600)
+    fresh = make_mail()
+    order = []
+    run(lambda row: order.append(row.id) or ACCEPTED, concurrency=1, batch_size=1)
+    assert order.index(fresh.id) < 5
+
+
+def test_says_when_the_first_of_its_failures_is_due_again(run):
+    make_mails(2)
+    waits = iter([50.0, 7.0])
+    done = run(lambda row: Outcome(Verdict.TRANSIENT, "p", wait=next(waits)))
+    assert done.next_due == 7.0

@@ -14,9 +14,9 @@ import pytest
 from config.local.machine import PROJECT, free_port
 from config.local.servers import EmbeddedValkey
 from outbox.delivery.breaker import Rules, State
-from outbox.delivery.gate import Gate
+from outbox.delivery.gate import Capacity, Gate
 
-QUICK = Rules(seconds=0.3, cap=0.6, jitter=0.0)
+QUICK = Rules(untried_every=0.3, waiting_every=0.3)
 
 
 def make(url: str, *, rate: float = 0, burst: float = 1, names=("one", "two"), rules: Rules = QUICK) -> Gate:
@@ -24,9 +24,8 @@ def make(url: str, *, rate: float = 0, burst: float = 1, names=("one", "two"), r
 
 
 def shut(gate: Gate, name: str = "one") -> None:
-    for _ in range(gate.rules.threshold):
-        entry = gate.enter(only=name)
-        gate.failed(entry, reason="503 down")
+    for number in range(gate.rules.threshold):
+        gate.failed(gate.enter(only=name), message=str(number), reason="503")
 
 
 def test_an_opening_in_one_process_is_known_to_every_other_at_its_next_send(valkey_url):
@@ -34,7 +33,7 @@ def test_an_opening_in_one_process_is_known_to_every_other_at_its_next_send(valk
     assert there.enter().provider == "one"
     shut(here)
     entry = there.enter()
-    assert (entry.provider, entry.permit.probe) == ("two", None)
+    assert (entry.provider, entry.permit.probe) == ("two", False)
     shut(there, "two")
     nobody = here.enter()
     assert nobody.provider == "" and 0 < nobody.wait <= 0.3
@@ -42,53 +41,75 @@ def test_an_opening_in_one_process_is_known_to_every_other_at_its_next_send(valk
 
 def test_failures_of_several_processes_make_one_run(valkey_url):
     gates = [make(valkey_url) for _ in range(5)]
-    opened = [gate.failed(gate.enter(only="one"), reason="503") for gate in gates]
-    assert opened == [False] * 4 + [True]
+    for number, gate in enumerate(gates):
+        assert gate.views()[0].state is State.CLOSED
+        gate.failed(gate.enter(only="one"), message=str(number), reason="503")
+    assert gates[0].views()[0].state is State.OPEN
 
 
-def test_all_processes_together_let_five_probes_out(valkey_url):
+def test_all_processes_together_let_one_message_through_at_a_time(valkey_url):
     gates = [make(valkey_url, names=("one",)) for _ in range(4)]
     shut(gates[0])
     time.sleep(0.35)
-    entries = [gate.enter() for gate in gates for _ in range(4)]
-    probes = [entry for entry in entries if entry.provider]
-    assert len(probes) == 5 and len({entry.permit.probe for entry in probes}) == 5
-    assert gates[0].room(batch=100) == (0, 1.0)
-    gates[3].succeeded(probes[0])
-    assert gates[1].enter().permit.probe is None
-    assert gates[0].room(batch=100) == (100, 0.0)
+    entries = [gate.enter(untried=True) for gate in gates for _ in range(4)]
+    (probe,) = [entry for entry in entries if entry.provider]
+    assert probe.permit.probe
+    gates[3].accepted(probe)
+    assert not gates[1].enter().permit.probe
+    assert gates[0].capacity(batch=100) == Capacity(100)
 
 
-def test_there_is_room_for_as_many_rows_as_probes_when_half_open_and_for_none_when_open(valkey_url):
+def test_a_field_of_a_later_release_is_ignored_and_does_not_stop_a_change(valkey_url):
+    gate = make(valkey_url)
+    later = '{"epoch": 3, "opened_at": 1.0, "of_a_later_release": [1]}'
+    gate._shared._client.set("orderpost:breaker:one", later)
+    assert gate.views()[0].state is State.OPEN
+    gate.accepted(gate.enter(only="one", untried=True))
+    assert make(valkey_url).views()[0].state is State.CLOSED
+
+
+def test_an_acceptance_of_another_process_within_a_second_keeps_it_closed(valkey_url):
+    here, there = make(valkey_url, rules=Rules()), make(valkey_url, rules=Rules())
+    for number in range(4):
+        there.failed(there.enter(only="one"), message=str(number), reason="503")
+    here.accepted(here.enter(only="one"))
+    for number in range(9):
+        there.failed(there.enter(only="one"), message=str(number), reason="503")
+    assert here.views()[0].state is State.CLOSED
+
+
+def test_there_is_capacity_for_one_row_when_a_probe_may_go_and_for_none_before(valkey_url):
     gate = make(valkey_url, names=("one",))
-    assert gate.room(batch=100) == (100, 0.0)
+    assert gate.capacity(batch=100) == Capacity(100)
     shut(gate)
-    rows, wait = gate.room(batch=100)
-    assert rows == 0 and 0 < wait <= 0.3
+    before = gate.capacity(batch=100)
+    assert before.rows == 0 and 0 < before.wait <= 0.3
     time.sleep(0.35)
-    assert gate.room(batch=100) == (5, 0.0)
+    assert gate.capacity(batch=100) == Capacity(1, 0.05, untried=True, waiting=True)
+    gate.enter(untried=True)
+    assert gate.capacity(batch=100).rows == 0
 
 
-def test_a_success_costs_no_round_trip_while_nothing_failed(valkey_url, monkeypatch):
+def test_an_acceptance_costs_no_round_trip_while_nothing_failed(valkey_url, monkeypatch):
     gate = make(valkey_url)
     entry = gate.enter()
     asked = []
-    monkeypatch.setattr(gate, "_ask", lambda call: asked.append(call))
-    gate.succeeded(entry)
+    monkeypatch.setattr(gate._shared, "_ask", lambda call: asked.append(call))
+    gate.accepted(entry)
     assert asked == []
 
 
 def test_a_send_costs_one_round_trip(valkey_url, monkeypatch):
     gate = make(valkey_url, rate=1000)
     gate.enter()
-    asked, ask = [], gate._ask
-    monkeypatch.setattr(gate, "_ask", lambda call: asked.append(call) or ask(call))
+    asked, ask = [], gate._shared._ask
+    monkeypatch.setattr(gate._shared, "_ask", lambda call: asked.append(call) or ask(call))
     for _ in range(10):
-        gate.succeeded(gate.enter())
+        gate.accepted(gate.enter())
     assert len(asked) == 10
 
 
-def test_a_persons_word_is_for_everyone_and_survives_a_restart(valkey_url):
+def test_a_manual_override_is_for_everyone_and_survives_a_restart(valkey_url):
     assert make(valkey_url).force("one", "open", reason="by anna")
     fresh = make(valkey_url)
     assert fresh.enter().provider == "two"
@@ -101,7 +122,7 @@ def test_a_persons_word_is_for_everyone_and_survives_a_restart(valkey_url):
 def test_a_flushed_redis_starts_closed(valkey_url):
     gate = make(valkey_url)
     shut(gate)
-    gate._client.flushdb()
+    gate._shared._client.flushdb()
     assert gate.enter().provider == "one"
 
 
@@ -144,7 +165,7 @@ class TestWithoutRedis:
 
     @pytest.mark.parametrize("how", ["killed", "frozen"])
     def test_a_process_goes_on_alone_keeps_what_it_knew_and_shares_again(self, valkey, how, tmp_path):
-        gate = make(valkey.url, rules=Rules(seconds=60))
+        gate = make(valkey.url, rules=Rules())
         shut(gate)
         if how == "killed":
             valkey.stop()
@@ -171,8 +192,8 @@ class TestWithoutRedis:
     def test_the_rate_is_then_this_processes_share(self, valkey):
         gates = [make(valkey.url, rate=40, burst=1) for _ in range(2)]
         gates[0].enter()
-        gates[0]._client.zadd("orderpost:gate:alive", {"another:1": time.time()})
-        gates[0]._alive_at = 0
+        gates[0]._shared._client.zadd("orderpost:gate:alive", {"another:1": time.time()})
+        gates[0]._shared._alive_at = 0
         gates[0].enter()
         valkey.stop()
         waits = [gates[0].enter().wait for _ in range(11)]
@@ -182,8 +203,8 @@ class TestWithoutRedis:
         gate = make("redis://127.0.0.1:1/0", rate=100)
         entry = gate.enter()
         assert entry.provider == "one"
-        gate.failed(entry, reason="x")
-        gate.succeeded(entry)
+        gate.failed(entry, message="m", reason="x")
+        gate.accepted(entry)
         gate.pause(entry, seconds=1, reason="x")
         assert gate.force("one", "open", reason="me") is False
-        assert gate.room(batch=10)[0] > 0
+        assert gate.capacity(batch=10).rows > 0

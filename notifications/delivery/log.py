@@ -1,0 +1,69 @@
+"""The log of every change of an e-mail's state, and the reminders of what stays wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from notifications.delivery.process import Process
+from notifications.models import EmailNotification
+from outbox.delivery.changes import Change
+from outbox.delivery.outcomes import Status
+from outbox.models import Heartbeat
+
+log = structlog.get_logger(__name__)
+
+FAILING_EVERY, FORCED_EVERY = 3600.0, 86400.0
+COUNTED = 10_000
+
+
+def log_changes(changes: Sequence[Change]) -> None:
+    """Write one log line for each change of state, worse ones louder."""
+    for change in changes:
+        mail = change.row
+        assert isinstance(mail, EmailNotification)
+        line = {
+            "notification_id": str(mail.id),
+            "order_id": str(mail.order_id),
+            "event_type": mail.event_type,
+            "correlation_id": mail.correlation_id,
+            "recipient": mail.recipient_email,
+            "was": str(change.was),
+            "now": str(change.now),
+        }
+        outcome = change.outcome
+        if outcome is None or change.now == Status.SENT:
+            log.info("notification changed", **line, provider=outcome.provider if outcome else "")
+        else:
+            write = log.error if change.now == Status.DEAD_LETTERED else log.warning
+            write(
+                "notification changed",
+                **line,
+                provider=outcome.provider,
+                outcome=str(outcome.verdict),
+                error=outcome.error,
+                retry_count=change.retry_count,
+            )
+
+
+def log_reminders(process: Process) -> None:
+    """Log every hour what keeps failing, and every day which breakers a person has forced."""
+    if _is_due("reminder:failing", FAILING_EVERY):
+        failing = EmailNotification.objects.failing()
+        oldest = failing.order_by("next_attempt_at").values_list("created_at", flat=True).first()
+        if oldest is not None:
+            count = failing[:COUNTED].count()
+            log.error("e-mails keep failing", count=count, first_created_at=oldest.isoformat())
+            Heartbeat.beat(name="reminder:failing")
+    for view in process.gate.views():
+        name = f"reminder:forced:{view.provider}"
+        if view.breaker.forced and _is_due(name, FORCED_EVERY):
+            log.warning("a breaker is still forced", provider=view.provider, to=view.breaker.forced)
+            Heartbeat.beat(name=name)
+
+
+def _is_due(name: str, every: float) -> bool:
+    """Return whether the reminder was last given more than `every` seconds ago."""
+    age = Heartbeat.age(name=name)
+    return age is None or age > every

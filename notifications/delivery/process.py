@@ -1,0 +1,71 @@
+"""What one process keeps between drains: threads, the gate, its first attempts. Made anew after a fork."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+from django.conf import settings
+
+from outbox.delivery.breaker import Rules
+from outbox.delivery.gate import Gate
+from outbox.delivery.neighbours import Neighbours
+
+#: How often an open breaker lets a mail through that was never tried.
+UNTRIED_SECONDS = 5.0
+
+
+class Process:
+    """Everything is made when it is first needed, with the settings of that moment."""
+
+    def __init__(self) -> None:
+        self.draining = threading.Lock()
+        self.stopping = threading.Event()
+        self.neighbours = Neighbours()
+
+    @functools.cached_property
+    def pool(self) -> ThreadPoolExecutor:
+        """The sending threads, each with its own provider connections."""
+        return ThreadPoolExecutor(settings.EMAIL_CONCURRENCY, thread_name_prefix="send")
+
+    @functools.cached_property
+    def gate(self) -> Gate:
+        """The circuit breakers and the shared rate limit."""
+        every = settings.BREAKER_OPEN_SECONDS
+        return Gate(
+            providers=settings.EMAIL_PROVIDERS,
+            url=settings.REDIS_URL,
+            rate=settings.EMAIL_RATE_LIMIT,
+            burst=settings.EMAIL_RATE_BURST,
+            rules=Rules(untried_every=min(UNTRIED_SECONDS, every), waiting_every=every),
+        )
+
+
+_process = Process()
+
+
+def current() -> Process:
+    """Return this process's state."""
+    return _process
+
+
+def gate() -> Gate:
+    """Return this process's view of the breakers and the rate."""
+    return _process.gate
+
+
+def start_anew() -> None:
+    """Forget the state: after a fork, or when settings have changed."""
+    global _process
+    _process = Process()
+
+
+os.register_at_fork(after_in_child=start_anew)
+
+
+def spare(seconds: float) -> float:
+    """Return `seconds`, or less where the lease is short: a send has to end within it, its waits included."""
+    left = settings.LEASE_SECONDS - settings.EMAIL_CONNECT_TIMEOUT - settings.EMAIL_READ_TIMEOUT
+    return float(min(seconds, left / 4))

@@ -1,0 +1,87 @@
+"""Between claim and send: which e-mails must not be sent now, and whose fault their last failure was."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+import uuid
+from collections.abc import Sequence
+
+from django.conf import settings
+from django.db.models.functions import Now
+
+from notifications.delivery.process import Process
+from notifications.delivery.sending import pinned_to
+from notifications.models import EmailNotification
+from notifications.suppressions import suppressed_among
+from outbox.delivery.attempts import last_attempt, last_doubt, time_of
+from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.models import Heartbeat
+
+#: The heartbeat of the process that takes webhooks.
+ENDPOINT = "web"
+#: Providers' events count as arriving when one came within the first; no doubt counts for longer than the
+#: other.
+WEBHOOKS_IN_USE, LONGEST_HOLD = dt.timedelta(days=7), dt.timedelta(days=1)
+
+
+def screen(process: Process, mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
+    """Name the outcome of claimed e-mails that must not be sent now, and judge the failures of the others.
+
+    Not sent are those whose address is suppressed, those that a provider may have already while its evidence
+    may still come, and those whose last failure used up the last retry.
+    """
+    reasons = suppressed_among(mails)
+    outcomes = {id: Outcome(Verdict.SUPPRESSED, text=f"not sent: {reason}") for id, reason in reasons.items()}
+    outcomes |= _held([mail for mail in mails if mail.id not in outcomes])
+    for mail in mails:
+        if mail.id not in outcomes and was_own_failure(process, mail):
+            if mail.retry_count >= mail.max_retries:
+                outcomes[mail.id] = Outcome(Verdict.EXHAUSTED)
+            else:
+                mail.charge, mail.retry_count = 1, mail.retry_count + 1
+    return outcomes
+
+
+def was_own_failure(process: Process, mail: EmailNotification) -> bool:
+    """Judge a failed e-mail's last attempt by what other first attempts met around it at that provider."""
+    if mail.was != Status.FAILED or not mail.errors:
+        return False
+    ahead = mail.claimed_epoch - time.monotonic()  # of the database's clock; the claim was a moment ago
+    return any(
+        process.neighbours.blame_message(
+            provider=entry["provider"], id=mail.id, at=time_of(entry).timestamp() - ahead
+        )
+        for entry in last_attempt(mail.errors)
+        if entry.get("judged") is False
+    )
+
+
+def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
+    """Hold those that may be with a provider which would not know them again.
+
+    The hold does not run while no process of ours took webhooks.
+    """
+    left: dict[uuid.UUID, float] = {}
+    for mail in mails:
+        doubt = last_doubt(mail.errors, mail.resent_at)
+        if doubt is None or pinned_to(mail):
+            continue
+        age = mail.claimed_epoch - doubt.at.timestamp()
+        if age < LONGEST_HOLD.total_seconds():
+            left[mail.id] = float(settings.AMBIGUOUS_HOLD_SECONDS) - age
+    if not left:
+        return {}
+    missing = _endpoint_missing()
+    waits = {id: max(seconds, missing) for id, seconds in left.items()}
+    return {id: Outcome(Verdict.HELD, wait=wait) for id, wait in waits.items() if wait > 0}
+
+
+def _endpoint_missing() -> float:
+    """Return for how many seconds the webhook endpoint must still be up, if events arrive there at all."""
+    arrive = Heartbeat.objects.filter(name__startswith="webhook:", beat_at__gt=Now() - WEBHOOKS_IN_USE)
+    if not arrive.exists():
+        return 0.0
+    up = Heartbeat.unbroken(name=ENDPOINT)
+    hold = float(settings.AMBIGUOUS_HOLD_SECONDS)
+    return hold if up is None else hold - up

@@ -1,0 +1,70 @@
+"""Reads a row's list of errors: which attempts it had, and which of them may have been accepted. Pure.
+
+An entry is one provider's answer: `at` (ISO 8601), `provider`, `outcome` (a verdict), `code`, `text`. Entries
+of one attempt have the same `at`. `judged` is false in an entry whose failure is still to be judged.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from outbox.delivery.outcomes import LEASE_EXPIRED, Outcome, Verdict
+
+Entry = Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Doubt:
+    """An attempt that a provider may have accepted."""
+
+    provider: str
+    at: dt.datetime
+
+
+def entry_of(failure: Outcome) -> dict[str, Any]:
+    """Return a failure's entry without its time, which the database writes."""
+    entry: dict[str, Any] = {
+        "provider": failure.provider,
+        "outcome": str(failure.verdict),
+        "code": failure.code,
+        "text": failure.error,
+    }
+    return entry | {"judged": False} if failure.needs_judgement else entry
+
+
+def since(errors: Sequence[Entry], resent_at: dt.datetime | None) -> Sequence[Entry]:
+    """Return the entries of attempts after the last resend."""
+    if resent_at is None:
+        return errors
+    return [entry for entry in errors if time_of(entry) > resent_at]
+
+
+def count_attempts(errors: Sequence[Entry], resent_at: dt.datetime | None) -> int:
+    """Count the failed attempts since the last resend; several providers asked in turn are one attempt."""
+    return len({entry["at"] for entry in since(errors, resent_at)})
+
+
+def last_attempt(errors: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of the newest attempt."""
+    return [entry for entry in errors if entry["at"] == errors[-1]["at"]]
+
+
+def last_doubt(errors: Sequence[Entry], resent_at: dt.datetime | None) -> Doubt | None:
+    """Return the newest attempt since the last resend that may have been accepted."""
+    for entry in reversed(since(errors, resent_at)):
+        if entry.get("outcome") == Verdict.AMBIGUOUS:
+            return Doubt(str(entry.get("provider", "")), time_of(entry))
+    return None
+
+
+def time_of(entry: Entry) -> dt.datetime:
+    """Return when an entry was written, by the database's clock."""
+    return dt.datetime.fromisoformat(entry["at"])
+
+
+def goes_alone(*, errors: Sequence[Entry], retry_count: int, max_retries: int) -> bool:
+    """Return whether the next attempt is the last one of a row that may be what kills its workers."""
+    return bool(errors) and retry_count >= max_retries and errors[-1].get("code") == LEASE_EXPIRED

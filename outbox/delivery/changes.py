@@ -1,0 +1,48 @@
+"""What goes into the verbs of a deliverable row, and what comes back from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import uuid
+from typing import TYPE_CHECKING
+
+from outbox.delivery.outcomes import Outcome
+
+if TYPE_CHECKING:
+    from outbox.delivery.deliverable import Deliverable
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Settlement:
+    """An attempt's outcome on its way into the table.
+
+    `token` is the claim that the attempt was made under, if any. `charge` is the number of retries that the
+    row's earlier failure used up, as judged when the row was claimed.
+    """
+
+    id: uuid.UUID
+    outcome: Outcome
+    token: uuid.UUID | None = None
+    charge: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """One row's committed change of state. `row` has its identity; of its state only this is current."""
+
+    row: Deliverable
+    was: str
+    now: str
+    outcome: Outcome | None = None
+    retry_count: int = 0
+    wait: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a person's request was not done for one row; `until` is set where waiting helps."""
+
+    id: uuid.UUID
+    reason: str
+    until: dt.datetime | None = None

@@ -1,0 +1,81 @@
+"""What an attempt's outcome means for its row: the next state, the retries used, the wait. Pure.
+
+A failure that may be the provider's uses up no retry here. `outbox.delivery.neighbours` judges it when the
+row is claimed again; `Settlement.charge` brings that judgement.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from outbox.core.backoff import ceiling, jitter
+from outbox.delivery.outcomes import RECORDED, Outcome, Status, Verdict
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Policy:
+    """How patient a kind of row is, in seconds. `delays`, if given, replaces `base` and `cap`."""
+
+    base: float
+    cap: float
+    hold: float
+    delays: tuple[float, ...] = ()
+
+    def wait(self, *, attempt: int, chance: float) -> float:
+        """Return the wait after failed attempt number `attempt` (1, 2, …); `chance` is drawn from [0, 1)."""
+        if self.delays:
+            delay = self.delays[min(attempt, len(self.delays)) - 1]
+            return jitter(seconds=delay, low=0.8, high=1.2, chance=chance)
+        longest = ceiling(retry=attempt, base=self.base, cap=self.cap)
+        return jitter(seconds=longest, low=0.0, high=1.0, chance=chance)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Decision:
+    """A row's next state. `wait` is seconds from the database's now, None where no attempt follows.
+
+    `failures` are appended to the row's list of errors.
+    """
+
+    status: str
+    retry_count: int
+    wait: float | None
+    failures: tuple[Outcome, ...] = ()
+
+
+def decide(
+    *, outcome: Outcome, retry_count: int, max_retries: int, attempts: int, policy: Policy, chance: float
+) -> Decision:
+    """Decide what state an attempt leads to.
+
+    `retry_count` has the judged charge of earlier failures in it; `attempts` is the number of failed attempts
+    before this one. Only a permanent refusal, and an outcome that uses a retry when none is left, make a dead
+    letter here.
+    """
+    failures = tuple(one for one in (*outcome.earlier, outcome) if one.verdict in RECORDED)
+    wait = outcome.wait
+    match outcome.verdict:
+        case Verdict.ACCEPTED:
+            return Decision(Status.SENT, retry_count, None, failures)
+        case Verdict.SUPPRESSED:
+            return Decision(Status.SUPPRESSED, retry_count, None)
+        case Verdict.EXHAUSTED:
+            return Decision(Status.DEAD_LETTERED, min(retry_count, max_retries), None)
+        case Verdict.PERMANENT:
+            return Decision(Status.DEAD_LETTERED, retry_count, None, failures)
+        case Verdict.RETURNED:
+            return Decision(Status.PENDING, retry_count, wait)  # without a wait it keeps its place
+        case Verdict.HELD:
+            return Decision(Status.FAILED, retry_count, policy.hold if wait is None else wait)
+        case Verdict.THROTTLED:
+            wait = policy.base if wait is None else wait
+        case Verdict.AMBIGUOUS:
+            wait = policy.hold if wait is None else wait
+    if outcome.uses_retry:
+        if retry_count >= max_retries:
+            return Decision(Status.DEAD_LETTERED, retry_count, None, failures)
+        retry_count += 1
+    if wait is None:
+        wait = policy.wait(attempt=attempts + 1, chance=chance)
+    unclear = any(one.needs_judgement or one.verdict is Verdict.AMBIGUOUS for one in failures)
+    return Decision(Status.FAILED if unclear else Status.PENDING, retry_count, wait, failures)

@@ -1,0 +1,271 @@
+"""Every change of state that a deliverable row can go through.
+
+Two rules make the verbs safe. A claim is taken under SKIP LOCKED and committed before any I/O. *Accepted* is
+a fact that anyone may report, while every other outcome counts only under the claim's own token. A statement
+that changes several rows locks them first, in the order of their ids.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from django.conf import settings
+from django.db import connections, models, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from outbox.delivery import attempts, settlement
+from outbox.delivery.changes import Change, Refusal, Settlement
+from outbox.delivery.decision import Decision, Policy, decide
+from outbox.delivery.outcomes import DUE, LEASE_EXPIRED, Outcome, Status, Verdict
+
+if TYPE_CHECKING:
+    from outbox.delivery.deliverable import Deliverable
+
+
+Row = TypeVar("Row", bound="Deliverable")
+Results = tuple[list[Change], list[Refusal]]
+
+
+class DeliverableQuerySet(models.QuerySet[Row]):
+    """States (`due`, `dead`) and the verbs that move rows between them.
+
+    The verbs take whole tables, never a filtered query: call them on `Model.objects`.
+    """
+
+    def due(self) -> DeliverableQuerySet[Row]:
+        """Return the rows that may be claimed now, by the database's clock."""
+        return self.filter(status__in=DUE, next_attempt_at__lte=Now())
+
+    def dead(self) -> DeliverableQuerySet[Row]:
+        """Return the rows that wait for a person."""
+        return self.filter(status=Status.DEAD_LETTERED)
+
+    def next_due_in(self) -> float | None:
+        """Return the seconds until the earliest waiting row is due, None if no row waits."""
+        waiting = self.filter(status__in=DUE).order_by("next_attempt_at")
+        left = (
+            waiting.annotate(left=models.F("next_attempt_at") - Now()).values_list("left", flat=True).first()
+        )
+        return None if left is None else float(left.total_seconds())
+
+    def claim(self, *, limit: int, fresh: int | None = None) -> list[Row]:
+        """Claim up to `limit` due rows for the caller alone, and commit.
+
+        `fresh` of them (default: a quarter) are the newest first attempts, so that fresh rows do not wait
+        behind a backlog; the others are those due longest. One statement, whatever `limit` is. The rows carry
+        what a sender needs (`claim_fields`), the state they were in, and a fresh `claim_token`, which
+        `settle` asks for.
+        """
+        fresh = limit // 4 if fresh is None else fresh
+        # The fresh part only where the first part is full: there is a backlog. It stands first in line, or it
+        # would wait for the whole batch. MATERIALIZED: rows are locked once, in the given order.
+        return self._claim(
+            f"""
+            longest AS MATERIALIZED (
+                SELECT id, status FROM {self._table}
+                WHERE status IN ('pending', 'failed') AND next_attempt_at <= statement_timestamp()
+                ORDER BY next_attempt_at LIMIT %(longest)s FOR UPDATE SKIP LOCKED
+            ), newest AS MATERIALIZED (
+                SELECT id, status FROM {self._table}
+                WHERE status = 'pending' AND retry_count = 0 AND next_attempt_at <= statement_timestamp()
+                  AND (SELECT count(*) FROM longest) = %(longest)s AND id NOT IN (SELECT id FROM longest)
+                ORDER BY next_attempt_at DESC LIMIT %(fresh)s FOR UPDATE SKIP LOCKED
+            ), picked AS (
+                SELECT id, status, row_number() OVER () AS place
+                FROM (SELECT id, status FROM newest UNION ALL SELECT id, status FROM longest) AS both_parts
+            )
+            """,  # noqa: S608 - the names are the model's
+            {"longest": limit - fresh, "fresh": fresh},
+        )
+
+    def claim_untried(self) -> list[Row]:
+        """Claim the newest due row that was never tried, if there is one, to test a provider with."""
+        return self._claim(
+            f"""
+            picked AS MATERIALIZED (
+                SELECT id, status, 0 AS place FROM {self._table}
+                WHERE status = 'pending' AND retry_count = 0 AND errors = '[]'::jsonb AND resent_at IS NULL
+                  AND next_attempt_at <= statement_timestamp()
+                ORDER BY next_attempt_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+            )
+            """,  # noqa: S608
+            {},
+        )
+
+    def _claim(self, picked: str, values: dict[str, object]) -> list[Row]:
+        """Move the rows of the CTE `picked` (id, status, place) to `processing` under a fresh token."""
+        columns = ", ".join(f"row.{column}" for column in self._columns(*self.model.payload_fields))
+        statement = f"""
+            WITH {picked}
+            UPDATE {self._table} AS row SET status = 'processing', claimed_at = statement_timestamp(),
+                claim_token = %(token)s, updated_at = statement_timestamp()
+            FROM picked WHERE row.id = picked.id
+            RETURNING {columns}, picked.status AS was, picked.place,
+                extract(epoch FROM statement_timestamp())::float8 AS claimed_epoch
+            """  # noqa: S608
+        rows = self.using(self.db).raw(statement, values | {"token": uuid.uuid4()})
+        return sorted(rows, key=lambda row: row.place)
+
+    @property
+    def _table(self) -> str:
+        name: str = connections[self.db].ops.quote_name(self.model._meta.db_table)
+        return name
+
+    def _columns(self, *more: str) -> list[str]:
+        """Return the columns of claimed and settled rows."""
+        names = {"id", "status", "claim_token", *self.model.claim_fields, *more}
+        return [str(field.column) for field in self.model._meta.concrete_fields if field.name in names]
+
+    def settle(self, settlements: Iterable[Settlement], *, policy: Policy | None = None) -> list[Change]:
+        """Write what became of attempts, in four statements, and commit.
+
+        Acceptance makes any unsent row `sent`. Other outcomes change a row only while it is `processing`
+        under the settlement's own token; a stale one changes nothing and is missing from the answer. The rows
+        in the answer have the columns of `claim_fields`.
+        """
+        by_id = {settlement.id: settlement for settlement in settlements}
+        with transaction.atomic(using=self.db):
+            decided = []
+            for row in self._locked_to_settle(by_id):
+                one = by_id[row.id]
+                accepted = one.outcome.verdict is Verdict.ACCEPTED and row.status != Status.SENT
+                mine = row.status == Status.PROCESSING and row.claim_token == one.token
+                if accepted or mine:
+                    row.charge = one.charge if mine else 0
+                    decided.append((row, one.outcome))
+            return self._write(decided, policy or current_policy())
+
+    def recover(self, *, lease: float, limit: int = 500, policy: Policy | None = None) -> list[Change]:
+        """Take back claims older than `lease` seconds: their worker is gone or stuck.
+
+        Such an attempt is ambiguous: the message may be out, or may be what killed the worker. It uses up a
+        retry and is held before the next.
+        """
+        text = f"no outcome within {lease:g} s"
+        outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, uses_retry=True)
+        expired = Q(status=Status.PROCESSING, claimed_at__lt=Now() - dt.timedelta(seconds=lease))
+        with transaction.atomic(using=self.db):
+            lockable = self.using(self.db).filter(expired).select_for_update(skip_locked=True)
+            rows = lockable.defer(*self.model.payload_fields).order_by("id")[:limit]
+            return self._write([(row, outcome) for row in rows], policy or current_policy())
+
+    def requeue(self, ids: Iterable[uuid.UUID]) -> Results:
+        """Make rows due again because a person said so, with all their retries.
+
+        Takes dead-lettered, discarded, suppressed and failed rows, unless one is held. The list of errors
+        stays. Doing it twice is harmless: then the row is `pending`.
+        """
+        allowed = (Status.DEAD_LETTERED, Status.DISCARDED, Status.FAILED, Status.SUPPRESSED)
+        return self._change_by_hand(ids, Status.PENDING, allowed, lambda row: f"it is {row.status}")
+
+    def discard(self, ids: Iterable[uuid.UUID]) -> Results:
+        """Give up dead-lettered and failing rows because a person said so, unless one is held."""
+        allowed = (Status.DEAD_LETTERED, Status.FAILED)
+        return self._change_by_hand(ids, Status.DISCARDED, allowed, lambda row: "it is not a dead letter")
+
+    def withdraw(self, ids: Iterable[uuid.UUID]) -> list[Change]:
+        """Give up rows that nobody may get any more: their recipient was erased.
+
+        A row that is being sent is left alone.
+        """
+        allowed = (*DUE, Status.DEAD_LETTERED)
+        changes, _ = self._change_by_hand(
+            ids, Status.DISCARDED, allowed, lambda row: f"it is {row.status}", held=False
+        )
+        return changes
+
+    def _change_by_hand(
+        self,
+        ids: Iterable[uuid.UUID],
+        status: Status,
+        allowed: Sequence[Status],
+        refuse: Callable[[Row], str],
+        *,
+        held: bool = True,
+    ) -> Results:
+        """Move rows in one of the `allowed` states to `status`; with `held`, refuse those that are held."""
+        wanted = set(ids)
+        changes: list[Change] = []
+        refusals: list[Refusal] = []
+        hold = dt.timedelta(seconds=current_policy().hold)
+        with transaction.atomic(using=self.db):
+            for row, now in self._locked(wanted):
+                wanted.discard(row.id)
+                until = held_until(row, hold=hold) if held else None
+                if row.status not in allowed:
+                    refusals.append(Refusal(row.id, refuse(row)))
+                elif until is not None and until > now:
+                    reason = "its last attempt may have been accepted; it is held for the provider's evidence"
+                    refusals.append(Refusal(row.id, reason, until=until))
+                else:
+                    changes.append(Change(row, was=row.status, now=status))
+            if changes:
+                fresh = {"retry_count": 0, "next_attempt_at": Now(), "resent_at": Now()}
+                self.using(self.db).filter(id__in=[change.row.id for change in changes]).update(
+                    status=status, updated_at=Now(), **(fresh if status == Status.PENDING else {})
+                )
+        return changes, refusals + [Refusal(id, "there is no such row") for id in sorted(wanted)]
+
+    def _locked(self, ids: Iterable[uuid.UUID]) -> Iterable[tuple[Row, dt.datetime]]:
+        """Lock rows in id order; each comes with the database's time."""
+        rows = self.using(self.db).filter(id__in=list(ids)).defer(*self.model.payload_fields)
+        for row in rows.annotate(database_now=Now()).order_by("id").select_for_update():
+            yield cast(Row, row), row.database_now
+
+    def _locked_to_settle(self, ids: Iterable[uuid.UUID]) -> Iterable[Row]:
+        """Lock rows without reading their times, which would take as long as all the rest."""
+        columns = ", ".join(self._columns())
+        statement = f"SELECT {columns} FROM {self._table} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"  # noqa: S608
+        return cast("Iterable[Row]", self.using(self.db).raw(statement, [list(ids)]))
+
+    def _write(self, decided: Sequence[tuple[Row, Outcome]], policy: Policy) -> list[Change]:
+        """Write outcomes to rows that are locked here, in one statement, and return what changed."""
+        if not decided:
+            return []
+        decisions = [_decision(row, outcome, policy) for row, outcome in decided]
+        written = [(row.id, outcome, made) for (row, outcome), made in zip(decided, decisions, strict=True)]
+        settlement.write(connections[self.db], self._table, written)
+        return [
+            Change(row, row.status, made.status, outcome, made.retry_count, made.wait)
+            for (row, outcome), made in zip(decided, decisions, strict=True)
+        ]
+
+
+def _decision(row: Deliverable, outcome: Outcome, policy: Policy) -> Decision:
+    return decide(
+        outcome=outcome,
+        retry_count=row.retry_count + row.charge,
+        max_retries=row.max_retries,
+        attempts=attempts.count_attempts(row.errors, row.resent_at) if row.errors else 0,
+        policy=policy,
+        chance=random.random(),  # noqa: S311 - spreads retries, guards nothing
+    )
+
+
+def current_policy() -> Policy:
+    """Read the policy from the settings."""
+    return Policy(
+        base=settings.RETRY_BACKOFF_BASE,
+        cap=settings.RETRY_BACKOFF_CAP,
+        hold=settings.AMBIGUOUS_HOLD_SECONDS,
+        delays=tuple(settings.RETRY_DELAYS),
+    )
+
+
+def held_until(row: Deliverable, *, hold: dt.timedelta) -> dt.datetime | None:
+    """Return until when a row is held for evidence of its doubtful attempt, None if it has none.
+
+    A failed row whose newest failure is the doubtful one is held until its next attempt, if that is later:
+    the hold does not run while no process takes webhooks.
+    """
+    doubt = attempts.last_doubt(row.errors, row.resent_at)
+    if doubt is None or row.status not in (Status.FAILED, Status.DEAD_LETTERED):
+        return None
+    until = doubt.at + hold
+    newest = attempts.time_of(row.errors[-1]) == doubt.at
+    return max(until, row.next_attempt_at) if newest and row.status == Status.FAILED else until

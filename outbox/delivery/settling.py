@@ -1,0 +1,52 @@
+"""Settling that outlives a database that is away. Called by the drain."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TypeVar
+
+import structlog
+from django.db import DatabaseError, InterfaceError, OperationalError, connections
+
+from outbox.delivery.changes import Change, Settlement
+from outbox.delivery.deliverable import Deliverable
+from outbox.delivery.queryset import DeliverableQuerySet
+
+log = structlog.get_logger(__name__)
+
+Row = TypeVar("Row", bound=Deliverable)
+
+
+def settle_until(
+    *, rows: DeliverableQuerySet[Row], settlements: Sequence[Settlement], until: float
+) -> list[Change]:
+    """Settle, trying again while the database is away, until `until` (monotonic seconds).
+
+    A row that the database refuses is logged and left to its lease; it does not take the others with it.
+    """
+    wait = 0.05
+    while True:
+        try:
+            changes = rows.settle(settlements)
+        except (OperationalError, InterfaceError) as error:
+            connections[rows.db].close()
+            if time.monotonic() + wait > until:
+                log.error("outcomes lost, their leases will expire", count=len(settlements), error=str(error))
+                return []
+            log.warning("settling failed, trying again", error=str(error), seconds=wait)
+            time.sleep(wait)
+            wait = min(wait * 2, 2.0)
+        except DatabaseError:
+            if len(settlements) == 1:
+                log.exception("an outcome cannot be written", id=str(settlements[0].id))
+                return []
+            singly = [settle_until(rows=rows, settlements=[one], until=until) for one in settlements]
+            return [change for changes in singly for change in changes]
+        else:
+            changed = {change.row.id for change in changes}
+            for stale in (one for one in settlements if one.id not in changed):
+                log.warning(
+                    "lease lost, outcome dropped", id=str(stale.id), outcome=str(stale.outcome.verdict)
+                )
+            return changes

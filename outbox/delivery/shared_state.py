@@ -1,0 +1,197 @@
+"""The breakers and the rate of all processes, in Redis; without it, of this process alone.
+
+One round trip reads the breakers and takes a slot in the rate (GCRA) by the same script, by Redis' own clock.
+While Redis is away, every process goes on with what it knew of the breakers and its share of the rate, and
+asks again once a second. Nothing here raises an error of Redis. Called by `outbox.delivery.gate`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import redis
+import structlog
+
+from outbox.core.redis_client import make_client
+from outbox.delivery.breaker import Breaker
+
+log = structlog.get_logger(__name__)
+
+#: The rate is shared with release 0.1.0. The breakers have a prefix of their own, since 0.1.0 can't read
+#: them.
+RATE_PREFIX = "orderpost:gate:"
+BREAKER_PREFIX = "orderpost:breaker:"
+AWAY_SECONDS = 1.0
+ALIVE_SECONDS = 5.0
+_TRIES = 20
+
+#: KEYS: the rate's time, then the breakers. ARGV: microseconds for each slot, how many may come at once, how
+#: long a slot may be waited for (-1: none is wanted). Answers the time and the wait, in microseconds, and the
+#: states; the slot is taken only if its wait is not too long.
+_LOOK = """
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local wait = 0
+local each, burst, patience = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+if each > 0 then
+  local due = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now - each * (burst - 1))
+  wait = math.max(0, due - now)
+  if wait <= patience then redis.call('SET', KEYS[1], string.format('%.0f', due + each), 'PX', 60000) end
+end
+local answer = {string.format('%.0f', now), string.format('%.0f', wait)}
+for i = 2, #KEYS do answer[i + 1] = redis.call('GET', KEYS[i]) or '' end
+return answer
+"""
+#: Compare and set: KEYS: a breaker. ARGV: what it was, letter for letter (empty: not there), what it becomes.
+_SWAP = """
+if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2])
+return 1
+"""
+
+Answer = TypeVar("Answer")
+
+
+class SharedState:
+    """See the module. `rate` is sends a second over all processes, 0 for no limit; `burst` come at once."""
+
+    def __init__(self, *, names: Sequence[str], url: str, rate: float, burst: float) -> None:
+        self.names, self.rate, self.burst = list(names), rate, burst
+        self.known: dict[str, Breaker] = {name: Breaker() for name in names}
+        self.is_away = False
+        self._texts: dict[str, str] = dict.fromkeys(names, "")
+        self._client = make_client(url=url, decode=True)
+        self._look, self._swap = self._client.register_script(_LOOK), self._client.register_script(_SWAP)
+        self._lock = threading.Lock()
+        self._away_until = 0.0
+        self._local_due = 0.0
+        self._alive, self._alive_at = 1, 0.0
+
+    def look(self, *, patience: float | None = None) -> tuple[float, float]:
+        """Return the time and how long to wait for a slot, and refresh what is known of the breakers.
+
+        With `patience` the slot is taken, if it is not further away. Seconds.
+        """
+        each = 1_000_000 / self.rate if self.rate else 0
+        keys = [f"{RATE_PREFIX}rate", *(BREAKER_PREFIX + name for name in self.names)]
+        wished = -1 if patience is None else int(patience * 1e6)
+        answer = self._ask(lambda: self._look(keys=keys, args=[each, self.burst, wished]))
+        if answer is None:
+            return time.time(), self._local_wait(patience)
+        now, wait, *texts = cast("list[str]", answer)
+        for name, text in zip(self.names, texts, strict=True):
+            if text != self._texts[name]:
+                self._texts[name], self.known[name] = text, load(text)
+        self._count_alive()
+        return int(now) / 1e6, int(wait) / 1e6
+
+    def change(
+        self, name: str, change: Callable[[Breaker, float], tuple[Breaker, Answer]], *, now: float
+    ) -> Answer | None:
+        """Change a breaker by a pure function of it and the time, and return the function's answer.
+
+        By compare and set while Redis is there, else in this process alone. None: others were faster each
+        time.
+        """
+        for _ in range(_TRIES):
+            if self.is_away:
+                with self._lock:
+                    before = self.known[name]
+                    after, answer = change(before, now)
+                    self.known[name] = after
+                log_change(name, before, after, now)
+                return answer
+            before, text = self.known[name], self._texts[name]
+            after, answer = change(before, now)
+            if after == before:
+                return answer
+            pair = [text, dump(after)]
+            if self._ask(functools.partial(self._swap, keys=[BREAKER_PREFIX + name], args=pair)) == 1:
+                self._texts[name], self.known[name] = pair[1], after
+                log_change(name, before, after, now)
+                return answer
+            now, _ = self.look()
+        return None
+
+    def _ask(self, call: Callable[[], Any]) -> Any:
+        """Return what Redis answers, or None while it is away: then one thread asks again once a second."""
+        if self.is_away:
+            with self._lock:
+                if time.monotonic() < self._away_until:
+                    return None
+                self._away_until = time.monotonic() + AWAY_SECONDS
+        try:
+            answer = call()
+        except redis.RedisError as error:
+            self._away_until = time.monotonic() + AWAY_SECONDS
+            if not self.is_away:
+                self.is_away = True
+                log.warning("rate and breakers are this process's own: Redis is away", error=str(error))
+            return None
+        if self.is_away:
+            self.is_away = False
+            log.info("rate and breakers are shared again")
+        return answer
+
+    def _local_wait(self, patience: float | None) -> float:
+        """Return how far away the next slot of this process's share is; take it as `look` does."""
+        if not self.rate:
+            return 0.0
+        each = self._alive / self.rate
+        with self._lock:
+            now = time.monotonic()
+            due = max(self._local_due, now - each * (self.burst - 1))
+            wait = max(0.0, due - now)
+            if patience is not None and wait <= patience:
+                self._local_due = due + each
+            return wait
+
+    def _count_alive(self) -> None:
+        """Report once a second that this process is alive, and count those that are."""
+        now = time.monotonic()
+        if now - self._alive_at < 1.0:
+            return
+        self._alive_at = now
+        key, at = f"{RATE_PREFIX}alive", time.time()
+        pipe = self._client.pipeline(transaction=False)
+        pipe.zadd(key, {f"{os.uname().nodename}:{os.getpid()}": at})
+        pipe.zremrangebyscore(key, 0, at - ALIVE_SECONDS)
+        pipe.expire(key, 60)
+        pipe.zcard(key)
+        answer = self._ask(pipe.execute)
+        if answer:
+            self._alive = max(1, int(answer[-1]))
+
+
+def dump(breaker: Breaker) -> str:
+    """Write a breaker as JSON; a fresh one is the empty string."""
+    return "" if breaker == Breaker() else json.dumps(dataclasses.asdict(breaker), separators=(",", ":"))
+
+
+def load(text: str) -> Breaker:
+    """Read a breaker. A field that this release does not know is ignored."""
+    if not text:
+        return Breaker()
+    names = {field.name for field in dataclasses.fields(Breaker)}
+    fields = {name: value for name, value in json.loads(text).items() if name in names}
+    return Breaker(**fields | {"failed": tuple(fields.get("failed", ()))})
+
+
+def log_change(name: str, before: Breaker, after: Breaker, now: float) -> None:
+    """Log what a person should know of a breaker's change."""
+    if after.forced != before.forced:
+        log.warning("circuit forced", provider=name, to=after.forced or "nothing", reason=after.reason)
+    elif after.epoch != before.epoch and after.opened_at is not None:
+        log.error("circuit opened", provider=name, reason=after.reason)
+    elif after.epoch != before.epoch:
+        log.info("circuit closed", provider=name)
+    elif after.paused_until != before.paused_until:
+        seconds = round(after.paused_until - now, 1)
+        log.warning("provider asked for a pause", provider=name, seconds=seconds, reason=after.reason)

@@ -1,0 +1,176 @@
+"""Between claim and send: who is held, whose failure it was, and what a person is reminded of."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+
+import pytest
+from django.db.models.functions import Now
+
+from notifications import tasks
+from notifications.delivery import drain, process
+from notifications.delivery.log import log_reminders
+from notifications.delivery.screening import screen
+from notifications.models import EmailNotification
+from outbox.core.alarm import Alarm
+from outbox.core.ids import new_id
+from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.models import Heartbeat
+from tests.factories import make_mail
+from tests.notifications.neighbours import let_others_through
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def here(settings, valkey_url):
+    """A process that has sent nothing before."""
+    settings.EMAIL_PROVIDERS = ["sendgrid", "resend"]
+    process.start_anew()
+    yield process.current()
+    process.start_anew()
+
+
+def entry(outcome: str, *, provider: str = "sendgrid", ago: float = 1.0, judged: bool | None = None) -> dict:
+    at = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=ago)).isoformat()
+    found = {"at": at, "provider": provider, "outcome": outcome, "code": "503", "text": "503"}
+    return found if judged is None else found | {"judged": judged}
+
+
+def claimed(**fields) -> EmailNotification:
+    make_mail(**fields)
+    (row,) = EmailNotification.objects.claim(limit=1)
+    return row
+
+
+def failed(**fields) -> EmailNotification:
+    errors = fields.pop("errors", [entry("transient", judged=False)])
+    make_mail(status=Status.FAILED, errors=errors, **fields)
+    let_others_through()
+    (row,) = EmailNotification.objects.claim(limit=1)
+    return row
+
+
+class TestJudgement:
+    def test_a_failure_among_accepted_neighbours_uses_up_a_retry(self, here):
+        row = failed()
+        assert screen(here, [row]) == {} and row.charge == 1
+
+    def test_past_the_last_retry_it_is_a_dead_letter_without_another_send(self, here):
+        row = failed(retry_count=3, max_retries=3)
+        assert screen(here, [row]) == {row.id: Outcome(Verdict.EXHAUSTED)}
+
+    def test_a_failure_of_release_0_1_0_was_charged_by_it_and_is_not_judged_again(self, here):
+        row = failed(errors=[entry("transient")])
+        assert screen(here, [row]) == {} and row.charge == 0
+
+    def test_a_row_that_was_given_back_is_not_judged_twice(self, here):
+        errors = [entry("transient", ago=10, judged=False)]
+        make_mail(status=Status.PENDING, errors=errors, retry_count=1)
+        let_others_through()
+        (row,) = EmailNotification.objects.claim(limit=1)
+        assert screen(here, [row]) == {} and row.charge == 0
+
+    def test_after_a_restart_nothing_is_charged(self, here):
+        row = failed()
+        process.start_anew()
+        assert screen(process.current(), [row]) == {} and row.charge == 0
+
+
+class TestHold:
+    def test_a_clean_refusal_after_a_doubt_does_not_end_the_hold(self, here):
+        row = claimed(errors=[entry("ambiguous", ago=60), entry("transient", ago=30)], status=Status.FAILED)
+        (outcome,) = screen(here, [row]).values()
+        assert outcome.verdict is Verdict.HELD and 50 < outcome.wait < 65
+
+    def test_a_doubt_of_before_the_last_resend_holds_nothing(self, here):
+        row = claimed(errors=[entry("ambiguous", ago=60)], resent_at=Now() - dt.timedelta(seconds=30))
+        assert screen(here, [row]) == {}
+
+    def test_a_doubt_at_a_provider_that_knows_its_mails_pins_instead(self, here):
+        errors = [
+            entry("ambiguous", provider="resend", ago=60),
+            entry("transient", provider="resend", ago=30),
+        ]
+        row = claimed(errors=errors, status=Status.FAILED)
+        assert screen(here, [row]) == {}
+
+    def test_a_doubt_at_another_provider_pins_nothing(self, here):
+        row = claimed(errors=[entry("ambiguous", ago=60), entry("transient", provider="resend", ago=30)])
+        (outcome,) = screen(here, [row]).values()
+        assert outcome.verdict is Verdict.HELD
+
+
+class TestReminders:
+    def test_what_keeps_failing_is_one_error_an_hour(self, here, caplog):
+        old = make_mail(status=Status.FAILED, errors=[entry("transient")])
+        make_mail(status=Status.FAILED, errors=[entry("transient")])  # for a moment only
+        make_mail()
+        EmailNotification.objects.filter(id=old.id).update(created_at=Now() - dt.timedelta(hours=2))
+        for _ in range(3):
+            log_reminders(here)
+        assert caplog.text.count("e-mails keep failing") == 1
+        assert EmailNotification.objects.failing().get().id == old.id
+
+    def test_a_forced_breaker_is_one_warning_a_day(self, here, caplog):
+        here.gate.force("resend", "open", reason="by anna")
+        for _ in range(3):
+            log_reminders(here)
+        assert caplog.text.count("a breaker is still forced") == 1
+
+
+class TestDueMeansNow:
+    def test_a_drain_has_the_next_one_start_when_its_failure_is_due(self, here, monkeypatch):
+        asked = []
+        monkeypatch.setattr(tasks.alarm, "set", asked.append)
+        here.gate.force("sendgrid", "open", reason="test")
+        here.gate.force("resend", "open", reason="test")
+        make_mail()
+        tasks.drain_emails()
+        assert asked and all(0 < seconds <= 30 for seconds in asked)
+
+    def test_a_poll_knows_of_rows_that_others_left_waiting(self, here, monkeypatch):
+        asked = []
+        monkeypatch.setattr(tasks.alarm, "set", asked.append)
+        make_mail(next_attempt_at=Now() + dt.timedelta(seconds=7))
+        tasks.poll_outbox()
+        (seconds,) = asked
+        assert 5 < seconds <= 7
+
+    def test_without_the_fast_path_there_is_no_timer(self, here, settings, monkeypatch):
+        settings.FAST_PATH = False
+        monkeypatch.setattr(Alarm, "set", lambda *_: pytest.fail("set"))
+        make_mail(next_attempt_at=Now() + dt.timedelta(seconds=7))
+        tasks.poll_outbox()
+
+
+def test_a_poll_beside_a_stuck_drain_leaves_no_heartbeat(here, monkeypatch, settings):
+    settings.POLL_INTERVAL = 0.2
+    drain.drain_emails()
+    with here.draining:
+        time.sleep(0.3)
+        drain.poll()
+    assert Heartbeat.age(name=drain.POLL) is None
+
+
+def test_what_a_provider_accepted_stays_accepted_when_its_event_cannot_be_written(
+    here, settings, monkeypatch
+):
+    settings.EMAIL_EVENTS = True
+    from django.db import connection
+
+    row = claimed()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "ALTER TABLE outbox_events ADD CONSTRAINT none_today CHECK (event_type = '') NOT VALID"
+        )
+    try:
+        from outbox.delivery.changes import Settlement
+
+        accepted = Outcome(Verdict.ACCEPTED, "sendgrid", str(new_id()))
+        EmailNotification.objects.settle([Settlement(row.id, accepted, row.claim_token)])
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE outbox_events DROP CONSTRAINT none_today")
+    assert EmailNotification.objects.get().status == Status.SENT

@@ -1,0 +1,133 @@
+"""What an attempt leads to: the table of docs/guarantee.md, line by line, without a database."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from outbox.delivery.decision import Decision, Policy, decide
+from outbox.delivery.outcomes import TEXT_LIMIT, Outcome, Verdict
+from outbox.delivery.queryset import current_policy
+
+POLICY = Policy(base=30, cap=3600, hold=120)
+V = Verdict
+
+
+def decision(
+    verdict: Verdict,
+    *,
+    retry: int = 0,
+    most: int = 3,
+    attempts: int = 0,
+    chance: float = 0.5,
+    policy: Policy = POLICY,
+    **fields: object,
+) -> Decision:
+    return decide(
+        outcome=Outcome(verdict, **fields),  # type: ignore[arg-type]
+        retry_count=retry,
+        max_retries=most,
+        attempts=attempts,
+        policy=policy,
+        chance=chance,
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdict", "fields", "expected", "recorded"),
+    [
+        (V.ACCEPTED, {}, ("sent", 0, None), False),
+        (V.RETURNED, {}, ("pending", 0, None), False),
+        (V.RETURNED, {"wait": 7.0}, ("pending", 0, 7.0), False),
+        (V.SUPPRESSED, {}, ("suppressed", 0, None), False),
+        (V.HELD, {}, ("failed", 0, 120), False),
+        (V.HELD, {"wait": 0.0}, ("failed", 0, 0.0), False),
+        (V.EXHAUSTED, {}, ("dead_lettered", 0, None), False),
+        (V.THROTTLED, {}, ("pending", 0, 30), False),
+        (V.THROTTLED, {"wait": 0.0}, ("pending", 0, 0.0), False),
+        (V.MISCONFIGURED, {"wait": 9.0}, ("pending", 0, 9.0), True),
+        (V.UNREACHABLE, {}, ("pending", 0, 15.0), True),
+        (V.PERMANENT, {}, ("dead_lettered", 0, None), True),
+        (V.TRANSIENT, {}, ("failed", 0, 15.0), True),
+        (V.TRANSIENT, {"wait": 4.0}, ("failed", 0, 4.0), True),
+        (V.TRANSIENT, {"probe": True}, ("pending", 0, 15.0), True),
+        (V.AMBIGUOUS, {}, ("failed", 0, 120), True),
+        (V.AMBIGUOUS, {"wait": 1.0}, ("failed", 0, 1.0), True),
+        (V.AMBIGUOUS, {"probe": True}, ("failed", 0, 120), True),
+        (V.AMBIGUOUS, {"uses_retry": True}, ("failed", 1, 120), True),
+    ],
+)
+def test_a_first_attempt(verdict, fields, expected, recorded):
+    made = decision(verdict, **fields)
+    assert (made.status, made.retry_count, made.wait) == expected
+    assert [one.verdict for one in made.failures] == ([verdict] if recorded else [])
+
+
+@pytest.mark.parametrize("verdict", [V.TRANSIENT, V.UNREACHABLE, V.MISCONFIGURED, V.AMBIGUOUS, V.THROTTLED])
+def test_a_failure_that_may_be_the_providers_dead_letters_nothing_however_often_it_comes(verdict):
+    made = decision(verdict, retry=3, attempts=1000)
+    assert made.status in ("pending", "failed") and made.retry_count == 3
+
+
+def test_a_lost_worker_uses_up_retries_and_the_last_one_is_followed_by_a_dead_letter():
+    assert decision(V.AMBIGUOUS, retry=2, uses_retry=True).retry_count == 3
+    assert decision(V.AMBIGUOUS, retry=3, uses_retry=True).status == "dead_lettered"
+    assert decision(V.AMBIGUOUS, most=0, uses_retry=True).status == "dead_lettered"
+
+
+def test_every_provider_that_was_asked_is_recorded_also_when_a_later_one_accepts():
+    earlier = (Outcome(V.TRANSIENT, "a"), Outcome(V.THROTTLED, "b"), Outcome(V.UNREACHABLE, "c"))
+    made = decision(V.ACCEPTED, provider="d", earlier=earlier)
+    assert made.status == "sent"
+    assert [one.provider for one in made.failures] == ["a", "c"]
+
+
+def test_what_is_still_to_be_judged_stays_failed_whatever_the_last_provider_said():
+    earlier = (Outcome(V.TRANSIENT, "a"),)
+    assert decision(V.UNREACHABLE, provider="b", earlier=earlier).status == "failed"
+    assert decision(V.THROTTLED, provider="b", earlier=earlier).status == "failed"
+
+
+@pytest.mark.parametrize("verdict", [V.ACCEPTED, V.RETURNED, V.SUPPRESSED, V.HELD])
+def test_the_retries_that_were_used_stay_as_they_are(verdict):
+    assert decision(verdict, retry=2).retry_count == 2
+
+
+def test_waits_grow_with_the_attempts_up_to_the_cap_and_are_spread_by_chance():
+    assert [decision(V.TRANSIENT, attempts=n, chance=0.99).wait for n in (0, 1, 2, 20)] == [
+        pytest.approx(0.99 * longest) for longest in (30, 60, 120, 3600)
+    ]
+    assert decision(V.TRANSIENT, chance=0.0).wait == 0
+
+
+def test_given_delays_replace_base_and_cap_each_by_a_fifth_more_or_less():
+    policy = dataclasses.replace(POLICY, delays=(300.0, 900.0, 3600.0))
+    waits = [decision(V.TRANSIENT, attempts=n, policy=policy, chance=0.5).wait for n in (0, 1, 2, 3)]
+    assert waits == [300, 900, 3600, 3600]
+    assert decision(V.TRANSIENT, policy=policy, chance=0.0).wait == pytest.approx(240)
+    assert decision(V.TRANSIENT, policy=policy, chance=1.0).wait == pytest.approx(360)
+
+
+def test_a_permanent_error_is_a_dead_letter_also_with_all_its_retries_left():
+    assert decision(V.PERMANENT, retry=0, most=1000).status == "dead_lettered"
+
+
+class TestError:
+    def test_is_code_and_text(self):
+        assert Outcome(V.PERMANENT, code="400", text="no such mailbox").error == "400 no such mailbox"
+        assert Outcome(V.PERMANENT, text="no such mailbox").error == "no such mailbox"
+
+    def test_is_the_verdict_when_there_is_neither(self):
+        assert Outcome(V.TRANSIENT).error == "transient"
+
+    def test_fits_a_text_column(self):
+        error = Outcome(V.TRANSIENT, code="500", text="\x00\ud800" + "x" * 5000).error
+        assert len(error) == TEXT_LIMIT and "\x00" not in error
+        error.encode()
+
+
+def test_the_policy_is_the_settings(settings):
+    settings.RETRY_BACKOFF_BASE, settings.RETRY_BACKOFF_CAP, settings.AMBIGUOUS_HOLD_SECONDS = 1.0, 2.0, 3.0
+    settings.RETRY_DELAYS = [4.0]
+    assert current_policy() == Policy(base=1.0, cap=2.0, hold=3.0, delays=(4.0,))
