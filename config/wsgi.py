@@ -12,6 +12,6 @@ import threading  # noqa: E402
 from notifications.delivery.pulse import pulse  # noqa: E402 - needs the apps
 from notifications.rendering import warm_up  # noqa: E402
 
-warm_up()  # so that no request pays for first uses
-# This process takes the providers' webhooks: sends that wait for evidence ask how long it has been there.
+warm_up()
+# This process receives the providers' webhooks. A send that waits for one asks how long that has been so.
 threading.Thread(target=pulse, name="pulse", daemon=True).start()

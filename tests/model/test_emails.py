@@ -1,4 +1,4 @@
-"""The life of e-mails under random commands of several actors, against a model that is written from
+"""E-mails under random commands of several actors, against a model that is written from
 docs/guarantee.md and not from the code. After each step the table must be what the model says.
 """
 

@@ -1,4 +1,4 @@
-"""The life of orders under random changes, against the table of ../shared/api.md written down once more."""
+"""Orders under random changes, against a second statement of the table of transitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orders import services
 from orders.models import Order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
 from outbox.models import OutboxEvent
-from tests.model.test_life_of_an_email import many
+from tests.model.test_emails import many
 
 pytestmark = pytest.mark.django_db
 TOTAL = 1000

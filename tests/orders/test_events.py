@@ -1,0 +1,39 @@
+"""The declaration of events: each event is named in few files, which docs/extending.md lists."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.conf import settings
+
+from orders.events import EVENTS, Email
+
+#: The code that may name an event. preview_email does so where its example needs details.
+FILES = {"orders/events.py", "orders/services.py", "orders/management/commands/preview_email.py"}
+
+
+@pytest.mark.parametrize("event", EVENTS.values(), ids=list(EVENTS))
+def test_an_event_is_named_by_its_declaration_and_its_service_alone(event):
+    literal = re.compile(rf"""["'](?:{re.escape(event.name)}|{re.escape(event.topic)})["']""")
+    sources = [
+        path
+        for package in ("orders", "notifications", "outbox", "config")
+        for path in (settings.BASE_DIR / package).rglob("*.py")
+    ]
+    naming = {
+        str(path.relative_to(settings.BASE_DIR)) for path in sources if literal.search(path.read_text())
+    }
+    assert {"orders/events.py", "orders/services.py"} <= naming <= FILES
+
+
+def test_an_events_name_and_topic_belong_together():
+    for name, event in EVENTS.items():
+        entity, _, change = name.partition(".")
+        assert event.topic == f"{entity}.order.{change}.v1"
+        assert event.schema.exists()
+
+
+def test_the_events_that_send_an_email_are_by_default_those_that_are_declared_so(settings):
+    declared = [name for name, event in EVENTS.items() if event.email is Email.DEFAULT]
+    assert declared == settings.NOTIFY_ON
