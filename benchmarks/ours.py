@@ -34,7 +34,7 @@ from notifications.models import EmailNotification  # noqa: E402
 from orders.services import pay_order  # noqa: E402
 from outbox.delivery.changes import Settlement  # noqa: E402
 from outbox.delivery.outcomes import Outcome, Verdict  # noqa: E402
-from outbox.events import notify as announce  # noqa: E402
+from outbox.events import notify  # noqa: E402
 
 
 def drain() -> None:
@@ -50,7 +50,7 @@ def drain() -> None:
 
 def enqueue(count: int) -> None:
     """Pay orders; the wakers stay asleep, as they would inside a busy process's interval."""
-    tasks.waker.wake = announce.waker.wake = lambda: None  # type: ignore[method-assign]
+    tasks.waker.wake = notify.waker.wake = lambda: None  # type: ignore[method-assign]
     with connection.cursor() as cursor:
         ids = place(cursor, 2 * (count + count // 5))
 

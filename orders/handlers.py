@@ -12,7 +12,8 @@ from typing import Any
 from orders import services
 from orders.models import Order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
-from outbox.events.inbox import Envelope, Handler, Rejected
+from outbox.events.envelope import Envelope, Rejected
+from outbox.events.inbox import Handler
 
 NAME = "orders"
 

@@ -1,3 +1,5 @@
 """The admin pages of the engine's own tables; `base` is for the admin modules of all apps."""
 
-from outbox.admin import pages  # noqa: F401
+from outbox.admin import events, pages
+
+__all__ = ["events", "pages"]

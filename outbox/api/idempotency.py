@@ -19,6 +19,7 @@ from rest_framework.request import Request
 
 from outbox.api.problems import Fault, Problem, invalid
 from outbox.core import context
+from outbox.core.privacy import key_hash
 from outbox.models import ApiToken
 
 HEADER = "Idempotency-Key"
@@ -59,7 +60,8 @@ def answer_once(*, request: Request, work: Callable[[], HttpResponse]) -> HttpRe
         return work()
     assert isinstance(request.auth, ApiToken)
     claim = _Claim(f"token:{request.auth.id}", _read_key(header), _hash(request))
-    work_context = dataclasses.replace(context.current(), idempotency_key=claim.key)
+    # Events carry the key to other services, and a caller's key may be any text.
+    work_context = dataclasses.replace(context.current(), idempotency_key=key_hash(claim.key))
     with context.working_for(work_context):
         try:
             return _answer(claim, work)

@@ -1,30 +1,62 @@
-"""Tells the relays, after a commit, that there are events: through Redis, in a thread nobody waits for.
+"""Wake the relays through Redis after a commit that wrote events.
 
-Called by outbox.events.publish; heard by outbox.events.relay, which polls every half second all the same.
+A wake-up is only a hint: `notify` runs in a thread that nobody waits for, and a relay polls every half second
+all the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
+import time
 
 import redis
-from django.conf import settings
 
+from outbox.core.redis_client import make_client
 from outbox.core.waker import Waker
 
 CHANNEL = "orderpost:relay"
 _clients: dict[int, redis.Redis] = {}
 
 
-def _announce() -> None:
+def notify() -> None:
+    """Wake every relay. Raises `redis.RedisError`."""
     pid = os.getpid()  # a connection is not shared over a fork
     if pid not in _clients:
         _clients.clear()
-        _clients[pid] = redis.Redis.from_url(
-            settings.REDIS_URL, socket_connect_timeout=0.25, socket_timeout=0.5
-        )
+        _clients[pid] = make_client()
     _clients[pid].publish(CHANNEL, b"")
 
 
 #: After a commit that wrote an event: `waker.wake()`.
-waker = Waker(_announce)
+waker = Waker(notify)
+
+
+class Listener:
+    """Receives the wake-ups of one relay; without Redis it only waits."""
+
+    def __init__(self) -> None:
+        self._pubsub: redis.client.PubSub | None = None
+
+    def wait(self, *, seconds: float, stopped: threading.Event) -> None:
+        """Return when woken, when `stopped`, or after `seconds`."""
+        try:
+            if self._pubsub is None:
+                client = make_client(connect_seconds=1, read_seconds=2)
+                self._pubsub = client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]
+                self._pubsub.subscribe(CHANNEL)
+            deadline = time.monotonic() + seconds
+            while (left := deadline - time.monotonic()) > 0 and not stopped.is_set():
+                if self._pubsub.get_message(timeout=left):
+                    return
+        except (redis.RedisError, OSError):
+            self.close()
+            stopped.wait(seconds)
+
+    def close(self) -> None:
+        """Close the subscription and its connection."""
+        if self._pubsub is not None:
+            with contextlib.suppress(redis.RedisError, OSError):
+                self._pubsub.close()
+            self._pubsub = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
-import redis
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.db import connection
@@ -19,7 +18,7 @@ from notifications.models import EmailNotification
 from orders.models import Order
 from outbox.core.ids import new_id
 from outbox.delivery.outcomes import Status
-from outbox.models import ApiToken, DeadEvent, OutboxEvent
+from outbox.models import ApiToken, InboundDeadLetter, OutboxEvent
 from outbox.retention.partitions import attached, partitioned_models
 from tests.factories import make_mail, make_mails, make_order, statuses
 from tests.outbox.months import fill, make_partition
@@ -361,21 +360,35 @@ class TestEvents:
         assert b"Discarded: 1. Left alone: 3." in done.content
         assert LogEntry.objects.count() == 3
 
-    def test_events_that_came_in_dead_are_replayed_or_discarded(self, admin_client, valkey_url, settings):
-        settings.REDIS_URL = valkey_url
-        page = "/admin/outbox/deadevent/"
+    def test_events_that_came_in_dead_are_replayed_or_discarded(self, admin_client):
+        page = "/admin/outbox/inbounddeadletter/"
         rows = [
-            DeadEvent.objects.create(topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="e")
+            InboundDeadLetter.objects.create(
+                topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="e"
+            )
             for _ in range(2)
         ]
-        admin_client.post(page, {"action": "replay", "_selected_action": [str(rows[0].id)]})
+        for _ in range(2):  # the second time changes nothing
+            admin_client.post(page, {"action": "replay", "_selected_action": [str(rows[0].id)]})
         admin_client.post(page, {"action": "discard", "_selected_action": [str(rows[1].id)]})
         for row in rows:
             row.refresh_from_db()
-        assert rows[0].replayed_at and rows[1].discarded_at
-        with redis.Redis.from_url(valkey_url) as client:
-            assert client.xlen("t.v1") == 1
+        assert rows[0].replay_requested_at and rows[1].discarded_at
+        assert LogEntry.objects.count() == 2
         assert admin_client.get(page).status_code == 200
+
+    def test_the_permissions_that_release_0_1_0_granted_go_on_working(self):
+        letter = InboundDeadLetter.objects.create(
+            topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="e"
+        )
+        page = "/admin/outbox/inbounddeadletter/"
+        viewer = staff("view_deadevent")
+        assert viewer.get(page).status_code == 200
+        assert viewer.get(f"{page}{letter.id}/change/").status_code == 200
+        viewer.post(page, {"action": "replay", "_selected_action": [str(letter.id)]})
+        letter.refresh_from_db()
+        assert letter.replay_requested_at is None
+        assert staff_named("nobody").get(page).status_code == 403
 
     def test_each_needs_its_own_permission(self):
         event = self.event(dead_lettered_at=Now())

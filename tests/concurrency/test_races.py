@@ -19,14 +19,14 @@ from notifications.models import EmailNotification
 from orders.models import Order
 from orders.services import cancel_order, pay_order, refund_order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
-from outbox.events import notify as announce
+from outbox.events import notify
 from outbox.events.publish import publish_event
 from outbox.events.relay import Relay
 from outbox.models import IdempotencyKey, OutboxEvent
 from tests.api.conftest import Api, make_token, order_body
 from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_order
-from tests.outbox.test_relay import Memory
+from tests.outbox.events.test_relay import Memory
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -84,7 +84,7 @@ def test_a_wake_up_comes_only_after_the_commit_and_never_after_a_rollback(monkey
         seen_by_another.extend(together(1, lambda _: EmailNotification.objects.count()))
 
     monkeypatch.setattr(tasks.waker, "wake", lambda: look("mails"))
-    monkeypatch.setattr(announce.waker, "wake", lambda: look("events"))
+    monkeypatch.setattr(notify.waker, "wake", lambda: look("events"))
     order = make_order(status="pending")
     with transaction.atomic():
         pay_order(order_id=order.id)

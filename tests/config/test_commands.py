@@ -22,7 +22,7 @@ from notifications.providers.sending import PROVIDERS
 from orders.models import Order
 from orders.services import pay_order
 from outbox import tasks as upkeep
-from outbox.events import inbox, relay
+from outbox.events import consumer, relay
 from outbox.models import Heartbeat, OutboxEvent
 from outbox.retention import partitions
 from tests.concurrency.helpers import together
@@ -108,16 +108,16 @@ def test_relay_outbox_publishes_until_it_is_told_to_stop_and_outlives_the_databa
 ):
     settings.REDIS_URL = valkey_url
     pay_order(order_id=make_order(status="pending").id)
-    real, failures = relay.run, iter([OperationalError("gone")])
+    real, failures = relay.Relay.step, iter([OperationalError("gone")])
 
-    def run(**options):
+    def step(self, **options):
         for error in failures:
             raise error
-        return real(**options)
+        return real(self, **options)
 
-    monkeypatch.setattr(relay, "run", run)
+    monkeypatch.setattr(relay.Relay, "step", step)
     monkeypatch.setattr(relay, "BACKOFF_BASE", 0.05)
-    with stopped_when(lambda: OutboxEvent.objects.filter(published_at=None).count() == 0):
+    with stopped_when(lambda: not OutboxEvent.objects.unpublished().exists()):
         call_command("relay_outbox")
     with redis.Redis.from_url(valkey_url) as client:
         assert client.xlen("order.order.paid.v1") == 1
@@ -131,7 +131,7 @@ def test_consume_events_takes_events_until_it_is_told_to_stop(valkey_url, settin
 
         def done() -> bool:
             is_paid = Order.objects.get(id=order.id).status == "paid"
-            return is_paid and client.xpending(PAYMENT, inbox.GROUP)["pending"] == 0
+            return is_paid and client.xpending(PAYMENT, consumer.GROUP)["pending"] == 0
 
         with stopped_when(done):
             call_command("consume_events")

@@ -1,14 +1,15 @@
-"""What a broker must do for us, and how it says that it can't."""
+"""The interface to a broker, and the ways in which it says no."""
 
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 
 class BrokerAway(RuntimeError):
-    """The broker does not answer, or not now: nothing is known of what was under way."""
+    """The broker does not answer, or does not take anything now."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,12 +23,13 @@ class Message:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Received:
-    """What came in; `token` is the transport's own, for `Consumer.done`."""
+    """What came in. `token` is the transport's own, for `Consumer.done`."""
 
     topic: str
     key: str
     value: bytes
     token: object
+    written_at: dt.datetime | None = None  # by the broker's clock
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -37,33 +39,47 @@ class Refused:
     reason: str
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class TopicUnavailable:
+    """Why the broker does not take messages of this one's topic now, while it may take others."""
+
+    reason: str
+
+
+#: None: the broker has the message. `BrokerAway`: nobody knows whether it does.
+Answer = Refused | TopicUnavailable | BrokerAway | None
+
+
 class Publisher(ABC):
-    """Publishes; may be used by one thread."""
+    """Publishes; for use by one thread."""
 
     @abstractmethod
-    def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
-        """This function will publish messages and wait until the broker has them all.
+    def check(self) -> None:
+        """Raise `BrokerAway` unless the broker answers."""
 
-        Answers for each None, or why it was refused for good. Raises `BrokerAway` when that is not known of
-        all of them: then some may have been taken.
+    @abstractmethod
+    def publish(self, messages: Sequence[Message]) -> list[Answer]:
+        """Publish messages, wait for the broker, and return its answer to each.
+
+        Raises `BrokerAway` when nothing is known of any of them: then some may have been taken.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """This function will let go of the broker."""
+        """Disconnect."""
 
 
 class Consumer(ABC):
-    """Receives the messages of a group, each at least once; may be used by one thread."""
+    """Receives the messages of a group, each at least once and in order for each key; for one thread."""
 
     @abstractmethod
     def receive(self, *, seconds: float) -> list[Received]:
-        """This function will wait up to `seconds` for messages. Raises `BrokerAway`."""
+        """Wait up to `seconds` for messages. Raises `BrokerAway`."""
 
     @abstractmethod
     def done(self, messages: Sequence[Received]) -> None:
-        """This function will acknowledge messages: the group gets them no more. Raises `BrokerAway`."""
+        """Acknowledge messages: the group does not get them again. Raises `BrokerAway`."""
 
     @abstractmethod
     def close(self) -> None:
-        """This function will leave the group."""
+        """Leave the group; what was not acknowledged is for the others."""

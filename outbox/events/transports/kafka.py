@@ -1,11 +1,12 @@
 """Kafka, through confluent-kafka (extra `kafka`): an idempotent producer, offsets committed by hand.
 
-The key decides the partition, so the events of one aggregate stay in order within a topic. Topics are made
-by the broker's auto-creation or by whoever runs it.
+The key decides the partition, so the events of one aggregate stay in order within a topic, and each partition
+has one consumer of a group. Topics are made by the broker's auto-creation or by its operator.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, cast
@@ -14,20 +15,42 @@ import confluent_kafka as kafka
 from django.conf import settings
 
 from outbox.events.transports import base
-from outbox.events.transports.base import BrokerAway, Message, Received, Refused
+from outbox.events.transports.base import Answer, BrokerAway, Message, Received, Refused, TopicUnavailable
 
 DELIVERY_SECONDS = 10.0
-#: Answers about one message, not about the broker.
+METADATA_SECONDS = 5.0
+#: The broker will never take this message.
 _ABOUT_THE_MESSAGE = frozenset(
     {
         kafka.KafkaError.MSG_SIZE_TOO_LARGE,
         kafka.KafkaError.INVALID_MSG,
         kafka.KafkaError.INVALID_MSG_SIZE,
-        kafka.KafkaError.TOPIC_EXCEPTION,
         kafka.KafkaError.INVALID_RECORD,
     }
 )
+#: The broker takes no message of this topic now. A time-out counts as one: the topic's leader is away, or, if
+#: the whole broker is, the next look at the metadata says so.
+_ABOUT_THE_TOPIC = frozenset(
+    {
+        kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+        kafka.KafkaError._UNKNOWN_TOPIC,
+        kafka.KafkaError._UNKNOWN_PARTITION,
+        kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        kafka.KafkaError.TOPIC_EXCEPTION,
+        kafka.KafkaError.POLICY_VIOLATION,
+        kafka.KafkaError.LEADER_NOT_AVAILABLE,
+        kafka.KafkaError.NOT_ENOUGH_REPLICAS,
+        kafka.KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        kafka.KafkaError._MSG_TIMED_OUT,
+    }
+)
 BATCH = 100
+PRODUCER: dict[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 5,
+    "message.max.bytes": 1_500_000,
+}
 
 
 class Publisher(base.Publisher):
@@ -35,20 +58,17 @@ class Publisher(base.Publisher):
 
     def __init__(self) -> None:
         self._producer: Any = None
+        self._known: set[str] = set()  # topics that the broker has
 
-    def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
-        """See the base class."""
-        if self._producer is None:
-            self._producer = kafka.Producer(
-                {
-                    "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
-                    "enable.idempotence": True,
-                    "acks": "all",
-                    "linger.ms": 5,
-                    "delivery.timeout.ms": int(DELIVERY_SECONDS * 1000),
-                    "message.max.bytes": 1_500_000,
-                }
-            )
+    def check(self) -> None:
+        try:
+            self._connected().list_topics(timeout=METADATA_SECONDS)
+        except kafka.KafkaException as error:
+            raise BrokerAway(str(error)) from error
+
+    def publish(self, messages: Sequence[Message]) -> list[Answer]:
+        producer = self._connected()
+        missing = {topic: self._look_up(topic) for topic in {message.topic for message in messages}}
         answers: list[object] = [BrokerAway("no answer")] * len(messages)
 
         def delivered(number: int) -> Any:
@@ -58,34 +78,64 @@ class Publisher(base.Publisher):
             return keep
 
         for number, message in enumerate(messages):
+            if reason := missing[message.topic]:
+                answers[number] = reason
+                continue
             try:
-                self._producer.produce(
-                    message.topic, message.value, message.key, on_delivery=delivered(number)
-                )
+                producer.produce(message.topic, message.value, message.key, on_delivery=delivered(number))
             except kafka.KafkaException as error:
                 answers[number] = error.args[0]
             except BufferError:
                 break  # what is not in the buffer counts as not delivered
-        self._producer.flush(DELIVERY_SECONDS + 1)
-        results = [self._read(answer) for answer in answers]
-        if trouble := next((one for one in results if isinstance(one, BrokerAway)), None):
+        producer.flush(DELIVERY_SECONDS + 1)
+        results = [_read(answer) for answer in answers]
+        if any(isinstance(one, BrokerAway | TopicUnavailable) for one in results):
             self.close()  # its buffer may hold what is published again
-            raise trouble
-        return cast("list[Refused | None]", results)
-
-    def _read(self, answer: object) -> Refused | BrokerAway | None:
-        if answer is None:
-            return None
-        if isinstance(answer, kafka.KafkaError):
-            about = answer.code() in _ABOUT_THE_MESSAGE
-            return Refused(answer.str()) if about else BrokerAway(answer.str())
-        return cast(BrokerAway, answer)
+        return results
 
     def close(self) -> None:
         """Drop the producer with all that it has not sent."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
+        self._known.clear()
+
+    def _connected(self) -> Any:
+        if self._producer is None:
+            self._producer = kafka.Producer(
+                PRODUCER
+                | {
+                    "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
+                    "delivery.timeout.ms": int(DELIVERY_SECONDS * 1000),
+                }
+            )
+        return self._producer
+
+    def _look_up(self, topic: str) -> TopicUnavailable | None:
+        """Ask for a topic that is not known yet: a message to a missing one would wait for its time-out.
+
+        Raises `BrokerAway`.
+        """
+        if topic in self._known:
+            return None
+        try:
+            found = self._producer.list_topics(topic, timeout=METADATA_SECONDS).topics[topic]
+        except kafka.KafkaException as error:
+            raise BrokerAway(str(error)) from error
+        if found.error is not None:
+            return TopicUnavailable(found.error.str())
+        self._known.add(topic)
+        return None
+
+
+def _read(answer: object) -> Answer:
+    if not isinstance(answer, kafka.KafkaError):
+        return cast(Answer, answer)
+    if answer.code() in _ABOUT_THE_MESSAGE:
+        return Refused(answer.str())
+    if answer.code() in _ABOUT_THE_TOPIC:
+        return TopicUnavailable(answer.str())
+    return BrokerAway(answer.str())
 
 
 class Consumer(base.Consumer):
@@ -111,7 +161,6 @@ class Consumer(base.Consumer):
         self._consumer.subscribe(list(topics), on_revoke=self._revoked)
 
     def receive(self, *, seconds: float) -> list[Received]:
-        """What came within the time."""
         self._troubles.clear()
         found = []
         for message in cast("list[Any]", self._consumer.consume(BATCH, timeout=seconds)):
@@ -123,13 +172,14 @@ class Consumer(base.Consumer):
             self._open[place].add(message.offset())
             self._next[place] = message.offset() + 1
             key = (message.key() or b"").decode("utf-8", "replace")
-            found.append(Received(message.topic(), key, message.value() or b"", (place, message.offset())))
+            token = (place, message.offset())
+            written_at = _time(message.timestamp())
+            found.append(Received(message.topic(), key, message.value() or b"", token, written_at))
         if self._troubles and not found:
             raise BrokerAway(self._troubles[-1])
         return found
 
     def done(self, messages: Sequence[Received]) -> None:
-        """Commit as far as nothing is left open."""
         places = set()
         for message in messages:
             place, offset = cast("tuple[tuple[str, int], int]", message.token)
@@ -147,7 +197,6 @@ class Consumer(base.Consumer):
             raise BrokerAway(str(error)) from error
 
     def close(self) -> None:
-        """Leave the group at once."""
         self._consumer.close()
 
     def _error(self, error: Any) -> None:
@@ -158,3 +207,10 @@ class Consumer(base.Consumer):
         for one in partitions:
             self._open.pop((one.topic, one.partition), None)
             self._next.pop((one.topic, one.partition), None)
+
+
+def _time(timestamp: tuple[int, int]) -> dt.datetime | None:
+    kind, milliseconds = timestamp
+    if kind == kafka.TIMESTAMP_NOT_AVAILABLE:
+        return None
+    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)

@@ -1,47 +1,70 @@
 """Redis Streams: a stream for each topic, trimmed to about EVENT_STREAM_LENGTH entries.
 
-An entry has two fields, `key` and `value` (the envelope as JSON). A consumer that died leaves its entries
-pending; another takes those over that nobody has touched for `TAKE_OVER_SECONDS`.
+An entry has two fields, `key` and `value` (the envelope as JSON). Several consumers of a group would each get
+some of a stream's entries, in no order for a key. So each stream has one owner at a time, through a lease in
+the same Redis, and every owner reads as the group's same member: a new owner begins with what the last one
+left unacknowledged, oldest first. A read checks the lease within one script, so a process that lost it reads
+nothing.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import math
+import random
 import time
 from collections.abc import Sequence
 from typing import Any, cast
 
 import redis
+import structlog
 from django.conf import settings
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
+from outbox.core.redis_client import make_client
 from outbox.events.transports import base
-from outbox.events.transports.base import BrokerAway, Message, Received, Refused
+from outbox.events.transports import redis_scripts as scripts
+from outbox.events.transports.base import Answer, BrokerAway, Message, Received, Refused, TopicUnavailable
+
+log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS, READ_SECONDS = 1.0, 5.0
-TAKE_OVER_SECONDS = 30.0
+LEASE_SECONDS = 5.0
+KEEP_SECONDS = 1.0  # between two renewals
+GONE_SECONDS = 30.0  # without a read, a member of another name (release 0.1.0) is gone
+OWNER = "owner"  # the member that every owner of a stream reads as
 BATCH = 100
-#: Answers about one entry, not about the broker.
+BATCH_BYTES = 8_000_000
+#: Answers about one entry.
 _ABOUT_THE_MESSAGE = ("string exceeds maximum allowed size", "Protocol error: invalid bulk length")
+#: Answers about the broker. Any other is about the stream: of the wrong type, forbidden, its ids used up.
+_ABOUT_THE_BROKER = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.ReadOnlyError,
+    redis.OutOfMemoryError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.TryAgainError,
+)
+_ABOUT_THE_BROKER_TOO = ("MISCONF", "NOREPLICAS", "BUSY ", "UNKILLABLE")
 
 
 def _client() -> redis.Redis:
-    return redis.Redis.from_url(
-        settings.REDIS_URL,
-        socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=READ_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
+    return make_client(connect_seconds=CONNECT_SECONDS, read_seconds=READ_SECONDS)
 
 
 class Publisher(base.Publisher):
-    """XADD in one pipeline."""
+    """XADD in one pipeline, without a transaction: each entry stands for itself."""
 
     def __init__(self) -> None:
         self._client = _client()
 
-    def publish(self, messages: Sequence[Message]) -> list[Refused | None]:
-        """See the base class; without a transaction, for each entry stands for itself."""
+    def check(self) -> None:
+        try:
+            self._client.ping()
+        except redis.RedisError as error:
+            raise BrokerAway(str(error)) from error
+
+    def publish(self, messages: Sequence[Message]) -> list[Answer]:
         pipe = self._client.pipeline(transaction=False)
         for message in messages:
             pipe.xadd(
@@ -54,98 +77,174 @@ class Publisher(base.Publisher):
             answers = pipe.execute(raise_on_error=False)
         except redis.RedisError as error:
             raise BrokerAway(str(error)) from error
-        return [self._read(answer) for answer in answers]
-
-    def _read(self, answer: object) -> Refused | None:
-        if not isinstance(answer, Exception):
-            return None
-        if any(words in str(answer) for words in _ABOUT_THE_MESSAGE):
-            return Refused(str(answer))
-        raise BrokerAway(str(answer)) from answer  # out of memory, loading, read only
+        return [_read_answer(answer) for answer in answers]
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
 
+def _read_answer(answer: object) -> Answer:
+    if not isinstance(answer, Exception):
+        return None
+    text = str(answer)
+    if any(words in text for words in _ABOUT_THE_MESSAGE):
+        return Refused(text)
+    if isinstance(answer, _ABOUT_THE_BROKER) or text.startswith(_ABOUT_THE_BROKER_TOO):
+        return BrokerAway(text)
+    return TopicUnavailable(text)
+
+
+class Stream:
+    """A stream that this process owns."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.read_id = (
+            "0"  # unacknowledged entries after this id, until there are none; then ">", the new ones
+        )
+        self.last_id = "$"  # a wait ends when there is a newer entry
+
+
 class Consumer(base.Consumer):
-    """XREADGROUP, with the entries of dead members taken over."""
+    """Owns a fair share of a group's streams and reads each of them in order."""
 
     def __init__(self, *, topics: Sequence[str], group: str, name: str) -> None:
         self._client = _client()
         self._topics, self._group, self._name = list(topics), group, name
-        self._made: set[str] = set()
-        self._swept_at = 0.0
+        self._owned: dict[str, Stream] = {}
+        self._kept_at = self._adopted_at = -math.inf
+        self._join = self._client.register_script(scripts.JOIN)
+        self._lease = self._client.register_script(scripts.LEASE)
+        self._release = self._client.register_script(scripts.RELEASE)
+        self._read = self._client.register_script(scripts.READ)
+        self._adopt = self._client.register_script(scripts.ADOPT)
 
     def receive(self, *, seconds: float) -> list[Received]:
-        """What was left by others first, then what is new."""
         try:
-            self._make_groups()
-            found = self._take_over()
+            self._keep()
+            found = [one for stream in list(self._owned.values()) for one in self._read_stream(stream)]
             if not found:
-                answer = self._client.xreadgroup(
-                    self._group,
-                    self._name,
-                    dict.fromkeys(self._topics, ">"),
-                    count=BATCH,
-                    block=max(1, int(seconds * 1000)),
-                )
-                found = [(topic, entries) for topic, entries in cast("list[Any]", answer or [])]
+                self._wait(seconds)
         except redis.RedisError as error:
-            self._made.clear()  # a broker that lost its data has no groups either
+            self._owned.clear()  # a broker that lost its data has no groups either
+            self._kept_at = -math.inf
             raise BrokerAway(str(error)) from error
-        return [
-            Received(
-                _text(topic), _text(fields.get(b"key", b"")), fields.get(b"value", b""), (_text(topic), id)
-            )
-            for topic, entries in found
-            for id, fields in entries
-            if fields is not None
-        ]
+        return found
 
     def done(self, messages: Sequence[Received]) -> None:
-        """XACK, in one pipeline."""
         pipe = self._client.pipeline(transaction=False)
         for message in messages:
             topic, id = cast("tuple[str, bytes]", message.token)
             pipe.xack(topic, self._group, id)
         try:
             pipe.execute()
+            self._keep()
         except redis.RedisError as error:
             raise BrokerAway(str(error)) from error
 
     def close(self) -> None:
-        """Close the connections; what was not acknowledged is left to the others."""
+        """Give the streams back at once; what was not acknowledged is for their next owners."""
+        try:
+            for topic in self._owned:
+                self._release(keys=[self._lease_of(topic)], args=[self._name])
+            self._client.zrem(self._members, self._name)
+        except redis.RedisError as error:
+            log.info("leases end by themselves", error=str(error), seconds=LEASE_SECONDS)
+        self._owned.clear()
         self._client.close()
 
-    def _make_groups(self) -> None:
-        for topic in self._topics:
-            if topic in self._made:
-                continue
-            try:
-                self._client.xgroup_create(topic, self._group, id="0", mkstream=True)
-            except redis.ResponseError as error:
-                if "BUSYGROUP" not in str(error):
-                    raise
-            self._made.add(topic)
+    @property
+    def _members(self) -> str:
+        return f"orderpost:consumers:{self._group}"
 
-    def _take_over(self) -> list[tuple[str, list[Any]]]:
-        if time.monotonic() - self._swept_at < TAKE_OVER_SECONDS / 6:
+    def _lease_of(self, topic: str) -> str:
+        return f"orderpost:owner:{self._group}:{topic}"
+
+    # --- ownership ---
+    def _keep(self) -> None:
+        """Renew the leases, give some back to a new consumer, and take what is free, up to a fair share."""
+        if time.monotonic() - self._kept_at < KEEP_SECONDS:
+            return
+        self._kept_at = time.monotonic()
+        members = int(self._join(keys=[self._members], args=[self._name, LEASE_SECONDS]))
+        fair = -(-len(self._topics) // max(1, members))
+        for topic in list(self._owned)[fair:]:
+            self._release(keys=[self._lease_of(topic)], args=[self._name])
+            del self._owned[topic]
+        for topic in list(self._owned):
+            if not self._hold(topic):
+                del self._owned[topic]
+        for topic in random.sample(self._topics, len(self._topics)):
+            if len(self._owned) >= fair:
+                break
+            if topic not in self._owned and self._hold(topic):
+                self._owned[topic] = self._begin(topic)
+        if time.monotonic() - self._adopted_at > GONE_SECONDS / 6:
+            self._adopted_at = time.monotonic()
+            for stream in self._owned.values():
+                self._adopt_into(stream, idle_seconds=GONE_SECONDS)
+
+    def _hold(self, topic: str) -> bool:
+        return bool(self._lease(keys=[self._lease_of(topic)], args=[self._name, int(LEASE_SECONDS * 1000)]))
+
+    def _begin(self, topic: str) -> Stream:
+        try:
+            self._client.xgroup_create(topic, self._group, id="0", mkstream=True)
+        except redis.ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+        stream = Stream(topic)
+        for group in self._client.xinfo_groups(topic):
+            if _text(group["name"]) == self._group:
+                stream.last_id = _text(group["last-delivered-id"])
+        self._adopt_into(stream, idle_seconds=0)
+        return stream
+
+    def _adopt_into(self, stream: Stream, *, idle_seconds: float) -> None:
+        milliseconds = int(idle_seconds * 1000)
+        while self._adopt(keys=[stream.topic], args=[self._group, OWNER, milliseconds, BATCH]):
+            stream.read_id = "0"
+
+    # --- entries ---
+    def _read_stream(self, stream: Stream) -> list[Received]:
+        mine, entries, more = self._read(
+            keys=[self._lease_of(stream.topic), stream.topic],
+            args=[self._name, self._group, OWNER, stream.read_id, BATCH, BATCH_BYTES],
+        )
+        if not mine:
+            self._owned.pop(stream.topic, None)
             return []
-        self._swept_at = time.monotonic()
-        found = []
-        for topic in self._topics:
-            answer = self._client.xautoclaim(
-                topic,
-                self._group,
-                self._name,
-                min_idle_time=int(TAKE_OVER_SECONDS * 1000),
-                start_id="0-0",
-                count=BATCH,
-            )
-            if answer[1]:
-                found.append((topic, answer[1]))
-        return found
+        if entries:
+            last = _text(entries[-1][0])
+            if stream.read_id != ">" or more:
+                stream.read_id = last  # the rest is unacknowledged, too
+            else:
+                stream.last_id = last
+        elif stream.read_id != ">":
+            stream.read_id = ">"
+            return self._read_stream(stream)
+        trimmed = [id for id, fields in entries if not fields]
+        if trimmed:
+            log.error("events were trimmed before they were taken", topic=stream.topic, count=len(trimmed))
+            self._client.xack(stream.topic, self._group, *trimmed)
+        return [self._received(stream.topic, id, fields) for id, fields in entries if fields]
+
+    def _received(self, topic: str, id: bytes, fields: Sequence[bytes]) -> Received:
+        named = dict(zip(fields[::2], fields[1::2], strict=True))
+        written_at = dt.datetime.fromtimestamp(int(id.partition(b"-")[0]) / 1000, dt.UTC)
+        key, value = _text(named.get(b"key", b"")), named.get(b"value", b"")
+        return Received(topic, key, value, (topic, id), written_at)
+
+    def _wait(self, seconds: float) -> None:
+        """Return when a stream has a new entry, or after `seconds`."""
+        if not self._owned:
+            time.sleep(seconds)
+            return
+        after = {stream.topic: stream.last_id for stream in self._owned.values()}
+        answer = self._client.xread(cast(Any, after), count=1, block=max(1, int(seconds * 1000)))
+        for topic, entries in cast("list[Any]", answer or []):
+            # Members of other names may have read it: without this, the next wait would return at once, too.
+            self._owned[_text(topic)].last_id = _text(entries[-1][0])
 
 
 def _text(value: object) -> str:

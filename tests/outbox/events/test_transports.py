@@ -3,6 +3,7 @@ with KAFKA_BOOTSTRAP_SERVERS, on a real one."""
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import time
 import uuid
@@ -10,10 +11,11 @@ from collections.abc import Iterator
 
 import confluent_kafka
 import pytest
+import redis
+from django.conf import settings
 
 from outbox.events import transports
-from outbox.events.transports import BrokerAway, Consumer, Message, Received
-from outbox.events.transports import redis as streams
+from outbox.events.transports import BrokerAway, Consumer, Message, Received, TopicUnavailable, kafka
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +74,7 @@ def test_messages_arrive_whole_and_in_order_for_each_key(broker, topic):
     consumer.close()
 
 
-def test_what_was_not_acknowledged_comes_again_and_the_rest_does_not(broker, topic, monkeypatch):
-    monkeypatch.setattr(streams, "TAKE_OVER_SECONDS", 0.0)
+def test_what_was_not_acknowledged_comes_again_and_the_rest_does_not(broker, topic):
     publish(topic, 10, keys=1)
     first = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
     found = take(first, 10)
@@ -84,8 +85,7 @@ def test_what_was_not_acknowledged_comes_again_and_the_rest_does_not(broker, top
     second.close()
 
 
-def test_one_that_is_held_back_is_not_lost_when_later_ones_are_acknowledged(broker, topic, monkeypatch):
-    monkeypatch.setattr(streams, "TAKE_OVER_SECONDS", 0.0)
+def test_one_that_is_held_back_is_not_lost_when_later_ones_are_acknowledged(broker, topic):
     publish(topic, 5, keys=1)
     first = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
     found = take(first, 5)
@@ -107,11 +107,42 @@ def test_two_groups_each_get_everything(broker, topic):
 def test_a_broker_that_is_not_there_says_so(broker, topic, settings, monkeypatch):
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
     settings.KAFKA_BOOTSTRAP_SERVERS = "127.0.0.1:1"
-    if broker == "kafka":
-        from outbox.events.transports import kafka
-
-        monkeypatch.setattr(kafka, "DELIVERY_SECONDS", 1.0)
+    monkeypatch.setattr(kafka, "METADATA_SECONDS", 1.0)
     publisher = transports.publisher()
+    with pytest.raises(BrokerAway):
+        publisher.check()
     with pytest.raises(BrokerAway):
         publisher.publish([Message(topic, "k", b"x")])
     publisher.close()
+
+
+def test_a_broker_that_is_there_says_so(broker):
+    publisher = transports.publisher()
+    publisher.check()
+    publisher.close()
+
+
+def test_a_topic_that_takes_nothing_is_unavailable_and_the_others_get_theirs(broker, topic, monkeypatch):
+    """Redis: a key of another type. Kafka: a topic that is missing, and nobody makes it."""
+    monkeypatch.setitem(kafka.PRODUCER, "allow.auto.create.topics", False)
+    if broker == "redis":
+        with redis.Redis.from_url(settings.REDIS_URL) as client:
+            client.set(f"wrong.{topic}", "no stream")
+    else:
+        confluent_kafka.Producer({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS}).list_topics(topic)
+    publisher = transports.publisher()
+    for _ in range(2):
+        one, wrong, two = publisher.publish(
+            [Message(name, "k", b"x") for name in (topic, f"wrong.{topic}", topic)]
+        )
+        assert one is two is None
+        assert isinstance(wrong, TopicUnavailable) and wrong.reason
+    publisher.close()
+
+
+def test_what_the_broker_said_when_it_was_written_comes_with_a_message(broker, topic):
+    publish(topic, 1)
+    consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
+    (found,) = take(consumer, 1)
+    assert found.written_at and abs(dt.datetime.now(dt.UTC) - found.written_at) < dt.timedelta(minutes=5)
+    consumer.close()

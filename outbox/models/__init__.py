@@ -1,5 +1,7 @@
-"""The engine's own tables: domain events out, events in, idempotency keys, API tokens, heartbeats, and the
-records of what left: partitions and persons."""
+"""The engine's own tables. Events out are in `events`, events in are in `inbox`.
+
+Here are idempotency keys, API tokens, heartbeats, partitions that left and erased persons.
+"""
 
 from __future__ import annotations
 
@@ -8,118 +10,24 @@ import hashlib
 import secrets
 
 from django.db import connection, models
-from django.db.models import F, Func, Q, Value
+from django.db.models import F
 from django.db.models.functions import Now
 
 from outbox.core.ids import new_id
-from outbox.core.partitioned import Partitioned
-from outbox.event_retention import EVENT_RETENTION
+from outbox.models.events import SHARDS, OutboxEvent
+from outbox.models.inbox import InboundDeadLetter, ProcessedEvent
 
-SHARDS = 64
-
-
-class OutboxEvent(Partitioned):
-    """A domain event that other services must get; written with the change that it tells of.
-
-    The relay publishes the events of one shard in `position` order. No name or address is in a payload.
-    """
-
-    retention = EVENT_RETENTION
-
-    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    aggregate_type = models.CharField(max_length=50)
-    aggregate_id = models.UUIDField()
-    event_type = models.CharField(max_length=100)  # the topic: order.order.paid.v1
-    version = models.PositiveSmallIntegerField(default=1)  # of the payload's schema
-    sequence = models.PositiveIntegerField()  # the aggregate's own version
-    payload = models.JSONField()
-    metadata = models.JSONField(
-        default=dict
-    )  # of the envelope: traceId, correlationId, idempotencyKey, userId
-
-    # A sequence of our own: identity columns of partitioned tables need PostgreSQL 17.
-    position = models.BigIntegerField(
-        db_default=Func(Value("outbox_events_position_seq"), function="nextval"), editable=False
-    )
-    shard = models.PositiveSmallIntegerField()
-
-    retry_count = models.PositiveIntegerField(default=0)
-    next_attempt_at = models.DateTimeField(db_default=Now())
-    last_error = models.TextField(default="", blank=True)
-
-    created_at = models.DateTimeField(db_default=Now(), editable=False)
-    published_at = models.DateTimeField(null=True, editable=False)
-    dead_lettered_at = models.DateTimeField(null=True, editable=False)
-    discarded_at = models.DateTimeField(null=True, editable=False)
-
-    class Meta:
-        db_table = "outbox_events"
-        permissions = [("resolve_outboxevent", "Can republish and discard events")]
-        indexes = [
-            # the relay's next rows
-            models.Index(
-                fields=["position"],
-                name="outbox_events_next",
-                condition=Q(published_at__isnull=True, dead_lettered_at__isnull=True),
-            ),
-            # what holds back the later events of its aggregate: the relay, at each round; triage
-            models.Index(
-                fields=["shard"],
-                name="outbox_events_stuck",
-                condition=Q(published_at__isnull=True, discarded_at__isnull=True)
-                & (Q(dead_lettered_at__isnull=False) | Q(retry_count__gt=0)),
-            ),
-            # GET /orders/{id}/events
-            models.Index(fields=["aggregate_id", "sequence"], name="outbox_events_aggregate"),
-        ]
-        constraints = [
-            models.CheckConstraint(condition=Q(shard__lt=SHARDS), name="outbox_events_shard_known"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.event_type} #{self.sequence} of {self.aggregate_id}"
-
-
-class ProcessedEvent(models.Model):
-    """An event of another service that a consumer has had its effect of."""
-
-    pk = models.CompositePrimaryKey("event_id", "consumer")
-    event_id = models.UUIDField()
-    consumer = models.CharField(max_length=100)
-    event_type = models.CharField(max_length=100)
-    source = models.CharField(max_length=100, default="")
-    receive_count = models.PositiveIntegerField(default=1)
-    processed_at = models.DateTimeField(db_default=Now())
-
-    class Meta:
-        db_table = "processed_events"
-        indexes = [models.Index(fields=["processed_at"], name="processed_events_age")]  # the purge
-
-    def __str__(self) -> str:
-        return f"{self.event_id} by {self.consumer}"
-
-
-class DeadEvent(models.Model):
-    """An event of another service that could not be taken, as it came; a person replays or discards it."""
-
-    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    topic = models.CharField(max_length=255)
-    key = models.CharField(max_length=255, default="", blank=True)
-    event_id = models.UUIDField()
-    consumer = models.CharField(max_length=100)
-    envelope = models.TextField()
-    error = models.TextField()
-    failed_at = models.DateTimeField(db_default=Now(), editable=False)
-    replayed_at = models.DateTimeField(null=True, editable=False)
-    discarded_at = models.DateTimeField(null=True, editable=False)
-
-    class Meta:
-        db_table = "dead_events"
-        default_permissions = ("view",)
-        permissions = [("resolve_deadevent", "Can replay and discard events")]
-
-    def __str__(self) -> str:
-        return f"{self.topic} {self.event_id}"
+__all__ = [
+    "SHARDS",
+    "ApiToken",
+    "Erasure",
+    "Heartbeat",
+    "IdempotencyKey",
+    "InboundDeadLetter",
+    "OutboxEvent",
+    "ProcessedEvent",
+    "RetiredPartition",
+]
 
 
 class IdempotencyKey(models.Model):

@@ -1,0 +1,156 @@
+"""The admin of domain events and of inbound dead letters."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from django.contrib import admin
+from django.db import transaction
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from outbox.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
+from outbox.models import InboundDeadLetter, OutboxEvent
+from outbox.models.events import OutboxEventQuerySet
+
+MOST_AT_ONCE = 5000
+Verb = Callable[..., list[uuid.UUID]]
+
+
+class EventStateFilter(ChoiceFilter):
+    title, parameter_name = "state", "state"
+    #: The worst first. Each state but the last has an index.
+    states: dict[str, Callable[[OutboxEventQuerySet], OutboxEventQuerySet]] = {
+        "dead-lettered": OutboxEventQuerySet.dead,
+        "failing": OutboxEventQuerySet.failing,
+        "not published": OutboxEventQuerySet.unpublished,
+        "published": OutboxEventQuerySet.published,
+    }
+
+    def choices_of(self) -> Iterable[str]:
+        return self.states
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        state = self.states.get(self.value() or "")
+        return state(queryset) if state and isinstance(queryset, OutboxEventQuerySet) else queryset
+
+
+@admin.register(OutboxEvent)
+class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
+    """Domain events, newest first. Operators republish or discard the dead ones."""
+
+    list_display = ["event_type", "aggregate_id", "sequence", "state", "error", "created"]
+    list_filter = [EventStateFilter, AgeFilter]
+    search_fields = ["aggregate_id"]
+    search_help_text = "An event's id, or an aggregate's (an order's)."
+    actions = ["republish", "discard"]
+
+    @admin.display(description="state")
+    def state(self, event: OutboxEvent) -> SafeString:
+        if event.published_at:
+            return pill("sent", "published")
+        if event.discarded_at:
+            return pill("discarded")
+        if event.dead_lettered_at:
+            return pill("dead_lettered")
+        return pill("failed", "failing") if event.retry_count else pill("pending", "not published")
+
+    @admin.display(description="last error")
+    def error(self, event: OutboxEvent) -> str:
+        return event.last_error[:80] or "–"
+
+    @admin.display(description="created")
+    def created(self, event: OutboxEvent) -> str:
+        return ago(event.created_at)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[OutboxEvent], search_term: str
+    ) -> tuple[QuerySet[OutboxEvent], bool]:
+        """Search by the event's id or the aggregate's, both of which have an index."""
+        if not (text := search_term.strip()):
+            return queryset, False
+        if (wanted := as_uuid(text)) is None:
+            return queryset.none(), False
+        if queryset.filter(id=wanted).exists():
+            return queryset.filter(id=wanted), False
+        return queryset.filter(aggregate_id=wanted), False
+
+    def has_resolve_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("outbox.resolve_outboxevent")
+
+    @admin.action(description="Republish, and the later events of its aggregate", permissions=["resolve"])
+    def republish(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
+        """Try dead-lettered and failing events again, with all their retries."""
+        _resolve(self, request, queryset, OutboxEvent.objects.republish, "Republished")
+
+    @admin.action(description="Discard, so that later events of its aggregate go on", permissions=["resolve"])
+    def discard(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
+        """Give dead-lettered events up."""
+        _resolve(self, request, queryset, OutboxEvent.objects.discard, "Discarded")
+
+
+@admin.register(InboundDeadLetter)
+class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
+    """Events of other services that could not be processed. Operators replay or discard them."""
+
+    list_display = ["topic", "event_id", "state", "short", "failed"]
+    search_fields = ["event_id"]
+    search_help_text = "An event's id."
+    actions = ["replay", "discard"]
+
+    @admin.display(description="state")
+    def state(self, letter: InboundDeadLetter) -> SafeString:
+        if letter.replayed_at:
+            return pill("sent", "replayed")
+        if letter.discarded_at:
+            return pill("discarded")
+        return pill("pending", "to replay") if letter.replay_requested_at else pill("dead_lettered", "dead")
+
+    @admin.display(description="error")
+    def short(self, letter: InboundDeadLetter) -> str:
+        return letter.error[:120]
+
+    @admin.display(description="failed")
+    def failed(self, letter: InboundDeadLetter) -> str:
+        return ago(letter.failed_at)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter], search_term: str
+    ) -> tuple[QuerySet[InboundDeadLetter], bool]:
+        """Search by the event's id."""
+        if not (text := search_term.strip()):
+            return queryset, False
+        wanted = as_uuid(text)
+        return (queryset.filter(event_id=wanted) if wanted else queryset.none()), False
+
+    def has_view_permission(self, request: HttpRequest, obj: InboundDeadLetter | None = None) -> bool:
+        """Check the code name that release 0.1.0 granted; Django would build another from the class."""
+        return request.user.has_perm("outbox.view_deadevent")
+
+    def has_resolve_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("outbox.resolve_deadevent")
+
+    @admin.action(description="Replay: have the consumer process it", permissions=["resolve"])
+    def replay(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> None:
+        _resolve(self, request, queryset, InboundDeadLetter.objects.request_replay, "Replayed")
+
+    @admin.action(description="Discard", permissions=["resolve"])
+    def discard(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> None:
+        """Give events up; they stay in the list."""
+        _resolve(self, request, queryset, InboundDeadLetter.objects.discard, "Discarded")
+
+
+def _resolve(
+    page: TriageAdmin[Any], request: HttpRequest, queryset: QuerySet[Any], verb: Verb, done: str
+) -> None:
+    """Apply `verb` to the selected rows, log each that it changed, and report how many."""
+    ids = list(queryset.order_by("id").values_list("id", flat=True)[:MOST_AT_ONCE])
+    with transaction.atomic():
+        changed = verb(ids=ids)
+        rows: Iterable[Model] = queryset.model.objects.filter(id__in=changed)
+        for row in rows:
+            page.log_change(request, row, f"{done}.")
+    page.message_user(request, f"{done}: {len(changed)}. Left alone: {len(ids) - len(changed)}.")

@@ -1,0 +1,160 @@
+"""The loop of one consumer process: receive, process, acknowledge, and keep what has to be tried again.
+
+The broker is told only after the transaction: killed anywhere, the event comes again and is a repeat. A
+temporary error holds back the later events of the same topic and key, with growing waits; after six tries the
+event is a dead letter. A broker or database that is away holds everything and uses up no try. Run by an app's
+`consume_events`, which brings the handlers.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import structlog
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
+
+from outbox.core.backoff import ceiling, jitter
+from outbox.core.loop import run_until_stopped
+from outbox.events.inbox import Handler, dead_letter, explain, fail_replay, process, replay_next
+from outbox.events.transports import BrokerAway, Consumer, Received
+
+log = structlog.get_logger(__name__)
+
+GROUP = "orderpost"
+WAIT_SECONDS = 1.0
+REPLAY_SECONDS = 1.0  # between two looks for dead letters to replay
+BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
+TRIES = 6
+
+Key = tuple[str, str]  # topic and key: events of one are processed in order
+
+
+class EventConsumer:
+    """Consumes through a connection that `connect` makes; `step` does one round."""
+
+    def __init__(
+        self, *, connect: Callable[[], Consumer], name: str, handlers: Mapping[str, Handler]
+    ) -> None:
+        self._connect, self._name, self._handlers = connect, name, handlers
+        self._consumer: Consumer | None = None
+        self._waiting: dict[Key, deque[Received]] = {}  # the first of each is to be tried again
+        self._again: dict[Key, tuple[float, int]] = {}  # when (monotonic), and how often it failed
+        self._replays: dict[uuid.UUID, tuple[float, int]] = {}  # likewise, of dead letters
+        self._replayed_at = 0.0
+        self.counts = {"done": 0, "repeat": 0, "dead": 0}
+
+    def step(self, *, seconds: float = WAIT_SECONDS) -> None:
+        """Do one round, of about `seconds`. Raises `BrokerAway`, and the database's errors if it is away."""
+        if self._consumer is None:
+            self._consumer = self._connect()
+        self._replay()
+        for key in [key for key, (at, _) in self._again.items() if at <= time.monotonic()]:
+            self._retry(key)
+        soon = min((at - time.monotonic() for at, _ in self._again.values()), default=seconds)
+        for received in self._consumer.receive(seconds=max(0.01, min(seconds, soon))):
+            key = (received.topic, received.key)
+            if key in self._waiting:  # in order behind the one that failed
+                self._waiting[key].append(received)
+            else:
+                self._try(received)
+
+    def disconnect(self) -> None:
+        """Leave the broker and the database; what was not acknowledged comes again."""
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = None
+        self._waiting.clear()
+        self._again.clear()
+        connection.close()
+
+    def _retry(self, key: Key) -> None:
+        queue = self._waiting[key]
+        while queue:
+            if not self._try(queue[0]):
+                return
+            queue.popleft()
+        del self._waiting[key]
+        self._again.pop(key, None)
+
+    def _try(self, received: Received) -> bool:
+        """Process an event; return whether it is settled."""
+        assert self._consumer is not None
+        key = (received.topic, received.key)
+        try:
+            result = process(received=received, consumer=self._name, handlers=self._handlers)
+        except Exception as error:
+            _raise_if_database_is_away(error)
+            failures = self._again.get(key, (0.0, 0))[1] + 1
+            if failures < TRIES:
+                wait = _wait(failures)
+                log.warning(
+                    "event will be tried again",
+                    topic=received.topic,
+                    error=repr(error),
+                    seconds=round(wait, 1),
+                )
+                self._again[key] = (time.monotonic() + wait, failures)
+                self._waiting.setdefault(key, deque([received]))
+                return False
+            log.exception("event given up", topic=received.topic)
+            result = dead_letter(received=received, consumer=self._name, reason=explain(error))
+        self.counts[result] += 1
+        self._again.pop(key, None)
+        self._consumer.done([received])
+        return True
+
+    def _replay(self) -> None:
+        """Process the dead letters whose replay was requested."""
+        now = time.monotonic()
+        if now - self._replayed_at < REPLAY_SECONDS:
+            return
+        self._replayed_at = now
+        while True:
+            skip = [letter for letter, (at, _) in self._replays.items() if at > now]
+            done = replay_next(consumer=self._name, handlers=self._handlers, skip=skip)
+            if done is None:
+                return
+            letter, error = done
+            failures = self._replays.pop(letter.id, (0.0, 0))[1] + 1
+            if error is None:
+                continue
+            _raise_if_database_is_away(error)
+            if failures < TRIES:
+                self._replays[letter.id] = (time.monotonic() + _wait(failures), failures)
+            else:
+                fail_replay(letter=letter, reason=explain(error))
+
+
+def run(
+    *, connect: Callable[[], Consumer], name: str, handlers: Mapping[str, Handler], stopped: threading.Event
+) -> None:
+    """Consume until `stopped`; a broker or database that is away is tried again."""
+    consumer = EventConsumer(connect=connect, name=name, handlers=handlers)
+    try:
+        run_until_stopped(
+            step=consumer.step,
+            stopped=stopped,
+            errors=(BrokerAway, DatabaseError, InterfaceError),
+            reconnect=consumer.disconnect,
+            describe=lambda _: "consumer waits",
+            base=BACKOFF_BASE,
+            cap=BACKOFF_CAP,
+        )
+    finally:
+        consumer.disconnect()
+
+
+def _raise_if_database_is_away(error: Exception) -> None:
+    """Raise `error` again if there is no connection and none can be made: no other event would do better."""
+    if isinstance(error, OperationalError | InterfaceError) and not connection.is_usable():
+        raise error
+
+
+def _wait(failures: int) -> float:
+    longest = ceiling(retry=failures, base=BACKOFF_BASE, cap=BACKOFF_CAP)
+    return jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311

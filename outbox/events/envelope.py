@@ -1,0 +1,153 @@
+"""Read the envelope of an inbound event: JSON with the fields that docs/events.md lists."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import hashlib
+import json
+import math
+import uuid
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from outbox.core import context
+
+LARGEST = 1_000_000  # bytes
+DEEPEST = 100  # levels of lists and objects
+_NAMESPACE = uuid.UUID("6f3c0c9e-6f0b-5a52-9a59-0d4e3f1b7a11")  # of ids for events that bring none
+
+
+class Rejected(Exception):
+    """This event can never be processed; the text says why."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Envelope:
+    """An inbound event; `data` is the topic's own."""
+
+    id: uuid.UUID
+    type: str
+    version: int
+    source: str
+    data: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    timestamp: dt.datetime | None = None  # by the producer's clock
+
+    @property
+    def context(self) -> context.Context:
+        """The context of the work that the event causes: its correlation id and its trace."""
+        correlation = context.accept_correlation_id(_string(self.metadata.get("correlationId")))
+        return context.Context(
+            correlation or context.new_correlation_id(),
+            traceparent=_traceparent(self.metadata, self.id),
+            idempotency_key=f"event:{self.id}",
+        )
+
+
+def read_envelope(*, topic: str, value: bytes) -> Envelope:
+    """Read an envelope; raises `Rejected` for whatever is not one of this topic."""
+    if len(value) > LARGEST:
+        raise Rejected(f"it has {len(value):,} bytes; {LARGEST:,} are taken")
+    document = read_json(value)
+    if not isinstance(document, dict):
+        raise Rejected("it is no JSON object")
+    metadata = document.get("metadata")
+    envelope = Envelope(
+        id=_uuid(document.get("eventId")),
+        type=_text(document, "eventType"),
+        version=document.get("version", 1),
+        source=_text(document, "source"),
+        data=document.get("data") or {},
+        metadata=metadata if isinstance(metadata, dict) else {},
+        timestamp=_time(document.get("timestamp")),
+    )
+    if envelope.type != topic:
+        raise Rejected(f"its eventType is {envelope.type!r}, not the topic's")
+    if type(envelope.version) is not int or not topic.endswith(f".v{envelope.version}"):
+        raise Rejected(f"its version is {envelope.version!r}, which this topic's name does not have")
+    if not isinstance(envelope.data, dict):
+        raise Rejected("its data are no JSON object")
+    return envelope
+
+
+def read_json(value: bytes | str) -> Any:
+    """Parse JSON; raises `Rejected` for what PostgreSQL could not store or Python could not walk."""
+    try:
+        document = json.loads(value, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise Rejected(f"it is no JSON: {error}") from error
+    _check_storable(document)
+    return document
+
+
+def event_id_of(*, topic: str, value: bytes) -> uuid.UUID:
+    """Return the event's id, or one that is the same each time these bytes come."""
+    try:
+        return uuid.UUID(json.loads(value)["eventId"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return uuid.uuid5(_NAMESPACE, hashlib.sha256(topic.encode() + value).hexdigest())
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _check_storable(document: object) -> None:
+    values: list[tuple[object, int]] = [(document, 1)]
+    while values:
+        value, depth = values.pop()
+        if isinstance(value, str):
+            _check_text(value)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise Rejected("a number in it is too large")
+        elif isinstance(value, dict | list):
+            if depth > DEEPEST:
+                raise Rejected(f"it is nested deeper than {DEEPEST} levels")
+            for key in value if isinstance(value, dict) else ():
+                _check_text(key)
+            values += [(one, depth + 1) for one in (value.values() if isinstance(value, dict) else value)]
+
+
+def _check_text(value: str) -> None:
+    if "\x00" in value:
+        raise Rejected("it has a NUL character in it, which PostgreSQL cannot store")
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise Rejected("it has a lone surrogate in it, which is no character")
+
+
+def _traceparent(metadata: Mapping[str, Any], event_id: uuid.UUID) -> str:
+    """Return the event's `traceparent`, or one made of its `traceId`, or an empty string.
+
+    The event stands for the span that caused the work, so its id becomes the parent's.
+    """
+    if given := context.accept_traceparent(_string(metadata.get("traceparent"))):
+        return given
+    trace_id = _string(metadata.get("traceId"))
+    return context.accept_traceparent(f"00-{trace_id}-{event_id.hex[16:]}-00") if trace_id else ""
+
+
+def _string(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _uuid(value: object) -> uuid.UUID:
+    try:
+        return uuid.UUID(value)  # type: ignore[arg-type]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Rejected("its eventId is no UUID") from error
+
+
+def _text(document: Mapping[str, Any], name: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not value:
+        raise Rejected(f"its {name} is missing")
+    return value
+
+
+def _time(value: object) -> dt.datetime | None:
+    try:
+        time = dt.datetime.fromisoformat(value)  # type: ignore[arg-type]
+    except (ValueError, TypeError):
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)

@@ -1,0 +1,53 @@
+"""The Lua scripts of outbox.events.transports.redis."""
+
+from __future__ import annotations
+
+#: Join the consumers of a group; return how many there are. KEYS: members. ARGV: member, seconds.
+JOIN = """
+local now = tonumber(redis.call('TIME')[1])
+redis.call('ZADD', KEYS[1], now, ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]))
+redis.call('EXPIRE', KEYS[1], 60)
+return redis.call('ZCARD', KEYS[1])
+"""
+#: Take or renew a lease; return whether it is ours. KEYS: lease. ARGV: member, milliseconds.
+LEASE = """
+local owner = redis.call('GET', KEYS[1])
+if owner and owner ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+#: Give a lease back. KEYS: lease. ARGV: member.
+RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
+#: Read entries if the lease is ours; return only the first ones if they are large.
+#: KEYS: lease, stream. ARGV: member, group, owner, id, count, bytes.
+READ = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {0, {}, 0} end
+local answer = redis.call(
+    'XREADGROUP', 'GROUP', ARGV[2], ARGV[3], 'COUNT', ARGV[5], 'STREAMS', KEYS[2], ARGV[4])
+if not answer then return {1, {}, 0} end
+local entries, size = answer[1][2], 0
+for i, entry in ipairs(entries) do
+    for _, field in ipairs(entry[2] or {}) do size = size + #field end
+    if size > tonumber(ARGV[6]) and i > 1 then return {1, {unpack(entries, 1, i - 1)}, 1} end
+end
+return {1, entries, 0}
+"""
+#: Move what members of other names left to the owner, and remove those that left nothing; return how many
+#: entries moved. KEYS: stream. ARGV: group, owner, milliseconds, count.
+ADOPT = """
+local moved = 0
+for _, member in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
+    local facts = {}
+    for i = 1, #member, 2 do facts[member[i]] = member[i + 1] end
+    if facts.name ~= ARGV[2] and facts.idle >= tonumber(ARGV[3]) then
+        local left = redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', ARGV[4], facts.name)
+        for _, entry in ipairs(left) do
+            redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, entry[1], 'JUSTID')
+            moved = moved + 1
+        end
+        if #left == 0 then redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], facts.name) end
+    end
+end
+return moved
+"""

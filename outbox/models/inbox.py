@@ -1,0 +1,126 @@
+"""The inbox of events in, and the inbound events that could not be processed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
+
+from django.db import connections, models, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from outbox.core.ids import new_id
+
+
+class Receipt(NamedTuple):
+    """Whether an event came for the first time, and when, by the database's clock."""
+
+    first: bool
+    received_at: dt.datetime
+
+
+class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
+    def record(self, *, event_id: uuid.UUID, consumer: str, event_type: str, source: str) -> Receipt:
+        """Record that `consumer` received an event. Waits for a transaction that processes the same one."""
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO processed_events AS old (event_id, consumer, event_type, source, receive_count)
+                VALUES (%s, %s, %s, %s, 1)
+                ON CONFLICT (event_id, consumer) DO UPDATE SET receive_count = old.receive_count + 1
+                RETURNING receive_count, statement_timestamp()
+                """,
+                [event_id, consumer, event_type[:100], source[:100]],
+            )
+            count, received_at = cursor.fetchone()
+            return Receipt(count == 1, received_at)
+
+
+class ProcessedEvent(models.Model):
+    """An event of another service that a consumer has processed, or that is a dead letter."""
+
+    pk = models.CompositePrimaryKey("event_id", "consumer")
+    event_id = models.UUIDField()
+    consumer = models.CharField(max_length=100)
+    event_type = models.CharField(max_length=100)
+    source = models.CharField(max_length=100, default="")
+    receive_count = models.PositiveIntegerField(default=1)
+    processed_at = models.DateTimeField(db_default=Now())
+
+    objects = ProcessedEventQuerySet.as_manager()
+
+    class Meta:
+        db_table = "processed_events"
+        indexes = [models.Index(fields=["processed_at"], name="processed_events_age")]  # the purge
+
+    def __str__(self) -> str:
+        return f"{self.event_id} by {self.consumer}"
+
+
+class InboundDeadLetterQuerySet(models.QuerySet["InboundDeadLetter"]):
+    """The states of an inbound dead letter: dead, replay requested, then replayed; or discarded."""
+
+    def unresolved(self) -> Self:
+        """Filter the letters that are neither replayed nor discarded."""
+        return self.filter(replayed_at__isnull=True, discarded_at__isnull=True)
+
+    def replay_requested(self) -> Self:
+        """Filter the letters that their consumer is to process now."""
+        return self.unresolved().filter(replay_requested_at__isnull=False)
+
+    def request_replay(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
+        """Have dead letters processed by their consumer; return their ids. A second request is none."""
+        return self._resolve(self.filter(replay_requested_at=None), ids, replay_requested_at=Now())
+
+    def discard(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
+        """Give dead letters up; return their ids."""
+        return self._resolve(self, ids, discarded_at=Now())
+
+    def _resolve(self, state: Self, ids: Iterable[uuid.UUID], **changes: Any) -> list[uuid.UUID]:
+        with transaction.atomic(using=self.db):
+            rows = state.unresolved().filter(id__in=list(ids)).order_by("id").select_for_update()
+            found = list(rows.values_list("id", flat=True))
+            self.filter(id__in=found).update(**changes)
+        return found
+
+
+class InboundDeadLetter(models.Model):
+    """An event of another service that could not be processed, as it came, until an operator decides."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    topic = models.CharField(max_length=255)
+    key = models.CharField(max_length=255, default="", blank=True)
+    event_id = models.UUIDField()
+    consumer = models.CharField(max_length=100)
+    envelope = models.TextField()
+    error = models.TextField()
+    failed_at = models.DateTimeField(db_default=Now(), editable=False)
+    replay_requested_at = models.DateTimeField(null=True, editable=False)
+    replayed_at = models.DateTimeField(null=True, editable=False)
+    discarded_at = models.DateTimeField(null=True, editable=False)
+
+    objects = InboundDeadLetterQuerySet.as_manager()
+
+    class Meta:
+        db_table = "dead_events"
+        # The code names of release 0.1.0, which groups and users have been granted.
+        default_permissions = ()
+        permissions = [
+            ("view_deadevent", "Can view dead event"),
+            ("resolve_deadevent", "Can replay and discard events"),
+        ]
+        indexes = [
+            # the consumer, each second
+            models.Index(
+                fields=["consumer", "id"],
+                name="dead_events_replay",
+                condition=Q(
+                    replay_requested_at__isnull=False, replayed_at__isnull=True, discarded_at__isnull=True
+                ),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.event_id}"

@@ -1,0 +1,140 @@
+"""What events of other services do to orders, and which of them become dead letters, with which reason."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from notifications.models import EmailNotification
+from orders.models import Order
+from orders.services import cancel_order, complete_order, pay_order
+from outbox.models import InboundDeadLetter, OutboxEvent, ProcessedEvent
+from tests.outbox.events.inbound import (
+    INSUFFICIENT,
+    PAID,
+    REFUNDED,
+    RESERVED,
+    envelope,
+    give,
+    handle,
+    order,
+    received,
+    status,
+)
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class TestSaga:
+    def test_payment_and_stock_confirm_an_order_in_either_order(self):
+        one, two = order(), order()
+        assert [give(PAID, one), give(RESERVED, one)] == ["done", "done"]
+        assert [give(RESERVED, two), give(PAID, two)] == ["done", "done"]
+        assert status(one) == status(two) == "confirmed"
+
+    def test_no_stock_cancels_with_the_event_and_the_mail_in_one_transaction_and_the_refund_counts(self):
+        it = order()
+        give(PAID, it)
+        give(INSUFFICIENT, it, reason="INSUFFICIENT_STOCK")
+        assert status(it) == "cancelled"
+        event = OutboxEvent.objects.get(event_type="order.order.cancelled.v1")
+        mail = EmailNotification.objects.get(event_type="order.cancelled")
+        assert event.payload["wasPaid"] is True and "out of stock" in mail.body_text
+        assert event.metadata["correlationId"] == mail.correlation_id == "saga-1"
+        assert give(REFUNDED, it, amount=1000) == "done"
+        it.refresh_from_db()
+        assert (it.status, it.refunded_amount) == ("cancelled", 1000)
+
+    @pytest.mark.parametrize("topic", [RESERVED, INSUFFICIENT])
+    def test_what_is_so_already_is_no_change(self, topic):
+        it = order()
+        give(PAID, it)
+        give(topic, it)
+        version = Order.objects.get(id=it.id).version
+        assert give(topic, it) == "done"
+        assert Order.objects.get(id=it.id).version == version
+
+    def test_a_repeat_is_counted_and_changes_nothing(self):
+        it = order()
+        event = envelope(PAID, {"orderId": str(it.id)})
+        results = [handle(received(PAID, event)) for _ in range(3)]
+        assert results == ["done", "repeat", "repeat"]
+        assert ProcessedEvent.objects.get().receive_count == 3
+        assert Order.objects.get(id=it.id).version == 2
+
+
+class TestDead:
+    def assert_dead(self, result: str, reason: str) -> None:
+        assert result == "dead"
+        dead = InboundDeadLetter.objects.get()
+        assert reason in dead.error
+        note = OutboxEvent.objects.get(event_type__endswith=".dlt")
+        assert note.event_type == f"{dead.topic}.dlt"
+        assert set(note.payload) == {
+            "eventId",
+            "originalEvent",
+            "errorMessage",
+            "failedAt",
+            "consumerService",
+        }
+        assert note.payload["consumerService"] == "orders" and reason in note.payload["errorMessage"]
+
+    def test_a_payment_for_a_cancelled_order(self):
+        it = order()
+        cancel_order(order_id=it.id)
+        self.assert_dead(give(PAID, it), "the payment was not expected")
+        assert status(it) == "cancelled"
+
+    def test_a_second_payment(self):
+        it = order()
+        pay_order(order_id=it.id)
+        self.assert_dead(give(PAID, it), "the payment was not expected")
+
+    @pytest.mark.parametrize("topic", [PAID, REFUNDED, RESERVED, INSUFFICIENT])
+    def test_an_unknown_order(self, topic):
+        self.assert_dead(give(topic, uuid.uuid4()), "There is no order")
+
+    def test_a_refund_of_more_than_is_left(self):
+        it = order()
+        pay_order(order_id=it.id)
+        self.assert_dead(give(REFUNDED, it, amount=1001), "1001")
+        assert status(it) == "paid"
+
+    def test_no_stock_for_a_completed_order(self):
+        it = order()
+        pay_order(order_id=it.id)
+        complete_order(order_id=it.id)
+        self.assert_dead(give(INSUFFICIENT, it), "completed")
+
+    @pytest.mark.parametrize("amount", ["5", 0, -1, True, 1.5])
+    def test_an_amount_that_is_none(self, amount):
+        it = order()
+        pay_order(order_id=it.id)
+        self.assert_dead(give(REFUNDED, it, amount=amount), "amount")
+
+    @pytest.mark.parametrize(
+        ("value", "reason"),
+        [
+            (b"", "no JSON"),
+            (b"{", "no JSON"),
+            (b"\xff\x00", "no JSON"),
+            (b"[" * 50_000, "no JSON"),
+            (b"[]", "no JSON object"),
+            (b"{}", "eventId"),
+            (envelope(PAID, {}, eventId="5"), "eventId"),
+            (envelope(PAID, {}, eventType="other.v1"), "eventType"),
+            (envelope(PAID, {}, version=2), "version"),
+            (envelope(PAID, {}, version="1"), "version"),
+            (envelope(PAID, {}, source=None), "source"),
+            (envelope(PAID, ["x"]), "data"),
+            (envelope(PAID, {}), "orderId"),
+            (envelope(PAID, {"orderId": 7}), "orderId"),
+            (envelope(PAID, {"orderId": str(uuid.uuid4()), "x": "y" * 1_000_001}), "bytes"),
+        ],
+    )
+    def test_what_is_no_envelope(self, value, reason):
+        message = received(PAID, value)
+        self.assert_dead(handle(message), reason)
+        assert handle(message) == "repeat"
+        assert InboundDeadLetter.objects.count() == 1

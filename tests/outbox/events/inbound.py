@@ -1,0 +1,52 @@
+"""Inbound events for tests: their envelopes, and a handler's way to an order."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from typing import Any
+
+from orders.handlers import HANDLERS, NAME
+from orders.models import Order
+from orders.services import place_order
+from outbox.events.inbox import process
+from outbox.events.transports import Received
+
+PAID, REFUNDED = "payment.payment.succeeded.v1", "payment.payment.refunded.v1"
+RESERVED, INSUFFICIENT = "warehouse.stock.reserved.v1", "warehouse.stock.insufficient.v1"
+
+
+def order(**fields: Any) -> Order:
+    return place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=1000, **fields)
+
+
+def envelope(topic: str, data: Any, **more: Any) -> dict[str, Any]:
+    return {
+        "eventId": str(uuid.uuid4()),
+        "timestamp": dt.datetime.now(dt.UTC).isoformat(),
+        "eventType": topic,
+        "version": 1,
+        "source": "payment-service",
+        "data": data,
+        "metadata": {"correlationId": "saga-1"},
+    } | more
+
+
+def received(topic: str, value: Any, key: str = "k", written_at: dt.datetime | None = None) -> Received:
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return Received(topic, key, body, None, written_at)
+
+
+def handle(message: Received) -> str:
+    return process(received=message, consumer=NAME, handlers=HANDLERS)
+
+
+def give(topic: str, order: Order | uuid.UUID, **data: Any) -> str:
+    id = order.id if isinstance(order, Order) else order
+    return handle(received(topic, envelope(topic, {"orderId": str(id)} | data)))
+
+
+def status(order: Order) -> str:
+    order.refresh_from_db()
+    return order.status

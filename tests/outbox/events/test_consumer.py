@@ -1,0 +1,173 @@
+"""The loop of a consumer: in order for each key, whatever fails for a while, and without losing anything."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import OperationalError, connection
+
+from orders import handlers
+from orders.handlers import HANDLERS, NAME
+from outbox.events import consumer
+from outbox.events.consumer import EventConsumer
+from outbox.events.transports import Consumer, Received
+from outbox.models import InboundDeadLetter
+from tests.outbox.events.inbound import INSUFFICIENT, PAID, REFUNDED, envelope, order, received, status
+from tests.outbox.events.test_inbox import dead_refund, refunded
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Hand(Consumer):
+    """A broker that gives out what the test says, and keeps what was acknowledged."""
+
+    def __init__(self, *rounds: list[Received]) -> None:
+        self.rounds = list(rounds)
+        self.acknowledged: list[Received] = []
+
+    def receive(self, *, seconds):
+        return self.rounds.pop(0) if self.rounds else []
+
+    def done(self, messages):
+        self.acknowledged += messages
+
+    def close(self):
+        pass
+
+
+def consume(hand: Hand, **more) -> EventConsumer:
+    return EventConsumer(connect=lambda: hand, name=NAME, handlers=HANDLERS | more)
+
+
+def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again(monkeypatch):
+    monkeypatch.setattr(consumer, "BACKOFF_BASE", 0.05)
+    one, two = order(), order()
+    fails = {"left": 2}
+
+    def flaky(event):
+        if event.data["orderId"] == str(one.id) and fails["left"]:
+            fails["left"] -= 1
+            raise TimeoutError("a service of ours is slow")
+        handlers.payment_succeeded(event)
+
+    first = received(PAID, envelope(PAID, {"orderId": str(one.id)}), key="one")
+    behind = received(PAID, envelope(PAID, {"orderId": str(one.id)}), key="one")
+    other = received(PAID, envelope(PAID, {"orderId": str(two.id)}), key="two")
+    hand = Hand([first, behind, other])
+    it = consume(hand, **{PAID: flaky})
+    it.step()
+    assert hand.acknowledged == [other]
+    while len(hand.acknowledged) < 3:
+        it.step(seconds=0.05)
+    assert hand.acknowledged == [other, first, behind]
+    assert status(one) == status(two) == "paid"
+    assert it.counts == {"done": 2, "repeat": 0, "dead": 1}  # the second payment is money to be returned
+
+
+def test_an_event_that_goes_on_failing_is_dead_in_the_end_and_its_key_goes_on(monkeypatch):
+    monkeypatch.setattr(consumer, "BACKOFF_BASE", 0.001)
+
+    def broken(event):
+        raise ZeroDivisionError("no\nDETAIL: a row with ann@example.com")
+
+    it = order()
+    bad = received(REFUNDED, envelope(REFUNDED, {"orderId": str(it.id)}), key="k")
+    good = received(PAID, envelope(PAID, {"orderId": str(it.id)}), key="k")
+    hand = Hand([bad, received(REFUNDED, b"{", key="k"), good])
+    loop = consume(hand, **{REFUNDED: broken})
+    while len(hand.acknowledged) < 3:
+        loop.step(seconds=0.01)
+    errors = set(InboundDeadLetter.objects.values_list("error", flat=True))
+    assert "ZeroDivisionError: no" in errors and len(errors) == 2
+    assert status(it) == "paid"
+
+
+def test_a_database_that_is_away_is_no_events_fault(monkeypatch):
+    def away(event):
+        monkeypatch.setitem(connection.settings_dict, "PORT", "1")  # nobody listens there
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    hand = Hand([received(PAID, envelope(PAID, {"orderId": str(order().id)}))])
+    it = consume(hand, **{PAID: away})
+    with pytest.raises(OperationalError):
+        it.step()
+    it.disconnect()
+    monkeypatch.undo()
+    assert not hand.acknowledged and not InboundDeadLetter.objects.exists()
+
+
+def test_an_event_that_kills_its_own_backend_is_dead_in_the_end(monkeypatch):
+    monkeypatch.setattr(consumer, "BACKOFF_BASE", 0.001)
+
+    def kill(event):
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+    hand = Hand([received(PAID, envelope(PAID, {"orderId": str(order().id)}))])
+    it = consume(hand, **{PAID: kill})
+    while not hand.acknowledged:
+        it.step(seconds=0.01)
+    assert InboundDeadLetter.objects.count() == 1
+
+
+def test_a_statement_that_always_takes_too_long_does_not_stop_the_others(monkeypatch):
+    monkeypatch.setattr(consumer, "BACKOFF_BASE", 0.001)
+
+    def slow(event):
+        with connection.cursor() as cursor:
+            cursor.execute("SET LOCAL statement_timeout = 1")
+            cursor.execute("SELECT pg_sleep(1)")
+
+    it = order()
+    hand = Hand(
+        [
+            received(PAID, envelope(PAID, {"orderId": str(it.id)}), key="one"),
+            received(INSUFFICIENT, envelope(INSUFFICIENT, {"orderId": str(it.id)}), key="two"),
+        ]
+    )
+    loop = consume(hand, **{PAID: slow})
+    while len(hand.acknowledged) < 2:
+        loop.step(seconds=0.01)
+    assert status(it) == "cancelled" and InboundDeadLetter.objects.count() == 1
+
+
+class TestReplays:
+    def test_a_requested_replay_is_done_by_the_next_round(self):
+        it, letter = dead_refund()
+        InboundDeadLetter.objects.request_replay(ids=[letter.id])
+        consume(Hand()).step(seconds=0.01)
+        assert refunded(it) == 10
+
+    def test_a_replay_that_fails_for_a_while_holds_back_nothing_and_is_tried_again(self, monkeypatch):
+        monkeypatch.setattr(consumer, "BACKOFF_BASE", 0.01)
+        monkeypatch.setattr(consumer, "REPLAY_SECONDS", 0.0)
+        (one, first), (two, second) = dead_refund(), dead_refund()
+        fails = {"left": 2}
+
+        def flaky(event):
+            if event.data["orderId"] == str(one.id) and fails["left"]:
+                fails["left"] -= 1
+                raise TimeoutError
+            handlers.payment_refunded(event)
+
+        InboundDeadLetter.objects.request_replay(ids=[first.id, second.id])
+        it = consume(Hand(), **{REFUNDED: flaky})
+        it.step(seconds=0.01)
+        assert (refunded(one), refunded(two)) == (0, 10)
+        while not refunded(one):
+            it.step(seconds=0.01)
+        assert refunded(one) == 10
+
+    def test_a_replay_that_goes_on_failing_is_dead_again(self, monkeypatch):
+        monkeypatch.setattr(consumer, "BACKOFF_BASE", 0.001)
+        monkeypatch.setattr(consumer, "REPLAY_SECONDS", 0.0)
+        _, letter = dead_refund()
+
+        def broken(event):
+            raise ZeroDivisionError("x")
+
+        InboundDeadLetter.objects.request_replay(ids=[letter.id])
+        it = consume(Hand(), **{REFUNDED: broken})
+        while InboundDeadLetter.objects.get().replay_requested_at:
+            it.step(seconds=0.01)
+        assert InboundDeadLetter.objects.get().error == "ZeroDivisionError: x"

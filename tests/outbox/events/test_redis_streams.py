@@ -1,0 +1,245 @@
+"""Redis Streams: each stream has one owner of a group at a time, so order holds with several consumers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from outbox.events.transports import BrokerAway, Message, Received
+from outbox.events.transports import redis as streams
+from outbox.events.transports.redis import Consumer, Publisher
+
+GROUP = "g"
+
+
+@pytest.fixture(autouse=True)
+def client(valkey_url, settings, monkeypatch) -> Iterator[redis.Redis]:
+    settings.REDIS_URL = valkey_url
+    monkeypatch.setattr(streams, "KEEP_SECONDS", 0.0)
+    with redis.Redis.from_url(valkey_url) as one:
+        yield one
+
+
+def consumer(name: str, *topics: str) -> Consumer:
+    return Consumer(topics=topics or ["t.v1"], group=GROUP, name=name)
+
+
+def publish(*numbers: int, topic: str = "t.v1") -> None:
+    answers = Publisher().publish([Message(topic, str(n % 3), b"%d" % n) for n in numbers])
+    assert answers == [None] * len(numbers)
+
+
+def numbers(found: list[Received]) -> list[int]:
+    return [int(one.value) for one in found]
+
+
+def owned(*consumers: Consumer) -> list[int]:
+    return [len(one._owned) for one in consumers]
+
+
+def members(client: redis.Redis) -> list[str]:
+    return [one["name"].decode() for one in client.xinfo_consumers("t.v1", GROUP)]
+
+
+def test_a_stream_is_one_consumers_at_a_time_and_its_next_owner_goes_on_where_it_ended():
+    publish(*range(10))
+    first, second = consumer("a"), consumer("b")
+    got = first.receive(seconds=0.1)
+    assert numbers(got) == list(range(10))
+    first.done(got[:4])
+    publish(10, 11)
+    assert second.receive(seconds=0.01) == []
+    assert numbers(first.receive(seconds=0.1)) == [10, 11]
+    first.close()
+    again = second.receive(seconds=0.1)
+    assert numbers(again) == [4, 5, 6, 7, 8, 9, 10, 11]
+    second.done(again)
+    assert second.receive(seconds=0.01) == []
+
+
+def test_the_unacknowledged_entries_of_the_last_owner_come_before_new_ones_however_many():
+    publish(*range(250))
+    first = consumer("a")
+    seen: list[int] = []
+    while len(seen) < 250:
+        seen += numbers(first.receive(seconds=0.1))
+    publish(*range(250, 300))
+    first.close()
+    second, found = consumer("b"), []
+    while len(found) < 300:
+        found += numbers(second.receive(seconds=0.1))
+    assert found == list(range(300))
+
+
+def test_a_dead_owners_stream_has_another_within_seconds(monkeypatch):
+    monkeypatch.setattr(streams, "LEASE_SECONDS", 1.0)
+    publish(1, 2, 3)
+    dead, alive = consumer("dead"), consumer("alive")
+    assert numbers(dead.receive(seconds=0.1)) == [1, 2, 3]
+    began = time.monotonic()
+    found: list[Received] = []
+    while not found and time.monotonic() - began < 30:
+        found = alive.receive(seconds=0.05)
+    assert numbers(found) == [1, 2, 3]
+
+
+def test_an_owner_that_lost_its_lease_while_it_slept_reads_nothing(client, monkeypatch):
+    """Else each of the two would get some of the new entries, and a key's order would be lost."""
+    sleeper, other = consumer("sleeper"), consumer("other")
+    assert sleeper.receive(seconds=0.01) == [] and owned(sleeper) == [1]
+    client.delete("orderpost:owner:g:t.v1")  # as if the time were over
+    other.receive(seconds=0.01)
+    publish(1, 2)
+    monkeypatch.setattr(streams, "KEEP_SECONDS", 60.0)  # it has not noticed yet
+    assert sleeper.receive(seconds=0.01) == [] and owned(sleeper) == [0]
+    assert numbers(other.receive(seconds=0.1)) == [1, 2]
+
+
+def test_an_owner_keeps_its_stream_while_it_works_on_a_batch(monkeypatch):
+    monkeypatch.setattr(streams, "LEASE_SECONDS", 1.0)
+    publish(*range(8))
+    first, second = consumer("a"), consumer("b")
+    for one in first.receive(seconds=0.1):
+        time.sleep(0.2)
+        first.done([one])
+        assert second.receive(seconds=0.01) == []
+
+
+def test_consumers_share_the_streams_and_a_new_one_gets_some():
+    topics = [f"t{n}.v1" for n in range(4)]
+    one, two, three = (consumer(name, *topics) for name in "abc")
+    one.receive(seconds=0.01)
+    assert owned(one) == [4]
+    for _ in range(3):
+        for each in (one, two):
+            each.receive(seconds=0.01)
+    assert owned(one, two) == [2, 2]
+    for _ in range(3):
+        for each in (one, two, three):
+            each.receive(seconds=0.01)
+    assert sum(owned(one, two, three)) == 4 and max(owned(one, two, three)) == 2
+    two.close()
+    three.close()
+    one.receive(seconds=0.01)
+    assert owned(one) == [4]
+
+
+def test_members_of_release_0_1_0_that_are_gone_leave_the_group_and_their_entries_come_first(client):
+    publish(*range(5))
+    client.xgroup_create("t.v1", GROUP, id="0")
+    client.xreadgroup(GROUP, "host:1", {"t.v1": ">"}, count=3)
+    client.xgroup_createconsumer("t.v1", GROUP, "host:2")
+    new = consumer("new")
+    assert numbers(new.receive(seconds=0.1)) == [0, 1, 2]
+    assert numbers(new.receive(seconds=0.1)) == [3, 4]
+    assert members(client) == [streams.OWNER]
+
+
+def test_what_a_member_of_release_0_1_0_leaves_later_is_taken_over_when_it_is_gone(client, monkeypatch):
+    new = consumer("new")
+    new.receive(seconds=0.01)
+    publish(1, 2)
+    client.xreadgroup(GROUP, "host:1", {"t.v1": ">"})
+    assert new.receive(seconds=0.01) == []
+    monkeypatch.setattr(streams, "GONE_SECONDS", 0.0)
+    assert numbers(new.receive(seconds=0.01)) == [1, 2]
+    new.receive(seconds=0.01)
+    assert members(client) == [streams.OWNER]
+
+
+def test_a_wait_does_not_spin_when_another_member_has_read_the_newest_entries(client, monkeypatch):
+    new = consumer("new")
+    new.receive(seconds=0.01)
+    publish(*range(20))
+    client.xreadgroup(GROUP, "host:1", {"t.v1": ">"})
+    rounds, began = 0, time.monotonic()
+    while time.monotonic() - began < 1:
+        new.receive(seconds=0.2)
+        rounds += 1
+    assert rounds < 20 + 10
+
+
+def test_a_waiting_owner_gets_a_new_entry_at_once():
+    first = consumer("a")
+    first.receive(seconds=0.01)
+    publish(1)
+    began = time.monotonic()
+    assert first.receive(seconds=5) or first.receive(seconds=5)
+    assert time.monotonic() - began < 3
+
+
+def test_large_entries_come_a_few_at_a_time_and_all_of_them(monkeypatch):
+    monkeypatch.setattr(streams, "BATCH_BYTES", 2_500_000)
+    Publisher().publish([Message("t.v1", "k", b"%d" % n + b" " * 1_000_000) for n in range(7)])
+    first = consumer("a")
+    rounds = [numbers(first.receive(seconds=0.1)) for _ in range(5)]
+    assert [number for some in rounds for number in some] == list(range(7))
+    assert max(map(len, rounds)) == 2
+    publish(7)
+    found: list[int] = []
+    while not found:
+        found = numbers(first.receive(seconds=0.1))
+    assert found == [7]
+
+
+def test_an_entry_that_was_trimmed_before_it_was_done_does_not_stop_the_next_owner(client):
+    publish(*range(5))
+    first = consumer("a")
+    got = first.receive(seconds=0.1)
+    client.xdel("t.v1", got[0].token[1], got[1].token[1])
+    first.close()
+    second = consumer("b")
+    found = second.receive(seconds=0.1)
+    assert numbers(found) == [2, 3, 4]
+    second.done(found)
+    assert client.xpending("t.v1", GROUP)["pending"] == 0
+
+
+def test_an_entry_of_another_shape_is_received_as_it_can_be(client):
+    client.xadd("t.v1", {"other": "x"})
+    (found,) = consumer("a").receive(seconds=0.1)
+    assert (found.key, found.value) == ("", b"")
+
+
+def test_a_broker_that_lost_everything_gets_its_groups_anew(client):
+    one = consumer("a")
+    assert one.receive(seconds=0.01) == []
+    client.flushdb()
+    for _ in range(3):
+        try:
+            one.receive(seconds=0.01)
+        except BrokerAway:
+            break
+    publish(5)
+    found: list[Any] = []
+    while not found:
+        found = one.receive(seconds=0.5)
+    assert numbers(found) == [5]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (
+            redis.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value"),
+            "TopicUnavailable",
+        ),
+        (redis.exceptions.NoPermissionError("No permissions to access a key"), "TopicUnavailable"),
+        (redis.ResponseError("The stream has exhausted the last possible ID"), "TopicUnavailable"),
+        (redis.ResponseError("string exceeds maximum allowed size (proto-max-bulk-len)"), "Refused"),
+        (
+            redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
+            "BrokerAway",
+        ),
+        (redis.exceptions.ReadOnlyError("You can't write against a read only replica."), "BrokerAway"),
+        (redis.exceptions.BusyLoadingError("Redis is loading the dataset in memory"), "BrokerAway"),
+        (redis.ResponseError("MISCONF Redis is configured to save RDB snapshots"), "BrokerAway"),
+        (b"1-0", "NoneType"),
+    ],
+)
+def test_an_answer_is_about_the_entry_its_stream_or_the_broker(answer, kind):
+    assert type(streams._read_answer(answer)).__name__ == kind

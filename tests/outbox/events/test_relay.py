@@ -1,0 +1,431 @@
+"""Events out: each at least once, in order for each aggregate, whatever fails and however many relays run."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import uuid
+from collections import defaultdict
+
+import pytest
+import redis
+from django.db import IntegrityError, connections, transaction
+from django.db.models.functions import Now
+
+from orders.services import complete_order, pay_order, place_order
+from outbox.core import context
+from outbox.core.privacy import key_hash
+from outbox.events import relay, shards
+from outbox.events.publish import publish_event, shard_of
+from outbox.events.relay import Relay
+from outbox.events.transports import Answer, BrokerAway, Message, Publisher, Refused, TopicUnavailable
+from outbox.events.transports.redis import Publisher as Streams
+from outbox.models import SHARDS, OutboxEvent
+from tests.outbox.months import dsn
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+
+
+class Memory(Publisher):
+    """A broker in memory, told whom to refuse and when to be away."""
+
+    def __init__(self) -> None:
+        self.taken: list[Message] = []
+        self.refuse: dict[str, str] = {}
+        self.unavailable: set[str] = set()
+        self.away = 0  # so many calls from now on
+        self.silent_after: int | None = None  # of so many messages of a call nothing is known
+
+    def check(self) -> None:
+        if self.away:
+            self.away -= 1
+            raise BrokerAway("gone")
+
+    def publish(self, messages):
+        if self.away:
+            self.away -= 1
+            raise BrokerAway("gone")
+        answers: list[Answer] = []
+        for number, message in enumerate(messages):
+            if self.silent_after is not None and number >= self.silent_after:
+                answers.append(BrokerAway("no answer"))
+                continue
+            if message.topic in self.unavailable:
+                answers.append(TopicUnavailable("no such topic"))
+                continue
+            reason = next((why for part, why in self.refuse.items() if part.encode() in message.value), None)
+            answers.append(Refused(reason) if reason else None)
+            if not reason:
+                self.taken.append(message)
+        return answers
+
+    def close(self) -> None:
+        pass
+
+    def texts(self) -> list[str]:
+        return [json.loads(message.value)["data"]["text"] for message in self.taken]
+
+
+@pytest.fixture
+def broker() -> Memory:
+    return Memory()
+
+
+@pytest.fixture
+def one(broker):
+    made = Relay(using="default", transport=broker)
+    yield made
+    made.close()
+
+
+def write(aggregate: uuid.UUID, *texts: str, topic: str = "test.v1") -> None:
+    with transaction.atomic():
+        for number, text in enumerate(texts):
+            publish_event(
+                aggregate_type="test",
+                aggregate_id=aggregate,
+                event_type=topic,
+                sequence=number + 1,
+                payload={"text": text},
+            )
+
+
+def unpublished() -> int:
+    return OutboxEvent.objects.filter(published_at=None).count()
+
+
+def due() -> None:
+    OutboxEvent.objects.filter(published_at=None).update(next_attempt_at=Now() - dt.timedelta(seconds=1))
+
+
+def test_an_orders_events_go_out_in_order_in_seed_2s_envelope(one, broker):
+    order = place_order(user_id=uuid.uuid4(), email="a@example.com", name="Ann", total_amount=500)
+    pay_order(order_id=order.id)
+    complete_order(order_id=order.id)
+    assert one.step() == 3 and unpublished() == 0 and one.step() == 0
+    first, *rest = [json.loads(message.value) for message in broker.taken]
+    assert set(first) == {"eventId", "timestamp", "eventType", "version", "source", "data", "metadata"}
+    assert set(first["metadata"]) == {"traceId", "correlationId", "idempotencyKey", "userId", "sequence"}
+    assert (first["eventType"], first["version"], first["source"]) == (
+        "order.order.placed.v1",
+        1,
+        "order-service",
+    )
+    assert first["timestamp"].endswith("Z") and dt.datetime.fromisoformat(first["timestamp"])
+    assert [one_["metadata"]["sequence"] for one_ in (first, *rest)] == [1, 2, 3]
+    assert {message.key for message in broker.taken} == {str(order.id)}
+    assert [message.topic for message in broker.taken] == [event["eventType"] for event in (first, *rest)]
+    assert "Ann" not in str(broker.taken) and "a@example.com" not in str(broker.taken)
+
+
+def test_what_is_refused_holds_back_its_own_aggregate_and_nobody_elses(one, broker):
+    bad, good = uuid.uuid4(), uuid.uuid4()
+    write(bad, "b1", "poison", "b3")
+    write(good, "g1", "g2")
+    broker.refuse["poison"] = "not this"
+    one.step()
+    assert sorted(broker.texts()) == ["b1", "g1", "g2"]
+    assert one.step() == 0  # b3 waits behind it, and so does it
+    event = OutboxEvent.objects.get(payload={"text": "poison"})
+    assert (event.retry_count, event.last_error) == (1, "not this")
+    broker.refuse.clear()
+    due()
+    one.step()
+    assert broker.texts()[-2:] == ["poison", "b3"]
+
+
+def test_an_events_own_fault_dead_letters_it_after_five_tries_and_a_person_lets_the_rest_go(one, broker):
+    bad = uuid.uuid4()
+    write(bad, "poison", "after")
+    broker.refuse["poison"] = "not this"
+    for _ in range(5):
+        due()
+        one.step()
+    event = OutboxEvent.objects.get(payload={"text": "poison"})
+    assert event.dead_lettered_at and event.retry_count == 4
+    due()
+    assert one.step() == 0
+    OutboxEvent.objects.discard(ids=[event.id])
+    one.step()
+    assert broker.texts() == ["after"]
+
+
+def test_a_limit_can_be_set_for_a_topic(one, broker, settings):
+    settings.EVENT_MAX_RETRIES_FOR = {"test.v1": 0}
+    write(uuid.uuid4(), "poison")
+    broker.refuse["poison"] = "not this"
+    one.step()
+    assert OutboxEvent.objects.get().dead_lettered_at
+
+
+def test_a_broker_that_is_away_uses_up_no_retry_and_loses_nothing(one, broker):
+    write(uuid.uuid4(), "a", "b", "c")
+    broker.away = 7
+    for _ in range(7):
+        with pytest.raises(BrokerAway):
+            one.step()
+    assert set(OutboxEvent.objects.values_list("retry_count", "dead_lettered_at")) == {(0, None)}
+    one.step()
+    assert broker.texts() == ["a", "b", "c"]
+
+
+def test_a_topic_that_takes_nothing_holds_back_its_own_events_alone(one, broker, monkeypatch):
+    monkeypatch.setattr(relay, "BACKOFF_BASE", 0.01)
+    both, other = uuid.uuid4(), uuid.uuid4()
+    write(both, "b1", topic="missing.v1")
+    write(both, "b2")
+    write(both, "b3", topic="missing.v1")
+    write(other, "o1", topic="missing.v1")
+    write(other, "o2")
+    broker.unavailable = {"missing.v1"}
+    one.step()
+    assert sorted(broker.texts()) == ["b2", "o2"]
+    waiting = OutboxEvent.objects.unpublished().order_by("position")
+    assert [event.payload["text"] for event in waiting] == ["b1", "b3", "o1"]
+    assert waiting[0].last_error == "no such topic"
+    assert {(event.retry_count, event.dead_lettered_at) for event in waiting} == {(0, None)}
+    broker.unavailable = set()
+    while unpublished():
+        one.step()
+    assert [text for text in broker.texts() if text in ("b1", "b3")] == ["b1", "b3"]
+
+
+def test_a_topic_that_takes_nothing_is_asked_again_only_after_a_wait_that_grows(one, broker, monkeypatch):
+    write(uuid.uuid4(), "a", topic="missing.v1")
+    broker.unavailable = {"missing.v1"}
+    calls = []
+    publish = broker.publish
+    monkeypatch.setattr(broker, "publish", lambda messages: calls.append(1) or publish(messages))
+    for _ in range(3):
+        one.step()
+    assert len(calls) == 1
+
+
+def test_what_the_broker_took_before_it_went_away_is_settled(one, broker):
+    for text in "abcd":
+        write(uuid.uuid4(), text)
+    broker.silent_after = 2
+    with pytest.raises(BrokerAway):
+        one.step()
+    assert unpublished() == 2 and len(broker.taken) == 2
+    assert set(OutboxEvent.objects.values_list("retry_count", flat=True)) == {0}
+
+
+def test_a_wrongtype_stream_holds_back_its_own_events_alone(valkey_url, settings):
+    settings.REDIS_URL = valkey_url
+    with redis.Redis.from_url(valkey_url) as client:
+        client.set("wrong.v1", "no stream")
+        write(uuid.uuid4(), "w", topic="wrong.v1")
+        write(uuid.uuid4(), "a", "b")
+        made = Relay(using="default", transport=Streams())
+        made.step()
+        assert client.xlen("test.v1") == 2
+        assert "WRONGTYPE" in OutboxEvent.objects.unpublished().get().last_error
+        made.close()
+
+
+def test_a_relay_that_cannot_reach_its_broker_hands_its_shards_to_one_that_can(monkeypatch):
+    monkeypatch.setattr(shards, "KEEP_SECONDS", 0)
+    cut_off, reaches = Memory(), Memory()
+    first = Relay(using="default", transport=cut_off)
+    second = Relay(using="direct", transport=reaches)
+    first.step()
+    assert len(first.shards.owned) == SHARDS
+    write(uuid.uuid4(), "a")
+    cut_off.away = 100
+    with pytest.raises(BrokerAway):
+        first.step()
+    first.hand_over()
+    second.step()
+    assert len(second.shards.owned) == SHARDS and reaches.texts() == ["a"]
+    with pytest.raises(BrokerAway):
+        first.step()  # it takes no shards before its broker answers
+    second.step()
+    assert len(second.shards.owned) == SHARDS
+    cut_off.away = 0
+    for _ in range(3):
+        first.step()
+        second.step()
+    assert len(first.shards.owned) == len(second.shards.owned) == SHARDS // 2
+    first.close()
+    second.close()
+
+
+def test_a_relay_that_starts_without_its_broker_takes_no_shards(broker):
+    broker.away = 1
+    made = Relay(using="default", transport=broker)
+    with pytest.raises(BrokerAway):
+        made.step()
+    assert not made.shards.owned
+    made.close()
+
+
+def test_an_event_of_a_megabyte_is_refused_and_the_others_go_on(one, broker):
+    write(uuid.uuid4(), "x" * 1_000_001, "behind")
+    write(uuid.uuid4(), "fine")
+    one.step()
+    assert broker.texts() == ["fine"]
+    assert "bytes" in OutboxEvent.objects.exclude(last_error="").get().last_error
+
+
+def test_a_held_back_aggregate_with_a_long_queue_does_not_fill_the_batch(one, broker):
+    stuck = uuid.uuid4()
+    write(stuck, "poison", *(f"s{n}" for n in range(300)))
+    broker.refuse["poison"] = "not this"
+    one.step(batch=10)
+    shard = OutboxEvent.objects.filter(aggregate_id=stuck).first().shard
+    other = next(id for id in iter(uuid.uuid4, None) if shard_of(id) == shard)
+    write(other, "mine")
+    one.step(batch=10)
+    assert broker.texts() == ["mine"]
+
+
+def test_relays_share_the_shards_and_a_dead_ones_move(broker, monkeypatch):
+    monkeypatch.setattr(shards, "KEEP_SECONDS", 0)
+    import psycopg
+
+    first = Relay(using="default", transport=broker)
+    first.step()
+    assert len(first.shards.owned) == SHARDS
+    with psycopg.connect(dsn(), autocommit=True) as other:
+        other.execute("INSERT INTO heartbeats (name, beat_at, since) VALUES ('relay:other', now(), now())")
+        first.step()
+        assert len(first.shards.owned) == SHARDS // 2
+        free = set(range(SHARDS)) - first.shards.owned
+        for shard in free:
+            assert other.execute("SELECT pg_try_advisory_lock(%s, %s)", [shards.LOCK, shard]).fetchone()[0]
+        other.execute(
+            "UPDATE heartbeats SET beat_at = now() - interval '1 minute' WHERE name = 'relay:other'"
+        )
+        first.step()
+        assert len(first.shards.owned) == SHARDS // 2  # it still holds its locks
+    first.step()
+    assert len(first.shards.owned) == SHARDS
+    first.close()
+
+
+def test_a_lost_session_has_no_shards(one, broker, monkeypatch):
+    monkeypatch.setattr(shards, "KEEP_SECONDS", 0)
+    one.step()
+    connections["default"].close()
+    write(uuid.uuid4(), "a")
+    one.step()
+    assert broker.texts() == ["a"] and len(one.shards.owned) == SHARDS
+
+
+def test_redis_streams_get_key_and_envelope_and_are_trimmed(valkey_url, settings):
+    settings.REDIS_URL, settings.EVENT_STREAM_LENGTH = valkey_url, 100
+    aggregate = uuid.uuid4()
+    for start in range(0, 1000, 250):
+        write(aggregate, *(f"{n}" for n in range(start, start + 250)))
+    made = Relay(using="default", transport=Streams())
+    while made.step():
+        pass
+    made.close()
+    with redis.Redis.from_url(valkey_url) as client:
+        entries = client.xrange("test.v1")
+        assert 100 <= len(entries) <= 300
+        texts = [int(json.loads(fields[b"value"])["data"]["text"]) for _, fields in entries]
+        assert texts == sorted(texts) and texts[-1] == 999
+        assert entries[0][1][b"key"] == str(aggregate).encode()
+
+
+def test_a_redis_that_is_away_is_a_broker_that_is_away(settings):
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    with pytest.raises(BrokerAway):
+        Streams().publish([Message("t", "k", b"{}")])
+
+
+def test_a_batch_is_a_handful_of_statements_and_reads_by_index(one, broker, django_assert_max_num_queries):
+    aggregates = [uuid.uuid4() for _ in range(50)]
+    for aggregate in aggregates:
+        write(aggregate, "1", "2")
+    one.step(batch=1)
+    with django_assert_max_num_queries(4) as captured:
+        one.step()
+    assert not [query["sql"] for query in captured if "count(" in query["sql"].lower()]
+    by_aggregate = defaultdict(list)
+    for message in broker.taken:
+        by_aggregate[message.key].append(json.loads(message.value)["data"]["text"])
+    assert all(texts == ["1", "2"] for texts in by_aggregate.values()) and len(by_aggregate) == 50
+
+
+class TestIdempotencyKeys:
+    """A caller's key may be any text, an address too."""
+
+    def told(self, one, broker) -> str:
+        one.step()
+        key: str = json.loads(broker.taken[-1].value)["metadata"]["idempotencyKey"]
+        return key
+
+    def test_a_callers_key_never_leaves_but_its_hash_does(self, one, broker, settings):
+        with context.working_for(context.Context("c", idempotency_key="ann@example.com 7")):
+            write(uuid.uuid4(), "a")
+        wanted = hashlib.sha256(f"{settings.PRIVACY_KEY}:ann@example.com 7".encode()).hexdigest()
+        assert self.told(one, broker) == f"sha256:{wanted}" == key_hash("ann@example.com 7")
+
+    def test_a_hash_and_our_own_keys_leave_as_they_are(self, one, broker):
+        aggregate, hashed, event = uuid.uuid4(), key_hash("x"), f"event:{uuid.uuid4()}"
+        write(aggregate, "a")
+        assert self.told(one, broker) == f"{aggregate}:test.v1:1"
+        for key in (hashed, event):
+            with context.working_for(context.Context("c", idempotency_key=key)):
+                write(uuid.uuid4(), "a")
+            assert self.told(one, broker) == key
+
+
+def test_the_partitions_rules_and_the_states_say_the_same():
+    rules = OutboxEvent.retention.unfinished
+    states = {"not published": OutboxEvent.objects.unpublished(), "dead-lettered": OutboxEvent.objects.dead()}
+    assert set(rules) == set(states)
+    now = dt.datetime.now(dt.UTC)
+    for published, dead, discarded, retries in (
+        (None, None, None, 0),
+        (None, None, None, 2),
+        (None, now, None, 4),
+        (None, now, now, 4),
+        (now, None, None, 0),
+    ):
+        OutboxEvent.objects.create(
+            aggregate_type="t",
+            aggregate_id=uuid.uuid4(),
+            event_type="t.v1",
+            sequence=1,
+            payload={},
+            shard=1,
+            published_at=published,
+            dead_lettered_at=dead,
+            discarded_at=discarded,
+            retry_count=retries,
+        )
+    for name, rule in rules.items():
+        found = OutboxEvent.objects.extra(where=[rule]).values_list("id", flat=True)
+        assert set(found) == set(states[name].values_list("id", flat=True)) and found
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"published_at": Now(), "dead_lettered_at": Now()}, {"discarded_at": Now()}]
+)
+def test_a_state_that_cannot_be_is_refused_by_the_table(wrong):
+    write(uuid.uuid4(), "a")
+    with pytest.raises(IntegrityError):
+        OutboxEvent.objects.update(**wrong)
+
+
+def test_the_relay_reads_its_indexes():
+    mine = OutboxEvent.objects.filter(shard__in=range(SHARDS))
+    with transaction.atomic(), connections["default"].cursor() as cursor:
+        cursor.execute("SET LOCAL enable_seqscan = off")
+        assert "outbox_events_next" in _indexes(mine.unpublished().order_by("position").explain())
+        assert "outbox_events_stuck" in _indexes(mine.blocked().explain())
+
+
+def _indexes(plan: str) -> set[str]:
+    """The parent indexes of the partitions' indexes in a plan."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            "SELECT inhrelid::regclass::text, inhparent::regclass::text FROM pg_inherits"
+            " JOIN pg_index ON indexrelid = inhrelid"
+        )
+        return {parent for child, parent in cursor.fetchall() if child in plan}
