@@ -68,7 +68,7 @@ class Deploy:
 
     def _serve(self, *urls: str) -> None:
         self.urls[:] = urls
-        self.shop.sandbox.webhooks.settings = WebhookSettings(url=f"{urls[-1]}/webhooks/sendgrid")
+        self.shop.sandbox.webhooks.settings = WebhookSettings(url=f"{urls[-1]}/webhooks")
 
 
 def test_two_releases_side_by_side_lose_double_and_refuse_nothing_forward_and_back(release):
@@ -103,5 +103,8 @@ def test_two_releases_side_by_side_lose_double_and_refuse_nothing_forward_and_ba
         assert customers.errors.total() == 0, (customers.errors, logs)
         assert by_hand == (0, 0)
         assert len(customers.acknowledged) > 100
+        assert shop.query("SELECT count(*) > 50 FROM email_notifications WHERE delivered_at IS NOT NULL") == [
+            (True,)
+        ], "the provider's events arrive, too"
         for name in (f"{kind}:{which}" for kind in KINDS for which in deploy.ports):
             assert "Traceback" not in shop.log(name), (name, shop.keep_logs())
