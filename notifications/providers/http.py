@@ -1,15 +1,18 @@
-"""What the providers that speak JSON over HTTP through requests share: reading their answers and failures.
+"""What the providers with an HTTP API share: reading their answers and failures.
 
-The rules are HTTP's own (RFC 9110, 15): a provider's module names the answers for which its documentation
+The rules are HTTP's own (RFC 9110, 15). A provider's module names the answers for which its documentation
 says otherwise.
 """
 
 from __future__ import annotations
 
 import email.utils
+import math
 import time
+from abc import abstractmethod
 from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 import requests
 import urllib3.exceptions
@@ -26,10 +29,9 @@ _LONGEST_WAIT = 3600.0
 
 
 class LeanBackend(AnymailRequestsBackend):
-    """To be mixed into one of anymail's: its session is ours, except behind a proxy."""
+    """A mixin of anymail's backends: posts over a `Session`, except behind a proxy."""
 
     def create_session(self) -> Session | requests.Session:
-        """See `session`."""
         theirs: requests.Session = super().create_session()  # type: ignore[no-untyped-call]
         ours = make_session(url=self.api_url, headers={"User-Agent": str(theirs.headers["User-Agent"])})
         return ours or theirs
@@ -41,32 +43,45 @@ class HttpProvider(Provider):
     #: The provider's own names of errors whose verdict their status does not tell.
     verdicts: Mapping[str, Verdict] = {}
 
-    def refused(self, error: Exception) -> Outcome:
-        """See `classify`."""
-        return classify(provider=self.name, error=error, verdicts=self.verdicts)
+    @abstractmethod
+    def read_error(self, body: Any) -> tuple[str, str]:
+        """Return an error's name and text from its JSON; raise LookupError or TypeError without one."""
+
+    def verdict(self, *, status: int, name: str, text: str) -> Verdict:
+        """Say what an answer means: by the name of its error, else by its status."""
+        return self.verdicts.get(name) or by_status(status)
 
     def not_connected(self, error: Exception) -> Outcome:
         """Opening connects to nothing yet: only our own configuration can fail."""
         return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))
 
+    def refused(self, error: Exception) -> Outcome:
+        """Say what an error means.
 
-def classify(*, provider: str, error: Exception, verdicts: Mapping[str, Verdict]) -> Outcome:
-    """Say what an error of a JSON-over-HTTP provider means.
+        With an answer, the answer decides. Without one it matters whether the request can have reached the
+        provider: not when no connection was made (unreachable), perhaps otherwise (ambiguous).
+        """
+        response: requests.Response | None = getattr(error, "response", None)
+        if isinstance(error, AnymailRequestsAPIError) and response is not None:
+            return self._by_answer(response)
+        code = _name_of(error)
+        if isinstance(error, requests.RequestException):
+            verdict = Verdict.UNREACHABLE if _never_connected(error) else Verdict.AMBIGUOUS
+            return Outcome(verdict, self.name, code=code, text=str(error.__cause__ or error))
+        if isinstance(error, AnymailConfigurationError):
+            return Outcome(Verdict.MISCONFIGURED, self.name, code=code, text=str(error))
+        # Whatever else is raised comes from making the message: a header or an address that cannot be.
+        return Outcome(Verdict.PERMANENT, self.name, code=code, text=str(error))
 
-    With an answer, its named error or else its status decides. Without one it matters whether the request
-    can have reached the provider: not when no connection was made (transient), perhaps otherwise (ambiguous).
-    """
-    response: requests.Response | None = getattr(error, "response", None)
-    if isinstance(error, AnymailRequestsAPIError) and response is not None:
-        return _by_answer(provider, response, verdicts)
-    code = _name_of(error)
-    if isinstance(error, requests.RequestException):
-        verdict = Verdict.TRANSIENT if _never_connected(error) else Verdict.AMBIGUOUS
-        return Outcome(verdict, provider, code=code, text=str(error.__cause__ or error))
-    if isinstance(error, AnymailConfigurationError):
-        return Outcome(Verdict.MISCONFIGURED, provider, code=code, text=str(error))
-    # Whatever else is raised comes from making the message: a header or an address that cannot be.
-    return Outcome(Verdict.PERMANENT, provider, code=code, text=str(error))
+    def _by_answer(self, response: requests.Response) -> Outcome:
+        try:
+            name, text = self.read_error(response.json())
+        except (ValueError, LookupError, TypeError, AttributeError):
+            name, text = "", response.text[:500] or response.reason
+        status = response.status_code
+        verdict = self.verdict(status=status, name=name, text=text)
+        wait = pause_asked_for(response.headers) if verdict is Verdict.THROTTLED else None
+        return Outcome(verdict, self.name, code=str(status), text=text, wait=wait)
 
 
 def by_status(status: int) -> Verdict:
@@ -82,43 +97,31 @@ def by_status(status: int) -> Verdict:
     return Verdict.TRANSIENT
 
 
-def _by_answer(provider: str, response: requests.Response, verdicts: Mapping[str, Verdict]) -> Outcome:
-    name, text = _read(response)
-    verdict = verdicts.get(name) or by_status(response.status_code)
-    wait = _wait(response.headers) if verdict is Verdict.THROTTLED else None
-    return Outcome(verdict, provider, code=str(response.status_code), text=text, wait=wait)
+def pause_asked_for(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a 429 asks for, by the provider's own clock if it tells.
 
-
-def _read(response: requests.Response) -> tuple[str, str]:
-    """The provider's name of the error, if it has one, and its words; else the body's beginning.
-
-    SendGrid answers with a list of `errors`, Resend with one `name` and `message`.
+    None where it does not say, or says it in a way that cannot be read.
     """
     try:
-        body = response.json()
-        if "errors" in body:
-            return "", "; ".join(str(error["message"]) for error in body["errors"])
-        name = str(body["name"])
-        return name, f"{name}: {body['message']}"
-    except (ValueError, LookupError, TypeError):
-        return "", response.text[:500] or response.reason
-
-
-def _wait(headers: Mapping[str, str]) -> float | None:
-    """Seconds that a 429 asks for, by the provider's own clock if it tells; None if it does not say."""
-    date = (
-        email.utils.parsedate_to_datetime(headers["Date"]).timestamp() if headers.get("Date") else time.time()
-    )
-    try:
-        if after := headers.get("Retry-After"):
-            seconds = float(after) if after.isdigit() else _epoch(after) - date
+        if (after := headers.get("Retry-After", "")).isdecimal():
+            seconds = float(after)
+        elif after:
+            seconds = _epoch(after) - _now(headers)
         elif reset := headers.get("X-RateLimit-Reset"):
-            seconds = float(reset) - date
+            seconds = float(reset) - _now(headers)
         else:
             return None
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, LookupError, ArithmeticError):
         return None
-    return min(max(seconds, 1.0), _LONGEST_WAIT)
+    return min(max(seconds, 1.0), _LONGEST_WAIT) if math.isfinite(seconds) else None
+
+
+def _now(headers: Mapping[str, str]) -> float:
+    """Return the time of the answer, by the provider's clock if that can be read."""
+    try:
+        return _epoch(headers["Date"])
+    except (ValueError, TypeError, LookupError, ArithmeticError):
+        return time.time()
 
 
 def _epoch(http_date: str) -> float:
@@ -130,9 +133,11 @@ def _never_connected(error: requests.RequestException) -> bool:
         return True
     cause = error.__cause__ or error
     reason = getattr(cause.args[0], "reason", None) if cause.args else None
-    return isinstance(reason, urllib3.exceptions.NewConnectionError)
+    if isinstance(reason, urllib3.exceptions.SSLError):
+        return "CERTIFICATE_VERIFY_FAILED" in str(reason)  # others may come after the request
+    return isinstance(reason, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ProxyError)
 
 
 def _name_of(error: Exception) -> str:
-    """Anymail mixes its class with the original one; the original says more."""
+    """Return the name of the original error: anymail mixes its own class with it."""
     return type(error.__cause__ or error).__name__

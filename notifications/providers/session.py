@@ -78,7 +78,7 @@ class Session:
             connection.close()
 
     def __del__(self) -> None:
-        """A thread that has ended leaves no connection open."""
+        """Close with the thread that used it."""
         self.close()
 
     def _connected(self, origin: tuple[str, str], timeout: tuple[float, float]) -> http.client.HTTPConnection:
@@ -87,15 +87,15 @@ class Session:
             return connection
         self.close()
         scheme, netloc = origin
-        if scheme == "https":
-            connection = http.client.HTTPSConnection(netloc, timeout=timeout[0], context=_tls())
-        else:
-            connection = http.client.HTTPConnection(netloc, timeout=timeout[0])
         try:
+            if scheme == "https":
+                connection = http.client.HTTPSConnection(netloc, timeout=timeout[0], context=_tls())
+            else:
+                connection = http.client.HTTPConnection(netloc, timeout=timeout[0])
             connection.connect()
         except TimeoutError as error:
             raise NeverConnected(f"not connected within {timeout[0]:g} s") from error
-        except OSError as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:  # or an address that cannot be
             raise NeverConnected(str(error)) from error
         connection.sock.settimeout(timeout[1])
         self._connection, self._origin = connection, origin
@@ -108,7 +108,7 @@ def make_session(*, url: str, headers: Mapping[str, str]) -> Session | None:
 
 
 def _is_open(connection: http.client.HTTPConnection) -> bool:
-    """Whether a kept connection can take a request: nothing waits to be read, neither data nor an end."""
+    """Say whether a kept connection can take a request: neither data nor its end waits to be read."""
     if connection.sock is None:  # the answer before said "Connection: close"
         return False
     poll = select.poll()
@@ -118,7 +118,7 @@ def _is_open(connection: http.client.HTTPConnection) -> bool:
 
 @functools.cache
 def _tls() -> ssl.SSLContext:
-    """The certificates that requests would trust."""
+    """Trust the certificates that requests would trust."""
     given = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
     if given and os.path.isdir(given):  # noqa: PTH112
         return ssl.create_default_context(capath=given)

@@ -8,15 +8,15 @@ permanent      400 validation_error, invalid_idempotency_key; 422 missing_requir
                invalid_attachment; 451 security_error; 409 invalid_idempotent_request (this mail's key was
                used with another payload: a try of before a change of sender or release; repeating cannot
                help, and a webhook may still prove that try's acceptance)
-transient      500 application_error, internal_server_error, other 5xx, 408; 409
-               concurrent_idempotent_requests (an earlier try is still at work); refused connection,
-               connect timeout, no such host
+transient      500 application_error, internal_server_error, other 5xx, 408
+unreachable    refused connection, connect timeout, no such host, TLS
 throttled      429 rate_limit_exceeded (Retry-After), daily_quota_exceeded, monthly_quota_exceeded
 misconfigured  401 missing_api_key, restricted_api_key; 403 invalid_api_key, validation_error (domain not
                verified, test domain); 422 invalid_from_address, invalid_access, invalid_region;
                404 not_found, 405 method_not_allowed
-ambiguous      no answer after the request was sent, or an unreadable 2xx; may be repeated at once, since
-               within 24 hours the same key sends no second mail
+ambiguous      no answer after the request was sent, or an unreadable 2xx; 409
+               concurrent_idempotent_requests (an earlier try is still at work, and may yet be accepted).
+               May be repeated at once: within 24 hours the same key sends no second mail
 """
 
 from __future__ import annotations
@@ -35,20 +35,23 @@ from outbox.delivery.outcomes import Outcome, Verdict
 
 
 class Resend(HttpProvider):
-    """`EMAIL_PROVIDERS=resend`."""
-
     name = "resend"
     backend = "notifications.providers.resend.sending.Backend"
     idempotent = True
     verdicts = {
         "invalid_idempotent_request": Verdict.PERMANENT,
+        "concurrent_idempotent_requests": Verdict.AMBIGUOUS,
         "invalid_from_address": Verdict.MISCONFIGURED,
         "invalid_access": Verdict.MISCONFIGURED,
         "invalid_region": Verdict.MISCONFIGURED,
     }
 
+    def read_error(self, body: Any) -> tuple[str, str]:
+        """Read `name` and `message`."""
+        return str(body["name"]), f"{body['name']}: {body['message']}"
+
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """The ids also travel as tags: those are documented to come back in webhooks, X-Metadata is not."""
+        """Send the ids as tags, too: those are documented to come back in webhooks, X-Metadata is not."""
         tags = [
             {"name": name, "value": re.sub(r"[^A-Za-z0-9_-]", "_", value)}
             for name, value in metadata_of(mail).items()
@@ -56,15 +59,15 @@ class Resend(HttpProvider):
         message.esp_extra = {"tags": tags}  # type: ignore[attr-defined]  # anymail's attribute
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Resend's id of the mail, the same in its webhooks."""
+        """Take Resend's id of the mail, the same in its webhooks."""
         return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
 
 
 class Backend(LeanBackend, EmailBackend):
-    """Anymail's, over our session, with the notification's id as the idempotency key of the HTTP request."""
+    """Anymail's backend over `Session`, with the notification's id as the HTTP request's idempotency key."""
 
     def post_to_esp(self, payload: Any, message: EmailMultiAlternatives) -> requests.Response:
-        """The key goes into the request's headers; anymail's `esp_extra` would put it into the mail's."""
+        """Put the key into the request's headers; anymail's `esp_extra` would put it into the mail's."""
         payload.headers["Idempotency-Key"] = message.metadata["notification_id"]  # type: ignore[attr-defined]
         response: requests.Response = super().post_to_esp(payload, message)  # type: ignore[no-untyped-call]
         return response

@@ -5,13 +5,16 @@ Errors and Troubleshooting Suggestions". SendGrid has no names for its errors: t
 
 accepted       202, with X-Message-Id
 permanent      400, 413, 451 (data residency), other 4xx about the message; a message that cannot be built
-transient      5xx, 408, 409; refused connection, connect timeout, no such host
+transient      5xx, 408, 409
+unreachable    refused connection, connect timeout, no such host, TLS
 throttled      429; X-RateLimit-Reset (epoch seconds) or Retry-After says until when
 misconfigured  401 key, 402, 403 (sender not verified, or blocked after many bad requests), 404, 405, 406, …
 ambiguous      no answer after the request was sent: there is no idempotency key
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import requests
 from anymail.backends.sendgrid import EmailBackend
@@ -22,16 +25,18 @@ from outbox.delivery.outcomes import Outcome, Verdict
 
 
 class SendGrid(HttpProvider):
-    """`EMAIL_PROVIDERS=sendgrid`."""
-
     name = "sendgrid"
     backend = "notifications.providers.sendgrid.sending.Backend"
 
+    def read_error(self, body: Any) -> tuple[str, str]:
+        """Read the list of `errors`."""
+        return "", "; ".join(str(error["message"]) for error in body["errors"])
+
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """The id is SendGrid's own X-Message-Id: anymail's is made anew at each try."""
+        """Take SendGrid's own X-Message-Id: anymail makes its id anew for each try."""
         answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
         return Outcome(Verdict.ACCEPTED, self.name, answer.headers.get("X-Message-Id", ""))
 
 
 class Backend(LeanBackend, EmailBackend):
-    """Anymail's, over our session."""
+    """Anymail's backend over `Session`."""

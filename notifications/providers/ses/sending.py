@@ -5,8 +5,8 @@ sending errors", "Errors related to the sending quotas") and botocore.exceptions
 
 accepted       200 with a `MessageId`
 permanent      MessageRejected (content), BadRequestException, other 4xx about the message
-transient      5xx (InternalFailure, ServiceUnavailable), 408, 409; refused connection, connect timeout, no
-               such host
+transient      5xx (InternalFailure, ServiceUnavailable), 408, 409
+unreachable    refused connection, connect timeout, no such host, TLS
 throttled      TooManyRequestsException, LimitExceededException, ThrottlingException (rate or daily quota)
 misconfigured  AccountSuspendedException, SendingPausedException, MailFromDomainNotVerifiedException,
                MessageRejected "Email address is not verified", NotFoundException (configuration set);
@@ -53,21 +53,19 @@ _NOT_VERIFIED = "address is not verified"
 
 
 class Ses(Provider):
-    """`EMAIL_PROVIDERS=ses`."""
-
     name = "ses"
     backend = "notifications.providers.ses.backend.Backend"
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """SES' id of the mail, the same in its notifications; its Message-ID is made of it."""
+        """Take SES' id of the mail, the same in its notifications; its Message-ID is made of it."""
         return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
 
     def not_connected(self, error: Exception) -> Outcome:
-        """Making the client connects to nothing yet: only region, profile or the like can be wrong."""
+        """Blame our configuration: making the client connects to nothing yet."""
         return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))
 
     def refused(self, error: Exception) -> Outcome:
-        """Read boto3's error behind anymail's; what is no error of either is our own."""
+        """Read boto3's error behind anymail's."""
         from botocore import exceptions as boto
         from botocore.parsers import ResponseParserError
 
@@ -84,8 +82,13 @@ class Ses(Provider):
                 | boto.UnauthorizedSSOTokenError()
             ):
                 verdict = Verdict.MISCONFIGURED
-            case boto.ConnectTimeoutError() | boto.EndpointConnectionError() | boto.ProxyConnectionError():
-                verdict = Verdict.TRANSIENT
+            case (
+                boto.ConnectTimeoutError()
+                | boto.EndpointConnectionError()
+                | boto.ProxyConnectionError()
+                | boto.SSLError()
+            ):
+                verdict = Verdict.UNREACHABLE
             case boto.ParamValidationError():
                 verdict = Verdict.PERMANENT
             case boto.BotoCoreError() | ResponseParserError() | AnymailAPIError():

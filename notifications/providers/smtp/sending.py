@@ -5,7 +5,8 @@ metadata in SMTP, so the ids travel as headers.
 
 accepted       250 after the final dot
 permanent      5yz to RCPT or DATA; 552 to MAIL (too large); a message that cannot be built
-transient      4yz (421, 450, 451, 452, …); refused or lost connection, timeouts, all before the final dot
+transient      4yz (421, 450, 451, 452, …); connection lost or timed out between MAIL and the final dot
+unreachable    refused connection, connect timeout, no such host, TLS; any of these and 4yz before MAIL
 throttled      454 to MAIL, RCPT or DATA: "Throttling failure", as SES' SMTP interface says it
 misconfigured  5yz to AUTH (535, 534, …), STARTTLS, EHLO, the greeting (554) or MAIL (sender refused); 530;
                no AUTH or STARTTLS where one is set; a certificate that cannot be trusted
@@ -34,29 +35,27 @@ _TOO_LARGE = 552
 
 
 class Smtp(Provider):
-    """`EMAIL_PROVIDERS=smtp`, with Django's EMAIL_HOST, EMAIL_PORT, …"""
-
     name = "smtp"
     backend = "notifications.providers.smtp.sending.Backend"
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """SMTP has no metadata: headers carry it."""
+        """Send the ids as headers: SMTP has no metadata."""
         for key, value in metadata_of(mail).items():
             message.extra_headers[f"X-{key.replace('_', '-').title()}"] = value
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """SMTP gives no id of its own: ours it is."""
+        """Take our Message-ID: SMTP gives no id of its own."""
         return Outcome(Verdict.ACCEPTED, self.name, message.extra_headers["Message-ID"])
 
     def not_connected(self, error: Exception) -> Outcome:
-        """A refusal of us or our settings is ours to mend; everything else before MAIL may pass."""
+        """Tell what our settings must mend from a server that cannot be used now."""
         if isinstance(error, smtplib.SMTPResponseException):
-            verdict = Verdict.MISCONFIGURED if error.smtp_code >= 500 else Verdict.TRANSIENT
+            verdict = Verdict.MISCONFIGURED if error.smtp_code >= 500 else Verdict.UNREACHABLE
             return self._outcome(verdict, code=str(error.smtp_code), text=error.smtp_error)
         ours = isinstance(error, smtplib.SMTPNotSupportedError | ssl.SSLCertVerificationError)
         # smtplib raises its bare class when the server offers no way to log in.
         ours = ours or type(error) is smtplib.SMTPException or not isinstance(error, OSError)
-        verdict = Verdict.MISCONFIGURED if ours else Verdict.TRANSIENT
+        verdict = Verdict.MISCONFIGURED if ours else Verdict.UNREACHABLE
         return self._outcome(verdict, code=type(error).__name__, text=str(error))
 
     def refused(self, error: Exception) -> Outcome:
@@ -100,7 +99,7 @@ class Connection(smtplib.SMTP):
     unanswered = False
 
     def send(self, s: Any) -> None:
-        """smtplib sends commands as text, and a message as bytes in one piece with its final dot."""
+        """Note a final dot: smtplib sends commands as text, a message with its dot as bytes in one piece."""
         self.unanswered = False
         super().send(s)
         self.unanswered = isinstance(s, bytes) and s.endswith(b"\r\n.\r\n")
@@ -112,9 +111,9 @@ class Connection(smtplib.SMTP):
 
 
 class Backend(EmailBackend):
-    """Django's backend over such a connection; EMAIL_TIMEOUT is the one for connecting."""
+    """Django's backend over `Connection`; EMAIL_TIMEOUT is the time-out for connecting."""
 
     @property
     def connection_class(self) -> type[smtplib.SMTP]:
-        """Django asks this for what to connect with."""
+        """Return the class that Django connects with."""
         return Connection

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 
 from notifications.providers.base import message_id
+from notifications.providers.http import pause_asked_for
 from notifications.providers.sending import PROVIDERS
 from outbox.delivery.outcomes import Outcome, Verdict
 from tests.factories import make_mail
@@ -36,6 +38,7 @@ OWN = [
     ("sendgrid", status(413), Verdict.PERMANENT),
     ("resend", status(422), Verdict.PERMANENT),
     ("resend", status(409), Verdict.PERMANENT),  # the key was used for another content
+    ("resend", status(409, message="concurrent_idempotent_requests"), Verdict.AMBIGUOUS),
     ("ses", status(400, message="MessageRejected"), Verdict.PERMANENT),
     ("ses", status(400, message="LimitExceededException"), Verdict.THROTTLED),
     ("ses", status(400, message="TooManyRequestsException"), Verdict.THROTTLED),
@@ -77,9 +80,9 @@ def test_an_accepted_mail_brings_its_ids_both_parts_and_a_message_id(provider, n
 
 
 @pytest.mark.parametrize("name", HTTP)
-def test_a_connection_that_is_refused_is_transient(provider, name):
+def test_a_connection_that_is_refused_means_that_the_provider_cannot_be_reached(provider, name):
     provider.stop()
-    assert send(name).verdict is Verdict.TRANSIENT
+    assert send(name).verdict is Verdict.UNREACHABLE
 
 
 @pytest.mark.parametrize("name", HTTP)
@@ -92,6 +95,48 @@ def test_a_key_that_is_refused_is_ours(provider, name):
 def test_a_pause_lasts_as_long_as_it_was_asked_for(provider, name):
     provider.fail(kind="status", status=429, headers={"Retry-After": "7"})
     assert send(name).wait == (None if name == "ses" else 7)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Retry-After": "soon"},
+        {"Retry-After": "-5"},
+        {"Retry-After": "²"},
+        {"Retry-After": "Thu, 99 Foo 2026 99:99:99 GMT"},
+        {"Retry-After": "Thu, 01 Jan 9999999 00:00:00 GMT"},
+        {"X-RateLimit-Reset": "nan"},
+        {"X-RateLimit-Reset": "inf"},
+        {"X-RateLimit-Reset": "tomorrow"},
+    ],
+)
+@pytest.mark.parametrize("date", ["yesterday", "Thu, 99 Foo 2026 99:99:99 GMT", "", None])
+def test_a_pause_that_cannot_be_read_is_still_a_pause(headers, date):
+    assert pause_asked_for(headers | ({} if date is None else {"Date": date})) is None
+
+
+@pytest.mark.parametrize("date", ["yesterday", ""])
+def test_a_date_that_cannot_be_read_leaves_the_pause_as_it_was_asked_for(date):
+    assert pause_asked_for({"Retry-After": "7", "Date": date}) == 7
+    reset = pause_asked_for({"X-RateLimit-Reset": str(int(time.time()) + 100), "Date": date})
+    assert reset is not None and 50 < reset <= 100
+
+
+def test_a_pause_lasts_until_the_time_that_was_named_by_the_providers_clock():
+    named = {"Retry-After": "Thu, 01 Jan 2026 00:01:00 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}
+    assert pause_asked_for(named) == 60
+
+
+def test_a_malformed_date_over_the_wire_pauses(provider):
+    provider.fail(kind="status", status=429, headers={"Retry-After": "soon", "Date": "yesterday"})
+    outcome = send("sendgrid")
+    assert (outcome.verdict, outcome.wait) == (Verdict.THROTTLED, None)
+
+
+@pytest.mark.parametrize("url", ["http://no-such-host.invalid/v3/", "http://127.0.0.1:port/v3/"])
+def test_an_address_that_leads_nowhere_is_not_the_mails_fault(provider, settings, url):
+    settings.ANYMAIL = settings.ANYMAIL | {"SENDGRID_API_URL": url}
+    assert send("sendgrid").verdict is Verdict.UNREACHABLE
 
 
 def test_resend_knows_a_mail_again_by_its_key(provider):
@@ -125,9 +170,9 @@ class TestSmtp:
     @pytest.mark.parametrize(
         ("command", "reply", "verdict"),
         [
-            ("CONNECT", "421 too busy", Verdict.TRANSIENT),
-            ("CONNECT", "drop", Verdict.TRANSIENT),
-            ("CONNECT", "hang", Verdict.TRANSIENT),
+            ("CONNECT", "421 too busy", Verdict.UNREACHABLE),
+            ("CONNECT", "drop", Verdict.UNREACHABLE),
+            ("CONNECT", "hang", Verdict.UNREACHABLE),
             ("MAIL", "550 who are you", Verdict.MISCONFIGURED),
             ("MAIL", "451 later", Verdict.TRANSIENT),
             ("RCPT", "550 no such user", Verdict.PERMANENT),
@@ -147,7 +192,7 @@ class TestSmtp:
         smtp.replies[command] = reply
         assert send("smtp").verdict is verdict
 
-    def test_a_connection_that_is_refused_is_transient(self, smtp):
+    def test_a_connection_that_is_refused_means_that_the_server_cannot_be_reached(self, smtp):
         smtp.shutdown()
         smtp.server_close()
-        assert send("smtp").verdict is Verdict.TRANSIENT
+        assert send("smtp").verdict is Verdict.UNREACHABLE
