@@ -14,7 +14,15 @@ from outbox.core.ids import new_id
 
 
 class OrderQuerySet(models.QuerySet["Order"]):
-    """The two statements of a change. Written by hand: the ORM takes twice the time, on every change."""
+    """The orders of a state, and the two statements of a change.
+
+    Those are written by hand: the ORM takes twice the time, on every change.
+    """
+
+    def in_flight(self) -> OrderQuerySet:
+        """Keep the orders that will send another e-mail if nothing goes wrong."""
+        unfinished = [Order.Status.PENDING, Order.Status.PAID, Order.Status.CONFIRMED]
+        return self.filter(Q(status__in=unfinished) | Q(status=Order.Status.PART_REFUNDED, completed_at=None))
 
     def lock(self, *, order_id: uuid.UUID) -> tuple[Order, dt.datetime]:
         """Lock an order's row until the transaction ends. Return the order and the database's time.

@@ -18,7 +18,6 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connections, transaction
-from django.db.models import Q
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
@@ -40,8 +39,6 @@ CHUNK = 100
 PASSES = 5
 #: An erasure waits so long for a rollover that is at the same tables.
 PATIENCE = 1800.0
-#: Of these something more is to come, and its e-mail needs the address.
-_IN_FLIGHT = Q(status__in=["pending", "paid", "confirmed"]) | Q(status="part_refunded", completed_at=None)
 
 
 class InFlight(RuntimeError):
@@ -136,7 +133,7 @@ def _ids(erasure: Erasure | None) -> set[uuid.UUID]:
 
 
 def _check_not_in_flight(owners: Iterable[uuid.UUID]) -> None:
-    orders = Order.objects.filter(_IN_FLIGHT, id__in=owners).exclude(email=ERASED_ADDRESS)
+    orders = Order.objects.in_flight().filter(id__in=owners).exclude(email=ERASED_ADDRESS)
     mails = EmailNotification.objects.filter(order_id__in=owners, status__in=UNFINISHED)
     found = [list(rows.order_by("id").values_list("id", flat=True)[:20]) for rows in (orders, mails)]
     if any(found):
