@@ -1,13 +1,13 @@
-"""Becomes a program that cannot outlive its parent: the reason why nothing of a local run is left behind.
+"""Become a program that ends with its parent, so that a local run leaves no process behind.
 
-The kernel sends a signal to this process when its parent dies, however it dies; that setting lasts through
-exec, but not through a change of user, so the change is made here too, first. Linux only. Called by path,
-by `config.local` and the tests' servers, for every program that they start; it imports nothing of ours and
-nothing of Django, so that it costs a few hundredths of a second:
+The kernel sends a signal to this process when its parent dies, however it dies. That setting lasts through
+exec but not through a change of user, so this program changes the user first. Linux only. `config.local` and
+the tests' servers start every program through it, by path. It imports nothing but the standard library, so it
+costs a few hundredths of a second:
 
     python -I -S guard.py [--signal N] [--parent PID] [--account namespace|nobody] PROGRAM [ARGUMENT ...]
 
-The program finds its own process id in GUARD_PID, to name itself as `--parent` of what it starts.
+The program finds its own process id in GUARD_PID and can pass it as `--parent` to what it starts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def _write(path: str, text: str) -> None:
 
 
 def become(account: str) -> None:
-    """This function will take off root's identity: all files stay reachable in a namespace, few as nobody."""
+    """Give up root's identity.
+
+    In a namespace the process can still reach every file, as nobody only what is open to all.
+    """
     if account == "namespace":
         uid, gid = os.geteuid(), os.getegid()
         _call("unshare", CLONE_NEWUSER)
@@ -50,8 +53,18 @@ def become(account: str) -> None:
         os.setuid(NOBODY)
 
 
+def end_with_parent(*, parent: int, number: int) -> None:
+    """Have the kernel send signal `number` to this process when its parent dies.
+
+    Exit at once if the parent, process `parent`, is dead already.
+    """
+    _call("prctl", PR_SET_PDEATHSIG, number)
+    if os.getppid() != parent:  # it died before the kernel knew what to do then
+        sys.exit("guard.py: the parent is gone already")
+
+
 def main() -> None:
-    """This function will parse the arguments, tie this process to its parent and exec the program."""
+    """Parse the arguments, tie this process to its parent and exec the program."""
     parent = os.getppid()
     parser = argparse.ArgumentParser(prog="guard.py")
     parser.add_argument("--signal", type=int, default=int(signal.SIGTERM))
@@ -63,9 +76,7 @@ def main() -> None:
         parser.error("no program given")
     try:
         become(options.account)
-        _call("prctl", PR_SET_PDEATHSIG, options.signal)
-        if os.getppid() != options.parent:  # it died before the kernel knew of our wish
-            sys.exit("guard.py: the parent is gone already")
+        end_with_parent(parent=options.parent, number=options.signal)
         os.environ["GUARD_PID"] = str(os.getpid())
         os.execvp(options.program[0], options.program)  # noqa: S606 (that is its purpose)
     except OSError as error:

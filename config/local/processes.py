@@ -17,6 +17,7 @@ def commands(*, port: int, web_workers: int = 2, web_threads: int = 8) -> dict[s
         "web": [
             *(python, "-m", "gunicorn", "config.wsgi:application", "--bind", f"{HOST}:{port}"),
             *("--worker-class", "gthread", "--workers", str(web_workers), "--threads", str(web_threads)),
+            *("--config", "python:config.local.gunicorn"),
             *("--no-control-socket", "--keep-alive", "75", "--graceful-timeout", "10"),
             *("--log-level", "warning", "--logger-class", "config.logs.GunicornLogger"),
         ],

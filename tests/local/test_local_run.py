@@ -66,6 +66,24 @@ def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout
     assert not local_env.exists()
 
 
+def test_a_killed_gunicorn_master_takes_its_workers_and_their_port_with_it(checkout: Checkout) -> None:
+    port = free_port()
+    checkout.start(without_settings(PORT=str(port)))
+    checkout.wait_until_up()
+    logs = checkout.directory / "var" / "log"
+
+    def starts() -> int:
+        return (logs / "supervisord.log").read_text().count("spawned: 'web'")
+
+    with socket.create_connection(("127.0.0.1", port)) as unfinished:
+        unfinished.sendall(b"GET /healthz HTTP/1.1\r\n")  # a worker that stops gracefully waits for the rest
+        os.kill(checkout.pid_of("config.wsgi"), signal.SIGKILL)
+        eventually(lambda: starts() == 2)
+        eventually(lambda: web_answers(port, "/healthz") == 200, seconds=60)
+    assert "Connection in use" not in (logs / "web.log").read_text()
+    assert starts() == 2
+
+
 def came_back(checkout: Checkout, words: tuple[str, ...], old: int) -> bool:
     try:
         return checkout.pid_of(*words) != old
