@@ -87,23 +87,23 @@ def run(rows: int) -> None:
     from django.db import connections
 
     from notifications.models import EmailNotification
-    from outbox.models import RetiredPartition
-    from outbox.retention import archive, partitions
-    from outbox.retention import rollover as retention
+    from outbox.models import DetachedPartition
+    from outbox.retention import archive, partitions, restore, rollover
+    from outbox.retention.manifest import Manifest
 
     call_command("migrate", verbosity=0)
     now = dt.datetime.now(dt.UTC)
     old = partitions.partition_at(model=EmailNotification, when=now, steps=-4)
     months = partitions.start_of(interval="month", when=now)
-    with connections["direct"].cursor() as cursor:
+    with connections["owner"].cursor() as cursor:
         cursor.execute(
             f"CREATE TABLE {old.name} (LIKE email_notifications INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
         )
         cursor.execute(
-            partitions.written(
+            partitions.compose(
                 f"ALTER TABLE email_notifications ATTACH PARTITION {old.name} FOR VALUES FROM (%s) TO (%s)",
                 [str(partitions.id_floor(old.since)), str(partitions.id_floor(old.until))],
-                using="direct",
+                using="owner",
             )
         )
         with timed(f"{rows:,} rows written"):
@@ -121,10 +121,10 @@ def run(rows: int) -> None:
 
     with timed("rollover"):
         began["at"] = time.perf_counter()
-        result = retention.rollover(report=step)
+        result = rollover.rollover(report=step)
         assert not (result.held or result.failed or result.waiting), result
-    record = RetiredPartition.objects.get(name=old.name)
-    manifest = archive.Manifest.of(record)
+    record = DetachedPartition.objects.get(name=old.name)
+    manifest = Manifest.of(record)
     print(
         f"table {size / 1e6:,.0f} MB, CSV {manifest.csv_bytes / 1e6:,.0f} MB, archive"
         f" {manifest.file_bytes / 1e6:,.0f} MB"
@@ -132,10 +132,10 @@ def run(rows: int) -> None:
     with timed("verify"):
         archive.verify(manifest=manifest)
     with timed("restore and compare"):
-        table = archive.restore(record=record)
+        table = restore.restore(record=record)
     with timed("find one address"):
         found = list(archive.find(record=record, wanted=lambda row: row["to_name"] == "User 5"))
-    with connections["direct"].cursor() as cursor:
+    with connections["owner"].cursor() as cursor:
         cursor.execute(f"SELECT count(*) FROM {table}")
         print(f"rows: {manifest.rows:,} archived, {cursor.fetchone()[0]:,} restored, {len(found)} found")
         cursor.execute(f"DROP TABLE {table}")

@@ -114,15 +114,20 @@ try:
     DATABASE_MAINTENANCE_TIMEOUT = env.float("DATABASE_MAINTENANCE_TIMEOUT", 3600.0, validate=not_negative)
     DATABASES = {
         "default": _database("DATABASE_URL", timeout=DATABASE_TIMEOUT),
-        # Unpooled and allowed to create and drop: partitions, session advisory locks.
+        # The application's role with no pooler between: advisory locks that outlive a transaction.
         "direct": _database(
+            "DIRECT_DATABASE_URL", env.str("DATABASE_URL", ""), timeout=DATABASE_TIMEOUT, max_age=None
+        ),
+        # The tables' owner, with no pooler between: makes, detaches and drops partitions.
+        "owner": _database(
             "PARTITION_DATABASE_URL",
             env.str("DATABASE_URL", ""),
             timeout=DATABASE_MAINTENANCE_TIMEOUT,
             max_age=None,
         ),
     }
-    DATABASES["direct"]["TEST"] = {"MIRROR": "default"}
+    for _alias in ("direct", "owner"):
+        DATABASES[_alias]["TEST"] = {"MIRROR": "default"}
     REDIS_URL = env.str(
         "REDIS_URL", validate=validate.Regexp(r"^(redis|rediss|unix)://", error="must be a redis:// URL")
     )
@@ -176,6 +181,7 @@ try:
         "outbox_events": env.int("EVENT_HOT_DAYS", 7, validate=at_least_one),
     }
     PROCESSED_EVENT_DAYS = env.int("PROCESSED_EVENT_DAYS", 30, validate=at_least_one)
+    DEAD_EVENT_DAYS = env.int("DEAD_EVENT_DAYS", 90, validate=at_least_one)
     PARTITION_GRACE_DAYS = env.int("PARTITION_GRACE_DAYS", 7, validate=not_negative)
     ARCHIVE_YEARS = env.int("ARCHIVE_YEARS", 7, validate=at_least_one)
     ARCHIVE_DIR = env.str("ARCHIVE_DIR", str(BASE_DIR / "var" / "archive"))
@@ -239,6 +245,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "outbox.api.correlation.CorrelationMiddleware",
     "config.headers.strict_headers",
+    "outbox.api.operations.probes_first",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

@@ -14,9 +14,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/schema", schema.SchemaView.as_view(), name="schema"),
     path("api/docs", schema.DocsView.as_view(url_name="schema"), name="docs"),
     path("", RedirectView.as_view(url="/api/docs"), name="home"),
-    path("healthz", operations.healthz),
-    path("readyz", operations.readyz),
-    path("metrics", operations.metrics),
+    path("metrics", operations.metrics),  # /healthz and /readyz: operations.probes_first, a middleware
     path("webhooks/", include("notifications.webhooks")),
     path("admin/", admin.site.urls),
     # Not left to handler404, which DEBUG replaces with a page.

@@ -1,9 +1,14 @@
--- The role that web, worker, beat, standby, relay and consumer log in as: it reads and writes rows, and can
--- neither make nor drop anything. Run once, by the role that owns the tables (that of PARTITION_DATABASE_URL,
--- which migrates and runs the partition commands); then set the password:
+-- The role of web, worker, beat, standby, relay and consumer: it reads and writes rows, and can neither make nor
+-- drop anything. Run by the role that owns the tables, which migrates and runs keep_partitions (its URL is
+-- PARTITION_DATABASE_URL there and nowhere else). May be run again. Then set the password:
 --   psql "$PARTITION_DATABASE_URL" -f docker/app_role.sql
 --   psql "$PARTITION_DATABASE_URL" -c '\password orderpost_app'
-CREATE ROLE orderpost_app LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE;
+DO $$
+BEGIN
+    CREATE ROLE orderpost_app LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE;
+EXCEPTION WHEN duplicate_object THEN NULL;
+END
+$$;
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 GRANT USAGE ON SCHEMA public TO orderpost_app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO orderpost_app;
@@ -11,10 +16,11 @@ GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO orderpost_app;
 -- What later migrations make, too.
 ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO orderpost_app;
 ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT USAGE, SELECT ON SEQUENCES TO orderpost_app;
--- The session of a host that is gone ends within a minute, and so do its locks: see docs/operations.md.
-ALTER ROLE orderpost_app SET tcp_keepalives_idle = 10;
-ALTER ROLE orderpost_app SET tcp_keepalives_interval = 10;
-ALTER ROLE orderpost_app SET tcp_keepalives_count = 3;
-ALTER ROLE orderpost_app SET tcp_user_timeout = '30s';
-ALTER ROLE orderpost_app SET client_connection_check_interval = '5s';
+
+-- Settings stand here, on the role, because a pooler such as pgbouncer refuses or ignores them at connect.
+-- No statement of a request or a worker takes this long; an erasure and an export lift the limit themselves.
+ALTER ROLE orderpost_app SET statement_timeout = '30s';
+-- A session that stopped in a transaction holds back vacuum and detaches.
 ALTER ROLE orderpost_app SET idle_in_transaction_session_timeout = '60s';
+-- For prepared statements (?prepare_threshold=5): a generic plan cannot use a partial index.
+ALTER ROLE orderpost_app SET plan_cache_mode = force_custom_plan;

@@ -19,7 +19,7 @@ from orders.models import Order
 from outbox.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
 from outbox.core.privacy import ERASED_ADDRESS
 from outbox.models import OutboxEvent
-from outbox.retention.detach import Busy
+from outbox.retention.locks import AlreadyRunning
 
 SHOWN = 100  # e-mails and events on an order's page
 
@@ -177,7 +177,7 @@ class OrderAdmin(TriageAdmin[Order]):
             done = privacy.erase_person(
                 email=email, force="force" in request.POST, report=lambda step, **facts: None
             )
-        except (privacy.InFlight, privacy.StillSending, Busy) as error:
+        except (privacy.InFlight, privacy.StillSending, AlreadyRunning) as error:
             self.message_user(request, str(error), messages.ERROR)
             return None
         self._note(request, queryset, "Erased the customer's data.")

@@ -1,8 +1,8 @@
-"""What the shop knows of a person, and how it forgets them: live rows, detached tables, archives.
+"""Exports and erases a person's data: live rows, detached tables, archives, stored answers, dead events.
 
-A person is an e-mail address, in any case. Called by `manage.py privacy` and the admin. Erasing may be
-repeated and killed anywhere: who is being forgotten is recorded first (as a keyed hash and the orders' ids),
-and every later step changes only what is not erased yet.
+A person is an e-mail address, in any case. Called by `manage.py privacy` and the admin. An erasure may be
+repeated, and killed at any point: the person (a keyed hash and the orders' ids) is recorded first, and every
+later step changes only rows that are not erased yet.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import structlog
 from django.conf import settings
-from django.db import connections, transaction
+from django.db import transaction
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
@@ -27,18 +28,30 @@ from outbox.core.partitioned import PartitionedModel
 from outbox.core.privacy import ERASED_ADDRESS, address_hash
 from outbox.delivery.outcomes import UNFINISHED, Status
 from outbox.models import Erasure
-from outbox.retention import archive
-from outbox.retention import detach as retire
-from outbox.retention import rollover as retention
-from outbox.retention.detach import Report
-from outbox.retention.erasure import erase_rows, scrub_answers
-from outbox.retention.partitions import partitioned_models
+from outbox.retention.archive import archived_partitions
+from outbox.retention.catalogue import partition_tables, table_exists
+from outbox.retention.erasure import (
+    Person,
+    archived_rows,
+    erase_quotes,
+    erase_rows,
+    rewrite_archive,
+    table_rows,
+)
+from outbox.retention.locks import Report, exclusive_lock
+from outbox.retention.partitions import partitioned_models, require_owner
+from outbox.retention.restore import RESTORED
+from outbox.retention.stored_answers import erase_answers, export_answers
 
-DIRECT = "direct"
+log = structlog.get_logger(__name__)
+
+#: The app role reads and writes rows of every table; only archives are rewritten by the tables' owner.
+DIRECT, OWNER = "direct", "owner"
 CHUNK = 100
 PASSES = 5
-#: An erasure waits so long for a rollover that is at the same tables.
+#: Seconds that an erasure waits for a rollover of the same tables.
 PATIENCE = 1800.0
+EARLIEST = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class InFlight(RuntimeError):
@@ -54,7 +67,7 @@ class InFlight(RuntimeError):
 
 
 class StillSending(RuntimeError):
-    """E-mails to the person are at a provider right now."""
+    """A provider is being sent e-mails to the person right now."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,66 +79,73 @@ class ErasureReport:
 
 
 def export_person(*, email: str, report: Report) -> dict[str, Any]:
-    """This function will collect everything that is stored of a person, as one JSON-ready document.
+    """Collect everything that is stored of a person, as one JSON-ready document.
 
-    Rows of live tables, detached tables and archives; each says in `stored_in` where it was. Archives are
-    read from end to end: minutes for each year.
+    Rows of live tables, detached tables and archives say in `stored_in` where they were. Archives are read
+    from end to end: minutes for each year.
     """
     orders = list(Order.objects.filter(email__iexact=email).order_by("id").values())
     owners = {order["id"] for order in orders} | _owners_by_mail(email)
+    person = _person(email, owners)
     document: dict[str, Any] = {"email": email, "orders": orders}
     for model in partitioned_models():
-        document[model._meta.db_table] = list(_rows_of(model, owners, report))
-    return document
+        document[model._meta.db_table] = list(_export_rows(model, person, report))
+    return document | export_answers(owner_ids=owners, addresses=[email.strip()])
 
 
 def erase_person(
     *, email: str, report: Report, force: bool = False, archives_now: bool = False
 ) -> ErasureReport:
-    """This function will forget a person: addresses, names, subjects, bodies, and what errors and stored
-    answers repeat of them. Audit columns stay.
+    """Erase a person: addresses, names, subjects, bodies, and what errors and stored answers repeat of them.
 
-    With `force` also when something is in flight: unsent e-mails are then given up. Archives are left to
-    the next month's first rollover unless `archives_now`. Raises `InFlight` having changed nothing,
-    `StillSending` and `Busy` when it has to be run again.
+    Audit columns stay. With `force` orders and e-mails in flight are no obstacle: unsent e-mails are then
+    given up. Archives wait for the next month's first rollover unless `archives_now`. Raise `InFlight` or
+    `NotOwner` having changed nothing, `StillSending` and `AlreadyRunning` when it has to be run again.
     """
+    if archives_now:
+        require_owner(using=OWNER)  # it restores archives into tables
     erasure = Erasure.objects.filter(address_hash=address_hash(email)).first()
     counts: Counter[str] = Counter()
     with contextlib.ExitStack() as locks:
         for model in partitioned_models():
-            locks.enter_context(retire.alone(model=model, using=DIRECT, patience=PATIENCE))
+            locks.enter_context(exclusive_lock(model=model, using=DIRECT, patience=PATIENCE))
         for number in range(PASSES):
             known = _ids(erasure)
             owners = known | _owners(email)
-            if not owners or (number and owners == known):
+            if number and owners == known:
                 break
             if not force:
                 _check_not_in_flight(owners)
-            erasure = _record(email, erasure, owners)
-            report("recorded", orders=len(owners))
+            if owners:
+                erasure = _record(email, erasure, owners)
+                report("recorded", orders=len(owners))
             counts.update(_erase_everywhere(email, owners, report))
-        if erasure is None:
-            return ErasureReport({}, [])
-        counts.update(_erase_late(_ids(erasure), report))
-        totals = Counter(erasure.counts) + counts
-        Erasure.objects.filter(id=erasure.id).update(counts=dict(totals), finished_at=Now())
-        if archives_now:
-            _rewrite_archives(erasure, counts, report)
-    erasure.refresh_from_db()
-    return ErasureReport(dict(counts), erasure.archives)
+        if erasure is not None:
+            counts.update(_erase_late(_ids(erasure), report))
+            totals = Counter(erasure.counts) + counts
+            Erasure.objects.filter(id=erasure.id).update(counts=dict(totals), finished_at=Now())
+            if archives_now:
+                _rewrite_archives(erasure, counts, report)
+            erasure.refresh_from_db()
+    changed = {table: count for table, count in counts.items() if count or erasure}
+    archives = erasure.archives if erasure else []
+    if erasure or changed:
+        log.info("person erased", address_hash=address_hash(email), changed=changed, archives=archives)
+    return ErasureReport(changed, archives)
+
+
+def _person(email: str, owners: Iterable[uuid.UUID]) -> Person:
+    return Person(frozenset(owners), frozenset([address_hash(email)]))
 
 
 def _owners(email: str) -> set[uuid.UUID]:
-    return set(Order.objects.filter(email__iexact=email).values_list("id", flat=True)) | _owners_by_mail(
-        email
-    )
+    orders = Order.objects.filter(email__iexact=email).values_list("id", flat=True)
+    return set(orders) | _owners_by_mail(email)
 
 
 def _owners_by_mail(email: str) -> set[uuid.UUID]:
-    spellings = {email, email.lower()}
-    return set(
-        EmailNotification.objects.filter(recipient_email__in=spellings).values_list("order_id", flat=True)
-    )
+    mails = EmailNotification.objects.filter(recipient_email__in={email, email.lower()})
+    return set(mails.values_list("order_id", flat=True))
 
 
 def _ids(erasure: Erasure | None) -> set[uuid.UUID]:
@@ -141,13 +161,14 @@ def _check_not_in_flight(owners: Iterable[uuid.UUID]) -> None:
 
 
 def _record(email: str, erasure: Erasure | None, owners: set[uuid.UUID]) -> Erasure:
-    """Write down who is to be forgotten, and in which archives, before anything that would find them goes."""
+    """Record the person and the archives, before the rows that would find them are erased."""
     new = owners - _ids(erasure)
     waiting = set(erasure.archives) if erasure else set()
     if new:
         first = min(map(id_time, new))
         for model in partitioned_models():
-            waiting |= {record.name for record in retention.records(table=model._meta.db_table, since=first)}
+            found = archived_partitions(table=model._meta.db_table, since=first, using=DIRECT)
+            waiting |= {record.name for record in found}
     values = {"owner_ids": sorted(map(str, owners)), "archives": sorted(waiting), "finished_at": None}
     recorded, _ = Erasure.objects.update_or_create(address_hash=address_hash(email), defaults=values)
     return recorded
@@ -158,18 +179,20 @@ def _erase_everywhere(email: str, owners: set[uuid.UUID], report: Report) -> Cou
     for chunk in _chunks(owners):
         counts.update(_erase_live(chunk))
         report("erased", orders=counts["orders"], emails=counts["email_notifications"])
+    person = _person(email, owners)
     for model in partitioned_models():
+        counts[model._meta.db_table] += erase_quotes(model=model, person=person, using="default")
         for name in _side_tables(model):
             counts[model._meta.db_table] += erase_rows(
                 model=model, owner_ids=list(owners), using=DIRECT, table=name
-            )
+            ) + erase_quotes(model=model, person=person, using=DIRECT, table=name)
             report("erased", partition=name)
-    counts["idempotency_keys"] += scrub_answers(owner_ids=owners, addresses=[email.strip()])
+    counts.update(erase_answers(owner_ids=owners, addresses=[email.strip()]))
     return counts
 
 
 def _erase_live(owners: list[uuid.UUID]) -> Counter[str]:
-    """One transaction, which locks as a change of the order does: the order first, then its e-mails."""
+    """Erase in one transaction, which locks as a change of the order does: the order, then its e-mails."""
     with transaction.atomic():
         orders = Order.objects.filter(id__in=owners).order_by("id").select_for_update()
         mine = [order.id for order in orders if order.email != ERASED_ADDRESS]
@@ -188,7 +211,7 @@ def _erase_live(owners: list[uuid.UUID]) -> Counter[str]:
 
 
 def _erase_late(owners: set[uuid.UUID], report: Report) -> Counter[str]:
-    """Erase the e-mails that were being sent, once they are not."""
+    """Wait until the e-mails that were being sent are settled, and erase them."""
     deadline = time.monotonic() + settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + 5
     sending = EmailNotification.objects.filter(order_id__in=owners, status=Status.PROCESSING)
     counts: Counter[str] = Counter()
@@ -208,57 +231,41 @@ def _chunks(owners: set[uuid.UUID]) -> Iterator[list[uuid.UUID]]:
 
 
 def _side_tables(model: PartitionedModel) -> list[str]:
-    """Partitions that are not attached, and tables that archives were restored into."""
-    parts = retire.tables(model=model, using=DIRECT)
-    restored = [
-        record.name + archive.RESTORED
-        for record in retention.records(
-            table=model._meta.db_table, since=dt.datetime(1970, 1, 1, tzinfo=dt.UTC), using=DIRECT
-        )
-        if retire.exists(name=record.name + archive.RESTORED, using=DIRECT)
+    """List partitions that are not attached, and tables that archives were restored into."""
+    tables = partition_tables(model=model, using=DIRECT)
+    archived = archived_partitions(table=model._meta.db_table, since=EARLIEST, using=DIRECT)
+    restored = [record.name + RESTORED for record in archived]
+    return [table.name for table in tables if table.state != "attached"] + [
+        name for name in restored if table_exists(name=name, using=DIRECT)
     ]
-    return [part.name for part in parts if part.state != "attached"] + restored
 
 
 def _rewrite_archives(erasure: Erasure, counts: Counter[str], report: Report) -> None:
     for model in partitioned_models():
         table = model._meta.db_table
-        for record in retention.records(
-            table=table, since=dt.datetime(1970, 1, 1, tzinfo=dt.UTC), using=DIRECT
-        ):
-            counts[f"{table} (archived)"] += retention.rewrite_archive(
-                model=model, record=record, using=DIRECT, report=report
+        for record in archived_partitions(table=table, since=EARLIEST, using=OWNER):
+            counts[f"{table} (archived)"] += rewrite_archive(
+                model=model, record=record, using=OWNER, report=report
             )
 
 
-def _rows_of(model: PartitionedModel, owners: set[uuid.UUID], report: Report) -> Iterator[dict[str, Any]]:
-    if not owners:
-        return
-    table, owner = model._meta.db_table, model.retention.owner_column
+def _export_rows(model: PartitionedModel, person: Person, report: Report) -> Iterator[dict[str, Any]]:
+    table = model._meta.db_table
     seen = set()
     for name in [table, *_side_tables(model)]:
         report("reading", table=name)
-        for row in _select(name, owner, owners, using="default" if name == table else DIRECT):
+        using = "default" if name == table else DIRECT
+        for row in table_rows(model=model, person=person, using=using, table=name):
             seen.add(str(row["id"]))
             yield {"stored_in": name, **row}
-    named = {str(id) for id in owners}
-    for record in retention.records(table=table, since=min(map(id_time, owners)), using=DIRECT):
+    if not person.owner_ids:
+        return
+    since = min(map(id_time, person.owner_ids))
+    for record in archived_partitions(table=table, since=since, using=DIRECT):
         report("reading", archive=record.name)
-        for found in archive.find(record=record, wanted=lambda row: row[owner] in named):
+        for found in archived_rows(model=model, record=record, person=person):
             if found["id"] not in seen:
                 yield {"stored_in": f"archive {record.name}", **found}
-
-
-def _select(table: str, owner: str, owners: set[uuid.UUID], *, using: str) -> Iterator[dict[str, Any]]:
-    quote = connections[using].ops.quote_name
-    with connections[using].cursor() as cursor:
-        cursor.execute(
-            f"SELECT * FROM {quote(table)} WHERE {quote(owner)} = ANY(%s) ORDER BY id",  # noqa: S608
-            [list(owners)],
-        )
-        names = [column.name for column in cursor.description or ()]
-        for row in cursor.fetchall():
-            yield dict(zip(names, row, strict=True))
 
 
 def _some(what: str, ids: Sequence[uuid.UUID]) -> str:

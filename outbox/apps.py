@@ -1,4 +1,4 @@
-"""The generic engine's app: knows neither orders nor e-mail."""
+"""The generic engine's app. It imports neither orders nor e-mail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.module_loading import autodiscover_modules
 
 
 def make_partitions(*, using: str, **_: Any) -> None:
-    """This function will make the next partitions at the end of every migrate."""
+    """Make the next partitions at the end of every migrate."""
     from outbox.retention import partitions
 
     for _name in partitions.ensure_all(using=using):
@@ -18,8 +18,6 @@ def make_partitions(*, using: str, **_: Any) -> None:
 
 
 class OutboxConfig(AppConfig):
-    """See the module."""
-
     name = "outbox"
 
     def ready(self) -> None:

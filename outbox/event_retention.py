@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox.core.partitioned import RetentionRules
+from outbox.core.partitioned import Quotes, RetentionRules
 
 EVENT_RETENTION = RetentionRules(
     interval="day",
@@ -19,4 +19,10 @@ EVENT_RETENTION = RetentionRules(
         "metadata": "CASE WHEN metadata->>'idempotencyKey' LIKE '%@%'"
         " THEN jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text)) ELSE metadata END",
     },
+    # A dead letter of an inbound event quotes that event, and its error may repeat a part of it.
+    quotes=Quotes(
+        condition="event_type LIKE '%.dlt' AND payload ? 'originalEvent'",
+        column="payload",
+        erased={"payload": "(payload - 'originalEvent') || '{\"errorMessage\": \"[erased]\"}'"},
+    ),
 )

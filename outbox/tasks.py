@@ -1,4 +1,8 @@
-"""Celery's door to the engine's upkeep."""
+"""The daily Celery tasks of release 0.1.0. `manage.py keep_partitions` does their work now.
+
+A worker with the tables' owner's database URL still does it. Any other does nothing: it logs a warning when
+keep_partitions has not run for a day, and an error when partitions run out.
+"""
 
 from __future__ import annotations
 
@@ -7,25 +11,39 @@ from typing import Any
 import structlog
 from celery import shared_task
 
+from outbox.core.clock import database_now
+from outbox.models import Heartbeat
 from outbox.retention import partitions
-from outbox.retention import rollover as retention
+from outbox.retention import rollover as rollovers
 
 log = structlog.get_logger(__name__)
+
+#: Seconds without a heartbeat of keep_partitions before a warning: its interval of a day and some hours.
+LATE = 100_000.0
 
 
 @shared_task
 def ensure_partitions(**_: Any) -> None:
-    """This function will make the next partitions of every partitioned table."""
-    for _name in partitions.ensure_all():
-        pass
+    """Make the next partitions of every partitioned table."""
+    if partitions.owns_tables():
+        for _name in partitions.ensure_all():
+            pass
+        return
+    _warn_if_late(partitions.MADE)
+    for model in partitions.partitioned_models():
+        partitions.check_stock(model=model, now=database_now())
 
 
 @shared_task
 def rollover(**_: Any) -> None:
-    """This function will do all that the retention policy wants done today; the log has every step."""
-    retention.rollover(report=_log_step)
+    """Do everything that the retention settings ask for today; the log has each step."""
+    if partitions.owns_tables():
+        rollovers.rollover(report=rollovers.log_step)
+    else:
+        _warn_if_late(rollovers.ROLLED_OVER)
 
 
-def _log_step(step: str, **facts: Any) -> None:
-    if step != "bytes":
-        log.info("rollover", step=step, **facts)
+def _warn_if_late(name: str) -> None:
+    age = Heartbeat.age(name=name)
+    if age is None or age > LATE:
+        log.warning("keep_partitions does not run, and this role does not own the tables", heartbeat=name)

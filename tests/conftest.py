@@ -14,11 +14,19 @@ from django.db import connections
 
 
 @pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
+    """Make few days ahead: each test empties all tables, and 35 empty ones take longer than most tests."""
+    from outbox.retention import partitions
+
+    partitions.AHEAD["day"], partitions.AHEAD_ALARM["day"] = 6, 2
+
+
+@pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """pytest-django's, with every session ended before the test database is dropped: ours, and those of
     processes that a test killed and PostgreSQL has not noticed yet."""
     yield
-    from tests.outbox.months import dsn  # needs Django's apps
+    from tests.outbox.retention.months import dsn  # needs Django's apps
 
     with psycopg.connect(dsn(), autocommit=True) as last:
         last.execute(
@@ -42,7 +50,7 @@ def valkey_url() -> Iterator[str]:
 @pytest.fixture
 def archive_folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     """Archives go to a folder of the test's own, and partitions that it made go away with it."""
-    from tests.outbox.months import tidy  # needs Django's apps
+    from tests.outbox.retention.months import tidy  # needs Django's apps
 
     options = {"location": str(tmp_path / "archive")}
     backend = {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": options}

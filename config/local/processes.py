@@ -29,4 +29,5 @@ def commands(*, port: int, web_workers: int = 2, web_threads: int = 8) -> dict[s
         "standby": [python, "manage.py", "drain_outbox", "--standby"],
         "relay": [python, "manage.py", "relay_outbox"],
         "consumer": [python, "manage.py", "consume_events"],
+        "partitions": [python, "manage.py", "keep_partitions"],
     }

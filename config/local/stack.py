@@ -30,7 +30,7 @@ class StopRequested(BaseException):
     """Ctrl-C, SIGTERM or a closed terminal; not an Exception, so that nothing on the way swallows it."""
 
 
-PROCESSES = ("web", "worker", "beat", "standby", "relay", "consumer")
+PROCESSES = ("web", "worker", "beat", "standby", "relay", "consumer", "partitions")
 
 
 class Stack:

@@ -13,8 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from outbox.admin.base import TriageAdmin
-from outbox.models import ApiToken, Heartbeat, RetiredPartition
-from outbox.retention import rollover as retention
+from outbox.models import ApiToken, DetachedPartition, Heartbeat
+from outbox.retention.overview import overview
 
 # The lists need the width more than a second menu.
 admin.site.enable_nav_sidebar = False
@@ -30,11 +30,15 @@ class HeartbeatAdmin(TriageAdmin[Heartbeat]):
     ordering = ["name"]
 
 
-@admin.register(RetiredPartition)
-class PartitionAdmin(TriageAdmin[RetiredPartition]):
+@admin.register(DetachedPartition)
+class PartitionAdmin(TriageAdmin[DetachedPartition]):
     """Every partition there is or was, and what holds one that should have left."""
 
     ordering = ["name"]
+
+    def has_view_permission(self, request: HttpRequest, obj: DetachedPartition | None = None) -> bool:
+        # The permission keeps the name that release 0.1.0 gave it.
+        return request.user.has_perm("outbox.view_retiredpartition")
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -46,10 +50,10 @@ class PartitionAdmin(TriageAdmin[RetiredPartition]):
             **self.admin_site.each_context(request),
             "title": "Partitions",
             "opts": self.opts,
-            "lines": retention.overview(using="default"),
+            "lines": overview(using="default"),
             "media": self.media,
         }
-        return TemplateResponse(request, "admin/outbox/retiredpartition/change_list.html", context)
+        return TemplateResponse(request, "admin/outbox/detachedpartition/change_list.html", context)
 
 
 class TokenForm(forms.ModelForm[ApiToken]):

@@ -1,12 +1,13 @@
-"""What an operator's machinery asks: does the process live, is it ready, what does it measure.
+"""/healthz, /readyz and /metrics: what an orchestrator and Prometheus ask.
 
-Not part of the API: no token of ours, except `METRICS_TOKEN` for the numbers when that is set.
+They are not part of the API and need none of its tokens. /metrics needs `METRICS_TOKEN` when that is set.
 """
 
 from __future__ import annotations
 
 import functools
 import secrets
+import time
 from collections.abc import Callable
 
 import redis
@@ -18,27 +19,27 @@ from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from prometheus_client import CONTENT_TYPE_LATEST
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from outbox.api.problems import Problem, problem_response
 from outbox.api.views import json_response
 from outbox.core.clock import database_now
 from outbox.core.metrics import exposition
+from outbox.core.redis_client import make_client
 from outbox.retention import partitions
 
 log = structlog.get_logger(__name__)
 
 BROKER_SECONDS = 0.5
+STOCK_SECONDS = 3600
 
-View = Callable[[HttpRequest], HttpResponse]
+Endpoint = Callable[[HttpRequest], HttpResponse]
 
 
-def _get_only(view: View) -> View:
-    """Answer GET and HEAD alone, and whatever goes wrong as a problem."""
+def _get_only(endpoint: Endpoint) -> Endpoint:
+    """Answer GET and HEAD alone, and every error as a problem."""
 
     @csrf_exempt
-    @functools.wraps(view)
+    @functools.wraps(endpoint)
     def answer(request: HttpRequest) -> HttpResponse:
         try:
             if request.method not in ("GET", "HEAD"):
@@ -49,7 +50,7 @@ def _get_only(view: View) -> View:
                     detail="This address only answers GET.",
                     headers={"Allow": "GET, HEAD"},
                 )
-            return view(request)
+            return endpoint(request)
         except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
             return problem_response(error, {})
 
@@ -58,13 +59,16 @@ def _get_only(view: View) -> View:
 
 @_get_only
 def healthz(request: HttpRequest) -> HttpResponse:
-    """This function will answer 200 as long as the process serves; it asks nobody else."""
+    """Answer 200 as long as the process serves, without asking any other server."""
     return json_response({"status": "ok"})
 
 
 @_get_only
 def readyz(request: HttpRequest) -> HttpResponse:
-    """This function will answer 200 if all that a request needs is there, else 503 naming what is not."""
+    """Answer 200 if everything that a request needs is there, else 503 with the failing checks.
+
+    Requests do not need the broker: its check is reported and fails nothing.
+    """
     checks = {
         "database": _check_database,
         "broker": _check_broker,
@@ -76,7 +80,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
         # Each of these would wait in its turn for a database that has just kept the first one waiting.
         silent = name in ("migrations", "partitions") and results["database"] != "ok"
         results[name] = results["database"] if silent else _result(check)
-    failing = [name for name, result in results.items() if result != "ok"]
+    failing = [name for name, result in results.items() if result != "ok" and name != "broker"]
     if failing:
         raise Problem(
             status=503,
@@ -104,13 +108,7 @@ def _check_database() -> str:
 
 
 def _check_broker() -> str:
-    client = redis.Redis.from_url(
-        settings.REDIS_URL,
-        socket_connect_timeout=BROKER_SECONDS,
-        socket_timeout=BROKER_SECONDS,
-        retry=Retry(NoBackoff(), 0),
-    )
-    with client:
+    with make_client(connect_seconds=BROKER_SECONDS, read_seconds=BROKER_SECONDS) as client:
         client.ping()
     return "ok"
 
@@ -124,12 +122,32 @@ def _check_migrations() -> str:
 
 def _check_partitions() -> str:
     now = database_now()
+    _log_low_stock(int(time.monotonic() // STOCK_SECONDS))
     short = [
         model._meta.db_table
         for model in partitions.partitioned_models()
         if partitions.ahead_of(model=model, now=now) < 1
     ]
     return f"no next partition: {', '.join(short)}" if short else "ok"
+
+
+@functools.lru_cache(maxsize=1)
+def _log_low_stock(_period: int) -> None:
+    """Log an error for each table whose partitions run out, once in `STOCK_SECONDS` in each process."""
+    for model in partitions.partitioned_models():
+        partitions.check_stock(model=model, now=database_now())
+
+
+PROBES: dict[str, Endpoint] = {"/healthz": healthz, "/readyz": readyz}
+
+
+def probes_first(get_response: Endpoint) -> Endpoint:
+    """Answer probes before Django checks the Host header, in which an orchestrator sends an IP address."""
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        return PROBES.get(request.path_info, get_response)(request)
+
+    return answer
 
 
 @_get_only

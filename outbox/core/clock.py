@@ -1,4 +1,4 @@
-"""The database's clock: everything that is stored or compared in a table uses it."""
+"""The database's clock, for every time that is stored in a table or compared with one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from django.db import connections
 
 
 def database_now(*, using: str = "default") -> dt.datetime:
-    """This function will read the database's clock."""
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT statement_timestamp()")
         now: dt.datetime = cursor.fetchone()[0]

@@ -14,6 +14,16 @@ Interval = Literal["month", "day"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Quotes:
+    """Rows that quote another service's text, in which a person may be named."""
+
+    #: The condition of such rows, the column with the text, and the values that replace columns.
+    condition: str
+    column: str
+    erased: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
     """How a table is partitioned, which rows keep a partition attached, and what is personal in a row.
 
@@ -31,6 +41,7 @@ class RetentionRules:
     personal: str
     #: The value that replaces each column with personal data.
     erased: Mapping[str, str]
+    quotes: Quotes | None = None
 
 
 class Partitioned(models.Model):

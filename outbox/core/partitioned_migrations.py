@@ -10,10 +10,9 @@ from django.db.migrations.state import ProjectState
 
 
 class AddPartitionedIndex(migrations.AddIndex):
-    """AddIndex for a partitioned table: built on each partition beside its writers, then joined.
+    """AddIndex for a partitioned table: built on each partition beside its writers, then attached.
 
-    Needs `atomic = False` in its migration. Killed in the middle, it leaves an index that is not valid: drop
-    that and migrate again.
+    The migration needs `atomic = False`. A killed build leaves an invalid index: drop it and migrate again.
     """
 
     atomic = False
@@ -47,7 +46,7 @@ class AddPartitionedIndex(migrations.AddIndex):
 
 
 class CreatePartitionedModel(migrations.CreateModel):
-    """CreateModel whose table is PARTITION BY RANGE of its primary key; Django's state sees no difference."""
+    """CreateModel whose table is PARTITION BY RANGE of its primary key. Django's state is the same."""
 
     def database_forwards(
         self,

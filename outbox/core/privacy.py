@@ -1,22 +1,23 @@
-"""What stands where personal data was erased, and how an address is kept without being readable."""
+"""What replaces erased personal data, and how an address is kept without being readable."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 
 from django.conf import settings
 
 ERASED = "[erased]"
-
-
-#: Stands where an address was. The domain can never exist (RFC 2606).
+#: Replaces an address. The domain can never exist (RFC 2606).
 ERASED_ADDRESS = "erased@privacy.invalid"
 
+_ADDRESS_LIKE = re.compile(r"""[^\s@"'`<>(),:;=\[\]{}\\]+@[^\s@"'`<>(),:;=\[\]{}\\]+""")
 
-def address_hash(address: str) -> str:
-    """This function will hash an address with PRIVACY_KEY (HMAC-SHA256, hex); case and spaces don't count."""
-    key, text = str(settings.PRIVACY_KEY), address.strip().lower()
+
+def address_hash(recipient_email: str) -> str:
+    """Hash an address with PRIVACY_KEY (HMAC-SHA256, hex), whatever its case and the spaces around it."""
+    key, text = str(settings.PRIVACY_KEY), recipient_email.strip().lower()
     return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
@@ -31,3 +32,10 @@ def key_hash(key: str) -> str:
     `outbox.models.events` does the same in SQL.
     """
     return f"sha256:{hashlib.sha256((key_hash_salt() + key).encode()).hexdigest()}"
+
+
+def find_address_hashes(text: str) -> set[str]:
+    """Return the hash of everything in a text that looks like an address."""
+    return (
+        {address_hash(found.rstrip(".")) for found in _ADDRESS_LIKE.findall(text)} if "@" in text else set()
+    )

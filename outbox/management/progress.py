@@ -1,4 +1,4 @@
-"""How the long commands tell what they do: lines and a bar on a terminal, JSON lines for machines."""
+"""Progress of long commands: lines and a bar on a terminal, JSON lines elsewhere."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ class Reporter:
             self._bar.stop()
 
     def __call__(self, step: str, **facts: Any) -> None:
-        """This function will tell of one step."""
         if step == "bytes":
             self._move(str(facts.get("partition", "")), int(facts["bytes"]))
         elif self._bar:
@@ -61,11 +60,11 @@ class Reporter:
             self._stdout.write(json.dumps({"step": step, **facts}, default=str))
 
     def tick(self, name: str) -> Callable[[int], None]:
-        """This function will give what moves the bar of `name` by a number of bytes."""
+        """Return a function that moves the bar of `name` by a number of bytes."""
         return lambda count: self("bytes", partition=name, bytes=count)
 
     def table(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """This function will show rows with the same columns: a table, or a JSON line for each."""
+        """Print rows with the same columns: a table on a terminal, else a JSON line for each."""
         rows = list(rows)
         if not self._bar:
             for row in rows:

@@ -20,20 +20,20 @@ from outbox.models.inbox import InboundDeadLetter, ProcessedEvent
 __all__ = [
     "SHARDS",
     "ApiToken",
+    "DetachedPartition",
     "Erasure",
     "Heartbeat",
     "IdempotencyKey",
     "InboundDeadLetter",
     "OutboxEvent",
     "ProcessedEvent",
-    "RetiredPartition",
 ]
 
 
 class IdempotencyKey(models.Model):
-    """What was done under a key: a request's stored answer, or the notification that an intent became.
+    """What was done under a key: the stored answer of a request, or the notification of an event.
 
-    Written in the transaction that did the work, kept 7 days.
+    Written in the transaction that did the work; kept 7 days.
     """
 
     pk = models.CompositePrimaryKey("scope", "key")
@@ -55,7 +55,7 @@ class IdempotencyKey(models.Model):
 
 
 class ApiToken(models.Model):
-    """A caller's right to use the API. Only the SHA-256 of the secret is kept."""
+    """A caller's access to the API. Only the SHA-256 of the secret is stored."""
 
     SCOPES = ("orders:read", "orders:write", "notifications:read", "notifications:write")
 
@@ -76,23 +76,23 @@ class ApiToken(models.Model):
 
     @staticmethod
     def digest_of(secret: str) -> str:
-        """This function will hash a secret; it is 256 random bits, so one plain SHA-256 is enough."""
+        """Hash a secret. It is 256 random bits, so one plain SHA-256 is enough."""
         return hashlib.sha256(secret.encode()).hexdigest()
 
     @classmethod
     def new_secret(cls) -> str:
-        """This function will make a secret with a prefix that scanners of leaked secrets can look for."""
+        """Make a secret with a prefix that scanners for leaked secrets can look for."""
         return f"op_{secrets.token_urlsafe(32)}"
 
 
 class Heartbeat(models.Model):
-    """When something that must happen regularly last did, by the database's clock."""
+    """When a regular job last ran, by the database's clock."""
 
     name = models.CharField(primary_key=True, max_length=50)
     beat_at = models.DateTimeField(db_default=Now())
-    since = models.DateTimeField(db_default=Now())  # it has happened without a gap
+    since = models.DateTimeField(db_default=Now())  # the start of the beats without a gap
 
-    #: Seconds without a beat that make a gap, where that is asked.
+    #: Seconds without a beat that count as a gap.
     GAP = 15.0
 
     class Meta:
@@ -103,7 +103,7 @@ class Heartbeat(models.Model):
 
     @classmethod
     def beat(cls, *, name: str) -> None:
-        """This function will record that `name` happened now."""
+        """Record that `name` happened now."""
         with connection.cursor() as cursor:
             cursor.execute(
                 """
@@ -118,14 +118,14 @@ class Heartbeat(models.Model):
 
     @classmethod
     def unbroken(cls, *, name: str) -> float | None:
-        """This function will give the seconds that `name` has gone on without a gap, None if it has not."""
+        """Return the seconds since the first of the latest beats without a gap; None if there is none."""
         recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=cls.GAP))
         span = recent.annotate(span=Now() - F("since")).values_list("span", flat=True).first()
         return None if span is None else span.total_seconds()
 
     @classmethod
     def age(cls, *, name: str) -> float | None:
-        """This function will give the seconds since `name` last happened, None if it never did."""
+        """Return the seconds since `name` last happened; None if it never did."""
         age = (
             cls.objects.filter(name=name)
             .annotate(age=Now() - F("beat_at"))
@@ -135,17 +135,18 @@ class Heartbeat(models.Model):
         return None if age is None else age.total_seconds()
 
 
-class RetiredPartition(models.Model):
-    """A partition that left its table: when each step of its end was done, and where its archive is.
+class DetachedPartition(models.Model):
+    """A partition that left its table: when each later step was done, and where the archive is.
 
-    Kept for good. What is not done yet is null; a step that was done and not recorded is done again.
+    Records are kept for ever. The time of a step is null until it is done; a step that was done and not
+    recorded is repeated. Table and permission have the names of release 0.1.0.
     """
 
     name = models.CharField(primary_key=True, max_length=63)
     table = models.CharField(max_length=63)
     since = models.DateTimeField()  # [since, until): the times of the ids
     until = models.DateTimeField()
-    manifest = models.JSONField(null=True)  # outbox/retention/archive.py has its shape; null until archived
+    manifest = models.JSONField(null=True)  # outbox.retention.manifest.Manifest; null until archived
     detached_at = models.DateTimeField(db_default=Now())
     archived_at = models.DateTimeField(null=True)
     dropped_at = models.DateTimeField(null=True)
@@ -154,22 +155,23 @@ class RetiredPartition(models.Model):
     class Meta:
         db_table = "retired_partitions"
         verbose_name = "partition"
-        default_permissions = ("view",)
+        default_permissions = ()
+        permissions = [("view_retiredpartition", "Can view partition")]
 
     def __str__(self) -> str:
         return self.name
 
 
 class Erasure(models.Model):
-    """A person who was forgotten, by a keyed hash of the address: what is done, what is still to be done."""
+    """An erased person, by a keyed hash of the address: what was erased, and what is still to be erased."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     address_hash = models.CharField(max_length=64, unique=True)
     owner_ids = models.JSONField(default=list)  # whose rows are erased: the person's orders
-    archives = models.JSONField(default=list)  # those still to be rewritten, by the partition's name
+    archives = models.JSONField(default=list)  # names of partitions whose archives are still to be rewritten
     counts = models.JSONField(default=dict)  # rows changed, by table
     requested_at = models.DateTimeField(db_default=Now())
-    finished_at = models.DateTimeField(null=True)  # of all but the archives
+    finished_at = models.DateTimeField(null=True)  # all but the archives
 
     class Meta:
         db_table = "erasures"

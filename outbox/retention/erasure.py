@@ -1,130 +1,206 @@
-"""Erases a person's rows from any partitioned table, live, detached or restored, and from stored answers.
+"""Erases a person from the rows of partitioned tables (live, detached, restored) and from archives.
 
-What is personal in a table stands in its model (`personal`, `erased`); whose rows are meant is said by the
-ids of their owners (orders). Called by orders.privacy and, for archives, by outbox.retention.
+A model's `retention` rules say what is personal in a row. The ids of the person's orders find their rows, and
+keyed hashes of their addresses find rows that quote another service's event (`<topic>.dlt`).
+stored_answers.py does the tables that are not partitioned. Called by orders.privacy and, for archives, by
+outbox.retention.rollover.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
+import dataclasses
+import datetime as dt
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from django.db import connections, transaction
 
-from outbox.core.privacy import ERASED, ERASED_ADDRESS
+from outbox.core.partitioned import PartitionedModel
+from outbox.core.privacy import find_address_hashes
+from outbox.models import DetachedPartition, Erasure
+from outbox.retention import archive, restore
+from outbox.retention.locks import Report, no_statement_timeout
+from outbox.retention.stored_answers import like_patterns
+from outbox.retention.table_copy import columns_of
 
-if TYPE_CHECKING:
-    from outbox.core.partitioned import PartitionedModel
+_BATCH = 500
 
-#: The fields of our own API's answers that are personal, and what stands there afterwards.
-_ANSWERED = {
-    "email": ERASED_ADDRESS,
-    "recipient_email": ERASED_ADDRESS,
-    "name": "",
-    "subject": ERASED,
-    "last_error": ERASED,
-}
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Person:
+    """Persons to erase or to export: the ids of their orders, and the keyed hashes of their addresses."""
+
+    owner_ids: frozenset[uuid.UUID]
+    address_hashes: frozenset[str]
+
+    def is_named_in(self, text: str) -> bool:
+        """Tell whether a text has one of the order ids or addresses in it."""
+        lower = text.lower()
+        return any(str(owner) in lower for owner in self.owner_ids) or not self.address_hashes.isdisjoint(
+            find_address_hashes(text)
+        )
 
 
 def erase_rows(
     *, model: PartitionedModel, owner_ids: Sequence[uuid.UUID], using: str, table: str = ""
 ) -> int:
-    """This function will erase what is personal in the rows of these owners, locking in id order.
+    """Erase what is personal in the rows of these owners, locking in id order.
 
-    `table` is the model's own unless one of its detached or restored partitions is named. Returns the
-    number of rows changed; those that were erased before are not counted and not touched.
+    `table` is the model's own unless one of its detached or restored partitions is named; that one may lack
+    columns that were added later. Return the number of rows changed; rows erased before are not touched.
     """
+    rules = model.retention
     quote = connections[using].ops.quote_name
-    name = quote(table or model._meta.db_table)
-    changes = ", ".join(f"{quote(column)} = {sql}" for column, sql in model.retention.erased.items())
-    owner = quote(model.retention.owner_column)
-    # The models' own SQL may have per cent signs, and the statement has a parameter.
-    personal, changes = model.retention.personal.replace("%", "%%"), changes.replace("%", "%%")
-    with transaction.atomic(using=using), connections[using].cursor() as cursor:
-        cursor.execute(
-            f"UPDATE {name} SET {changes} WHERE id = ANY(ARRAY("  # noqa: S608 - all from our own models
-            f"SELECT id FROM {name} WHERE {owner} = ANY(%s) AND {personal} ORDER BY id FOR UPDATE))",
-            [list(owner_ids)],
-        )
-        return int(cursor.rowcount)
+    condition = f"{quote(rules.owner_column)} = ANY(%s) AND {_escaped(rules.personal)}"
+    with no_statement_timeout(using=using) as cursor:
+        return _update(cursor, model, table, using, rules.erased, condition, [list(owner_ids)])
 
 
-def scrub_answers(*, owner_ids: Iterable[uuid.UUID], addresses: Sequence[str], using: str = "default") -> int:
-    """This function will erase a person from the stored answers of idempotent requests, and dead events.
-
-    An answer is theirs if it names an owner or an address. The answer to a repeated request is then the
-    erased one; a key that is itself made of the address is replaced, so it is no longer recognised.
-    """
-    marks = [str(owner) for owner in owner_ids] + [address.lower() for address in addresses]
-    if not marks:
+def erase_quotes(*, model: PartitionedModel, person: Person, using: str, table: str = "") -> int:
+    """Erase what the rows of a table quote of a person; return the number of rows changed."""
+    quotes = model.retention.quotes
+    if quotes is None:
         return 0
-    patterns = [f"%{_like(mark)}%" for mark in marks]
-    with transaction.atomic(using=using), connections[using].cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT scope, key, answer_body FROM idempotency_keys
-            WHERE scope <> 'email' AND (lower(answer_body) LIKE ANY(%s) OR lower(key) LIKE ANY(%s))
-            ORDER BY scope, key FOR UPDATE
-            """,
-            [patterns, patterns],
-        )
-        found = cursor.fetchall()
-        changes = [
-            (scope, key, _new_key(key, addresses), after)
-            for scope, key, body in found
-            if (after := _scrub(body)) != body or _new_key(key, addresses) != key
-        ]
-        for scope, key, new_key, body in changes:
+    changed = 0
+    for batch in _quoting_rows(model, person, using, table):
+        with no_statement_timeout(using=using) as cursor:
+            changed += _update(cursor, model, table, using, quotes.erased, "id = ANY(%s)", [batch])
+    return changed
+
+
+def _quoting_rows(
+    model: PartitionedModel, person: Person, using: str, table: str
+) -> Iterator[list[uuid.UUID]]:
+    """Yield the ids of rows that quote the person. SQL preselects, Python compares the hashes."""
+    quotes = model.retention.quotes
+    assert quotes is not None
+    quote = connections[using].ops.quote_name
+    name, column = quote(table or model._meta.db_table), f"{quote(quotes.column)}::text"
+    patterns = ["%@%", *like_patterns(str(owner) for owner in person.owner_ids)]
+    after = uuid.UUID(int=0)
+    while True:
+        with no_statement_timeout(using=using) as cursor:
             cursor.execute(
-                "UPDATE idempotency_keys SET key = %s, answer_body = %s WHERE scope = %s AND key = %s",
-                [new_key, body, scope, key],
+                f"SELECT id, {column} FROM {name} WHERE id > %s AND {_escaped(quotes.condition)}"  # noqa: S608
+                f" AND lower({column}) LIKE ANY(%s) ORDER BY id LIMIT {_BATCH}",
+                [after, patterns],
             )
-        # An event of another service may have an address in it: as it was kept, and as a dead letter.
+            rows = cursor.fetchall()
+        if found := [id for id, text in rows if person.is_named_in(text)]:
+            yield found
+        if len(rows) < _BATCH:
+            return
+        after = rows[-1][0]
+
+
+def _update(
+    cursor: Any,
+    model: PartitionedModel,
+    table: str,
+    using: str,
+    erased: Mapping[str, str],
+    condition: str,
+    values: list[Any],
+) -> int:
+    quote = connections[using].ops.quote_name
+    name = table or model._meta.db_table
+    present = {column for column, _ in columns_of(table=name, using=using)}
+    added_later = [
+        f"NULL::{kind} AS {quote(column)}"
+        for column, kind in columns_of(table=model._meta.db_table, using=using)
+        if column not in present
+    ]
+    rows = f"(SELECT {', '.join(['*', *added_later])} FROM {quote(name)}) AS whole"  # noqa: S608
+    changes = ", ".join(
+        f"{quote(column)} = {_escaped(sql)}" for column, sql in erased.items() if column in present
+    )
+    cursor.execute(
+        f"UPDATE {quote(name)} SET {changes} WHERE id = ANY(ARRAY("  # noqa: S608 - all from our own models
+        f"SELECT id FROM {rows} WHERE {condition} ORDER BY id FOR UPDATE))",
+        values,
+    )
+    return int(cursor.rowcount)
+
+
+def _escaped(sql: str) -> str:
+    """Escape the per cent signs of a model's own SQL in a statement that has parameters."""
+    return sql.replace("%", "%%")
+
+
+def rewrite_archive(
+    *,
+    model: PartitionedModel,
+    record: DetachedPartition,
+    using: str = "owner",
+    report: Report,
+    before: dt.datetime | None = None,
+) -> int:
+    """Erase from an archive all persons who are still to be erased from it; return the rows changed.
+
+    While the detached table exists, the archive is written anew from it. A later archive is restored, changed
+    and written anew: without `before` always, else only if one of the persons asked before that time. The
+    rollover passes a month's start, so that this happens at most once a month.
+    """
+    waiting = list(Erasure.objects.using(using).filter(archives__contains=[record.name]))
+    late = before is None or any(erasure.requested_at < before for erasure in waiting)
+    if not waiting or not (late or record.dropped_at is None):
+        return 0
+    person = Person(
+        owner_ids=frozenset(uuid.UUID(id) for erasure in waiting for id in erasure.owner_ids),
+        address_hashes=frozenset(erasure.address_hash for erasure in waiting),
+    )
+
+    def erase(table: str) -> int:
+        rows = erase_rows(model=model, owner_ids=list(person.owner_ids), using=using, table=table)
+        return rows + erase_quotes(model=model, person=person, using=using, table=table)
+
+    if record.dropped_at is None:
+        changed = erase(record.name)
+        manifest = archive.adopt(record=record, using=using) or archive.write(record=record, using=using)
+        record.manifest = dataclasses.asdict(manifest)
+        record.save(using=using, update_fields=["manifest"])
+        archive.sweep(record=record)
+    elif any(archived_rows(model=model, record=record, person=person)):
+        changed = restore.rewrite(record=record, using=using, change=erase)
+    else:
+        changed = 0
+    for erasure in waiting:
+        with transaction.atomic(using=using):
+            fresh = Erasure.objects.using(using).select_for_update().get(id=erasure.id)
+            fresh.archives = [name for name in fresh.archives if name != record.name]
+            fresh.save(using=using, update_fields=["archives"])
+    report("archive rewritten", partition=record.name, rows=changed)
+    return changed
+
+
+def archived_rows(
+    *, model: PartitionedModel, record: DetachedPartition, person: Person
+) -> Iterable[dict[str, str]]:
+    """Read an archive from end to end and yield the rows that are a person's or quote a person, as text."""
+    owners = {str(owner) for owner in person.owner_ids}
+    owner_column, quotes = model.retention.owner_column, model.retention.quotes
+
+    def wanted(row: dict[str, str]) -> bool:
+        return row[owner_column] in owners or (quotes is not None and person.is_named_in(row[quotes.column]))
+
+    return archive.find(record=record, wanted=wanted)
+
+
+def table_rows(
+    *, model: PartitionedModel, person: Person, using: str, table: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table that are a person's or quote a person."""
+    quote = connections[using].ops.quote_name
+    quoting: list[uuid.UUID] = []
+    if model.retention.quotes is not None:
+        quoting = [id for batch in _quoting_rows(model, person, using, table) for id in batch]
+    with no_statement_timeout(using=using) as cursor:
         cursor.execute(
-            """
-            WITH scrubbed AS (
-                UPDATE dead_events SET envelope = %s WHERE lower(envelope) LIKE ANY(%s) RETURNING event_id)
-            UPDATE outbox_events SET payload = payload - 'originalEvent'
-            WHERE aggregate_id IN (SELECT event_id FROM scrubbed)
-            """,
-            [ERASED, patterns],
+            f"SELECT * FROM {quote(table or model._meta.db_table)}"  # noqa: S608
+            f" WHERE {quote(model.retention.owner_column)} = ANY(%s) OR id = ANY(%s) ORDER BY id",
+            [list(person.owner_ids), quoting],
         )
-    return len(changes)
-
-
-def _like(text: str) -> str:
-    """Text to be found as it is by LIKE."""
-    return re.sub(r"([%_\\])", r"\\\1", text)
-
-
-def _new_key(key: str, addresses: Iterable[str]) -> str:
-    named = any(address.lower() in key.lower() for address in addresses)
-    return f"erased-{hashlib.sha256(key.encode()).hexdigest()}" if named else key
-
-
-def _scrub(body: str) -> str:
-    try:
-        document = json.loads(body)
-    except ValueError:
-        return body
-    return json.dumps(_scrubbed(document), ensure_ascii=False, separators=(",", ":"))
-
-
-def _scrubbed(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_scrubbed(one) for one in value]
-    if isinstance(value, dict):
-        return {key: _scrubbed_field(key, one) for key, one in value.items()}
-    return value
-
-
-def _scrubbed_field(key: str, value: Any) -> Any:
-    if key == "items":  # of an order: what was bought has a name too
-        return value
-    if key in _ANSWERED and isinstance(value, str):
-        return _ANSWERED[key] if value else ""
-    return _scrubbed(value)
+        names = [column.name for column in cursor.description or ()]
+        for row in cursor.fetchall():
+            yield dict(zip(names, row, strict=True))

@@ -1,9 +1,8 @@
-"""The partitions of tables that grow by the million: their names, bounds and making. Range by UUIDv7 id.
+"""Names, bounds and creation of partitions. Tables are partitioned by range of their UUIDv7 id.
 
-A model declares itself as `Partitioned` says and is made by `CreatePartitionedModel` in its first migration.
-Called by migrate, by beat once a day, by readiness and by `manage.py partitions`. outbox/retention/detach.py
-takes partitions away again. Needs a direct connection that may create tables (alias `direct`, or the one
-that migrates).
+A partitioned model inherits `Partitioned` and is created by `CreatePartitionedModel` in its first migration.
+Called by migrate, `manage.py keep_partitions`, `manage.py partitions` and readiness. detach.py detaches them
+again. Creation needs a direct connection of the tables' owner: alias `owner`, or the one that migrates.
 """
 
 from __future__ import annotations
@@ -24,12 +23,16 @@ from outbox.core.partitioned import Interval, Partitioned, PartitionedModel
 
 log = structlog.get_logger(__name__)
 
-AHEAD = 6
-AHEAD_ALARM = 2
+#: How many partitions are made beyond the present one. A process that makes them may be away for a month.
+AHEAD: dict[Interval, int] = {"month": 6, "day": 35}
+#: Fewer than these are an error in the log.
+AHEAD_ALARM: dict[Interval, int] = {"month": 2, "day": 14}
+#: The heartbeat of keep_partitions.
+MADE = "partitions"
 _CREATED = "_created"
 
-# Rows are updated two or three times each and then never again. The defaults (a share of the table) never
-# fire on millions of rows; these do after so many, and without naps.
+# Rows are updated two or three times each and then never again. The default thresholds (a share of the table)
+# are never reached on millions of rows; these are, and vacuum does not pause in between.
 _STORAGE = (
     "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, "
     "autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000, "
@@ -40,7 +43,7 @@ _STORAGE = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition's name and the times, [since, until), of the ids that it takes."""
+    """A partition's name, and the times [since, until) of the ids that it takes."""
 
     name: str
     since: dt.datetime
@@ -48,12 +51,12 @@ class Partition:
 
 
 def partitioned_models() -> list[PartitionedModel]:
-    """This function will list the models whose tables are partitioned."""
+    """List the models whose tables are partitioned."""
     return [model for model in apps.get_models() if issubclass(model, Partitioned)]
 
 
 def start_of(*, interval: Interval, when: dt.datetime, steps: int = 0) -> dt.datetime:
-    """This function will give the start (UTC) of the month or day of `when`, `steps` intervals later.
+    """Return the start (UTC) of the month or day of `when`, `steps` intervals later.
 
     >>> start_of(interval="month", when=dt.datetime(2026, 12, 31, 23, tzinfo=dt.UTC), steps=2).isoformat()
     '2027-02-01T00:00:00+00:00'
@@ -68,7 +71,7 @@ def start_of(*, interval: Interval, when: dt.datetime, steps: int = 0) -> dt.dat
 
 
 def partition_at(*, model: PartitionedModel, when: dt.datetime, steps: int = 0) -> Partition:
-    """This function will name and bound the partition of `model` that `when` falls into, or a neighbour."""
+    """Return the partition of `model` that `when` falls into, or the one `steps` intervals later."""
     interval = model.retention.interval
     since = start_of(interval=interval, when=when, steps=steps)
     until = start_of(interval=interval, when=since, steps=1)
@@ -77,7 +80,7 @@ def partition_at(*, model: PartitionedModel, when: dt.datetime, steps: int = 0) 
 
 
 def attached(*, model: PartitionedModel, using: str = "default") -> list[Partition]:
-    """This function will list the attached partitions of `model`, oldest first, from the catalogue."""
+    """List the attached partitions of `model`, oldest first, from the catalogue."""
     with connections[using].cursor() as cursor:
         cursor.execute(
             """
@@ -99,89 +102,131 @@ def _parse(name: str, bounds: str) -> Partition:
 def ensure(
     *,
     model: PartitionedModel,
-    using: str = "direct",
-    ahead: int = AHEAD,
+    using: str = "owner",
+    ahead: int | None = None,
     behind: int = 1,
     lock_timeout: str = "2s",
     dry_run: bool = False,
 ) -> list[str]:
-    """This function will make what is missing from `behind` intervals ago to `ahead` from now.
+    """Make the missing partitions from `behind` intervals ago to `ahead` (default: `AHEAD`) from now.
 
-    Each is made in a transaction of its own by LIKE and ATTACH, which lets readers and writers of the
-    parent go on. Safe to run twice at once. Returns the names made; raises `OperationalError` when a lock
-    was not to be had within `lock_timeout` (run it again). Times are the database's.
+    Each is made in its own transaction by LIKE and ATTACH, beside readers and writers of the parent. Several
+    calls at once are safe. Return the names made. Raise `OperationalError` when a lock was not free within
+    `lock_timeout` (run it again). Times are the database's.
     """
-    connection = connections[using]
-    quote = connection.ops.quote_name
-    parent = quote(model._meta.db_table)
+    if ahead is None:
+        ahead = AHEAD[model.retention.interval]
     now = database_now(using=using)
-    made = []
-    for partition in (partition_at(model=model, when=now, steps=step) for step in range(-behind, ahead + 1)):
-        if partition.until + model.hot() <= now:
-            continue  # it has left the table by right
-        table = quote(partition.name)
-        day = dt.timedelta(days=1)
-        with transaction.atomic(using=using), connection.cursor() as cursor:
-            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [lock_timeout])
-            cursor.execute(
-                "SELECT pg_advisory_xact_lock(hashtext(%s))", [f"partitions:{model._meta.db_table}"]
-            )
-            cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [partition.name])
-            if cursor.fetchone()[0]:
-                continue
-            made.append(partition.name)
-            if dry_run:
-                continue
-            cursor.execute(
-                f"CREATE TABLE {table} (LIKE {parent} "
-                f"INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE) WITH ({_STORAGE})"
-            )
-            # Prunes filters on time, and refuses rows whose id is of another time than the database's.
-            # DDL takes no parameters: they are written into it.
-            cursor.execute(
-                written(
-                    f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + _CREATED)} "
-                    f"CHECK (created_at >= %s AND created_at < %s)",
-                    [partition.since - day, partition.until + day],
-                    using=using,
-                )
-            )
-            cursor.execute(
-                written(
-                    f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)",
-                    [str(id_floor(partition.since)), str(id_floor(partition.until))],
-                    using=using,
-                )
-            )
-        log.info("partition made", partition=partition.name)
-    return made
+    near = [partition_at(model=model, when=now, steps=step) for step in range(-behind, ahead + 1)]
+    wanted = {one.name: one for one in near if one.until + model.hot() > now}  # older ones were detached
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL ORDER BY 1",
+            [list(wanted)],
+        )
+        missing = [wanted[name] for (name,) in cursor.fetchall()]
+    if dry_run:
+        return [partition.name for partition in missing]
+    return [
+        partition.name
+        for partition in missing
+        if _make(model=model, partition=partition, using=using, lock_timeout=lock_timeout)
+    ]
 
 
-def written(statement: str, values: Sequence[Any], *, using: str) -> str:
-    """This function will write values into a statement that takes no parameters, as DDL does not."""
+def _make(*, model: PartitionedModel, partition: Partition, using: str, lock_timeout: str) -> bool:
+    """Make one partition; return False if another process made it meanwhile."""
+    quote = connections[using].ops.quote_name
+    parent, table = quote(model._meta.db_table), quote(partition.name)
+    day = dt.timedelta(days=1)
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [lock_timeout])
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"partitions:{model._meta.db_table}"])
+        # Not to_regclass: it answers from a cache that a wait for an advisory lock does not refresh.
+        cursor.execute(
+            "SELECT FROM pg_class WHERE relname = %s AND relnamespace = current_schema()::regnamespace",
+            [partition.name],
+        )
+        if cursor.fetchone() is not None:
+            return False
+        cursor.execute(
+            f"CREATE TABLE {table} (LIKE {parent} "
+            f"INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE) WITH ({_STORAGE})"
+        )
+        # This CHECK prunes filters on time, and refuses rows whose id has another time than the database's.
+        cursor.execute(
+            compose(
+                f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + _CREATED)} "
+                f"CHECK (created_at >= %s AND created_at < %s)",
+                [partition.since - day, partition.until + day],
+                using=using,
+            )
+        )
+        cursor.execute(
+            compose(
+                f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)",
+                [str(id_floor(partition.since)), str(id_floor(partition.until))],
+                using=using,
+            )
+        )
+    log.info("partition made", partition=partition.name)
+    return True
+
+
+def compose(statement: str, values: Sequence[Any], *, using: str) -> str:
+    """Write values into a statement that takes no parameters, such as DDL."""
     text: str = connections[using].ops.compose_sql(statement, values)  # type: ignore[attr-defined]  # PostgreSQL's
     return text
 
 
-def ensure_all(*, using: str = "direct", ahead: int = AHEAD, dry_run: bool = False) -> Iterator[str]:
-    """This function will do `ensure` for every partitioned model whose table exists, yielding names made.
+def ensure_all(*, using: str = "owner", ahead: int | None = None, dry_run: bool = False) -> Iterator[str]:
+    """Call `ensure` for every partitioned model whose table exists, and yield the names made.
 
     Logs an error when fewer than `AHEAD_ALARM` follow the present one even then.
     """
     tables = connections[using].introspection.table_names()
     for model in partitioned_models():
-        if model._meta.db_table not in tables:
-            continue
-        yield from ensure(model=model, using=using, ahead=ahead, dry_run=dry_run)
-        left = ahead_of(model=model, now=database_now(using=using), using=using)
-        if left < AHEAD_ALARM:
-            log.error("partitions run out", table=model._meta.db_table, ahead=left)
+        if model._meta.db_table in tables:
+            yield from ensure(model=model, using=using, ahead=ahead, dry_run=dry_run)
+            check_stock(model=model, now=database_now(using=using), using=using)
+
+
+def owns_tables(*, using: str = "owner") -> bool:
+    """Tell whether this connection's role may make and drop partitions: it owns every partitioned table."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class"
+            " WHERE oid = ANY(SELECT to_regclass(name) FROM unnest(%s::text[]) AS name)",
+            [[model._meta.db_table for model in partitioned_models()]],
+        )
+        return cursor.fetchone()[0] is not False
+
+
+class NotOwner(RuntimeError):
+    """The database role does not own the partitioned tables."""
+
+
+def require_owner(*, using: str = "owner") -> None:
+    """Raise `NotOwner` unless `owns_tables`."""
+    if not owns_tables(using=using):
+        raise NotOwner(
+            "This database role does not own the partitioned tables: set PARTITION_DATABASE_URL to the URL of"
+            " the role that migrates."
+        )
+
+
+def check_stock(*, model: PartitionedModel, now: dt.datetime, using: str = "default") -> int:
+    """Return what `ahead_of` does, and log an error when it is below `AHEAD_ALARM`."""
+    left = ahead_of(model=model, now=now, using=using)
+    if left < AHEAD_ALARM[model.retention.interval]:
+        log.error("partitions run out", table=model._meta.db_table, ahead=left)
+    return left
 
 
 def why_misplaced(error: IntegrityError) -> str | None:
-    """This function will say why a row fits no partition, or None if the error is about something else.
+    """Tell why a row fits no partition; return None if the error is about something else.
 
-    The id was made by a host whose clock is wrong, or is no UUIDv7, or no partition was made for today.
+    Causes: a host whose clock is wrong made the id, the id is no UUIDv7, or today's partition is missing.
     """
     diagnosis = getattr(error.__cause__, "diag", None)
     if diagnosis is None or diagnosis.sqlstate != "23514":  # check_violation
@@ -194,7 +239,7 @@ def why_misplaced(error: IntegrityError) -> str | None:
 
 
 def ahead_of(*, model: PartitionedModel, now: dt.datetime, using: str = "default") -> int:
-    """This function will count the attached partitions that follow the one of `now` without a gap.
+    """Count the attached partitions that follow the one of `now` without a gap.
 
     -1 when even the present one is missing.
     """

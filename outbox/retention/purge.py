@@ -1,7 +1,7 @@
-"""Deletes what has had its time from the tables that are not partitioned, a few thousand rows at a time.
+"""Deletes old rows from the tables that are not partitioned, a few thousand rows at a time.
 
-Called by outbox.retention. Each batch is a short transaction of its own that skips locked rows, so it waits
-for nobody and nobody for it; a killed purge is simply continued by the next.
+Called by outbox.retention.rollover. Each batch is a short transaction that skips locked rows, so it waits for
+nobody and nobody waits for it. The next purge continues a killed one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ TOKEN_DAYS = 30
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """Rows of `table` whose `column` is older than `days`, by the database's clock. The column has an index,
-    or the table is small."""
+    """Rows of `table` whose `column` is older than `days`, by the database's clock.
+
+    The column has an index, or the table is small.
+    """
 
     table: str
     column: str
@@ -29,10 +31,11 @@ class Rule:
 
 
 def rules() -> list[Rule]:
-    """This function will give what is purged and when, as the settings say."""
+    """List what is purged and when, as the settings say."""
     return [
         Rule("idempotency_keys", "created_at", settings.IDEMPOTENCY_DAYS),
         Rule("processed_events", "processed_at", settings.PROCESSED_EVENT_DAYS),
+        Rule("dead_events", "failed_at", settings.DEAD_EVENT_DAYS),
         Rule("api_tokens", "expires_at", TOKEN_DAYS),
         Rule("django_session", "expire_date", 0),
         Rule("heartbeats", "beat_at", 7),  # of relays that were killed
@@ -40,8 +43,8 @@ def rules() -> list[Rule]:
     ]
 
 
-def purge(*, rule: Rule, using: str = "direct", batch: int = BATCH, pause: float = PAUSE) -> int:
-    """This function will delete what a rule says and return how many rows that were."""
+def purge(*, rule: Rule, using: str = "owner", batch: int = BATCH, pause: float = PAUSE) -> int:
+    """Delete the rows of a rule and return their number."""
     table, column = (connections[using].ops.quote_name(name) for name in (rule.table, rule.column))
     gone = 0
     while True:

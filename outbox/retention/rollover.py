@@ -1,50 +1,54 @@
-"""The policy of what is kept how long: what beat does daily and `manage.py partitions rollover` by hand.
+"""Does everything that the retention settings ask for: daily by `manage.py keep_partitions`, or by hand.
 
-For each partitioned table, under a lock that only one run can have: finish what a killed run left, detach
-what is older than its hot days and wholly finished, archive what is detached, drop what is archived and past
-its grace. Then rewrite archives that hold a person who was erased, delete archives past their years, and
-purge the small tables. Every step may be the last before a crash: the next run goes on from the catalogue,
-the records and the store, and repeats no step that is done.
+For each partitioned table, under a lock that one run can hold: finish what a killed run left, detach
+partitions that are past their hot days and wholly finished, archive detached partitions, drop archived ones
+after their grace. Then rewrite archives with rows of an erased person, delete archives past their years, and
+purge the small tables. A run may be killed after every step: the next one continues from the catalogue, the
+records and the store, and repeats no step that is done.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import uuid
-from collections.abc import Iterable
 from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import OperationalError, transaction
+from django.db import OperationalError
 
 from outbox.core.clock import database_now
 from outbox.core.partitioned import PartitionedModel
-from outbox.models import Erasure, RetiredPartition
-from outbox.retention import archive, purge
-from outbox.retention import detach as retire
-from outbox.retention.detach import Busy, Held, Report, StillPending
-from outbox.retention.erasure import erase_rows
+from outbox.models import DetachedPartition
+from outbox.retention import archive, detach, purge
+from outbox.retention.archive_store import Tick
+from outbox.retention.catalogue import PartitionTable, partition_tables, table_exists
+from outbox.retention.detach import Held, StillPending
+from outbox.retention.erasure import rewrite_archive
+from outbox.retention.locks import AlreadyRunning, Report, exclusive_lock
+from outbox.retention.manifest import Manifest
 from outbox.retention.partitions import ensure_all, partitioned_models, start_of
 
 log = structlog.get_logger(__name__)
 
+#: The heartbeat of a complete rollover by keep_partitions.
+ROLLED_OVER = "rollover"
+
 
 @dataclasses.dataclass(slots=True)
 class Rollover:
-    """What a run could not do: `held` needs a person, `waiting` only another run."""
+    """What a run could not do: `held` and `failed` need an operator, `waiting` only another run."""
 
     held: list[Held] = dataclasses.field(default_factory=list)
     failed: list[str] = dataclasses.field(default_factory=list)
     waiting: list[str] = dataclasses.field(default_factory=list)
 
 
-def rollover(*, report: Report, using: str = "direct", dry_run: bool = False) -> Rollover:
-    """This function will do all that is due, and say what is held and what has to wait.
+def rollover(*, report: Report, using: str = "owner", dry_run: bool = False) -> Rollover:
+    """Do all that is due, and return what is held and what has to wait.
 
-    `report(step, **facts)` is called after each step; with `dry_run` steps are only reported, as
-    "would …". One partition's trouble stops neither the others nor the purges.
+    Call `report(step, **facts)` after each step; with `dry_run` only report steps, as "would …". Trouble with
+    one partition stops neither the others nor the purges.
     """
     result = Rollover()
     if not dry_run:
@@ -52,11 +56,11 @@ def rollover(*, report: Report, using: str = "direct", dry_run: bool = False) ->
             report("made", partition=name)
     for model in partitioned_models():
         try:
-            with retire.alone(model=model, using=using):
-                _roll(model, using, report, dry_run, result)
-        except Busy as busy:
+            with exclusive_lock(model=model, using=using):
+                _Run(model, using, report, dry_run, result).run()
+        except AlreadyRunning as running:
             report("busy", table=model._meta.db_table)
-            result.waiting.append(str(busy))
+            result.waiting.append(str(running))
     for rule in purge.rules():
         if dry_run:
             report("would purge", table=rule.table, days=rule.days)
@@ -65,87 +69,91 @@ def rollover(*, report: Report, using: str = "direct", dry_run: bool = False) ->
     return result
 
 
-def _roll(model: PartitionedModel, using: str, report: Report, dry_run: bool, result: Rollover) -> None:
-    now = database_now(using=using)
-    for table in retire.tables(model=model, using=using):
-        over = table.partition.until + model.hot() <= now
-        if table.state == "attached" and not over:
-            continue
-        if dry_run:
+class _Run:
+    """One run over one table."""
+
+    def __init__(
+        self, model: PartitionedModel, using: str, report: Report, dry_run: bool, result: Rollover
+    ) -> None:
+        self.model, self.using, self.report, self.dry_run, self.result = model, using, report, dry_run, result
+        self.now = database_now(using=using)
+
+    def run(self) -> None:
+        for table in partition_tables(model=self.model, using=self.using):
+            if table.state != "attached" or table.partition.until + self.model.hot() <= self.now:
+                self._detach(table)
+        records = DetachedPartition.objects.using(self.using).filter(table=self.model._meta.db_table)
+        for record in records.order_by("since"):
+            try:
+                self._finish(record)
+            except OperationalError as error:
+                self.result.waiting.append(f"{record.name}: {error}".strip())
+            except Exception as error:  # a store has errors of its own; the next partition goes on
+                log.error("a retired partition stays as it is", partition=record.name, exc_info=error)
+                self.report("failed", partition=record.name, reason=str(error))
+                self.result.failed.append(f"{record.name}: {error}")
+
+    def _detach(self, table: PartitionTable) -> None:
+        """Detach one partition, from whatever state a killed run left it in."""
+        if self.dry_run:
             if table.state == "attached":
-                found = retire.holds(model=model, name=table.name, using=using)
-                report("would be held" if found else "would detach", partition=table.name, rows=table.rows)
-            continue
+                found = detach.find_holds(model=self.model, name=table.name, using=self.using)
+                step = "would be held" if found else "would detach"
+                self.report(step, partition=table.name, rows=table.rows)
+            return
         try:
-            _leave(model, table, using, report)
+            detach_from_any_state(model=self.model, table=table, using=self.using, report=self.report)
         except Held as held:
             log.error("partition is held by unfinished rows", partition=table.name, reason=str(held))
-            report("held", partition=table.name, reason=str(held))
-            result.held.append(held)
+            self.report("held", partition=table.name, reason=str(held))
+            self.result.held.append(held)
         except (StillPending, OperationalError) as error:
-            result.waiting.append(f"{table.name}: {error}".strip())
-    for record in RetiredPartition.objects.using(using).filter(table=model._meta.db_table).order_by("since"):
-        try:
-            _end(model, record, using, now, report, dry_run)
-        except OperationalError as error:
-            result.waiting.append(f"{record.name}: {error}".strip())
-        except Exception as error:  # a store has errors of its own; the next partition goes on
-            log.error("a retired partition stays as it is", partition=record.name, exc_info=error)
-            report("failed", partition=record.name, reason=str(error))
-            result.failed.append(f"{record.name}: {error}")
+            self.result.waiting.append(f"{table.name}: {error}".strip())
 
-
-def _leave(model: PartitionedModel, table: retire.Table, using: str, report: Report) -> None:
-    """Bring a partition that is due out of its table, from whatever state a killed run left it in."""
-    if table.state == "attached":
-        retire.detach(model=model, name=table.name, using=using, report=report)
-    elif table.state == "pending":
-        retire.finish(model=model, name=table.name, using=using, report=report)
-    elif not RetiredPartition.objects.using(using).filter(name=table.name).exists():
-        retire.settle(model=model, name=table.name, using=using, report=report)
-
-
-def _end(
-    model: PartitionedModel,
-    record: RetiredPartition,
-    using: str,
-    now: dt.datetime,
-    report: Report,
-    dry_run: bool,
-) -> None:
-    """Do what is due for a partition that has left its table."""
-    if record.deleted_at is not None:
-        return
-    if record.archived_at is None:
-        if dry_run:
-            report("would archive", partition=record.name)
+    def _finish(self, record: DetachedPartition) -> None:
+        """Do what is due for a detached partition."""
+        if record.deleted_at is not None:
             return
-        archive_partition(record=record, using=using, report=report)
-    if not dry_run:
-        rewrite_archive(
-            model=model,
-            record=record,
-            using=using,
-            report=report,
-            before=start_of(interval="month", when=now),
-        )
-    if (
-        record.dropped_at is None
-        and record.detached_at + dt.timedelta(days=settings.PARTITION_GRACE_DAYS) <= now
-    ):
-        if dry_run:
-            report("would drop", partition=record.name)
-        else:
-            drop_partition(record=record, using=using, report=report)
-    if record.dropped_at is not None and years_after(record.until, settings.ARCHIVE_YEARS) <= now:
-        if dry_run:
-            report("would delete the archive", partition=record.name)
-        else:
-            delete_archive(record=record, using=using, report=report)
+        if record.archived_at is None:
+            if self.dry_run:
+                self.report("would archive", partition=record.name)
+                return
+            archive_partition(record=record, using=self.using, report=self.report)
+        if not self.dry_run:
+            rewrite_archive(
+                model=self.model,
+                record=record,
+                using=self.using,
+                report=self.report,
+                before=start_of(interval="month", when=self.now),
+            )
+        grace = dt.timedelta(days=settings.PARTITION_GRACE_DAYS)
+        if record.dropped_at is None and record.detached_at + grace <= self.now:
+            if self.dry_run:
+                self.report("would drop", partition=record.name)
+            else:
+                drop_partition(record=record, using=self.using, report=self.report)
+        if record.dropped_at is not None and years_after(record.until, settings.ARCHIVE_YEARS) <= self.now:
+            if self.dry_run:
+                self.report("would delete the archive", partition=record.name)
+            else:
+                delete_archive(record=record, using=self.using, report=self.report)
 
 
-def archive_partition(*, record: RetiredPartition, using: str = "direct", report: Report) -> None:
-    """This function will archive a detached partition and record it, or record what a killed run wrote."""
+def detach_from_any_state(
+    *, model: PartitionedModel, table: PartitionTable, using: str = "owner", report: Report
+) -> None:
+    """Detach and record a partition that is attached, half detached, or detached and not recorded."""
+    if table.state == "attached":
+        detach.detach(model=model, name=table.name, using=using, report=report)
+    elif table.state == "pending":
+        detach.finish(model=model, name=table.name, using=using, report=report)
+    elif not DetachedPartition.objects.using(using).filter(name=table.name).exists():
+        detach.record_or_reattach(model=model, name=table.name, using=using, report=report)
+
+
+def archive_partition(*, record: DetachedPartition, using: str = "owner", report: Report) -> None:
+    """Archive a detached partition and record it, or record the archive that a killed run wrote."""
     manifest = archive.adopt(record=record, using=using)
     if manifest is None:
         manifest = archive.write(record=record, using=using, tick=_ticker(record, report))
@@ -157,120 +165,33 @@ def archive_partition(*, record: RetiredPartition, using: str = "direct", report
         report("swept", partition=record.name, files=swept)
 
 
-def _ticker(record: RetiredPartition, report: Report) -> archive.Tick:
+def _ticker(record: DetachedPartition, report: Report) -> Tick:
     return lambda count: report("bytes", partition=record.name, bytes=count)
 
 
-def drop_partition(*, record: RetiredPartition, using: str = "direct", report: Report) -> None:
-    """This function will compare a detached table with its archive once more and drop it.
+def drop_partition(*, record: DetachedPartition, using: str = "owner", report: Report) -> None:
+    """Compare a detached table with its archive once more and drop it.
 
     Raises `ArchiveDiffers` if they are not the same, or nothing is archived.
     """
-    manifest = archive.Manifest.of(record)
-    table = record.name if retire.exists(name=record.name, using=using) else ""
+    manifest = Manifest.of(record)
+    table = record.name if table_exists(name=record.name, using=using) else ""
     archive.verify(manifest=manifest, using=using, table=table, tick=_ticker(record, report))
     report("compared", partition=record.name)
-    retire.drop(record=record, using=using, report=report)
+    detach.drop(record=record, using=using, report=report)
     record.refresh_from_db(using=using)
 
 
-def delete_archive(*, record: RetiredPartition, using: str = "direct", report: Report) -> None:
-    """This function will delete an archive that is past its years; its record and manifest stay."""
+def delete_archive(*, record: DetachedPartition, using: str = "owner", report: Report) -> None:
+    """Delete an archive that is past its years; the record and its manifest stay."""
     archive.delete(record=record)
     record.deleted_at = database_now(using=using)
     record.save(using=using, update_fields=["deleted_at"])
     report("archive deleted", partition=record.name)
 
 
-def rewrite_archive(
-    *,
-    model: PartitionedModel,
-    record: RetiredPartition,
-    using: str = "direct",
-    report: Report,
-    before: dt.datetime | None = None,
-) -> int:
-    """This function will erase from an archive the persons who are still to be erased from it.
-
-    While its table is there, the archive is written anew from that. A later one is restored, changed and
-    written anew, for all persons at once: only if one of them asked before `before` (a month's start, so
-    once a month), or always without it. Returns the number of rows changed.
-    """
-    waiting = list(Erasure.objects.using(using).filter(archives__contains=[record.name]))
-    late = before is None or any(erasure.requested_at < before for erasure in waiting)
-    if not waiting or not (late or record.dropped_at is None):
-        return 0
-    owners = {uuid.UUID(id) for erasure in waiting for id in erasure.owner_ids}
-
-    def erase(table: str) -> int:
-        return erase_rows(model=model, owner_ids=list(owners), using=using, table=table)
-
-    if record.dropped_at is None:
-        changed = erase(record.name)
-        manifest = archive.adopt(record=record, using=using) or archive.write(record=record, using=using)
-        record.manifest = dataclasses.asdict(manifest)
-        record.save(using=using, update_fields=["manifest"])
-        archive.sweep(record=record)
-    else:
-        named = {str(owner) for owner in owners}
-        theirs = archive.find(record=record, wanted=lambda row: row[model.retention.owner_column] in named)
-        changed = archive.rewrite(record=record, using=using, change=erase) if any(theirs) else 0
-    for erasure in waiting:
-        with transaction.atomic(using=using):
-            fresh = Erasure.objects.using(using).select_for_update().get(id=erasure.id)
-            fresh.archives = [name for name in fresh.archives if name != record.name]
-            fresh.save(using=using, update_fields=["archives"])
-    report("archive rewritten", partition=record.name, rows=changed)
-    return changed
-
-
-def overview(*, using: str = "direct") -> list[dict[str, Any]]:
-    """This function will list every partition there is or was: range, state, size, rows and what holds it."""
-    now = database_now(using=using)
-    lines = []
-    for model in partitioned_models():
-        table_name = model._meta.db_table
-        records = {one.name: one for one in RetiredPartition.objects.using(using).filter(table=table_name)}
-        tables = {one.name: one for one in retire.tables(model=model, using=using)}
-        for name in sorted(records.keys() | tables.keys()):
-            table, record = tables.get(name), records.get(name)
-            manifest = (record.manifest if record else None) or {}
-            bounds = table.partition if table else record
-            assert bounds is not None
-            holds = retire.holds(model=model, name=name, using=using) if table else []
-            over = bounds.until + model.hot() <= now
-            lines.append(
-                {
-                    "table": table_name,
-                    "partition": name,
-                    "since": bounds.since.date().isoformat(),
-                    "until": bounds.until.date().isoformat(),
-                    "state": _state(table, record),
-                    "bytes": table.bytes if table else 0,
-                    "rows": table.rows if table else manifest.get("rows"),
-                    "unfinished": sum(hold.count for hold in holds),
-                    "held": bool(over and holds),
-                    "help": model.retention.unfinished_help,
-                    "archive": manifest.get("file") if record and not record.deleted_at else None,
-                }
-            )
-    return lines
-
-
-def _state(table: retire.Table | None, record: RetiredPartition | None) -> str:
-    if table is not None and table.state != "detached":
-        return table.state
-    if record is None:
-        return "detached"
-    if record.deleted_at:
-        return "deleted"
-    if record.dropped_at:
-        return "archived"
-    return "detached, archived" if record.archived_at else "detached"
-
-
 def years_after(when: dt.datetime, years: int) -> dt.datetime:
-    """This function will give the same day so many years later; 29 February becomes 1 March.
+    """Return the same day so many years later; 29 February becomes 1 March.
 
     >>> years_after(dt.datetime(2028, 2, 29, tzinfo=dt.UTC), 7).isoformat()
     '2035-03-01T00:00:00+00:00'
@@ -281,10 +202,7 @@ def years_after(when: dt.datetime, years: int) -> dt.datetime:
         return when.replace(year=when.year + years, month=3, day=1)
 
 
-def records(*, table: str, since: dt.datetime, using: str = "direct") -> Iterable[RetiredPartition]:
-    """This function will list the partitions with an archive that may hold ids made at `since` or later."""
-    return (
-        RetiredPartition.objects.using(using)
-        .filter(table=table, until__gt=since, archived_at__isnull=False, deleted_at=None)
-        .order_by("since")
-    )
+def log_step(step: str, **facts: Any) -> None:
+    """Log a step: the `report` of a rollover without a terminal."""
+    if step != "bytes":
+        log.info("rollover", step=step, **facts)

@@ -21,7 +21,7 @@ from outbox.delivery.outcomes import Status
 from outbox.models import ApiToken, InboundDeadLetter, OutboxEvent
 from outbox.retention.partitions import attached, partitioned_models
 from tests.factories import make_mail, make_mails, make_order, statuses
-from tests.outbox.months import fill, make_partition
+from tests.outbox.retention.months import fill, make_partition
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/notifications/emailnotification/"
@@ -228,17 +228,17 @@ def test_the_bare_address_leads_to_the_reference():
 
 
 def test_the_partitions_page_lists_them_and_says_what_holds_one(admin_client):
-    page = admin_client.get("/admin/outbox/retiredpartition/").content.decode()
+    page = admin_client.get("/admin/outbox/detachedpartition/").content.decode()
     for model in partitioned_models():
         for partition in attached(model=model):
             assert partition.name in page
     assert "should have left" not in page
-    assert staff("view_order").get("/admin/outbox/retiredpartition/").status_code == 403
+    assert staff("view_order").get("/admin/outbox/detachedpartition/").status_code == 403
 
 
 def test_an_old_partition_with_dead_letters_is_shown_as_held(admin_client):
     fill(make_partition(EmailNotification, back=4), 2, status="dead_lettered")
-    page = admin_client.get("/admin/outbox/retiredpartition/").content.decode()
+    page = admin_client.get("/admin/outbox/detachedpartition/").content.decode()
     assert "should have left and is held by 2 unfinished rows" in page
     assert "Resend them or give them up" in page
 
@@ -251,7 +251,7 @@ def ask(client: Client, action: str, *orders, **fields):
     return client.post(ORDERS, data, follow=True)
 
 
-@pytest.mark.django_db(databases=["default", "direct"])
+@pytest.mark.django_db(databases=["default", "direct", "owner"])
 class TestAPersonsData:
     def test_is_exported_as_a_file(self, admin_client):
         order = make_order(status="completed")

@@ -10,8 +10,10 @@ from django.db import OperationalError, connection, connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
+from outbox.api import operations
 from outbox.models import Heartbeat
-from tests.api.conftest import Api, assert_problem
+from outbox.retention import partitions
+from tests.api.conftest import Api, assert_problem, make_token
 from tests.factories import make_mail
 
 
@@ -37,9 +39,31 @@ def _failing() -> dict[str, str]:
     return failing
 
 
-def test_readyz_names_a_broker_that_does_not_answer(db, settings):
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_a_probe_is_answered_whatever_host_it_names(db, settings, path):
+    settings.ALLOWED_HOSTS = ["orders.example.com"]
+    for host in ("10.1.2.3:8000", "localhost", "", "bad host!"):
+        response = Api().get(path, Host=host)
+        assert response.status_code == 200, (host, response.content)
+        assert response.headers["X-Correlation-ID"] and response.headers["Content-Security-Policy"]
+    assert Api(make_token()).get("/api/v1/orders", Host="10.1.2.3").status_code == 400
+
+
+def test_readyz_reports_a_broker_that_does_not_answer_and_stays_ready(db, settings):
     settings.REDIS_URL = "redis://127.0.0.1:1/0"
-    assert _failing() == {"broker": "does not answer"}
+    response = Api().get("/readyz")
+    assert response.status_code == 200
+    assert response.json()["checks"]["broker"] == "does not answer"
+
+
+def test_readyz_logs_an_error_once_an_hour_when_partitions_run_out(db, caplog, monkeypatch):
+    monkeypatch.setitem(partitions.AHEAD_ALARM, "day", 7)
+    operations._log_low_stock.cache_clear()
+    for _ in range(3):
+        assert Api().get("/readyz").status_code == 200
+    errors = [line for line in caplog.records if "partitions run out" in str(line.msg)]
+    assert len(errors) == 1 and errors[0].levelname == "ERROR"
+    assert "outbox_events" in str(errors[0].msg)
 
 
 def test_readyz_names_migrations_that_are_not_applied(db):

@@ -20,7 +20,7 @@ from tests.chaos.listener import TOPICS
 from tests.flows.shop import PAYMENT, Shop
 from tests.smtp import SmtpServer
 
-PROCESSES = ("web", "worker", "worker:2", "beat", "standby", "relay", "relay:2", "consumer")
+PROCESSES = ("web", "worker", "worker:2", "beat", "standby", "relay", "relay:2", "consumer", "partitions")
 CLOCK = Path(__file__).parent / "clock"
 
 #: Every write is refused as a full disk refuses it while a row is in chaos_full.

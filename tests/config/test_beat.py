@@ -20,7 +20,7 @@ from config.celery import app
 from config.local.machine import PROJECT, guarded
 from config.local.processes import commands
 from tests.concurrency.helpers import together
-from tests.outbox.months import dsn
+from tests.outbox.retention.months import dsn
 
 POLL = "poll the outbox"
 
@@ -56,7 +56,7 @@ class TestSchedule:
         assert PeriodicTask.objects.get(name=POLL).enabled is False
 
 
-@pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+@pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 class TestLeading:
     def test_a_second_beat_waits_while_the_first_holds_the_lock(self):
         with connection.cursor() as cursor:

@@ -30,7 +30,7 @@ from tests.factories import make_mail, make_order
 from tests.flows.shop import PAYMENT, payment_event
 from tests.local.helpers import eventually
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import subprocess
 
 import psycopg
 import pytest
@@ -35,7 +36,7 @@ class TestHeaders:
             f"/admin/orders/order/{order.id}/change/",
             "/admin/outbox/outboxevent/",
             "/admin/outbox/apitoken/add/",
-            "/admin/outbox/retiredpartition/",
+            "/admin/outbox/detachedpartition/",
             "/admin/notifications/suppression/",
             "/admin/django_celery_beat/periodictask/",
             "/api/docs",
@@ -105,9 +106,18 @@ def test_the_apps_role_does_all_its_work_and_can_neither_make_nor_drop():
     with Shop() as shop:
         with psycopg.connect(shop.postgres.url, autocommit=True) as owner:
             owner.execute((PROJECT / "docker" / "app_role.sql").read_bytes())
+            owner.execute((PROJECT / "docker" / "app_role.sql").read_bytes())  # may be run again
+            far = owner.execute(
+                "SELECT max(inhrelid::regclass::text) FROM pg_inherits"
+                " WHERE inhparent = 'outbox_events'::regclass"
+            ).fetchone()[0]
+            owner.execute(f"DROP TABLE {far}".encode())
+            days = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox_events'::regclass"
+            assert owner.execute(days).fetchone()[0] >= 36  # enough for a month in which nobody makes one
         app = shop.postgres.url.replace("orderpost@", "orderpost_app@")
-        shop.settings |= {"DATABASE_URL": app, "PARTITION_DATABASE_URL": shop.postgres.url}
+        shop.settings |= {"DATABASE_URL": app, "DIRECT_DATABASE_URL": app}
         shop.start("web", "worker", "beat", "standby", "relay", "consumer")
+        shop.start("partitions", PARTITION_DATABASE_URL=shop.postgres.url)
         shop.pay(shop.place())
         shop.until(lambda: shop.all_sent(1), "it is sent")
         with psycopg.connect(shop.postgres.url, autocommit=True) as owner:
@@ -124,9 +134,22 @@ def test_the_apps_role_does_all_its_work_and_can_neither_make_nor_drop():
             ):
                 with pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.errors.WrongObjectType)):
                     connection.execute(statement.encode())
-        shop.manage("partitions", "ensure", "--ahead", "9")
-        shop.manage("partitions", "rollover")
+        with psycopg.connect(app, autocommit=True) as connection:
+            rolled = "SELECT count(*) FROM heartbeats WHERE name = 'rollover'"
+            shop.until(lambda: connection.execute(rolled).fetchone() == (1,), "a rollover is complete")
+            made = connection.execute("SELECT to_regclass(%s) IS NOT NULL", [far]).fetchone()
+            limits = "SELECT current_setting('statement_timeout'), current_setting('plan_cache_mode')"
+            assert made == (True,)
+            assert connection.execute(limits).fetchone() == ("30s", "force_custom_plan")
         shop.pay(shop.place("later@example.com"))
         shop.until(lambda: shop.all_sent(2), "it is sent beside new partitions")
-        for name in ("web", "worker", "beat", "relay", "consumer"):
+        shop.manage("privacy", "erase", "--email", "later@example.com", "--force")
+        for refused in (["partitions", "ensure"], ["privacy", "erase", "--email", "x@example.com", "--now"]):
+            with pytest.raises(subprocess.CalledProcessError) as caught:
+                shop.manage(*refused)
+            assert "PARTITION_DATABASE_URL" in caught.value.stderr
+        shop.start("partitions:2")
+        assert shop.processes["partitions:2"].wait(60) == 1
+        assert "PARTITION_DATABASE_URL" in shop.log("partitions:2")
+        for name in ("web", "worker", "beat", "relay", "consumer", "partitions"):
             assert "permission denied" not in shop.log(name)

@@ -24,15 +24,16 @@ from orders.services import cancel_order, complete_order, pay_order, place_order
 from outbox.core.ids import id_floor
 from outbox.core.privacy import ERASED_ADDRESS, address_hash
 from outbox.delivery.outcomes import Status
-from outbox.models import Erasure, IdempotencyKey, OutboxEvent, RetiredPartition
-from outbox.retention import rollover as retention
+from outbox.models import DetachedPartition, Erasure, IdempotencyKey, OutboxEvent
+from outbox.retention import rollover
+from outbox.retention.overview import overview
 from tests.factories import statuses
-from tests.outbox.months import Steps, fill, make_partition, states
-from tests.outbox.test_retention import age_records, files
-from tests.outbox.test_retention_crashes import dying_environment
+from tests.outbox.retention.months import Steps, fill, make_partition, states
+from tests.outbox.retention.test_crashes import dying_environment
+from tests.outbox.retention.test_rollover import age_records, files
 
 pytestmark = [
-    pytest.mark.django_db(transaction=True, databases=["default", "direct"]),
+    pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
     pytest.mark.usefixtures("archive_folder"),
 ]
 ADDRESS = "Anna.Example+shop@example.com"
@@ -101,11 +102,11 @@ def everywhere() -> Order:
     order = bought()
     Order.objects.filter(id=order.id).update(created_at=Now())
     old_mails(order, back=5)
-    retention.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps(), using="default")
     age_records()
-    retention.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps(), using="default")
     old_mails(order, back=4)
-    retention.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps(), using="default")
     assert sorted(set(states().values())) == ["attached", "detached"]
     return order
 
@@ -157,7 +158,7 @@ class TestErase:
 
     def test_keeps_what_an_auditor_counts(self, tmp_path):
         order = everywhere()
-        before = retention.overview(using="default")
+        before = overview(using="default")
         mails = EmailNotification.objects.count()
         call_command("privacy", "erase", "--email", ADDRESS, "--now")
         assert EmailNotification.objects.count() == mails
@@ -172,7 +173,7 @@ class TestErase:
         assert mail.errors == [{"at": "2026-01-01", "code": "550", "text": "[erased]"}]
         order.refresh_from_db()
         assert (order.email, order.name, order.total_amount) == (ERASED_ADDRESS, "", 500)
-        after = retention.overview(using="default")
+        after = overview(using="default")
         assert [(one["partition"], one["state"]) for one in before] == [
             (one["partition"], one["state"]) for one in after
         ]
@@ -188,10 +189,10 @@ class TestErase:
 
     def test_rewritten_archives_have_new_checksums_and_the_old_files_are_gone(self, tmp_path):
         everywhere()
-        before = {one.name: one.manifest["file_sha256"] for one in RetiredPartition.objects.all()}
+        before = {one.name: one.manifest["file_sha256"] for one in DetachedPartition.objects.all()}
         names = files(tmp_path)
         call_command("privacy", "erase", "--email", ADDRESS, "--now")
-        for record in RetiredPartition.objects.all():
+        for record in DetachedPartition.objects.all():
             if record.table == "email_notifications":
                 assert record.manifest["file_sha256"] != before[record.name]
                 call_command("partitions", "verify", record.name)
@@ -203,11 +204,11 @@ class TestErase:
         waiting = json.loads(capsys.readouterr().out)["archives_to_rewrite"]
         assert len(waiting) == 2
         assert grep(ADDRESS) == []
-        retention.rollover(report=Steps(), using="default")  # the detached table's at once, it is about to go
+        rollover.rollover(report=Steps(), using="default")  # the detached table's at once, it is about to go
         assert len(Erasure.objects.get().archives) == 1
         assert grep_archives(tmp_path, ADDRESS)
         Erasure.objects.update(requested_at=Now() - dt.timedelta(days=31))
-        retention.rollover(report=Steps(), using="default")
+        rollover.rollover(report=Steps(), using="default")
         assert grep_archives(tmp_path, ADDRESS) == []
         assert Erasure.objects.get().archives == []
 

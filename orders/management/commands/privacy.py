@@ -1,6 +1,7 @@
-"""`manage.py privacy export | erase --email ADDRESS`: what the law lets a customer ask for.
+"""`manage.py privacy export | erase --email ADDRESS`: export or erase what is stored of a customer.
 
-Ends with 0 when done, 1 when something of theirs is in flight, 75 when it has to be run again.
+Exit codes: 0 when done, 1 when an order or e-mail of theirs is not finished or the database role is wrong, 75
+when it has to be run again.
 """
 
 from __future__ import annotations
@@ -13,16 +14,14 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from orders import privacy
 from outbox.management.progress import Reporter
-from outbox.retention.detach import Busy
+from outbox.retention.locks import AlreadyRunning
+from outbox.retention.partitions import NotOwner
 
 
 class Command(BaseCommand):
-    """See the module."""
-
     help = "Exports what is stored of a person as JSON, or erases it: live rows, old tables and archives."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Two verbs."""
         verbs = parser.add_subparsers(dest="verb", required=True)
         export = verbs.add_parser("export", help="one JSON document on standard output")
         erase = verbs.add_parser("erase", help="overwrite everything personal; prints what was changed")
@@ -34,7 +33,6 @@ class Command(BaseCommand):
         erase.add_argument("--now", action="store_true", help="rewrite the archives at once")
 
     def handle(self, *args: Any, verb: str, email: str, **options: Any) -> None:
-        """Do the verb; progress goes to standard error."""
         if "@" not in email:
             raise CommandError("--email takes an e-mail address.", returncode=2)
         try:
@@ -47,9 +45,9 @@ class Command(BaseCommand):
                 done = privacy.erase_person(
                     email=email, report=report, force=options["force"], archives_now=options["now"]
                 )
-        except privacy.InFlight as error:
+        except (privacy.InFlight, NotOwner) as error:
             raise CommandError(str(error), returncode=1) from error
-        except (privacy.StillSending, Busy) as error:
+        except (privacy.StillSending, AlreadyRunning) as error:
             raise CommandError(str(error), returncode=75) from error
         self.stdout.write(
             json.dumps({"changed": done.counts, "archives_to_rewrite": done.archives}, indent=2)

@@ -1,4 +1,4 @@
-"""`manage.py archive find`: reads archives from end to end for the rows of an order, an address or an id."""
+"""`manage.py archive find`: read archives from end to end for the rows of an order, an address or an id."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from outbox.retention import archive, partitions
-from outbox.retention import rollover as retention
 
 
 class Command(BaseCommand):
-    """See the module."""
-
     help = "Finds rows in the archives; prints one JSON line for each, all values as text."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """One verb; its conditions must all hold."""
         verbs = parser.add_subparsers(dest="verb", required=True)
         find = verbs.add_parser("find", help="rows for which every COLUMN=VALUE holds, whatever the case")
         find.add_argument(
@@ -40,9 +36,8 @@ class Command(BaseCommand):
     def handle(
         self, *args: Any, table: str, conditions: list[str], since: dt.datetime, **options: Any
     ) -> None:
-        """Read and print."""
         wanted = [tuple(condition.partition("=")[::2]) for condition in conditions]
-        for record in retention.records(table=table, since=since):
+        for record in archive.archived_partitions(table=table, since=since):
             self.stderr.write(f"reading {record.name}", ending="\n") if sys.stderr.isatty() else None
             found = archive.find(
                 record=record,

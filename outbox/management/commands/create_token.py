@@ -1,4 +1,4 @@
-"""`manage.py create_token NAME --scope …`: the only way to a token; its secret is printed once."""
+"""`manage.py create_token NAME --scope …`: make an API token; its secret is printed once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,10 @@ ALL = "all"
 
 
 class Command(BaseCommand):
-    """See the module."""
-
     help = "Make an API token and print its secret on stdout. It is stored hashed and not shown again."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Name, scopes, expiry."""
-        parser.add_argument("name", help="whose token it is, to recognise it in the admin")
+        parser.add_argument("name", help="who uses the token; shown in the admin")
         parser.add_argument(
             "--scope",
             action="append",
@@ -29,11 +26,10 @@ class Command(BaseCommand):
             help=f"may be repeated, or several with commas or blanks: {', '.join(ApiToken.SCOPES)}, or {ALL}",
         )
         parser.add_argument(
-            "--expires-days", type=int, metavar="N", help="valid for N days; without it, ever"
+            "--expires-days", type=int, metavar="N", help="valid for N days; by default for ever"
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
-        """Make it."""
         name = options["name"].strip()
         longest = ApiToken._meta.get_field("name").max_length or 0
         if not name or len(name) > longest or not name.isprintable():

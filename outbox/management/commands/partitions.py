@@ -1,8 +1,9 @@
-"""`manage.py partitions …`: the life of partitions by hand, and for cron. Each verb may be run at any time,
-also twice at once: what is done is not done again.
+"""`manage.py partitions …`: the steps of retention by hand, or from cron.
 
-Ends with 0 when all is done, 1 when a person is needed (rows that hold a partition, an archive that is not
-right), 75 (EX_TEMPFAIL) when only another run or session was in the way, 2 for a name that does not exist.
+Each verb may be run at any time, also twice at once: it repeats no step that is done. Exit codes: 0 when all
+is done, 1 when an operator is needed (unfinished rows, a wrong archive), 75 (EX_TEMPFAIL) when another run or
+session was in the way, 2 for a name that does not exist. All verbs but `list` need the tables' owner
+(`PARTITION_DATABASE_URL`).
 """
 
 from __future__ import annotations
@@ -16,27 +17,26 @@ from django.db import OperationalError
 
 from outbox.core.partitioned import PartitionedModel
 from outbox.management.progress import Reporter
-from outbox.models import RetiredPartition
-from outbox.retention import archive, partitions
-from outbox.retention import detach as retire
-from outbox.retention import rollover as retention
+from outbox.models import DetachedPartition
+from outbox.retention import archive, detach, partitions, restore, rollover
+from outbox.retention.catalogue import partition_named, partition_tables, table_exists
+from outbox.retention.locks import AlreadyRunning, exclusive_lock
+from outbox.retention.manifest import ArchiveDiffers, Manifest
+from outbox.retention.overview import overview
 
-USING = "direct"
-PERSON, LATER, USAGE = 1, 75, 2
+USING = "owner"
+OPERATOR, LATER, USAGE = 1, 75, 2
 
 
 class Command(BaseCommand):
-    """See the module."""
-
     help = "Lists, makes, detaches, archives, restores and drops the partitions of the big tables."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """One parser for each verb."""
         verbs = parser.add_subparsers(dest="verb", required=True)
         verbs.add_parser("list", help="every partition: its range, size, state and unfinished rows")
         ensure = verbs.add_parser("ensure", help="make what is missing")
-        ensure.add_argument("--ahead", type=int, default=partitions.AHEAD, help="how many intervals ahead")
-        verbs.add_parser("rollover", help="everything that is due today: what beat does daily")
+        ensure.add_argument("--ahead", type=int, help="how many intervals ahead (default: 6 months, 35 days)")
+        verbs.add_parser("rollover", help="everything that is due today: what keep_partitions does daily")
         for verb, words in {
             "detach": "take a finished partition out of its table",
             "archive": "write a detached partition to the archive, read it back and compare",
@@ -44,15 +44,18 @@ class Command(BaseCommand):
             "restore": "load an archive into a table beside the live one, NAME_restored",
             "drop": "drop a detached and archived partition, or a restored one (NAME_restored)",
         }.items():
-            verbs.add_parser(verb, help=words).add_argument("name", help="the partition's, as `list` has it")
+            verbs.add_parser(verb, help=words).add_argument(
+                "name", help="the partition's name, as `list` shows it"
+            )
         for parser_of_verb in verbs.choices.values():
             parser_of_verb.add_argument(
                 "--dry-run", action="store_true", help="say what would be done, and do nothing"
             )
 
     def handle(self, *args: Any, verb: str, dry_run: bool, **options: Any) -> None:
-        """Do the verb, and end with the code that cron understands."""
         with Reporter(self.stdout) as report, _ending():
+            if verb != "list" and not dry_run:
+                partitions.require_owner(using=USING)
             if verb == "list":
                 self._list(report)
             elif verb == "ensure":
@@ -75,18 +78,18 @@ class Command(BaseCommand):
             "held",
             "archive",
         )
-        report.table([{name: line[name] for name in shown} for line in retention.overview(using=USING)])
+        report.table([{name: line[name] for name in shown} for line in overview(using=USING)])
 
-    def _ensure(self, report: Reporter, ahead: int, dry_run: bool) -> None:
+    def _ensure(self, report: Reporter, ahead: int | None, dry_run: bool) -> None:
         for name in partitions.ensure_all(using=USING, ahead=ahead, dry_run=dry_run):
             report("would make" if dry_run else "made", partition=name)
 
 
 def _rollover(report: Reporter, dry_run: bool) -> None:
-    result = retention.rollover(report=report, using=USING, dry_run=dry_run)
+    result = rollover.rollover(report=report, using=USING, dry_run=dry_run)
     if result.held or result.failed:
         raise CommandError(
-            "\n".join([*map(str, result.held), *result.failed, *result.waiting]), returncode=PERSON
+            "\n".join([*map(str, result.held), *result.failed, *result.waiting]), returncode=OPERATOR
         )
     if result.waiting:
         raise CommandError("\n".join(result.waiting), returncode=LATER)
@@ -94,58 +97,52 @@ def _rollover(report: Reporter, dry_run: bool) -> None:
 
 def _one(verb: str, name: str, report: Reporter, dry_run: bool) -> None:
     model = _model_of(name)
-    if name.endswith(archive.RESTORED) and verb == "drop":
-        if not retire.exists(name=name, using=USING):
+    if name.endswith(restore.RESTORED) and verb == "drop":
+        if not table_exists(name=name, using=USING):
             raise CommandError(f"There is no table {name}.", returncode=USAGE)
         report("would drop" if dry_run else "dropped", partition=name)
         if not dry_run:
-            retire.drop_restored(name=name, using=USING)
+            restore.drop_restored(name=name, using=USING)
         return
     if dry_run:
         _record_or_partition(model, name, verb)
-        retire.check_finished(model=model, name=name, using=USING) if verb == "detach" else None
+        detach.check_finished(model=model, name=name, using=USING) if verb == "detach" else None
         report(f"would {verb}", partition=name)
         return
-    with retire.alone(model=model, using=USING):
+    with exclusive_lock(model=model, using=USING):
         _VERBS[verb](model, name, report)
 
 
 def _detach(model: PartitionedModel, name: str, report: Reporter) -> None:
-    state = next(
-        (table.state for table in retire.tables(model=model, using=USING) if table.name == name), None
-    )
-    if state is None:
-        raise CommandError(f"There is no partition {name}.", returncode=USAGE)
-    if state == "attached":
-        retire.detach(model=model, name=name, using=USING, report=report)
-    elif state == "pending":
-        retire.finish(model=model, name=name, using=USING, report=report)
-    else:
-        retire.settle(model=model, name=name, using=USING, report=report)
+    for table in partition_tables(model=model, using=USING):
+        if table.name == name:
+            rollover.detach_from_any_state(model=model, table=table, using=USING, report=report)
+            return
+    raise CommandError(f"There is no partition {name}.", returncode=USAGE)
 
 
 def _archive(model: PartitionedModel, name: str, report: Reporter) -> None:
     record = _record(name)
-    if record.dropped_at is None:  # an archive that is right already is kept, another one is written anew
-        retention.archive_partition(record=record, using=USING, report=report)
+    if record.dropped_at is None:  # a correct archive is kept, a wrong one is written anew
+        rollover.archive_partition(record=record, using=USING, report=report)
 
 
 def _verify(model: PartitionedModel, name: str, report: Reporter) -> None:
     record = _record(name)
-    table = name if record.dropped_at is None and retire.exists(name=name, using=USING) else ""
-    archive.verify(manifest=archive.Manifest.of(record), using=USING, table=table, tick=report.tick(name))
+    table = name if record.dropped_at is None and table_exists(name=name, using=USING) else ""
+    archive.verify(manifest=Manifest.of(record), using=USING, table=table, tick=report.tick(name))
     report("verified", partition=name, against="table" if table else "manifest")
 
 
 def _restore(model: PartitionedModel, name: str, report: Reporter) -> None:
-    made = archive.restore(record=_record(name), using=USING, tick=report.tick(name))
+    made = restore.restore(record=_record(name), using=USING, tick=report.tick(name))
     report("restored", partition=name, table=made)
 
 
 def _drop(model: PartitionedModel, name: str, report: Reporter) -> None:
     record = _record(name)
     if record.dropped_at is None:
-        retention.drop_partition(record=record, using=USING, report=report)
+        rollover.drop_partition(record=record, using=USING, report=report)
 
 
 _VERBS: dict[str, Callable[[PartitionedModel, str, Reporter], None]] = {
@@ -158,15 +155,15 @@ _VERBS: dict[str, Callable[[PartitionedModel, str, Reporter], None]] = {
 
 
 def _model_of(name: str) -> PartitionedModel:
-    bare = name.removesuffix(archive.RESTORED)
+    bare = name.removesuffix(restore.RESTORED)
     for model in partitions.partitioned_models():
-        if retire.partition_named(model=model, name=bare):
+        if partition_named(model=model, name=bare):
             return model
     raise CommandError(f"{name} is not a partition's name; `partitions list` has them.", returncode=USAGE)
 
 
-def _record(name: str) -> RetiredPartition:
-    record = RetiredPartition.objects.using(USING).filter(name=name).first()
+def _record(name: str) -> DetachedPartition:
+    record = DetachedPartition.objects.using(USING).filter(name=name).first()
     if record is None:
         raise CommandError(f"{name} is not detached; `partitions detach {name}` first.", returncode=USAGE)
     return record
@@ -175,16 +172,16 @@ def _record(name: str) -> RetiredPartition:
 def _record_or_partition(model: PartitionedModel, name: str, verb: str) -> None:
     if verb != "detach":
         _record(name)
-    elif not retire.exists(name=name, using=USING):
+    elif not table_exists(name=name, using=USING):
         raise CommandError(f"There is no partition {name}.", returncode=USAGE)
 
 
 @contextlib.contextmanager
 def _ending() -> Iterator[None]:
-    """Turn what stopped a verb into the exit code."""
+    """Turn an error into the exit code for cron."""
     try:
         yield
-    except (retire.Held, archive.ArchiveDiffers) as error:
-        raise CommandError(str(error), returncode=PERSON) from error
-    except (retire.Busy, retire.StillPending, OperationalError) as error:
+    except (detach.Held, ArchiveDiffers, partitions.NotOwner) as error:
+        raise CommandError(str(error), returncode=OPERATOR) from error
+    except (AlreadyRunning, detach.StillPending, OperationalError) as error:
         raise CommandError(str(error).strip(), returncode=LATER) from error

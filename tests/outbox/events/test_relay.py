@@ -22,7 +22,7 @@ from outbox.events.relay import Relay
 from outbox.events.transports import Answer, BrokerAway, Message, Publisher, Refused, TopicUnavailable
 from outbox.events.transports.redis import Publisher as Streams
 from outbox.models import SHARDS, OutboxEvent
-from tests.outbox.months import dsn
+from tests.outbox.retention.months import dsn
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 

@@ -14,8 +14,8 @@ from django.db import connection
 from notifications.models import EmailNotification
 from outbox.core.ids import id_floor, new_id
 from outbox.core.partitioned import PartitionedModel
-from outbox.retention import detach as retire
 from outbox.retention import partitions
+from outbox.retention.catalogue import PartitionTable, partition_tables
 from outbox.retention.partitions import Partition
 
 
@@ -36,7 +36,7 @@ def make_partition(model: PartitionedModel, *, back: int) -> Partition:
             f"CREATE TABLE {partition.name} (LIKE {parent} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
         )
         cursor.execute(
-            partitions.written(
+            partitions.compose(
                 f"ALTER TABLE {partition.name} ADD CONSTRAINT {partition.name}_created"
                 " CHECK (created_at >= %s AND created_at < %s)",
                 [partition.since - day, partition.until + day],
@@ -44,7 +44,7 @@ def make_partition(model: PartitionedModel, *, back: int) -> Partition:
             )
         )
         cursor.execute(
-            partitions.written(
+            partitions.compose(
                 f"ALTER TABLE {parent} ATTACH PARTITION {partition.name} FOR VALUES FROM (%s) TO (%s)",
                 [str(id_floor(partition.since)), str(id_floor(partition.until))],
                 using="default",
@@ -101,8 +101,8 @@ def tidy() -> Iterator[None]:
                 cursor.execute(f"DROP TABLE {name}")
 
 
-def _tables(model: PartitionedModel) -> list[retire.Table]:
-    return retire.tables(model=model, using="default")
+def _tables(model: PartitionedModel) -> list[PartitionTable]:
+    return partition_tables(model=model, using="default")
 
 
 def states(model: PartitionedModel = EmailNotification) -> dict[str, str]:

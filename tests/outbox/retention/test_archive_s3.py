@@ -9,13 +9,12 @@ import pytest
 from moto import mock_aws
 
 from notifications.models import EmailNotification
-from outbox.models import RetiredPartition
-from outbox.retention import archive
-from outbox.retention import rollover as retention
-from tests.outbox.months import Steps, fill, make_partition, states, tidy
-from tests.outbox.test_retention import age_records, count
+from outbox.models import DetachedPartition
+from outbox.retention import archive, restore, rollover
+from tests.outbox.retention.months import Steps, fill, make_partition, states, tidy
+from tests.outbox.retention.test_rollover import age_records, count
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 
 
 @pytest.fixture(autouse=True)
@@ -40,16 +39,16 @@ def keys() -> list[str]:
 def test_a_month_is_archived_compared_dropped_restored_and_deleted_there():
     old = make_partition(EmailNotification, back=4)
     fill(old, 50)
-    retention.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps(), using="default")
     assert sorted(key.rpartition(".")[2] for key in keys()) == ["json", "zst"]
     assert all(key.startswith(f"shop/one/email_notifications/{old.name}.") for key in keys())
     age_records()
-    result = retention.rollover(report=Steps(), using="default")
+    result = rollover.rollover(report=Steps(), using="default")
     assert not result.failed and old.name not in states()
-    record = RetiredPartition.objects.get()
-    assert count(archive.restore(record=record, using="default")) == 50
+    record = DetachedPartition.objects.get()
+    assert count(restore.restore(record=record, using="default")) == 50
     assert len(list(archive.find(record=record, wanted=lambda row: row["idempotency_key"] == "7"))) == 1
-    retention.delete_archive(record=record, using="default", report=Steps())
+    rollover.delete_archive(record=record, using="default", report=Steps())
     assert keys() == []
 
 
@@ -58,5 +57,5 @@ def test_what_a_killed_run_left_there_is_swept():
     fill(old, 5)
     leftover = f"shop/one/email_notifications/{old.name}.000000000000.csv.zst"
     boto3.client("s3").put_object(Bucket="archive", Key=leftover, Body=b"half")
-    retention.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps(), using="default")
     assert len(keys()) == 2 and leftover not in keys()

@@ -15,14 +15,15 @@ from django.db.models.functions import Now
 from notifications.models import EmailNotification
 from notifications.services import give_up, resend
 from outbox.core.ids import id_floor, new_id
-from outbox.models import OutboxEvent, RetiredPartition
-from outbox.retention import archive
-from outbox.retention import detach as retire
-from outbox.retention import rollover as retention
-from tests.outbox.months import Steps, dsn, fill, make_partition, states
+from outbox.models import DetachedPartition, OutboxEvent
+from outbox.retention import archive, detach, restore, rollover
+from outbox.retention.catalogue import table_exists
+from outbox.retention.locks import exclusive_lock
+from outbox.retention.manifest import Manifest
+from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states
 
 pytestmark = [
-    pytest.mark.django_db(transaction=True, databases=["default", "direct"]),
+    pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
     pytest.mark.usefixtures("archive_folder"),
 ]
 
@@ -33,13 +34,13 @@ def old():
     return make_partition(EmailNotification, back=4)
 
 
-def roll(**options) -> tuple[retention.Rollover, Steps]:
+def roll(**options) -> tuple[rollover.Rollover, Steps]:
     steps = Steps()
-    return retention.rollover(report=steps, using="default", **options), steps
+    return rollover.rollover(report=steps, using="default", **options), steps
 
 
 def age_records(days: int = 30) -> None:
-    RetiredPartition.objects.update(detached_at=Now() - dt.timedelta(days=days))
+    DetachedPartition.objects.update(detached_at=Now() - dt.timedelta(days=days))
 
 
 def count(table: str) -> int:
@@ -60,7 +61,7 @@ class TestRollover:
         assert not result.held and not result.failed
         assert states()[old.name] == "detached"
         assert EmailNotification.objects.filter(id__lt=id_floor(old.until)).count() == 0
-        record = RetiredPartition.objects.get(name=old.name)
+        record = DetachedPartition.objects.get(name=old.name)
         assert record.manifest["rows"] == 25 and record.archived_at and not record.dropped_at
         assert len(files(tmp_path)) == 2
         assert [step for step in steps if step != "made"] == [
@@ -125,7 +126,7 @@ class TestRollover:
         _, steps = roll(dry_run=True)
         assert "would detach" in steps
         assert states()[old.name] == "attached" and files(tmp_path) == []
-        assert not RetiredPartition.objects.exists()
+        assert not DetachedPartition.objects.exists()
 
     def test_does_nothing_to_a_table_that_another_run_is_at(self, old):
         with psycopg.connect(dsn(), autocommit=True) as other:
@@ -143,10 +144,10 @@ class TestRollover:
         age_records()
         roll()
         years = dt.timedelta(days=366 * settings.ARCHIVE_YEARS)
-        RetiredPartition.objects.update(until=Now() - years)
+        DetachedPartition.objects.update(until=Now() - years)
         assert roll()[1] == ["archive deleted"]
         assert files(tmp_path) == []
-        record = RetiredPartition.objects.get()
+        record = DetachedPartition.objects.get()
         assert record.deleted_at and record.manifest["rows"] == 10
 
     def test_drops_nothing_when_the_table_is_not_what_was_archived(self, old):
@@ -181,7 +182,7 @@ class TestRollover:
 class TestDetach:
     def test_a_resend_between_the_check_and_the_detach_attaches_the_month_again(self, old, monkeypatch):
         ids = fill(old, 3, status="discarded")
-        checked = retire.check_finished
+        checked = detach.check_finished
 
         def check_then_resend(**which):
             checked(**which)
@@ -191,11 +192,11 @@ class TestDetach:
                 assert len(changes) == 1
 
         done: list[bool] = []
-        monkeypatch.setattr(retire, "check_finished", check_then_resend)
+        monkeypatch.setattr(detach, "check_finished", check_then_resend)
         result, steps = roll()
         assert "attached again" in steps and len(result.held) == 1
         assert states()[old.name] == "attached"
-        assert not RetiredPartition.objects.exists()
+        assert not DetachedPartition.objects.exists()
         assert EmailNotification.objects.due().filter(id=ids[0]).exists()
         assert [mail.id for mail in EmailNotification.objects.claim(limit=10)] == ids[:1]
 
@@ -206,8 +207,8 @@ class TestDetach:
         ended = threading.Timer(1.0, reading.rollback)
         ended.start()
         steps = Steps()
-        with retire.alone(model=EmailNotification, using="default"):
-            retire.detach(
+        with exclusive_lock(model=EmailNotification, using="default"):
+            detach.detach(
                 model=EmailNotification, name=old.name, using="default", report=steps, lock_timeout="200ms"
             )
         ended.join()
@@ -220,8 +221,8 @@ class TestDetach:
         fill(old, 5)
         with psycopg.connect(dsn()) as reading:
             reading.execute("SELECT count(*) FROM email_notifications")
-            with retire.alone(model=EmailNotification, using="default"), pytest.raises(retire.StillPending):
-                retire.detach(
+            with exclusive_lock(model=EmailNotification, using="default"), pytest.raises(detach.StillPending):
+                detach.detach(
                     model=EmailNotification,
                     name=old.name,
                     using="default",
@@ -255,7 +256,7 @@ class TestDetach:
         roll()
         with connection.cursor() as cursor:
             cursor.execute(f"UPDATE {old.name} SET status = 'dead_lettered'")
-        retire.attach(model=EmailNotification, name=old.name, using="default")
+        detach.attach(model=EmailNotification, name=old.name, using="default")
         assert roll()[0].held
         give_up(ids=ids)
         roll()
@@ -272,10 +273,10 @@ class TestArchive:
         roll()
         assert old.name not in states()
         call_command("partitions", "restore", old.name)
-        record = RetiredPartition.objects.get()
-        restored = archive.Manifest.of(record)
-        archive.verify(manifest=restored, using="default", table=old.name + archive.RESTORED)
-        assert count(old.name + archive.RESTORED) == restored.rows == 21
+        record = DetachedPartition.objects.get()
+        restored = Manifest.of(record)
+        archive.verify(manifest=restored, using="default", table=old.name + restore.RESTORED)
+        assert count(old.name + restore.RESTORED) == restored.rows == 21
         with connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT subject, body, body_text, delivered_at FROM {old.name}_restored ORDER BY id LIMIT 1"
@@ -283,9 +284,9 @@ class TestArchive:
             assert cursor.fetchone() == ('Ünicode, "quotes" \\N', "<p>a\r\nb,\tc</p>", "", None)
         with pytest.raises(CommandError, match="there already"):
             call_command("partitions", "restore", old.name)
-        call_command("partitions", "drop", old.name + archive.RESTORED)
-        assert not retire.exists(name=old.name + archive.RESTORED, using="default")
-        assert RetiredPartition.objects.count() == 1
+        call_command("partitions", "drop", old.name + restore.RESTORED)
+        assert not table_exists(name=old.name + restore.RESTORED, using="default")
+        assert DetachedPartition.objects.count() == 1
 
     def test_find_reads_rows_out_of_the_archive_alone(self, old, capsys):
         fill(old, 5)
@@ -303,13 +304,13 @@ class TestArchive:
         roll()
         call_command("partitions", "verify", old.name)
         call_command("partitions", "restore", old.name)
-        assert count(old.name + archive.RESTORED) == 0
+        assert count(old.name + restore.RESTORED) == 0
 
     def test_an_archive_written_and_not_recorded_is_taken_not_written_again(self, old, tmp_path):
         fill(old)
         roll()
         first = files(tmp_path)
-        RetiredPartition.objects.update(archived_at=None, manifest=None)
+        DetachedPartition.objects.update(archived_at=None, manifest=None)
         assert roll()[1] == ["archived"]
         assert files(tmp_path) == first
 
@@ -317,7 +318,7 @@ class TestArchive:
         fill(old)
         roll()
         good = files(tmp_path)
-        RetiredPartition.objects.update(archived_at=None, manifest=None)
+        DetachedPartition.objects.update(archived_at=None, manifest=None)
         for path in (tmp_path / "archive").rglob("*.json"):
             path.unlink()
         (tmp_path / "archive/email_notifications" / f"{old.name}.000000000000.csv.zst").write_bytes(b"half")

@@ -65,7 +65,7 @@ def test_ids_grow_and_lie_above_the_border_of_their_time():
     assert id_floor(before) < ids[0] < id_floor(before + dt.timedelta(minutes=1))
 
 
-@pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+@pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 class TestEnsure:
     @pytest.mark.parametrize("model", MODELS)
     def test_migrate_has_made_six_ahead(self, model):
@@ -76,7 +76,7 @@ class TestEnsure:
         )
 
     def test_makes_nothing_twice_also_when_run_by_many_at_once(self):
-        far = partitions.AHEAD + 2
+        far = partitions.AHEAD["day"] + 2
         made = together(4, lambda _: partitions.ensure(model=OutboxEvent, using="default", ahead=far))
         names = [name for some in made for name in some]
         assert len(names) == len(set(names)) == 2

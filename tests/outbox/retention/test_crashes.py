@@ -13,14 +13,13 @@ from django.db import connection
 
 from config.local.machine import PROJECT
 from notifications.models import EmailNotification
-from outbox.models import RetiredPartition
-from outbox.retention import archive
-from outbox.retention import rollover as retention
-from tests.outbox.months import Steps, dsn, fill, make_partition, states
-from tests.outbox.test_retention import age_records, count, files
+from outbox.models import DetachedPartition
+from outbox.retention import restore, rollover
+from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states
+from tests.outbox.retention.test_rollover import age_records, count, files
 
 pytestmark = [
-    pytest.mark.django_db(transaction=True, databases=["default", "direct"]),
+    pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
     pytest.mark.usefixtures("archive_folder"),
 ]
 
@@ -29,8 +28,8 @@ DYING = """
 import os, signal, sys
 import django
 django.setup()
-from outbox.retention import archive
-from outbox.retention import rollover as retention
+from outbox.retention import archive_store
+from outbox.retention import rollover
 
 def report(step, **facts):
     if step == sys.argv[1]:
@@ -42,14 +41,14 @@ def dies_after(function):
         report(function.__name__)
     return wrapped
 
-archive._save = dies_after(archive._save)  # the file is stored, the manifest is not
-retention.rollover(report=report)
+archive_store.save = dies_after(archive_store.save)  # the file is stored, the manifest is not
+rollover.rollover(report=report)
 """
 STEPS = [
     "detaching",
     "detached",
     "recorded",
-    "_save",
+    "save",
     "archive written",
     "archived",
     "compared",
@@ -68,19 +67,19 @@ def test_a_rollover_killed_right_after_this_step_is_ended_by_the_next(step, tmp_
     old = make_partition(EmailNotification, back=4)
     fill(old, 30)
     if STEPS.index(step) >= STEPS.index("compared"):  # the grace is over
-        retention.rollover(report=Steps(), using="default")
+        rollover.rollover(report=Steps(), using="default")
         age_records()
     assert die_after(step, tmp_path) == -signal.SIGKILL
     for _ in range(2):
-        result = retention.rollover(report=Steps(), using="default")
+        result = rollover.rollover(report=Steps(), using="default")
         assert not (result.held or result.failed or result.waiting)
     age_records()
-    retention.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps(), using="default")
     assert old.name not in states()
-    record = RetiredPartition.objects.get()
+    record = DetachedPartition.objects.get()
     assert record.dropped_at and record.manifest["rows"] == 30
     assert len(files(tmp_path)) == 2
-    restored = archive.restore(record=record, using="default")
+    restored = restore.restore(record=record, using="default")
     assert count(restored) == 30
 
 
@@ -99,7 +98,7 @@ def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_p
         other.close()
         process.kill()
         process.wait()
-    result = retention.rollover(report=Steps(), using="default")
+    result = rollover.rollover(report=Steps(), using="default")
     assert len(result.held) == 1
     assert states()[old.name] == "attached"
     assert EmailNotification.objects.due().get().id == ids[0]

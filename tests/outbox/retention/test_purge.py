@@ -13,9 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from outbox.core.ids import new_id
 from outbox.models import ApiToken, IdempotencyKey, ProcessedEvent
 from outbox.retention import purge
-from tests.outbox.months import dsn
+from tests.outbox.retention.months import dsn
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 
 
 def ago(**span: float):

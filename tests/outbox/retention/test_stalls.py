@@ -13,12 +13,12 @@ import pytest
 
 from notifications.models import EmailNotification
 from outbox.core.ids import new_id
-from outbox.models import RetiredPartition
-from outbox.retention import detach as retire
-from outbox.retention import partitions
-from tests.outbox.months import Steps, dsn, fill, make_partition, states, tidy
+from outbox.models import DetachedPartition
+from outbox.retention import detach, partitions
+from outbox.retention.locks import exclusive_lock
+from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states, tidy
 
-pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 
 WRITERS = 4
 EACH_PER_SECOND = 50
@@ -96,17 +96,19 @@ def test_ensure_detach_and_drop_stall_no_write():
     old = make_partition(EmailNotification, back=4)
     fill(old, 10)
     with traffic() as it:
-        made = partitions.ensure(model=EmailNotification, using="default", ahead=partitions.AHEAD + 2)
+        made = partitions.ensure(
+            model=EmailNotification, using="default", ahead=partitions.AHEAD["month"] + 2
+        )
         assert len(made) == 2
-        with retire.alone(model=EmailNotification, using="default"):
-            retire.detach(
+        with exclusive_lock(model=EmailNotification, using="default"):
+            detach.detach(
                 model=EmailNotification,
                 name=old.name,
                 using="default",
                 report=Steps(),
                 lock_timeout="1s",  # it is cut short, and finished while the reader still reads or after
             )
-            retire.drop(record=RetiredPartition.objects.get(), using="default", report=Steps())
+            detach.drop(record=DetachedPartition.objects.get(), using="default", report=Steps())
     assert old.name not in states()
     assert it.written > 0
     assert it.longest[0] < 0.1, it.longest
@@ -114,7 +116,7 @@ def test_ensure_detach_and_drop_stall_no_write():
 
 def test_the_measure_would_see_a_stall():
     now = dt.datetime.now(dt.UTC)
-    far = partitions.partition_at(model=EmailNotification, when=now, steps=partitions.AHEAD + 3)
+    far = partitions.partition_at(model=EmailNotification, when=now, steps=partitions.AHEAD["month"] + 3)
     with traffic() as it, psycopg.connect(dsn(), autocommit=True) as careless:
         careless.execute("SET lock_timeout = '1s'")
         with pytest.raises(psycopg.errors.LockNotAvailable):

@@ -1,0 +1,78 @@
+"""`manage.py keep_partitions`: the process that makes partitions ahead and retires old ones, until stopped.
+
+It is the only long-running process with the tables' owner's database URL (`PARTITION_DATABASE_URL`). It makes
+missing partitions at its start and every hour, and runs a rollover once a day. Several may run: one works at
+each table, the others skip it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import structlog
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, InterfaceError, connections
+
+from outbox.core.loop import run_until_stopped, stop_on_signals
+from outbox.models import Heartbeat
+from outbox.retention import partitions
+from outbox.retention.rollover import ROLLED_OVER, log_step, rollover
+
+log = structlog.get_logger(__name__)
+
+INTERVAL = 3600.0
+ROLLOVER_INTERVAL = 86_400.0
+
+
+class Command(BaseCommand):
+    help = "Makes partitions ahead and retires old ones until stopped."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--once", action="store_true", help="do what is due now, and end")
+
+    def handle(self, *args: Any, once: bool, **options: Any) -> None:
+        stopped = stop_on_signals()
+
+        def step() -> None:
+            work(stopped=stopped)
+            if once:
+                stopped.set()
+            stopped.wait(INTERVAL)
+
+        run_until_stopped(
+            step=step,
+            stopped=stopped,
+            errors=(DatabaseError, InterfaceError),
+            reconnect=connections.close_all,
+            describe=lambda _: "partitions wait: the database is away or a lock was not free",
+        )
+
+
+def work(*, stopped: threading.Event) -> None:
+    """Make missing partitions, and run a rollover if the last complete one is a day ago.
+
+    A stop ends a rollover after its present step; the next run continues there. Raise `CommandError` if the
+    role does not own the tables.
+    """
+    try:
+        partitions.require_owner()
+    except partitions.NotOwner as error:
+        raise CommandError(str(error)) from error
+    for _name in partitions.ensure_all():
+        pass
+    Heartbeat.beat(name=partitions.MADE)
+    age = Heartbeat.age(name=ROLLED_OVER)
+    if age is not None and age < ROLLOVER_INTERVAL:
+        return
+
+    def report(step: str, **facts: Any) -> None:
+        log_step(step, **facts)
+        if stopped.is_set():
+            raise SystemExit(0)
+
+    result = rollover(report=report)
+    if left := [*result.waiting, *result.failed]:
+        log.warning("rollover is not complete, trying again in an hour", left=left)
+    else:
+        Heartbeat.beat(name=ROLLED_OVER)

@@ -1,0 +1,77 @@
+"""What PostgreSQL's catalogue says of the partitions that exist, and what their names mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import re
+from typing import Literal
+
+from django.db import connections
+
+from outbox.core.partitioned import PartitionedModel
+from outbox.retention.partitions import Partition, partition_at
+
+State = Literal["attached", "pending", "detached"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PartitionTable:
+    """A table that is or was a partition. *Pending* means that a detach was cut short."""
+
+    partition: Partition
+    state: State
+    bytes: int
+    rows: int  # ANALYZE's last estimate
+
+    @property
+    def name(self) -> str:
+        return self.partition.name
+
+
+def partition_tables(*, model: PartitionedModel, using: str = "owner") -> list[PartitionTable]:
+    """List the partitions of `model` that exist, attached or not, oldest first."""
+    parent = model._meta.db_table
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT c.relname, pg_total_relation_size(c.oid), greatest(c.reltuples, 0)::bigint,
+                   CASE WHEN i.inhrelid IS NULL THEN 'detached'
+                        WHEN i.inhdetachpending THEN 'pending' ELSE 'attached' END
+            FROM pg_class AS c LEFT JOIN pg_inherits AS i
+                ON i.inhrelid = c.oid AND i.inhparent = to_regclass(%s)
+            WHERE c.relkind = 'r' AND c.relname ~ %s AND pg_table_is_visible(c.oid)
+            """,
+            [parent, f"^{parent}_p[0-9]+$"],
+        )
+        found = [
+            PartitionTable(partition, state, size, rows)
+            for name, size, rows, state in cursor.fetchall()
+            if (partition := partition_named(model=model, name=name))
+        ]
+    return sorted(found, key=lambda table: table.partition.since)
+
+
+def state_of(*, model: PartitionedModel, name: str, using: str = "owner") -> State | None:
+    """Return the state of one partition, None if there is no such table."""
+    tables = partition_tables(model=model, using=using)
+    return next((table.state for table in tables if table.name == name), None)
+
+
+def partition_named(*, model: PartitionedModel, name: str) -> Partition | None:
+    """Read a partition's bounds from its name. Return None for a name that no partition has."""
+    stamp = re.fullmatch(rf"{re.escape(model._meta.db_table)}_p(\d{{4}})(\d\d)(\d\d)?", name)
+    if stamp is None or (stamp[3] is None) != (model.retention.interval == "month"):
+        return None
+    try:
+        when = dt.datetime(int(stamp[1]), int(stamp[2]), int(stamp[3] or 1), tzinfo=dt.UTC)
+    except ValueError:
+        return None
+    return partition_at(model=model, when=when)
+
+
+def table_exists(*, name: str, using: str = "owner") -> bool:
+    """Tell whether there is a table of that name."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [connections[using].ops.quote_name(name)])
+        return bool(cursor.fetchone()[0])

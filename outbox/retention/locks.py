@@ -1,0 +1,68 @@
+"""One run at a time for each partitioned table, and short waits for PostgreSQL's own locks."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from django.conf import settings
+from django.db import connections, transaction
+from django.db.backends.utils import CursorWrapper
+
+from outbox.core.partitioned import PartitionedModel
+
+Report = Callable[..., None]  # report(step, **facts): called after each step that is done
+
+LOCK_TIMEOUT = "5s"
+_LOCK = "retire:"
+_PAUSE = 0.5
+
+
+class AlreadyRunning(RuntimeError):
+    """Another run holds the lock of the same table."""
+
+
+@contextlib.contextmanager
+def exclusive_lock(*, model: PartitionedModel, using: str = "owner", patience: float = 0.0) -> Iterator[None]:
+    """Keep other runs away from the same table.
+
+    This is a session's advisory lock: PostgreSQL frees it when the process dies. Raises `AlreadyRunning` if
+    another run still holds it after `patience` seconds.
+    """
+    key = f"{_LOCK}{model._meta.db_table}"
+    deadline = time.monotonic() + patience
+    with connections[using].cursor() as cursor:
+        while True:
+            cursor.execute("SELECT pg_try_advisory_lock(hashtext(%s))", [key])
+            if cursor.fetchone()[0]:
+                break
+            if time.monotonic() >= deadline:
+                raise AlreadyRunning(f"another run is at {model._meta.db_table}; try again when it is done")
+            time.sleep(_PAUSE)
+    try:
+        yield
+    finally:
+        with connections[using].cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(hashtext(%s))", [key])
+
+
+@contextlib.contextmanager
+def short_lock_timeout(*, using: str, lock_timeout: str = LOCK_TIMEOUT) -> Iterator[CursorWrapper]:
+    """Open a cursor in autocommit that waits for each lock at most so long."""
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [lock_timeout])
+        try:
+            yield cursor
+        finally:
+            if not connections[using].connection.closed:
+                cursor.execute("SELECT set_config('lock_timeout', '0', false)")
+
+
+@contextlib.contextmanager
+def no_statement_timeout(*, using: str) -> Iterator[CursorWrapper]:
+    """Open a transaction whose statements may take minutes, whatever limit the role has."""
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        cursor.execute("SET LOCAL statement_timeout = 0")
+        with connections[using].connection.waiting(seconds=settings.DATABASE_MAINTENANCE_TIMEOUT or None):
+            yield cursor

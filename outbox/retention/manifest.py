@@ -1,0 +1,47 @@
+"""The manifest of an archive: what the archive holds, kept beside the file and in the partition's record."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from outbox.models import DetachedPartition
+
+FORMAT = 1
+
+
+class ArchiveDiffers(RuntimeError):
+    """An archive does not hold what its manifest or its table says."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manifest:
+    """The JSON document beside an archive. Times are ISO 8601 in UTC; the range is [since, until)."""
+
+    partition: str
+    table: str
+    since: str
+    until: str
+    schema: str  # the last migration of the table's app
+    columns: list[list[str]]  # name and type, in the CSV's order
+    rows: int
+    first_id: str | None
+    last_id: str | None
+    csv_sha256: str
+    csv_bytes: int
+    file: str
+    file_sha256: str
+    file_bytes: int
+    written_at: str
+    format: int = FORMAT
+
+    @property
+    def name(self) -> str:
+        """The name of the manifest's own file in the store."""
+        return self.file.removesuffix(".csv.zst") + ".json"
+
+    @classmethod
+    def of(cls, record: DetachedPartition) -> Manifest:
+        """Read a record's manifest. Raises `ArchiveDiffers` if it has none."""
+        if not record.manifest:
+            raise ArchiveDiffers(f"{record.name} has no archive")
+        return cls(**record.manifest)

@@ -1,0 +1,56 @@
+"""The list of partitions for `manage.py partitions list` and the admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outbox.core.clock import database_now
+from outbox.models import DetachedPartition
+from outbox.retention.catalogue import PartitionTable, partition_tables
+from outbox.retention.detach import find_holds
+from outbox.retention.partitions import partitioned_models
+
+
+def overview(*, using: str = "owner") -> list[dict[str, Any]]:
+    """List every partition there is or was: range, state, size, rows and what holds it."""
+    now = database_now(using=using)
+    lines = []
+    for model in partitioned_models():
+        table_name = model._meta.db_table
+        records = {one.name: one for one in DetachedPartition.objects.using(using).filter(table=table_name)}
+        tables = {one.name: one for one in partition_tables(model=model, using=using)}
+        for name in sorted(records.keys() | tables.keys()):
+            table, record = tables.get(name), records.get(name)
+            manifest = (record.manifest if record else None) or {}
+            bounds = table.partition if table else record
+            assert bounds is not None
+            holds = find_holds(model=model, name=name, using=using) if table else []
+            over = bounds.until + model.hot() <= now
+            lines.append(
+                {
+                    "table": table_name,
+                    "partition": name,
+                    "since": bounds.since.date().isoformat(),
+                    "until": bounds.until.date().isoformat(),
+                    "state": _state(table, record),
+                    "bytes": table.bytes if table else 0,
+                    "rows": table.rows if table else manifest.get("rows"),
+                    "unfinished": sum(hold.count for hold in holds),
+                    "held": bool(over and holds),
+                    "help": model.retention.unfinished_help,
+                    "archive": manifest.get("file") if record and not record.deleted_at else None,
+                }
+            )
+    return lines
+
+
+def _state(table: PartitionTable | None, record: DetachedPartition | None) -> str:
+    if table is not None and table.state != "detached":
+        return table.state
+    if record is None:
+        return "detached"
+    if record.deleted_at:
+        return "deleted"
+    if record.dropped_at:
+        return "archived"
+    return "detached, archived" if record.archived_at else "detached"

@@ -1,0 +1,80 @@
+"""Loads an archive into a table beside the live one, and writes changed archives anew."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+
+from django.db import connections, transaction
+
+from outbox.models import DetachedPartition
+from outbox.retention import archive, archive_store
+from outbox.retention.archive_store import Digest, Tick, ignore_ticks
+from outbox.retention.locks import short_lock_timeout
+from outbox.retention.manifest import ArchiveDiffers, Manifest
+
+RESTORED = "_restored"
+_REWRITTEN = "_rewritten"
+
+
+def restore(
+    *,
+    record: DetachedPartition,
+    using: str = "owner",
+    suffix: str = RESTORED,
+    tick: Tick = ignore_ticks,
+) -> str:
+    """Load an archive into a table of its own beside the live one, and return the table's name.
+
+    One transaction, compared with the manifest before it commits. The transaction is never idle while the
+    store is read: the archive streams through COPY, once. Raises `ArchiveDiffers`, also if the table exists.
+    """
+    manifest = Manifest.of(record)
+    name = manifest.partition + suffix
+    quote = connections[using].ops.quote_name
+    chunks = archive_store.read_csv(manifest=manifest)
+    first = next(chunks, b"")  # a store that is slow to open keeps no transaction waiting
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])
+        if cursor.fetchone()[0]:
+            raise ArchiveDiffers(f"{name} is there already; drop it first")
+        columns = ", ".join(f"{quote(column)} {kind}" for column, kind in manifest.columns)
+        cursor.execute(f"CREATE TABLE {quote(name)} ({columns})")
+        names = ", ".join(quote(column) for column, _ in manifest.columns)
+        plain = Digest(tick)
+        with cursor.copy(f"COPY {quote(name)} ({names}) FROM STDIN (FORMAT csv, HEADER)") as copy:
+            for data in itertools.chain([first], chunks):
+                plain.update(data)
+                copy.write(data)
+        if plain.value != (manifest.csv_sha256, manifest.csv_bytes):
+            raise ArchiveDiffers(f"{manifest.file} does not hold what its manifest says")
+        cursor.execute(f"ALTER TABLE {quote(name)} ADD PRIMARY KEY (id)")
+        cursor.execute(f"ANALYZE {quote(name)}")
+        archive.verify_table(manifest=manifest, using=using, table=name)
+    return name
+
+
+def drop_restored(*, name: str, using: str = "owner") -> None:
+    """Drop a table that an archive was restored into."""
+    with short_lock_timeout(using=using) as cursor:
+        cursor.execute(f"DROP TABLE IF EXISTS {connections[using].ops.quote_name(name)}")
+
+
+def rewrite(*, record: DetachedPartition, change: Callable[[str], int], using: str = "owner") -> int:
+    """Change an archive's rows by `change(table)` on a restored copy, and record the new archive.
+
+    Returns the number of rows changed. Killed anywhere, the old archive counts until the new one is
+    recorded, and the next run removes what is left over.
+    """
+    drop_restored(name=record.name + _REWRITTEN, using=using)
+    try:
+        table = restore(record=record, using=using, suffix=_REWRITTEN)
+        if changed := change(table):
+            manifest = archive.write(record=record, using=using, table=table)
+            record.manifest = dataclasses.asdict(manifest)
+            record.save(using=using, update_fields=["manifest"])
+    finally:
+        drop_restored(name=record.name + _REWRITTEN, using=using)
+    archive.sweep(record=record)
+    return changed
