@@ -6,13 +6,17 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from django.contrib import admin
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ActionForm
 from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from outbox.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
+from outbox.events.resend import resend_events
+from outbox.events.transports import BrokerAway
 from outbox.models import InboundDeadLetter, OutboxEvent
 from outbox.models.events import OutboxEventQuerySet
 
@@ -38,6 +42,12 @@ class EventStateFilter(ChoiceFilter):
         return state(queryset) if state and isinstance(queryset, OutboxEventQuerySet) else queryset
 
 
+class EventActionForm(ActionForm):
+    """The bar above the list: the action, and the one consumer that events are sent to again."""
+
+    consumer = forms.CharField(required=False, label="to one consumer (send again)")
+
+
 @admin.register(OutboxEvent)
 class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
     """Domain events, newest first. Operators republish or discard the dead ones."""
@@ -46,7 +56,8 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
     list_filter = [EventStateFilter, AgeFilter]
     search_fields = ["aggregate_id"]
     search_help_text = "An event's id, or an aggregate's (an order's)."
-    actions = ["republish", "discard"]
+    actions = ["republish", "discard", "send_again"]
+    action_form = EventActionForm
 
     @admin.display(description="state")
     def state(self, event: OutboxEvent) -> SafeString:
@@ -90,6 +101,28 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
     def discard(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
         """Give dead-lettered events up."""
         _resolve(self, request, queryset, OutboxEvent.objects.discard, "Discarded")
+
+    @admin.action(description="Send again what was published", permissions=["resolve"])
+    def send_again(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
+        """Send published events to their topics, or to the consumer that is named beside the action."""
+        ids = list(queryset.order_by("id").values_list("id", flat=True)[:MOST_AT_ONCE])
+        events = OutboxEvent.objects.published().filter(id__in=ids)
+        consumer = request.POST.get("consumer", "").strip()
+        try:
+            result = resend_events(events=events, consumer=consumer, limit=MOST_AT_ONCE)
+        except ValueError as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return
+        except BrokerAway as error:
+            words = f"The broker does not take them now ({error}). Some may have been sent; send them again."
+            self.message_user(request, words, messages.ERROR)
+            return
+        with transaction.atomic():
+            for event in events.exclude(id__in=list(result.refused)):
+                self.log_change(request, event, f"Sent again{f' to {consumer}' if consumer else ''}.")
+        left = len(ids) - result.sent - len(result.refused)
+        refused = len(result.refused)
+        self.message_user(request, f"Sent again: {result.sent}. Refused: {refused}. Left alone: {left}.")
 
 
 @admin.register(InboundDeadLetter)

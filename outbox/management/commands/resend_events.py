@@ -1,0 +1,72 @@
+"""`manage.py resend_events`: send published events again, to their topics or to one consumer."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from argparse import ArgumentTypeError
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from outbox.events.resend import resend_events, resend_topic, select_events
+from outbox.events.transports import BrokerAway
+from outbox.models import OutboxEvent
+
+
+def _time(text: str) -> dt.datetime:
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ArgumentTypeError(f"{text!r} is no time such as 2026-11-21T10:00:00Z") from error
+    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
+
+
+class Command(BaseCommand):
+    help = (
+        "Send published events again, with their ids: consumers drop those that they have processed. "
+        "Only events of attached partitions (EVENT_HOT_DAYS) are found."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--id", action="append", default=[], type=uuid.UUID, help="an event's id (repeatable)"
+        )
+        parser.add_argument(
+            "--since", type=_time, help="events from this time on (ISO 8601, UTC if it has no zone)"
+        )
+        parser.add_argument("--until", type=_time, help="events before this time")
+        parser.add_argument("--type", action="append", default=[], help="events of this topic (repeatable)")
+        parser.add_argument("--order", type=uuid.UUID, help="events of this order (or other aggregate)")
+        parser.add_argument(
+            "--to", default="", metavar="CONSUMER", help="send to CONSUMER.resend, not to the topics"
+        )
+        parser.add_argument("--dry-run", action="store_true", help="only say how many events there are")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        named = {name: options[name] for name in ("id", "since", "until", "type", "order")}
+        if not any(named.values()):
+            raise CommandError("Say which events: --id, --since, --until, --type or --order.")
+        events = select_events(
+            events=OutboxEvent.objects.using("direct").published(),
+            ids=options["id"],
+            since=options["since"],
+            until=options["until"],
+            types=options["type"],
+            aggregate_id=options["order"],
+        )
+        try:
+            if options["to"]:
+                resend_topic(options["to"])
+            if options["dry_run"]:
+                self.stdout.write(f"{events.count()} published events.")
+                return
+            result = resend_events(events=events, consumer=options["to"])
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+        except BrokerAway as error:
+            words = "Some may have been sent; it is safe to run this again."
+            raise CommandError(f"The broker does not take them now ({error}). {words}") from error
+        for event_id, reason in result.refused.items():
+            self.stderr.write(f"{event_id}: {reason}")
+        self.stdout.write(f"Sent: {result.sent}. Refused: {len(result.refused)}.")
