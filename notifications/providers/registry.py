@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import secrets
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -22,6 +23,8 @@ NAMES = (
     "sendgrid",
     "ses",
     "resend",
+    "postmark",
+    "mailgun",
     "smtp",
 )
 
@@ -148,3 +151,9 @@ def check_password_setting(text: str) -> None:
     user, colon, password = text.partition(":")
     if not (user and colon and password):
         raise ValueError("it must be user:password, as it stands in the webhook's address")
+
+
+def make_password_setting() -> tuple[str, str]:
+    """Return a random user:password, which proves and verifies."""
+    password = f"sandbox:{secrets.token_urlsafe(24)}"
+    return password, password

@@ -25,7 +25,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from anymail.exceptions import AnymailError, AnymailInsecureWebhookWarning, AnymailWebhookValidationFailure
+from anymail.exceptions import (
+    AnymailConfigurationError,
+    AnymailError,
+    AnymailInsecureWebhookWarning,
+    AnymailWebhookValidationFailure,
+)
 from anymail.signals import AnymailTrackingEvent, EventType, RejectReason
 from django.conf import settings
 from django.http import HttpRequest
@@ -73,7 +78,7 @@ class Webhook(ABC):
             return [self._evidence(event) for event in self.parse(request)]
         except AnymailWebhookValidationFailure as error:
             raise Unsigned from error
-        except (AnymailError, *UNREADABLE) as error:
+        except (AnymailError, AnymailConfigurationError, *UNREADABLE) as error:
             raise Malformed from error
 
     @abstractmethod
@@ -96,9 +101,13 @@ class Webhook(ABC):
         """Tell a permanent bounce from a block or a full mailbox."""
         return True
 
-    def complained_before(self, event: AnymailTrackingEvent) -> bool:
-        """Say whether a rejected recipient is one who complained before."""
-        return bool(event.reject_reason == RejectReason.SPAM)
+    def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
+        """Say why a recipient who complained, bounced for good or was rejected is suppressed, if so."""
+        if event.event_type == EventType.COMPLAINED or event.reject_reason == RejectReason.SPAM:
+            return Suppression.Reason.COMPLAINT
+        if event.event_type == EventType.BOUNCED or event.reject_reason in _BOUNCED_BEFORE:
+            return Suppression.Reason.HARD_BOUNCE
+        return None
 
     def _evidence(self, event: AnymailTrackingEvent) -> Evidence:
         kind = event.event_type
@@ -113,17 +122,10 @@ class Webhook(ABC):
         if kind == EventType.DELIVERED:
             return dataclasses.replace(fact, delivered_at=at)
         if kind == EventType.COMPLAINED:
-            return dataclasses.replace(fact, complained_at=at, suppress=Suppression.Reason.COMPLAINT)
-        if kind == EventType.REJECTED:
-            return dataclasses.replace(fact, bounced_at=at, suppress=self._why_rejected(event))
-        if kind == EventType.BOUNCED and self.is_permanent(event):
-            return dataclasses.replace(fact, bounced_at=at, suppress=Suppression.Reason.HARD_BOUNCE)
+            return dataclasses.replace(fact, complained_at=at, suppress=self.why_suppressed(event))
+        if kind == EventType.REJECTED or (kind == EventType.BOUNCED and self.is_permanent(event)):
+            return dataclasses.replace(fact, bounced_at=at, suppress=self.why_suppressed(event))
         return fact
-
-    def _why_rejected(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
-        if self.complained_before(event):
-            return Suppression.Reason.COMPLAINT
-        return Suppression.Reason.HARD_BOUNCE if event.reject_reason in _BOUNCED_BEFORE else None
 
 
 def raw(event: AnymailTrackingEvent) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), ReceiverHandler)
         self.posts: queue.Queue[tuple[dict[str, str], bytes]] = queue.Queue()
+        self.paths: list[str] = []
         self.statuses: list[int] = []
         self.url = f"http://127.0.0.1:{self.server_port}/webhooks"
 
@@ -44,6 +45,7 @@ class ReceiverHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.paths.append(self.path)
         self.server.posts.put(({name.lower(): value for name, value in self.headers.items()}, body))
         self.send_response(self.server.statuses.pop(0) if self.server.statuses else 200)
         self.send_header("Content-Length", "0")
@@ -145,6 +147,25 @@ def test_signs_as_sendgrid_does(sandbox: Sandbox, send: Send, receiver: Receiver
     signature = base64.b64decode(headers["x-twilio-email-event-webhook-signature"])
     timestamp = headers["x-twilio-email-event-webhook-timestamp"]
     read_key(verifies).verify(signature, timestamp.encode() + body, ec.ECDSA(hashes.SHA256()))
+
+
+def test_each_provider_posts_to_an_address_of_its_own(
+    sandbox: Sandbox, send: Send, receiver: Receiver
+) -> None:
+    keys = {"postmark": "user:password"}
+    sandbox.webhooks.settings = WebhookSettings(url=receiver.url, delay=0, events=("delivered",), keys=keys)
+    send()
+    assert receiver.events(count=1)[0]["event"] == "delivered"
+    mail: dict[str, Any] = {"From": "orders@example.com", "To": "Ada <ada@example.com>", "Subject": "S", "TextBody": "T"}
+    mail |= {"Metadata": {"notification_id": "n-2"}}
+    token = {"X-Postmark-Server-Token": "any"}
+    answer = requests.post(f"{sandbox.url}/email", json=mail, headers=token, timeout=5).json()
+    headers, body = receiver.posts.get(timeout=WAIT)
+    told = json.loads(body)
+    assert (told["RecordType"], told["MessageID"]) == ("Delivery", answer["MessageID"])
+    assert (told["Recipient"], told["Metadata"]) == ("ada@example.com", {"notification_id": "n-2"})
+    assert base64.b64decode(headers["authorization"].removeprefix("Basic ")) == b"user:password"
+    assert receiver.paths == ["/webhooks/sendgrid", "/webhooks/postmark"]
 
 
 def test_is_configured_over_http_and_never_shows_the_key(sandbox: Sandbox, receiver: Receiver) -> None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import cast
 
 import structlog
-from anymail.signals import AnymailTrackingEvent
+from anymail.signals import AnymailTrackingEvent, EventType
 from anymail.webhooks.sendgrid import SendGridTrackingWebhookView
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from django.http import HttpRequest
 
+from notifications.models import Suppression
 from notifications.providers.sendgrid import read_key
 from notifications.providers.webhook import UNREADABLE, Unsigned, Webhook, check_time, raw
 
@@ -57,7 +58,11 @@ class SendGrid(Webhook):
         """Tell a bounce from a block, which SendGrid reports as a bounce, too."""
         return raw(event).get("type") != "blocked"
 
-    def complained_before(self, event: AnymailTrackingEvent) -> bool:
-        """Read the reason of a `dropped` event."""
-        reason: Any = raw(event).get("reason") or event.description
-        return super().complained_before(event) or "spam reporting" in str(reason).lower()
+    def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
+        """Read the reason of a `dropped` event, which anymail does not know."""
+        if (
+            event.event_type == EventType.REJECTED
+            and "spam reporting" in str(raw(event).get("reason")).lower()
+        ):
+            return Suppression.Reason.COMPLAINT
+        return super().why_suppressed(event)

@@ -6,27 +6,32 @@ import socketserver
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from config.local.sandbox import Sandbox
+from notifications.providers.registry import declarations
 from notifications.providers.sending import PROVIDERS
 
 
 @pytest.fixture
 def provider(settings, monkeypatch) -> Iterator[Sandbox]:
-    """A sandbox that SendGrid, Resend and SES are pointed at, with read time-outs of a second."""
-    with Sandbox(api_key="test") as sandbox:
-        settings.ANYMAIL = settings.ANYMAIL | {
-            "SENDGRID_API_URL": sandbox.api_url,
-            "RESEND_API_URL": f"{sandbox.url}/",
-            "RESEND_API_KEY": "test",
-            "REQUESTS_TIMEOUT": (1, 1),
-        }
-        settings.SES_ENDPOINT_URL, settings.AWS_REGION = sandbox.url, "eu-central-1"
+    """A sandbox that every provider with an API is pointed at, with read time-outs of a second."""
+    with Sandbox(api_key="sandbox") as sandbox:
+        anymail: dict[str, Any] = {"REQUESTS_TIMEOUT": (1, 1)}
+        for declared in declarations().values():
+            places = {setting.name: setting.anymail for setting in declared.settings}
+            for name, value in declared.sandbox.items():
+                value = value.format(sandbox=sandbox.url)
+                if place := places.get(name):
+                    anymail[place] = value
+                elif name in places:
+                    setattr(settings, name, value)
+                else:  # read by the provider's own library
+                    monkeypatch.setenv(name, value)
+        settings.ANYMAIL = settings.ANYMAIL | anymail
         settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = 1
-        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
-        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         close()
         yield sandbox
         close()

@@ -9,12 +9,13 @@ import pytest
 
 from notifications.providers.base import message_id
 from notifications.providers.http import pause_asked_for
+from notifications.providers.registry import declarations
 from notifications.providers.sending import PROVIDERS
 from outbox.delivery.outcomes import Outcome, Verdict
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db
-HTTP = ["sendgrid", "resend", "ses"]
+HTTP = [name for name, declared in declarations().items() if declared.dialect]
 
 
 def status(code: int, **more: Any) -> dict[str, Any]:
@@ -50,6 +51,27 @@ OWN = [
     ("ses", status(400, message="RequestExpired"), Verdict.MISCONFIGURED),
     ("ses", status(408), Verdict.TRANSIENT),
     ("resend", status(422, message="invalid_from_address"), Verdict.MISCONFIGURED),
+    ("postmark", status(413), Verdict.PERMANENT),
+    ("postmark", status(422, message="300 Invalid 'To' address: 'x'."), Verdict.PERMANENT),
+    ("postmark", status(422, message="300 Invalid 'From' address: 'x'."), Verdict.MISCONFIGURED),
+    ("postmark", status(422, message="406 You tried to send to an inactive recipient."), Verdict.PERMANENT),
+    ("postmark", status(422, message="411 Forbidden attachment type"), Verdict.PERMANENT),
+    ("postmark", status(401, message="10 Bad or missing API token"), Verdict.MISCONFIGURED),
+    ("postmark", status(422, message="100 Maintenance"), Verdict.TRANSIENT),
+    ("postmark", status(422, message="400 Sender signature not found"), Verdict.MISCONFIGURED),
+    ("postmark", status(422, message="401 Sender signature not confirmed"), Verdict.MISCONFIGURED),
+    ("postmark", status(422, message="405 Not allowed to send"), Verdict.MISCONFIGURED),
+    ("postmark", status(422, message="412 Account is pending"), Verdict.MISCONFIGURED),
+    ("postmark", status(422, message="413 Account may not send"), Verdict.MISCONFIGURED),
+    ("postmark", status(422, message="1235 No such message stream"), Verdict.MISCONFIGURED),
+    ("postmark", status(415), Verdict.MISCONFIGURED),
+    ("mailgun", status(413), Verdict.PERMANENT),
+    ("mailgun", status(400, message="to parameter is not a valid address"), Verdict.PERMANENT),
+    ("mailgun", status(400, message="'from' parameter is not a valid address"), Verdict.MISCONFIGURED),
+    ("mailgun", status(402), Verdict.MISCONFIGURED),
+    ("mailgun", status(404, message="Domain not found: example.com"), Verdict.MISCONFIGURED),
+    ("mailgun", status(200, message="Mailgun Magnificent API"), Verdict.MISCONFIGURED),
+    ("mailgun", status(200, message="Hello from a proxy"), Verdict.AMBIGUOUS),
 ]
 ROWS = [(name, fault, verdict) for name in HTTP for fault, verdict in COMMON] + OWN
 
@@ -71,7 +93,8 @@ def test_an_accepted_mail_brings_its_ids_both_parts_and_a_message_id(provider, n
     mail = make_mail(to_name="Ali Ü.", subject="Grüße")
     outcome = PROVIDERS[name].send(mail)
     (received,) = provider.mails
-    assert outcome == Outcome(Verdict.ACCEPTED, name, received.message_id)
+    id = f"<{received.message_id}@sandbox.mailgun.org>" if name == "mailgun" else received.message_id
+    assert outcome == Outcome(Verdict.ACCEPTED, name, id)
     assert (received.provider, received.to, received.subject) == (name, "alice@example.com", "Grüße")
     assert received.notification_id == str(mail.id)
     assert (received.order_id, received.event_type) == (str(mail.order_id), "order.paid")

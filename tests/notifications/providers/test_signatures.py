@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils.module_loading import import_string
 from svix.webhooks import Webhook as Svix
 
-from notifications.models import EmailNotification
+from notifications.models import EmailNotification, Suppression
+from notifications.providers.dialect import Dialect, Event, Post
+from notifications.providers.mailgun.sandbox import signature
 from notifications.providers.registry import declarations
 from notifications.providers.sendgrid import make_key
 from notifications.providers.sendgrid.sandbox import sign
@@ -115,3 +118,128 @@ class TestResend:
         row = fresh(mail)
         assert (row.status, row.provider, row.provider_message_id) == ("sent", "resend", "re-1")
         assert row.delivered_at == dt.datetime(2026, 11, 1, 10, tzinfo=dt.UTC)
+
+
+def played(name: str, mail: EmailNotification, kind: str, key: str) -> Post:
+    """A provider's post, as the sandbox makes it."""
+    ids = {"notification_id": str(mail.id)}
+    event = Event(kind, "m-1", mail.recipient_email, time.time() - 60, ids, f"<{mail.id}@example.com>")
+    dialect: Dialect = import_string(declarations()[name].dialect)()
+    (post,) = dialect.posts([event], key=key)
+    return post
+
+
+def send(name: str, post: Post, **changes: str | None) -> int:
+    headers = {**post.headers, **changes}
+    kind = str(headers.pop("Content-Type"))
+    sent = {key: value for key, value in headers.items() if value is not None}
+    return Client().post(f"/webhooks/{name}", post.body, kind, headers=sent).status_code
+
+
+#: What became of a mail -> bounced_at, complained_at, delivered_at are set; the suppression's reason.
+EFFECTS = {
+    "processed": ((False, False, False), None),
+    "delivered": ((False, False, True), None),
+    "deferred": ((False, False, False), None),
+    "blocked": ((False, False, False), None),
+    "bounce": ((True, False, False), "hard_bounce"),
+    "dropped": ((True, False, False), "hard_bounce"),
+    "spamreport": ((False, True, False), "complaint"),
+}
+#: Postmark posts nothing before delivery, and calls what it gave up on a soft bounce.
+NOT_POSTED = {("postmark", "processed"), ("postmark", "deferred"), ("postmark", "dropped")}
+
+
+@pytest.mark.parametrize("name", ["sendgrid", "postmark", "mailgun"])
+@pytest.mark.parametrize("kind", EFFECTS)
+def test_each_kind_of_event_has_its_effect(settings, name, kind):
+    if (name, kind) in NOT_POSTED:
+        return
+    signs, verifies = declarations()[name].make_key()
+    setattr(settings, declarations()[name].webhook_key, verifies)
+    mail = make_mail(status=Status.FAILED)
+    assert send(name, played(name, mail, kind, signs)) == 200
+    row, (times, reason) = fresh(mail), EFFECTS[kind]
+    assert (row.status, row.provider) == ("sent", name) and "m-1" in row.provider_message_id
+    assert (bool(row.bounced_at), bool(row.complained_at), bool(row.delivered_at)) == times
+    at = row.bounced_at or row.complained_at or row.delivered_at
+    assert at is None or 55 < (dt.datetime.now(dt.UTC) - at).total_seconds() < 120
+    assert list(Suppression.objects.values_list("reason", flat=True)) == [reason] * bool(reason)
+
+
+class TestPostmark:
+    @pytest.fixture(autouse=True)
+    def password(self, settings):
+        settings.POSTMARK_WEBHOOK_BASIC_AUTH = "postmark:secret"
+
+    @pytest.mark.parametrize(
+        "given",
+        [None, "postmark", "postmark:wrong", "other:secret", ":", "postmark:secret\n", "postmark:sécret"],
+    )
+    def test_without_its_password_nothing_is_believed(self, given):
+        mail = make_mail(status=Status.FAILED)
+        login = None if given is None else "Basic " + base64.b64encode(given.encode()).decode()
+        assert send("postmark", played("postmark", mail, "bounce", ""), Authorization=login) == 401
+        assert fresh(mail).status == "failed" and not Suppression.objects.exists()
+
+    @pytest.mark.parametrize("kind", ["SoftBounce", "SpamNotification", "Blocked", "DnsError", "Transient"])
+    def test_an_address_that_postmark_keeps_active_is_not_suppressed(self, kind):
+        mail = make_mail(status=Status.FAILED)
+        body = {"RecordType": "Bounce", "Type": kind, "Inactive": False, "Email": "a@example.com"}
+        body |= {"MessageID": "m-1", "Metadata": {"notification_id": str(mail.id)}}
+        post = Post(json.dumps(body).encode(), played("postmark", mail, "bounce", "postmark:secret").headers)
+        assert send("postmark", post) == 200
+        assert fresh(mail).status == "sent" and fresh(mail).complained_at is None
+        assert not Suppression.objects.exists()
+
+
+class TestMailgun:
+    @pytest.fixture(autouse=True)
+    def signing_key(self, settings):
+        settings.MAILGUN_WEBHOOK_SIGNING_KEY = "key-of-mailgun"
+
+    def post(self, mail: EmailNotification, signed: Any) -> int:
+        made = played("mailgun", mail, "delivered", "key-of-mailgun")
+        body = json.loads(made.body) | {"signature": signed}
+        return send("mailgun", Post(json.dumps(body).encode(), made.headers))
+
+    def test_a_signature_counts_for_as_long_as_mailgun_posts_again(self):
+        for age, status in ((0, 200), (8 * 3600, 200), (9 * 3600, 401), (-900 - 8 * 3600, 401)):
+            mail = make_mail(status=Status.FAILED)
+            timestamp = str(int(time.time() - age))
+            assert self.post(mail, signature("key-of-mailgun", timestamp=timestamp, token="t")) == status
+            assert fresh(mail).status == ("sent" if status == 200 else "failed")
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            *({"token": "u"}, {"token": ["t"]}, {"signature": "0" * 64}, {"signature": "é"}),
+            *({"timestamp": "1"}, {"timestamp": None}, {"timestamp": "nan"}),
+        ],
+    )
+    def test_a_changed_signature_is_refused(self, change):
+        mail = make_mail(status=Status.FAILED)
+        signed = signature("key-of-mailgun", timestamp=str(int(time.time())), token="t")
+        assert self.post(mail, {**signed, **change}) in (400, 401)
+        assert self.post(mail, signature("another", timestamp=signed["timestamp"], token="t")) == 401
+        assert fresh(mail).status == "failed"
+
+    @pytest.mark.parametrize("signed", [{}, None, 5, [], "x"])
+    def test_no_signature_is_refused(self, signed):
+        mail = make_mail(status=Status.FAILED)
+        assert self.post(mail, signed) in (400, 401) and fresh(mail).status == "failed"
+
+    def test_the_form_of_before_2018_is_refused(self):
+        mail = make_mail(status=Status.FAILED)
+        form = {"event": "delivered", "notification_id": str(mail.id)}
+        form |= signature("key-of-mailgun", timestamp=str(int(time.time())), token="t")
+        assert Client().post("/webhooks/mailgun", form).status_code == 400
+        assert fresh(mail).status == "failed"
+
+    def test_a_failure_that_is_not_the_addresss_suppresses_nothing(self):
+        mail = make_mail(status=Status.FAILED)
+        made = played("mailgun", mail, "bounce", "key-of-mailgun")
+        body = json.loads(made.body)
+        body["event-data"]["reason"] = "generic"
+        assert send("mailgun", Post(json.dumps(body).encode(), made.headers)) == 200
+        assert fresh(mail).bounced_at and not Suppression.objects.exists()

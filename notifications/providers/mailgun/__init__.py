@@ -1,0 +1,38 @@
+"""Mailgun: its Messages API and its webhooks."""
+
+from __future__ import annotations
+
+from notifications.providers.registry import Declaration, Setting
+
+
+def check_signing_key(text: str) -> None:
+    """Raise ValueError unless this can be a signing key."""
+    if not text.isascii():
+        raise ValueError("it must be the webhook signing key, as Mailgun shows it")
+
+
+def make_key() -> tuple[str, str]:
+    """Return a random key, which signs and verifies."""
+    import secrets
+
+    key = secrets.token_hex(16)
+    return key, key
+
+
+DECLARATION = Declaration(
+    name="mailgun",
+    sending="notifications.providers.mailgun.sending.Mailgun",
+    settings=(
+        Setting("MAILGUN_API_KEY", secret=True, anymail="MAILGUN_API_KEY"),
+        Setting("MAILGUN_API_URL", "https://api.mailgun.net/v3/", anymail="MAILGUN_API_URL"),
+        Setting("MAILGUN_SENDER_DOMAIN", None, anymail="MAILGUN_SENDER_DOMAIN"),
+        Setting("MAILGUN_WEBHOOK_SIGNING_KEY", secret=True),
+    ),
+    api_key="MAILGUN_API_KEY",
+    webhook="notifications.providers.mailgun.webhook.Mailgun",
+    webhook_key="MAILGUN_WEBHOOK_SIGNING_KEY",
+    check_key=check_signing_key,
+    make_key=make_key,
+    dialect="notifications.providers.mailgun.sandbox.Mailgun",
+    sandbox={"MAILGUN_API_KEY": "sandbox", "MAILGUN_API_URL": "{sandbox}/v3/"},
+)

@@ -1,0 +1,69 @@
+"""Mailgun's `POST /v3/{domain}/messages` through anymail, and what its answers mean.
+
+Written from Mailgun's quickstart guide "API Response Codes", its user manual "Sending Messages: HTTP" and its
+API reference "Messages: Send an email". Its errors have a `message` and no name: the status decides.
+
+accepted       200 with an `id`
+permanent      400, 413, other 4xx about the message
+transient      500, other 5xx, 408, 409
+unreachable    refused connection, connect timeout, no such host, TLS
+throttled      429
+misconfigured  401, 403 (key), 404 (no such domain, or the other region's), 402; 400 about the from parameter;
+               200 "Mailgun Magnificent API" (a wrong address: nothing was sent)
+ambiguous      no answer after the request was sent, or an unreadable 2xx: there is no idempotency key
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Any
+from urllib.parse import urlencode
+
+from anymail.backends.mailgun import EmailBackend, MailgunPayload
+from django.core.mail import EmailMultiAlternatives
+
+from notifications.providers.http import HttpProvider, LeanBackend
+from outbox.delivery.outcomes import Outcome, Verdict
+
+_ABOUT_SENDER = re.compile(r"'?from'? parameter")
+
+
+class Mailgun(HttpProvider):
+    name = "mailgun"
+    backend = "notifications.providers.mailgun.sending.Backend"
+
+    def read_error(self, body: Any) -> tuple[str, str]:
+        """Read `message`."""
+        return "", str(body["message"])
+
+    def verdict(self, *, status: int, name: str, text: str) -> Verdict:
+        """Blame our settings for what is wrong with the sender or the API's address."""
+        if (status == 400 and _ABOUT_SENDER.match(text)) or "Mailgun Magnificent API" in text:
+            return Verdict.MISCONFIGURED
+        return super().verdict(status=status, name=name, text=text)
+
+    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
+        """Take Mailgun's id of the mail, the same in its webhooks."""
+        return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
+
+
+class Payload(MailgunPayload):
+    """Anymail's payload as one urlencoded body: `Session` knows neither forms nor `auth`."""
+
+    def get_request_params(self, api_url: str) -> dict[str, Any]:
+        params: dict[str, Any] = super().get_request_params(api_url)  # type: ignore[no-untyped-call]
+        login = base64.b64encode(":".join(params.pop("auth")).encode()).decode()
+        params["headers"] = params["headers"] | {
+            "Authorization": f"Basic {login}",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        params["data"] = urlencode(params["data"], doseq=True)
+        return params
+
+
+class Backend(LeanBackend, EmailBackend):
+    """Anymail's backend over `Session`."""
+
+    def build_message_payload(self, message: EmailMultiAlternatives, defaults: Any) -> Payload:
+        return Payload(message, defaults, self)  # type: ignore[no-untyped-call]

@@ -1,0 +1,28 @@
+"""Postmark: its Email API and its webhooks."""
+
+from __future__ import annotations
+
+from notifications.providers.registry import (
+    Declaration,
+    Setting,
+    check_password_setting,
+    make_password_setting,
+)
+
+DECLARATION = Declaration(
+    name="postmark",
+    sending="notifications.providers.postmark.sending.Postmark",
+    settings=(
+        Setting("POSTMARK_SERVER_TOKEN", secret=True, anymail="POSTMARK_SERVER_TOKEN"),
+        Setting("POSTMARK_API_URL", "https://api.postmarkapp.com/", anymail="POSTMARK_API_URL"),
+        Setting("POSTMARK_MESSAGE_STREAM", None, anymail="POSTMARK_MESSAGE_STREAM"),
+        Setting("POSTMARK_WEBHOOK_BASIC_AUTH", secret=True),
+    ),
+    api_key="POSTMARK_SERVER_TOKEN",
+    webhook="notifications.providers.postmark.webhook.Postmark",
+    webhook_key="POSTMARK_WEBHOOK_BASIC_AUTH",
+    check_key=check_password_setting,
+    make_key=make_password_setting,
+    dialect="notifications.providers.postmark.sandbox.Postmark",
+    sandbox={"POSTMARK_SERVER_TOKEN": "sandbox", "POSTMARK_API_URL": "{sandbox}/"},
+)

@@ -1,0 +1,104 @@
+"""Postmark's Email API and webhooks, as the sandbox plays them.
+
+From "Email API: Send a single email", "API overview: API error codes", and the pages of its bounce, delivery
+and spam complaint webhooks. Postmark tells nothing of `processed` and `deferred`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from notifications.providers.dialect import (
+    Answer,
+    Dialect,
+    Event,
+    Header,
+    Post,
+    Problem,
+    address,
+    as_object,
+    parts,
+    strings,
+)
+
+_STATUSES = {10: 401, 429: 429}
+_CODES = {400: 300, 401: 10, 403: 10, 429: 429}
+_BOUNCES = {
+    "bounce": {"Type": "HardBounce", "TypeCode": 1, "Inactive": True},
+    "blocked": {"Type": "Transient", "TypeCode": 2, "Inactive": False},
+    "dropped": {"Type": "SoftBounce", "TypeCode": 4096, "Inactive": False},
+}
+
+
+class Postmark(Dialect):
+    """`POST /email`."""
+
+    name = "postmark"
+    path = re.compile(r"/email")
+
+    def payload(self, body: bytes) -> dict[str, Any] | None:
+        given = as_object(body)
+        if given is None:
+            return None
+        headers = given.get("Headers")
+        return {
+            "from": address(given.get("From")),
+            "personalizations": [{"to": [address(one) for one in str(given.get("To") or "").split(",")]}],
+            "subject": given.get("Subject"),
+            "content": parts(text=given.get("TextBody"), html=given.get("HtmlBody")),
+            "headers": {
+                str(one.get("Name")): str(one.get("Value"))
+                for one in (headers if isinstance(headers, list) else [])
+                if isinstance(one, dict)
+            },
+            "custom_args": strings(given.get("Metadata")),
+        }
+
+    def key(self, header: Header) -> str | None:
+        return header("X-Postmark-Server-Token")
+
+    def accepted(self, message_id: str) -> Answer:
+        return Answer(200, json.dumps({"MessageID": message_id, "ErrorCode": 0, "Message": "OK"}).encode())
+
+    def refusal(self, status: int, problems: Sequence[Problem]) -> Answer:
+        """Name the error by its code; a fault whose message begins with a number names it itself."""
+        message = "; ".join(problem.message for problem in problems)
+        code, _, rest = message.partition(" ")
+        if code.isdigit():
+            body = {"ErrorCode": int(code), "Message": rest or "no reason given"}
+            return Answer(_STATUSES.get(int(code), 422), json.dumps(body).encode())
+        body = {"ErrorCode": _CODES.get(status, 0), "Message": message}
+        return Answer(422 if status == 400 else status, json.dumps(body).encode())
+
+    def posts(self, events: Sequence[Event], *, key: str) -> list[Post]:
+        headers = {"Content-Type": "application/json", "User-Agent": "Postmark"}
+        if key:
+            headers["Authorization"] = "Basic " + base64.b64encode(key.encode()).decode()
+        told = (_event(event) for event in events)
+        return [Post(json.dumps(one).encode(), headers) for one in told if one]
+
+
+def _event(event: Event) -> dict[str, Any] | None:
+    at = datetime.fromtimestamp(event.at, UTC).isoformat()
+    common = {"MessageID": event.message_id, "Metadata": dict(event.custom_args)}
+    if event.kind == "delivered":
+        return common | {"RecordType": "Delivery", "Recipient": event.recipient, "DeliveredAt": at}
+    if event.kind == "spamreport":
+        more = {"RecordType": "SpamComplaint", "Type": "SpamComplaint", "Inactive": True}
+        return common | more | {"Email": event.recipient, "BouncedAt": at}
+    if event.kind in _BOUNCES:
+        return (
+            common
+            | _BOUNCES[event.kind]
+            | {
+                "RecordType": "Bounce",
+                "Email": event.recipient,
+                "BouncedAt": at,
+            }
+        )
+    return None

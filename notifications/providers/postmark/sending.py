@@ -1,0 +1,75 @@
+"""Postmark's `POST /email` through anymail, and what its answers mean.
+
+Written from Postmark's API reference ("API overview: HTTP response codes, API error codes"; "Email API: Send
+a single email") and its support pages "What does Error Code 300 mean?", "Troubleshooting 422 Unprocessable
+Entity errors" and "Custom metadata FAQ". Its errors are JSON with an `ErrorCode`, which decides.
+
+accepted       200 with a `MessageID`
+permanent      422 with 300 (invalid e-mail request), 406 (inactive recipient: it bounced or complained
+               before), 402, 403, 409, 411; 413; other 4xx about the message
+transient      500, 503, other 5xx, 408, 409; 100 (maintenance)
+unreachable    refused connection, connect timeout, no such host, TLS
+throttled      429
+misconfigured  401 with 10 (token); 422 with 300 about 'From', 400 and 401 (sender signature not found or not
+               confirmed), 405 (no credits left), 412 (account pending), 413 (account may not send), 1235
+               (no such message stream); 404, 415, …
+ambiguous      no answer after the request was sent, or an unreadable 2xx: there is no idempotency key
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import requests
+from anymail.backends.base_requests import AnymailRequestsBackend
+from anymail.backends.postmark import EmailBackend
+from django.core.mail import EmailMultiAlternatives
+
+from notifications.models import EmailNotification
+from notifications.providers.http import HttpProvider, LeanBackend
+from outbox.delivery.outcomes import Outcome, Verdict
+
+
+class Postmark(HttpProvider):
+    name = "postmark"
+    backend = "notifications.providers.postmark.sending.Backend"
+    verdicts = {
+        "10": Verdict.MISCONFIGURED,
+        "100": Verdict.TRANSIENT,
+        "400": Verdict.MISCONFIGURED,
+        "401": Verdict.MISCONFIGURED,
+        "405": Verdict.MISCONFIGURED,
+        "412": Verdict.MISCONFIGURED,
+        "413": Verdict.MISCONFIGURED,
+        "429": Verdict.THROTTLED,
+        "1235": Verdict.MISCONFIGURED,
+    }
+
+    def read_error(self, body: Any) -> tuple[str, str]:
+        """Read `ErrorCode` and `Message`."""
+        return str(body["ErrorCode"]), f"{body['ErrorCode']}: {body['Message']}"
+
+    def verdict(self, *, status: int, name: str, text: str) -> Verdict:
+        """Blame DEFAULT_FROM_EMAIL for an invalid request about the sender."""
+        if name == "300" and "'From'" in text:
+            return Verdict.MISCONFIGURED
+        return super().verdict(status=status, name=name, text=text)
+
+    def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
+        """Ask Postmark to keep our Message-ID."""
+        message.extra_headers["X-PM-KeepID"] = "true"
+
+    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
+        """Take Postmark's MessageID, the same in its webhooks."""
+        answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
+        return Outcome(Verdict.ACCEPTED, self.name, str(answer.json()["MessageID"]))
+
+
+class Backend(LeanBackend, EmailBackend):
+    """Anymail's backend over `Session`."""
+
+    def raise_for_status(
+        self, response: requests.Response, payload: Any, message: EmailMultiAlternatives
+    ) -> None:
+        """Raise for 422, too: anymail would return some refused recipients as if nothing had failed."""
+        AnymailRequestsBackend.raise_for_status(self, response, payload, message)  # type: ignore[no-untyped-call]

@@ -1,0 +1,46 @@
+"""Postmark's webhooks: one event each, protected by the password in the endpoint's address.
+
+From "Webhooks overview: Protecting your webhook", "Bounce webhook", "Delivery webhook", "Spam complaint
+webhook" and "Bounce API: Bounce types". There is no signature and no signed time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+from anymail.signals import AnymailTrackingEvent, EventType
+from anymail.webhooks.postmark import PostmarkTrackingWebhookView
+from django.http import HttpRequest
+
+from notifications.models import Suppression
+from notifications.providers.webhook import Webhook, check_password, raw
+
+
+class Postmark(Webhook):
+    def verify(self, request: HttpRequest) -> None:
+        """Raise `Unsigned` unless the password is right."""
+        check_password(request, expected=self.key)
+
+    def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
+        """Read the one event of a post."""
+        events = cast("list[AnymailTrackingEvent]", PostmarkTrackingWebhookView().parse_events(request))
+        for event in events:
+            if raw(event).get("Type") == "SpamNotification":
+                # Classified as spam by the recipient's server; anymail calls it a complaint.
+                event.event_type = EventType.BOUNCED
+        return events
+
+    def is_permanent(self, event: AnymailTrackingEvent) -> bool:
+        """Read the bounce's `Type`, and whether Postmark has deactivated the address for it."""
+        found = raw(event)
+        return found.get("Type") == "HardBounce" or self.why_suppressed(event) is not None
+
+    def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
+        """Follow Postmark, which says whether it has deactivated the address."""
+        found = raw(event)
+        if event.event_type == EventType.COMPLAINED:
+            return Suppression.Reason.COMPLAINT
+        if found.get("Inactive") is True or found.get("SuppressionReason") == "HardBounce":
+            return Suppression.Reason.HARD_BOUNCE
+        return None
