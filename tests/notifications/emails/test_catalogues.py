@@ -16,7 +16,7 @@ from django.template import Context, engines
 from django.templatetags.i18n import BlockTranslateNode, TranslateNode
 
 TEMPLATES = settings.BASE_DIR / "templates" / "emails"
-LANGUAGES = ["de", "fr", "es"]
+LANGUAGES = [language for language, _ in settings.LANGUAGES if language != "en"]
 
 
 def folder(language: str) -> Path:
