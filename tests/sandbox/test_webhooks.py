@@ -156,7 +156,8 @@ def test_each_provider_posts_to_an_address_of_its_own(
     sandbox.webhooks.settings = WebhookSettings(url=receiver.url, delay=0, events=("delivered",), keys=keys)
     send()
     assert receiver.events(count=1)[0]["event"] == "delivered"
-    mail: dict[str, Any] = {"From": "orders@example.com", "To": "Ada <ada@example.com>", "Subject": "S", "TextBody": "T"}
+    recipient = "Ada <ada@example.com>"
+    mail: dict[str, Any] = {"From": "orders@example.com", "To": recipient, "Subject": "S", "TextBody": "T"}
     mail |= {"Metadata": {"notification_id": "n-2"}}
     token = {"X-Postmark-Server-Token": "any"}
     answer = requests.post(f"{sandbox.url}/email", json=mail, headers=token, timeout=5).json()
