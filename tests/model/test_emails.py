@@ -11,6 +11,7 @@ import uuid
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 from hypothesis import HealthCheck, settings
@@ -20,7 +21,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from notifications.models import EmailNotification
 from outbox.delivery.changes import Settlement
 from outbox.delivery.decision import Policy
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.outcomes import RECORDED, Outcome, Verdict
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db
@@ -90,37 +91,35 @@ class Life(RuleBasedStateMachine):
 
     @rule(
         claim=claims,
-        verdict=st.sampled_from(
-            [
-                Verdict.TRANSIENT,
-                Verdict.AMBIGUOUS,
-                Verdict.PERMANENT,
-                Verdict.THROTTLED,
-                Verdict.MISCONFIGURED,
-                Verdict.RETURNED,
-                Verdict.SUPPRESSED,
-            ]
-        ),
+        verdict=st.sampled_from([verdict for verdict in Verdict if verdict is not Verdict.ACCEPTED]),
+        charge=st.integers(0, 1),
     )
-    def a_worker_brings_an_opinion(self, claim: tuple[uuid.UUID, uuid.UUID], verdict: Verdict) -> None:
+    def a_worker_brings_an_opinion(
+        self, claim: tuple[uuid.UUID, uuid.UUID], verdict: Verdict, charge: int
+    ) -> None:
         """Only with the claim's own token."""
-        changes = self.settle(claim, Outcome(verdict, "sendgrid", code="x", text="words"))
+        changes = self.settle(claim, Outcome(verdict, "sendgrid", code="x", text="words"), charge)
         mail = self.mails.get(claim[0])
         mine = mail is not None and mail.status == "processing" and mail.token == claim[1]
         assert len(changes) == (1 if mine else 0)
         if mail is None or not mine:
             return
-        mail.token = None
-        if verdict in (Verdict.RETURNED, Verdict.THROTTLED, Verdict.MISCONFIGURED):
-            mail.status, mail.due = "pending", verdict is Verdict.RETURNED
-            if verdict is Verdict.RETURNED:
-                mail.due = True
-        elif verdict is Verdict.SUPPRESSED:
-            mail.status = "suppressed"
-        elif verdict is Verdict.PERMANENT:
-            mail.status, mail.attempts = "dead_lettered", mail.attempts + 1
-        else:
-            self.fail(mail, held=verdict is Verdict.AMBIGUOUS)
+        mail.token, mail.due = None, verdict is Verdict.RETURNED
+        mail.retries += charge
+        mail.attempts += verdict in RECORDED
+        match verdict:
+            case Verdict.SUPPRESSED:
+                mail.status = "suppressed"
+            case Verdict.EXHAUSTED:
+                mail.status, mail.retries = "dead_lettered", min(mail.retries, MAX_RETRIES)
+            case Verdict.PERMANENT:
+                mail.status = "dead_lettered"
+            case Verdict.TRANSIENT | Verdict.HELD:
+                mail.status = "failed"
+            case Verdict.AMBIGUOUS:
+                mail.status, mail.held = "failed", True
+            case _:
+                mail.status = "pending"
 
     @rule(number=st.integers(0, 20))
     def the_provider_tells_of_a_mail(self, number: int) -> None:
@@ -136,8 +135,13 @@ class Life(RuleBasedStateMachine):
         taken = {id for id, mail in self.mails.items() if mail.status == "processing"}
         assert {change.row.id for change in changes} == taken
         for id in taken:
-            self.mails[id].token = None
-            self.fail(self.mails[id], held=True)
+            mail = self.mails[id]
+            mail.token, mail.due, mail.held = None, False, True
+            mail.attempts += 1
+            if mail.retries >= MAX_RETRIES:
+                mail.status = "dead_lettered"
+            else:
+                mail.status, mail.retries = "failed", mail.retries + 1
 
     @rule()
     def leases_are_looked_at_too_early(self) -> None:
@@ -145,12 +149,22 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def time_goes_by(self) -> None:
-        rows.filter(status__in=["pending", "failed"]).update(
-            next_attempt_at=Now() - dt.timedelta(seconds=1), updated_at=Now()
-        )
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                UPDATE email_notifications SET
+                    next_attempt_at = least(next_attempt_at, statement_timestamp() - interval '1 second'),
+                    resent_at = resent_at - interval '1 hour',
+                    errors = coalesce((
+                        SELECT jsonb_agg(entry || jsonb_build_object(
+                            'at', (entry->>'at')::timestamptz - interval '1 hour') ORDER BY place)
+                        FROM jsonb_array_elements(errors) WITH ORDINALITY AS each (entry, place)), '[]')
+                """
+            )
         for mail in self.mails.values():
+            mail.held = False
             if mail.status in ("pending", "failed"):
-                mail.due, mail.held = True, False
+                mail.due = True
 
     @rule(number=st.integers(0, 20))
     def a_person_resends(self, number: int) -> None:
@@ -158,12 +172,11 @@ class Life(RuleBasedStateMachine):
             return
         mail = self.mails[id]
         changes, refusals = rows.requeue([id])
-        may = mail.status in ("dead_lettered", "discarded", "suppressed") or (
-            mail.status == "failed" and not mail.held
-        )
+        held = mail.held and mail.status in ("dead_lettered", "failed")
+        may = mail.status in ("dead_lettered", "discarded", "suppressed", "failed") and not held
         assert (len(changes), len(refusals)) == ((1, 0) if may else (0, 1))
         if may:
-            mail.status, mail.due, mail.retries = "pending", True, 0
+            mail.status, mail.due, mail.retries, mail.held = "pending", True, 0, False
 
     @rule(number=st.integers(0, 20))
     def a_person_gives_up(self, number: int) -> None:
@@ -171,23 +184,16 @@ class Life(RuleBasedStateMachine):
             return
         mail = self.mails[id]
         changes, _ = rows.discard([id])
-        assert len(changes) == (mail.status == "dead_lettered")
+        assert len(changes) == (mail.status in ("dead_lettered", "failed") and not mail.held)
         if changes:
             mail.status = "discarded"
 
     # --- what the model makes of it ---
-    def settle(self, claim: tuple[uuid.UUID, uuid.UUID], outcome: Outcome) -> list[Any]:
-        return rows.settle([Settlement(claim[0], outcome, claim[1])], policy=POLICY)
+    def settle(self, claim: tuple[uuid.UUID, uuid.UUID], outcome: Outcome, charge: int = 0) -> list[Any]:
+        return rows.settle([Settlement(claim[0], outcome, claim[1], charge)], policy=POLICY)
 
     def accept(self, mail: Mail) -> None:
         mail.accepted, mail.status, mail.token = True, "sent", None
-
-    def fail(self, mail: Mail, *, held: bool) -> None:
-        mail.attempts += 1
-        if mail.retries >= MAX_RETRIES:
-            mail.status = "dead_lettered"
-        else:
-            mail.status, mail.retries, mail.due, mail.held = "failed", mail.retries + 1, False, held
 
     # --- what must always hold ---
     @invariant()

@@ -44,7 +44,9 @@ def test_what_the_first_did_not_take_goes_to_the_second_at_once_and_none_to_both
     assert two.stats()["requests_by_provider"]["sendgrid"] <= 5 + 32
 
 
-def test_a_mail_that_hangs_at_the_first_keeps_its_hold_and_the_rest_go_over(two):
+def test_a_mail_that_hangs_at_the_first_keeps_its_hold_and_the_rest_go_over(two, settings):
+    settings.BREAKER_OPEN_SECONDS = 30
+    process.start_anew()
     two.fail(kind="hang", seconds=3, provider="sendgrid")
     make_mails(60)
     delivery.drain_emails()
