@@ -36,25 +36,25 @@ Table = list[list[str]]
 
 
 def table(rows: Table) -> str:
-    """This function will write a table in Markdown, its first row the head."""
+    """Return a table in Markdown; its first row is the head."""
     head, *body = rows
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in body)])
 
 
 def median_of(found: list[dict[str, float]]) -> dict[str, float]:
-    """This function will take the median of each value over the rounds."""
+    """Return the median of each value over the rounds."""
     return {name: statistics.median(one[name] for one in found) for name in found[0]}
 
 
 class Bench:
-    """The parts, each of which returns its section in Markdown."""
+    """The parts; each returns its section in Markdown."""
 
     def __init__(self, *, quick: bool) -> None:
         self.quick = quick
 
     def writes(self) -> str:
-        """Status changes through everything."""
+        """Measure status changes through all processes."""
         rounds, seconds = (1, 15.0) if self.quick else (3, 60.0)
         rates = [200.0] if self.quick else [50.0, 100.0, 200.0, 230.0, 260.0, 300.0]
         with Rig(EMAIL_RATE_LIMIT="1000") as rig:
@@ -111,7 +111,7 @@ class Bench:
         )
 
     def drain(self) -> str:
-        """Queued mails."""
+        """Measure how fast queued mails are drained."""
         count, rounds = (2000, 1) if self.quick else (10_000, 3)
         delays = [0.02] if self.quick else [0.0, 0.02, 0.1]
         few = {"task_each": 0.5, "mailer": 0.02}  # they are slow: what is left is enough to tell
@@ -158,7 +158,7 @@ class Bench:
         return f"{table(rows)}\n\n{note}"
 
     def enqueue(self) -> str:
-        """Saving a change and its mail."""
+        """Measure how much it costs to save a change and its mail."""
         count, rounds = (500, 1) if self.quick else (2000, 3)
         with Rig() as rig:
             drain.prepare(rig)
@@ -169,7 +169,7 @@ class Bench:
         return table(rows)
 
     def growth(self) -> str:
-        """Beside millions of sent rows."""
+        """Measure claims, a drain and the admin beside millions of sent rows."""
         sizes = (0, 100_000) if self.quick else (0, 1_000_000, 5_000_000)
         found = {}
         with Rig(durable=False, EMAIL_RATE_LIMIT="0", LOG_LEVEL="WARNING") as rig:
@@ -184,7 +184,7 @@ class Bench:
         return table(rows)
 
     def snapshot(self) -> str:
-        """While a session holds its snapshot."""
+        """Measure drains while a session holds its snapshot."""
         count, rounds = (4000, 2) if self.quick else (10_000, 20)
         with Rig(EMAIL_RATE_LIMIT="0", LOG_LEVEL="WARNING") as rig:
             found = growth.held(rig, count=count, rounds=rounds)
@@ -197,7 +197,7 @@ class Bench:
         return f"{table(rows)}\n\n{count * rounds:,} mails sent meanwhile, {count:,} at a time."
 
     def relay(self) -> str:
-        """Events to the broker."""
+        """Measure how fast the relay publishes events."""
         with Rig(LOG_LEVEL="ERROR") as rig:
             found = median_of([relay.measure(rig, count=10_000) for _ in range(1 if self.quick else 3)])
         return (

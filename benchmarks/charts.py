@@ -16,7 +16,7 @@ _HEAD = (
 
 
 def bars(path: Path, *, title: str, unit: str, groups: Mapping[str, Mapping[str, float]]) -> None:
-    """This function will draw a group of horizontal bars for each key of `groups`."""
+    """Draw a group of horizontal bars for each key of `groups`."""
     largest = max(value for group in groups.values() for value in group.values())
     names = list(dict.fromkeys(name for group in groups.values() for name in group))
     y, parts = 48, []
@@ -46,7 +46,7 @@ def lines(
     bar: float,
     series: Mapping[str, Sequence[tuple[float, float]]],
 ) -> None:
-    """This function will draw values over a rate, and a dashed line at what they are held to."""
+    """Draw values over a rate, and a dashed line at what they are held to."""
     points = [point for line in series.values() for point in line]
     right = max(x for x, _ in points) * 1.05
     top = max(bar, *(y for _, y in points)) * 1.1

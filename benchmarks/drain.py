@@ -12,7 +12,7 @@ from benchmarks.rig import Rig
 
 
 def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int = 32) -> dict[str, float]:
-    """This function will queue `count` mails and drain them; mails a second and CPU ms for each mail.
+    """Queue `count` mails and drain them; return mails a second and CPU ms for each mail.
 
     `who` is orderpost, post_office, task_each or mailer; each has two processes of `threads` (django-mailer
     sends one mail after the other).
@@ -82,6 +82,6 @@ def _until(rig: Rig, count: int, seconds: float = 120.0) -> None:
 
 
 def prepare(rig: Rig) -> None:
-    """This function will make the peers' database."""
+    """Make the peers' database."""
     rig.query("CREATE DATABASE peers")
     rig.python("-m", "benchmarks.peers", "prepare")

@@ -24,7 +24,7 @@ _BARE = """
 
 
 def bare(rig: Rig, count: int) -> float:
-    """This function will do the two statements by psycopg alone; CPU ms for each transaction."""
+    """Run the two statements by psycopg alone; return CPU ms for each transaction."""
     with psycopg.connect(rig.postgres.url, autocommit=True) as connection:
         orders = rows.place(connection.cursor(), count + count // 5)
 
@@ -43,7 +43,7 @@ def bare(rig: Rig, count: int) -> float:
 
 
 def measure(rig: Rig, count: int) -> dict[str, float]:
-    """This function will measure each once; CPU ms for each change."""
+    """Measure each once; return CPU ms for each change."""
     rendering, rendered = map(float, rig.python("-m", "benchmarks.ours", "enqueue", str(count)).split())
     found = {"orderpost, rendering its mail": rendering, "orderpost, the text given": rendered}
     for peer in ("post_office", "mailer", "task_each"):

@@ -13,7 +13,7 @@ from benchmarks.rig import Rig
 
 
 def grow(rig: Rig, *, to: int) -> None:
-    """This function will add sent e-mails of the last 28 days until there are `to`."""
+    """Add sent e-mails of the last 28 days until there are `to`."""
     with psycopg.connect(rig.postgres.url, autocommit=True) as connection:
         (there,) = connection.execute("SELECT count(*) FROM email_notifications").fetchone() or (0,)
         step = max(1, (to - there) // 14)
@@ -23,7 +23,7 @@ def grow(rig: Rig, *, to: int) -> None:
 
 
 def measure(rig: Rig, *, count: int) -> dict[str, float]:
-    """This function will claim, drain and open the admin, beside what is there."""
+    """Measure a claim, a drain and the admin beside the rows that are there."""
     with psycopg.connect(rig.postgres.url, autocommit=True) as connection:
         rows.mails(connection, 2000)
         connection.execute("ANALYZE email_notifications")
@@ -34,7 +34,7 @@ def measure(rig: Rig, *, count: int) -> dict[str, float]:
 
 
 def held(rig: Rig, *, count: int, rounds: int) -> list[dict[str, Any]]:
-    """This function will drain `count` mails several times while a session holds one snapshot throughout."""
+    """Drain `count` mails several times while a session holds one snapshot throughout."""
     found = []
     with psycopg.connect(rig.postgres.url) as holder:
         holder.execute("SET idle_in_transaction_session_timeout = 0")

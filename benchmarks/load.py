@@ -35,7 +35,7 @@ class _Connection(asyncio.Protocol):
         self.client.free.append(self)
 
     def send(self, request: bytes, due: float) -> None:
-        """This function will put a request on the wire."""
+        """Write a request to the socket."""
         assert self.transport is not None
         self.due, self.buffer = due, b""
         self.transport.write(request)
@@ -85,7 +85,7 @@ class _Client:
         await asyncio.wait_for(self.done.wait(), 120)
 
     def answered(self, connection: _Connection, status: str) -> None:
-        """This function will note an answer and let the connection take the next request."""
+        """Record an answer and give the connection the next request."""
         self.latencies.append((time.perf_counter() - connection.due) * 1000)
         self.statuses[status] += 1
         connection.due = 0.0
@@ -97,7 +97,7 @@ class _Client:
             self.done.set()
 
     def lost(self, connection: _Connection) -> None:
-        """This function will count a connection that ended in the middle of a request."""
+        """Count a connection that ended in the middle of a request."""
         if connection.due:
             self.answered(connection, "lost")
         if connection in self.free:

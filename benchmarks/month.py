@@ -43,7 +43,7 @@ FILL = """
 
 @contextmanager
 def timed(what: str) -> Iterator[None]:
-    """Print how long it took."""
+    """Print how long the body took."""
     began = time.perf_counter()
     yield
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -51,7 +51,6 @@ def timed(what: str) -> Iterator[None]:
 
 
 def main() -> None:
-    """See the module."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -79,7 +78,7 @@ def main() -> None:
 
 
 def run(rows: int) -> None:
-    """The month, then the admin."""
+    """Measure the end of a month, then the admin."""
     import django
 
     django.setup()
@@ -157,7 +156,7 @@ def _scans(plan: object) -> Iterator[dict[str, str]]:
 
 
 def pages(filled: str) -> None:
-    """The admin's pages: statements, sequential scans of the partition `filled`, time."""
+    """Print for each admin page: statements, sequential scans of the partition `filled`, time."""
     from django.contrib.auth.models import User
     from django.db import connection
     from django.test import Client

@@ -49,7 +49,7 @@ def drain() -> None:
 
 
 def enqueue(count: int) -> None:
-    """Pay orders; the wakers stay asleep, as they would inside a busy process's interval."""
+    """Pay orders without wake-ups, as between two wake-ups of a busy process."""
     tasks.waker.wake = notify.waker.wake = lambda: None  # type: ignore[method-assign]
     with connection.cursor() as cursor:
         ids = place(cursor, 2 * (count + count // 5))
@@ -70,7 +70,7 @@ def enqueue(count: int) -> None:
 
 
 def claim(count: int) -> None:
-    """Claim and give back."""
+    """Claim due rows and give them back, `count` times."""
     took = []
     for _ in range(count):
         began = time.perf_counter()
@@ -83,7 +83,7 @@ def claim(count: int) -> None:
 
 
 def admin() -> None:
-    """The first page, a page of dead letters, and a search for an address."""
+    """Open the first page, a page of dead letters, and a search for an address."""
     person, _ = get_user_model().objects.get_or_create(
         username="bench", defaults={"is_staff": True, "is_superuser": True}
     )

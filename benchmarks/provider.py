@@ -39,7 +39,7 @@ class _Connection(asyncio.Protocol):
             self.accept()
 
     def accept(self) -> None:
-        """This function will count the mail and answer."""
+        """Count the mail and answer."""
         _Connection.taken += 1
         if not self.transport.is_closing():
             self.transport.write(

@@ -23,13 +23,13 @@ EVENTS = """
 
 
 def measure(rig: Rig, *, count: int) -> dict[str, float]:
-    """This function will write events past the application and relay them, in a process of its own."""
+    """Write events by SQL and relay them in a separate process."""
     second, cpu = map(float, rig.python("-m", "benchmarks.relay", str(count)).split())
     return {"events/s": second, "cpu µs": cpu}
 
 
 def run(count: int) -> None:
-    """This function will do it in this process."""
+    """Write `count` events and relay them in this process; print events/s and CPU µs each."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     import django
 

@@ -1,4 +1,4 @@
-"""Servers and processes of a benchmark's own: started on free ports, measured by class, gone at the end."""
+"""The servers and processes of a benchmark: free ports, CPU measured by class, all ended at the end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Rig:
-    """`with Rig(**settings) as rig:` PostgreSQL and Valkey, then whatever `start` is asked for.
+    """PostgreSQL and Valkey for a `with` block, and the processes that `start` starts.
 
     Without `durable` PostgreSQL waits for no disk. `settings` are environment variables of every process.
     """
@@ -60,7 +60,7 @@ class Rig:
         self._folder.cleanup()
 
     def environment(self, **settings: str) -> dict[str, str]:
-        """This function will return what a process finds in its environment."""
+        """Return the environment of a process."""
         inherited = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
         return {
             **inherited,
@@ -78,7 +78,7 @@ class Rig:
         }
 
     def python(self, *arguments: str, text: str = "", **settings: str) -> str:
-        """This function will run Python to its end and return what it printed."""
+        """Run Python to its end and return what it printed."""
         done = subprocess.run(
             guarded([sys.executable, *arguments], parent=os.getpid()),
             cwd=PROJECT,
@@ -92,14 +92,14 @@ class Rig:
         return done.stdout
 
     def start(self, *names: str, **settings: str) -> None:
-        """This function will start processes by kind; `worker:2` is a second worker."""
+        """Start processes by kind; `worker:2` is a second worker."""
         for name in names:
             self.run(name, commands(port=self.port)[name.partition(":")[0]], **settings)
         if "web" in names:
             _until_answered(f"http://{HOST}:{self.port}/readyz")
 
     def start_sandbox(self) -> None:
-        """This function will start the provider of `make run`, which posts its events to the web process."""
+        """Start the provider of `make run`, which posts its events to the web process."""
         self.run(
             "sandbox",
             [
@@ -110,7 +110,7 @@ class Rig:
         _until_answered(f"http://{HOST}:{self.provider_port}/control/stats")
 
     def start_provider(self, *, delay: float) -> None:
-        """This function will start the cheap provider, which answers after `delay` seconds."""
+        """Start the cheap provider, which answers after `delay` seconds."""
         self.run(
             "provider",
             [sys.executable, "-m", "benchmarks.provider", str(self.provider_port), str(delay)],
@@ -118,12 +118,12 @@ class Rig:
         _until_answered(f"http://{HOST}:{self.provider_port}/count")
 
     def provided(self) -> int:
-        """This function will ask the cheap provider how many mails it took."""
+        """Ask the cheap provider how many mails it took."""
         with urllib.request.urlopen(f"http://{HOST}:{self.provider_port}/count", timeout=10) as answer:
             return int(answer.read())
 
     def run(self, name: str, command: Iterable[str], *, pipes: bool = False, **settings: str) -> None:
-        """This function will start a command in the background under a name."""
+        """Start a command in the background under a name."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 guarded(list(command), parent=os.getpid()),
@@ -136,7 +136,7 @@ class Rig:
             )
 
     def stop(self, name: str) -> None:
-        """This function will end a process and its children, by force after 20 seconds."""
+        """End a process and its children, by force after 20 seconds."""
         process = self.processes.pop(name)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -147,25 +147,25 @@ class Rig:
                 process.wait()
 
     def pause(self, name: str) -> None:
-        """This function will stop a process and its children where they are."""
+        """Freeze a process and its children by SIGSTOP."""
         os.killpg(self.processes[name].pid, signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """This function will let them go on."""
+        """Let a frozen process and its children go on."""
         os.killpg(self.processes[name].pid, signal.SIGCONT)
 
     def log(self, name: str) -> str:
-        """This function will return what a process wrote."""
+        """Return the log of a process."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """This function will ask the database past the application."""
+        """Return the rows of a query."""
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
             cursor = connection.execute(sql.encode(), parameters or None)
             return cursor.fetchall() if cursor.description else []
 
     def cpu(self) -> dict[str, float]:
-        """This function will return the CPU seconds that each class of processes has used so far."""
+        """Return the CPU seconds that each class of processes has used so far."""
         roots = {process.pid: name for name, process in self.processes.items()}
         for name, server in (("postgres", self.postgres), ("valkey", self.valkey)):
             assert server._process is not None
@@ -194,24 +194,24 @@ class Rig:
 
 
 def spent(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """This function will return the share of one core that each class used, in per cent."""
+    """Return the share of one core that each class used, in per cent."""
     return {name: (after[name] - before.get(name, 0.0)) / seconds * 100 for name in after}
 
 
 def percentile(values: list[float], share: float) -> float:
-    """This function will return the value below which `share` of the values lie."""
+    """Return the value below which `share` of the values lie."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else float("nan")
 
 
 def own_cpu() -> float:
-    """This function will return the CPU seconds of this process."""
+    """Return the CPU seconds of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def load(*, port: int, rate: float, requests: list[str], connections: int = 64) -> dict[str, Any]:
-    """This function will run benchmarks.load in a process of its own and return what it saw."""
+    """Run benchmarks.load in a process of its own and return what it saw."""
     plan = {"host": HOST, "port": port, "connections": connections, "rate": rate, "requests": requests}
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(PROJECT / "benchmarks" / "load.py")],

@@ -38,12 +38,12 @@ MAILS = f"""
 
 
 def place(cursor: Any, count: int) -> list[uuid.UUID]:
-    """This function will place orders and return their ids."""
+    """Place orders and return their ids."""
     cursor.execute(ORDERS, {"run": uuid.uuid4().hex[:8], "count": count})
     return [id for (id,) in cursor.fetchall()]
 
 
 def mails(cursor: Any, count: int, *, status: str = "pending", age: float = 0.0, small: bool = False) -> None:
-    """This function will write e-mails, `age` days old; small ones have no bodies to speak of."""
+    """Write e-mails, `age` days old; small ones have no bodies to speak of."""
     values = {"run": uuid.uuid4().hex[:8], "count": count, "status": status, "age": age, "subject": SUBJECT}
     cursor.execute(MAILS, values | ({"html": "-", "text": "-"} if small else {"html": HTML, "text": TEXT}))

@@ -18,7 +18,7 @@ from config.local.machine import HOST
 
 
 class Pipeline:
-    """A running orderpost and a token for it."""
+    """All processes of orderpost, running, and a token for the API."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
@@ -28,7 +28,7 @@ class Pipeline:
         self.run_at(rate=100, seconds=5)  # warm
 
     def run_at(self, *, rate: float, seconds: float) -> dict[str, Any]:
-        """This function will pay orders at a rate and wait for their mails. Times in ms, CPU in per cent."""
+        """Pay orders at a rate and wait for their mails. Times in ms, CPU in per cent."""
         rig, run = self.rig, uuid.uuid4().hex[:8]
         with psycopg.connect(rig.postgres.url, autocommit=True) as connection:
             ids = rows.place(connection.cursor(), int(rate * seconds))

@@ -27,7 +27,7 @@ Event = dict[str, Any]
 
 
 def broker() -> redis.Redis:
-    """The broker of REDIS_URL, or of the local run."""
+    """Return a client of REDIS_URL, or of the local run's broker."""
     url = os.environ.get("REDIS_URL")
     if url is None and LOCAL_ENV.exists():
         found = [line for line in LOCAL_ENV.read_text().splitlines() if line.startswith("REDIS_URL=")]

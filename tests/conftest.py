@@ -1,4 +1,4 @@
-"""Fixtures that every folder of tests shares; the servers themselves are the plugin tests.servers."""
+"""Fixtures for all tests. The plugin tests.servers starts the servers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """pytest-django's, with every session ended before the test database is dropped: ours, and those of
-    processes that a test killed and PostgreSQL has not noticed yet."""
+    """End every session before pytest-django drops the test database.
+
+    They are our own, and those of killed processes that PostgreSQL has not noticed yet.
+    """
     yield
     from tests.outbox.retention.months import dsn  # needs Django's apps
 
@@ -39,7 +41,7 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
 
 @pytest.fixture
 def valkey_url() -> Iterator[str]:
-    """The URL of this test process's own Valkey database, empty."""
+    """Return the URL of this test process's own Valkey database, emptied before and after."""
     url = os.environ["REDIS_URL"]
     with redis.Redis.from_url(url) as client:
         client.flushdb()
@@ -49,7 +51,7 @@ def valkey_url() -> Iterator[str]:
 
 @pytest.fixture
 def archive_folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
-    """Archives go to a folder of the test's own, and partitions that it made go away with it."""
+    """Send archives to a folder of the test; drop the partitions that it made."""
     from tests.outbox.retention.months import tidy  # needs Django's apps
 
     options = {"location": str(tmp_path / "archive")}

@@ -15,7 +15,7 @@ from outbox.delivery.outcomes import Status
 
 
 def make_order(**fields: Any) -> Order:
-    """An order as the API would place it."""
+    """Place an order as the API does."""
     values: dict[str, Any] = {
         "user_id": uuid.uuid4(),
         "email": "alice@example.com",
@@ -27,7 +27,7 @@ def make_order(**fields: Any) -> Order:
 
 
 def make_mail(**fields: Any) -> EmailNotification:
-    """An e-mail that is due. A status brings the columns that the table's checks ask for."""
+    """Write a due e-mail; `status` also sets the columns that the table's checks ask for."""
     values: dict[str, Any] = {
         "order_id": new_id(),
         "event_type": "order.paid",

@@ -1,5 +1,6 @@
-"""A TCP proxy on 127.0.0.1 that can stop forwarding, as a network does that drops packets: both sides stay
-connected, what is sent is acknowledged by a kernel, and no answer comes.
+"""A TCP proxy on 127.0.0.1 that can stop forwarding, as a network that drops packets.
+
+Both sides then stay connected, the kernel acknowledges what they send, and no answer comes.
 """
 
 from __future__ import annotations

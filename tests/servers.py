@@ -1,8 +1,8 @@
 """A pytest plugin: throw-away PostgreSQL and Valkey for one test run, before Django reads its settings.
 
-Loaded by `-p tests.servers` (pyproject.toml). A DATABASE_URL or REDIS_URL that is set already is used
-instead: so the processes of a parallel run find the servers that the first one started. Every name that
-`make run` writes to var/local.env is set here, so that a local stack beside never shows through.
+Loaded by `-p tests.servers` (pyproject.toml). A DATABASE_URL or REDIS_URL that is set is used instead: the
+processes of a parallel run use the servers that the first one started. The plugin sets every name that
+`make run` writes to var/local.env, so that the tests never use a local run's servers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FIXED = {
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
-    """A wrapper, for pytest-django reads the settings in the first plain implementation of this hook."""
+    """Start the servers before pytest-django reads the settings, in its plain implementation of this hook."""
     os.environ.update(FIXED)
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if "DATABASE_URL" not in os.environ or "REDIS_URL" not in os.environ:

@@ -1,8 +1,8 @@
-"""`python -m config.local`, that is `make run`: all of orderpost on this machine until Ctrl-C. Linux only.
+"""`python -m config.local`, the command of `make run`: all of orderpost on this machine until Ctrl-C.
 
-This process holds the lock on var/, starts supervisord, makes the database ready, shows the logs, and stops
-everything in order. If it is killed, supervisord stops the rest in order; if supervisord is killed, the guard
-of each program ends it; and what still lives, the next start ends first.
+This process holds the lock on var/, starts supervisord, prepares the database, shows the logs, and stops
+everything in order. If it is killed, supervisord stops the rest in order. If supervisord is killed, the guard
+of each program ends that program. The next start first ends whatever still runs. Linux only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from config.local.stack import VAR, Stack, StopRequested
 
 
 def web_port() -> int:
-    """This function will return PORT if the web process can have it."""
+    """Return PORT if nothing listens on it, else raise LocalRunFailed."""
     text = os.environ.get("PORT") or "8000"
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise LocalRunFailed(f"PORT must be a number from 1 to 65535, not {text!r}.")
@@ -33,7 +33,7 @@ def web_port() -> int:
 
 @contextmanager
 def only_one_run() -> Iterator[None]:
-    """This function will hold the lock on var/, or raise LocalRunFailed naming who has it."""
+    """Hold the lock on var/, or raise LocalRunFailed naming who has it."""
     try:
         for directory in (VAR, VAR / "log", VAR / "run", VAR / "static"):
             directory.mkdir(exist_ok=True)
@@ -62,7 +62,7 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    """This function will run the stack; 0 after a stop that was asked for, 1 with a sentence otherwise."""
+    """Run the stack. Return 0 after a requested stop; else print why and return 1."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _on_signal)
     os.environ.pop("GUARD_PID", None)
@@ -76,7 +76,7 @@ def main() -> int:
                 with suppress(OSError):
                     print("\nStopping …", flush=True)
                 return 0
-            except BrokenPipeError:  # nobody reads any more
+            except BrokenPipeError:  # the reader of our output is gone
                 return 0
             finally:
                 if stack is not None:

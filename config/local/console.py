@@ -1,6 +1,6 @@
-"""What a person sees of a local run: the programs' logs as they grow, each line with its program's name.
+"""Print the logs of a local run's programs as they grow, each line with its program's name.
 
-For `config.local`. The programs write to var/log through supervisord, which rotates the files; this follows.
+For `config.local`. The programs write to var/log through supervisord, which rotates the files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COLOURS = (36, 32, 33, 35, 34)  # cyan, green, yellow, magenta, blue
 
 
 class LogFollower:
-    """Follows one growing file from its present end, over rotations."""
+    """Read what is appended to one file from now on, also across rotations."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -27,7 +27,7 @@ class LogFollower:
             self._file.seek(0, os.SEEK_END)
 
     def lines(self) -> list[str]:
-        """This function will return the complete lines that came since the last call."""
+        """Return the lines that were completed since the last call."""
         chunks: list[bytes] = []
         if self._file is not None:
             chunks.append(self._file.read())
@@ -40,7 +40,6 @@ class LogFollower:
         return [line.decode(errors="replace").rstrip("\r") for line in lines]
 
     def close(self) -> None:
-        """This function will close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -57,7 +56,7 @@ class LogFollower:
 
 
 class Console:
-    """Prints the logs of the named programs to the terminal, and our own sentences between them."""
+    """The terminal: the logs of the named programs, and the local run's own messages."""
 
     def __init__(self, *, logs: Path, names: Sequence[str]) -> None:
         self._width = max(map(len, names))
@@ -65,7 +64,7 @@ class Console:
         self._followers = {name: LogFollower(logs / f"{name}.log") for name in names}
 
     def pump(self) -> None:
-        """This function will print what the programs have written since the last call."""
+        """Print what the programs have written since the last call."""
         for name, follower in self._followers.items():
             for line in follower.lines():
                 label = f"{name:<{self._width}}"
@@ -75,10 +74,9 @@ class Console:
         sys.stdout.flush()
 
     def say(self, text: str) -> None:
-        """This function will print one of our own sentences."""
+        """Print a message of the local run itself."""
         print(text, flush=True)
 
     def close(self) -> None:
-        """This function will close the logs."""
         for follower in self._followers.values():
             follower.close()

@@ -1,6 +1,6 @@
-"""What the processes of a local run find in their environment, and var/local.env for `manage.py` beside them.
+"""The environment of a local run's processes, and var/local.env for a `manage.py` beside them.
 
-For `config.local`. Whatever the person has set wins, as NAME or as NAME_FILE.
+For `config.local`. A variable that is set already wins, as NAME or as NAME_FILE.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NAMES = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", *mailbox.NAMES)
 
 
 def wants_sandbox(*, environ: Mapping[str, str]) -> bool:
-    """Say whether some e-mails go to the sandbox."""
+    """Return whether some e-mails go to the sandbox."""
     return bool(mailbox.played(environ=environ))
 
 
@@ -61,7 +61,7 @@ def secret_key(path: Path) -> str:
 
 
 def write_local_env(path: Path, *, environment: Mapping[str, str]) -> None:
-    """Leave the addresses for `manage.py`; values are quoted as dotenv reads them."""
+    """Write the addresses for `manage.py`, quoted as dotenv reads them."""
     lines = ["# Written by `make run`, for manage.py beside it; removed when the run ends.\n"]
     for name in NAMES:
         if environment.get(name):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def is_given(name: str, *, environ: Mapping[str, str]) -> bool:
-    """Say whether the environment has a value, directly or through a file."""
+    """Return whether the environment has a value, directly or through a file."""
     return bool(environ.get(name) or environ.get(f"{name}_FILE"))
 
 

@@ -1,6 +1,6 @@
-"""Gunicorn's settings where a supervisor starts the web process again: workers that end with their master.
+"""Gunicorn's settings for local runs: a worker ends with its master.
 
-Without this, workers outlive a killed master for up to `graceful_timeout` to finish their connections. They
+Without them, workers outlive a killed master for up to `graceful_timeout` to finish their connections. They
 hold the listening socket meanwhile, and the new master cannot bind the port.
 """
 
@@ -13,5 +13,5 @@ from config.local.guard import end_with_parent
 
 
 def post_fork(arbiter: Any, _worker: Any) -> None:
-    """Run in each new worker."""
+    """Tie each new worker to its master."""
     end_with_parent(parent=arbiter.pid, number=signal.SIGKILL)

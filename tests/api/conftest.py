@@ -16,7 +16,7 @@ from outbox.models import ApiToken
 
 
 def make_token(*, scopes: Iterable[str] = ApiToken.SCOPES, **fields: Any) -> str:
-    """A token's secret."""
+    """Return a new token's secret."""
     secret = ApiToken.new_secret()
     ApiToken.objects.create(
         name="test", prefix=secret[:12], digest=ApiToken.digest_of(secret), scopes=list(scopes), **fields
@@ -54,7 +54,7 @@ class Api:
 
 
 def order_body(**fields: Any) -> dict[str, Any]:
-    """The body of a new order."""
+    """Return the body of a new order."""
     return {"user_id": str(uuid.uuid4()), "email": "alice@example.com", "total_amount": 10_000} | fields
 
 
@@ -86,11 +86,11 @@ def assert_problem(response: HttpResponse, status: int, slug: str) -> dict[str, 
 
 @pytest.fixture(autouse=True)
 def _no_fast_path(settings):
-    """Requests wake no worker: these tests are about what a request itself does."""
+    """Let requests wake no worker: these tests are about the request itself."""
     settings.FAST_PATH = False
 
 
 @pytest.fixture
 def api(db) -> Api:
-    """A caller who may do everything."""
+    """Return a client with every scope."""
     return Api(make_token())

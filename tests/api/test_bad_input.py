@@ -17,12 +17,12 @@ CONTROLS = ["\x00", "\r", "\n", "\t", "\x1b", "\x7f", "\x85", "\u2028", "\ud800"
 
 
 def values(*given: Any) -> tuple[Any, ...]:
-    """The values, whatever their types."""
+    """Return the values, of whatever types."""
     return given
 
 
 def each(name: str, *given: Any) -> list[tuple[str, Any]]:
-    """A case of `name` for each value."""
+    """Return a case of `name` for each value."""
     return [(name, value) for value in given]
 
 

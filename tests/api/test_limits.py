@@ -14,7 +14,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def one_second(monkeypatch, valkey_url):
-    """The clock stands still, so that all requests fall into the same second."""
+    """Stop the clock, so that all requests fall into the same second."""
     monkeypatch.setattr(throttle.time, "time", lambda: 1_800_000_000.5)
     monkeypatch.setattr(throttle, "_away_until", 0.0)
 

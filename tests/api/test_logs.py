@@ -20,7 +20,7 @@ SECRET = "op_" + "Ab-_9" * 8
 
 @pytest.fixture
 def written(settings):
-    """What a process logs, with the root logger put back afterwards."""
+    """Capture what a process logs; restore the root logger afterwards."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     logs.configure({"level": "INFO", "format": "json"})

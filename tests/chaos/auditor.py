@@ -78,7 +78,7 @@ def _acknowledged(
     events: Sequence[tuple[Any, ...]],
     mails: Sequence[tuple[Any, ...]],
 ) -> None:
-    """What customers were told is there, and nothing that they were not told of."""
+    """Check that the orders are as customers were told, and that there are no others."""
     told = {(one.order, one.event, one.version) for one in acknowledged}
     written = {
         (order, topic[len("order.") : -len(".v1")], sequence) for _, order, topic, sequence, _ in events

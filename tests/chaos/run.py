@@ -69,7 +69,7 @@ class Report:
         return counts.pop("doubled") <= allowed and not any(counts.values())
 
     def text(self) -> str:
-        """The report, for a person."""
+        """Return the report as text."""
         lines = [
             f"seed {self.seed}, {self.seconds:.0f} s, webhooks {'on' if self.webhooks else 'off'}",
             "faults: " + ", ".join(f"{name} {count}" for name, count in self.faults.most_common()),

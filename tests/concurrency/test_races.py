@@ -1,5 +1,6 @@
-"""Races between sessions, with real locks; those for claims are in test_claims. docs/testing.md lists which
-defect of which other project each would find.
+"""Races between sessions, with real locks.
+
+Races for claims are in test_claims. docs/testing.md names the other projects' defects that they would find.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class TestLeading:
 
 @contextmanager
 def beat_process(**settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A beat on the test's database."""
+    """Run a beat on the test's database."""
     host, port, name, user = (connection.settings_dict[key] for key in ("HOST", "PORT", "NAME", "USER"))
     url = f"postgresql://{user}@{host}:{port}/{name}"
     process = subprocess.Popen(

@@ -1,5 +1,6 @@
-"""No migration after an app's first may hold a long lock on a table that has rows, or take away what the
-release before still reads: both run side by side in a deploy. squawk knows PostgreSQL's rules for that.
+"""No migration after an app's first holds a long lock on a table with rows, or removes what is still read.
+
+Two releases run side by side in a deploy. squawk knows PostgreSQL's rules for that.
 """
 
 from __future__ import annotations

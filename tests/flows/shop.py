@@ -115,7 +115,7 @@ class Shop:
         }
 
     def manage(self, *arguments: str) -> str:
-        """The standard output of a finished `manage.py` command."""
+        """Run a `manage.py` command and return its standard output."""
         command = [sys.executable, "manage.py", *arguments]
         done = subprocess.run(
             command,
@@ -170,7 +170,7 @@ class Shop:
         process.wait(10)
 
     def signal(self, name: str, number: signal.Signals) -> None:
-        """A signal for a process and all its children."""
+        """Send a signal to a process and all its children."""
         os.killpg(self.processes[name].pid, number)
 
     def terminate(self, name: str, *, seconds: float) -> bool:
@@ -270,7 +270,7 @@ class Shop:
             return connection.execute(f"SELECT {columns} FROM email_notifications ORDER BY id").fetchall()
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        """What the database answers, past the application."""
+        """Return the rows of a query."""
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
@@ -301,7 +301,7 @@ PAYMENT = "payment.payment.succeeded.v1"
 
 
 def payment_event(order: str) -> dict[str, str]:
-    """What a payment service puts on the broker for an order: the fields of a stream's entry."""
+    """Return a payment service's event for an order, as the fields of a stream's entry."""
     envelope = {
         "eventId": str(uuid.uuid4()),
         "timestamp": "2026-11-21T10:00:00Z",

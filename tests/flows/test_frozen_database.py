@@ -24,7 +24,7 @@ ORDER = {"user_id": str(uuid.uuid4()), "email": "ann@example.com", "total_amount
 
 @contextlib.contextmanager
 def silent(shop: Shop, how: str) -> Iterator[None]:
-    """A database that does not answer: frozen, or behind a network that drops packets."""
+    """Let the database not answer: frozen, or behind a network that drops packets."""
     if how == "frozen":
         with shop.postgres_frozen():
             yield
@@ -38,7 +38,7 @@ def silent(shop: Shop, how: str) -> Iterator[None]:
 
 
 def log_in(shop: Shop) -> str:
-    """The cookie of a session in the admin."""
+    """Return the cookie of a session in the admin."""
     login = f"http://127.0.0.1:{shop.port}/admin/login/"
     with requests.Session() as session:
         session.get(login, timeout=30)

@@ -29,7 +29,7 @@ SETTINGS = {"POLL_INTERVAL": "2", "AMBIGUOUS_HOLD_SECONDS": "15", "RETRY_BACKOFF
 
 @pytest.fixture
 def release(tmp_path: Path) -> Path:
-    """A checkout of the release before."""
+    """Return a checkout of the release before."""
     archive = tmp_path / "release.tar"
     command = ["git", "archive", "--format", "tar", "--output", str(archive), RELEASE]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60)

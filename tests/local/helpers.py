@@ -1,4 +1,4 @@
-"""Waiting and looking at processes, for the tests of the local run."""
+"""Wait for states and look at processes, for the tests of the local run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "var", "__pycache__", ".*_c
 
 
 def eventually(truth: Callable[[], object], *, seconds: float = 20.0) -> None:
-    """This function will return when `truth` holds, and fail the test if it never does."""
+    """Wait until `truth` holds; fail the test after `seconds`."""
     deadline = time.monotonic() + seconds
     while not truth():
         assert time.monotonic() < deadline, "it did not come true in time"
@@ -25,7 +25,7 @@ def eventually(truth: Callable[[], object], *, seconds: float = 20.0) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """This function will say whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -34,7 +34,7 @@ def is_alive(pid: int) -> bool:
 
 
 def without_settings(**changes: str) -> dict[str, str]:
-    """This function will return this environment without what the tests' plugin has set."""
+    """Return this environment without the settings of the tests' plugin."""
     ours = (*environment.NAMES, "LOG_FORMAT")
     return {name: value for name, value in os.environ.items() if name not in ours} | changes
 
@@ -49,7 +49,7 @@ class Checkout:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-        """This function will start the local run and return at once."""
+        """Start the local run and return at once."""
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "config.local"],
@@ -62,25 +62,23 @@ class Checkout:
         return self.process
 
     def wait_until_up(self) -> None:
-        """This function will return when the run says where everything is; or fail with what it said."""
+        """Wait until the run prints its addresses; fail with its output if it ends."""
         eventually(lambda: "is up after" in self.said() or self.has_ended(), seconds=90)
         assert not self.has_ended(), self.said()
 
     def said(self) -> str:
-        """This function will return everything that the run has printed."""
         return self.output.read_text(errors="replace")
 
     def has_ended(self) -> bool:
-        """This function will say whether the run itself is gone."""
         return self.process is not None and self.process.poll() is not None
 
     def processes(self) -> list[int]:
-        """This function will list every living process of the run, but for its own first one."""
+        """Return every living process of the run except its first one."""
         var = self.directory / "var"
         return list(orphans.find(var=var, postgres_data=var / "postgres"))
 
     def pid_of(self, *words: str) -> int:
-        """This function will return the oldest process of the run with these words in its command."""
+        """Return the oldest process of the run with these words in its command."""
         for pid in sorted(self.processes()):
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             if all(word in command for word in words):
@@ -88,7 +86,7 @@ class Checkout:
         raise LookupError(words)
 
     def clean_up(self) -> None:
-        """This function will end whatever a failed test has left."""
+        """End what a failed test has left."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -1,5 +1,6 @@
-"""E-mails under random commands of several actors, against a model that is written from
-docs/guarantee.md and not from the code. After each step the table must be what the model says.
+"""E-mails under random commands of several actors, compared with a model after each step.
+
+The model is written from docs/guarantee.md and not from the code.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def sandbox(settings, valkey_url):
-    """A provider of this test's own, asked by a process that has sent nothing before."""
+    """Replace the provider; forget what this process has sent."""
     with Sandbox() as sandbox:
         settings.ANYMAIL = settings.ANYMAIL | {
             "SENDGRID_API_URL": sandbox.api_url,

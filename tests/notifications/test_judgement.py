@@ -25,7 +25,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def here(settings, valkey_url):
-    """A process that has sent nothing before."""
     settings.EMAIL_PROVIDERS = ["sendgrid", "resend"]
     process.start_anew()
     yield process.current()

@@ -24,7 +24,7 @@ HOSTILE = (
 
 
 def paid(*, locale="en", **context):
-    """The e-mail of a paid order with one item."""
+    """Render the e-mail of a paid order with one item."""
     data = {
         "name": "Anna",
         "reference": "A-1",

@@ -13,7 +13,7 @@ CONTEXT = {"reference": "A-1", "currency": "EUR", "total_amount": 4200}
 
 @pytest.fixture
 def replacements(tmp_path, settings):
-    """A folder of a shop's own files, in use; a function writes one."""
+    """Use a folder of a shop's own files; return a function that writes one."""
     *others, emails = settings.TEMPLATES
     settings.EMAIL_TEMPLATES_DIR = str(tmp_path)
     settings.TEMPLATES = [*others, emails | {"DIRS": [tmp_path, *emails["DIRS"][-1:]]}]

@@ -36,9 +36,9 @@ WITH_WEBHOOKS = [name for name, declared in declarations().items() if declared.w
 
 
 @pytest.fixture(autouse=True)
-def _open(settings):
+def _open(settings, monkeypatch):
     """Every provider is configured, and unsigned posts are believed: signatures have tests of their own."""
-    view._noted.clear()
+    monkeypatch.setattr(view, "_noted", {})
     settings.WEBHOOKS_UNSIGNED = True
     settings.EMAIL_PROVIDERS = list(declarations())
 

@@ -41,7 +41,7 @@ BOB = "bob@example.com"
 
 
 def bought(email: str = ADDRESS, *, done: bool = True) -> Order:
-    """An order that was paid and sent, with its e-mails, events and a stored answer."""
+    """Make a paid order with its e-mails, events and a stored answer."""
     order = place_order(user_id=uuid.uuid4(), email=email, name="Anna Example", total_amount=500)
     pay_order(order_id=order.id)
     complete_order(order_id=order.id, tracking_url=f"https://track.example/{email}")
@@ -98,7 +98,7 @@ def old_mails(order: Order, *, back: int) -> str:
 
 
 def everywhere() -> Order:
-    """A person with rows in live tables, in a detached table and in an archive alone."""
+    """Give a person rows in live tables, in a detached table and in an archive alone."""
     order = bought()
     Order.objects.filter(id=order.id).update(created_at=Now())
     old_mails(order, back=5)

@@ -48,7 +48,7 @@ def mails(order: Order) -> list[str]:
 
 
 def reach(status):
-    """An order in `status`, by the shortest way."""
+    """Bring an order to `status` by the shortest way."""
     order = place()
     ways = {
         S.PENDING: [],

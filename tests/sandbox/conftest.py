@@ -26,7 +26,7 @@ def client() -> Iterator[requests.Session]:
 
 
 def payload(*, to: str = "ada@example.com", notification_id: str = "n-1", **changes: Any) -> dict[str, Any]:
-    """What SendGrid is sent for one of our mails; a change to None leaves the field out."""
+    """Return what SendGrid is sent for one of our mails; a change to None leaves the field out."""
     full = {
         "personalizations": [{"to": [{"email": to, "name": "Ada"}]}],
         "from": {"email": "orders@example.com"},

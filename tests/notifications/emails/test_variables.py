@@ -26,7 +26,7 @@ def given() -> set[str]:
 
 
 def used(text: str) -> set[str]:
-    """The variables of a template: in {{ }}, in {% if %}, {% for %}, and of blocktranslate."""
+    """Return the variables of a template: in {{ }}, in {% if %}, {% for %}, and of blocktranslate."""
     names = set(re.findall(r"\{\{\s*([\w.]+)", text))
     for condition in re.findall(r"\{%\s*(?:el)?if\s+(.*?)%\}", text):
         names |= set(re.findall(r"\b[a-z_][\w.]*", condition)) - {"and", "or", "not", "in", "is"}

@@ -17,7 +17,7 @@ from notifications.providers.sending import PROVIDERS
 
 @pytest.fixture
 def provider(settings, monkeypatch) -> Iterator[Sandbox]:
-    """A sandbox that every provider with an API is pointed at, with read time-outs of a second."""
+    """Start a sandbox and point every provider with an API at it, with read time-outs of a second."""
     with Sandbox(api_key="sandbox") as sandbox:
         anymail: dict[str, Any] = {"REQUESTS_TIMEOUT": (1, 1)}
         for declared in declarations().values():
@@ -38,7 +38,7 @@ def provider(settings, monkeypatch) -> Iterator[Sandbox]:
 
 
 def close() -> None:
-    """Connections of before go."""
+    """Close the connections of earlier tests."""
     for one in PROVIDERS.values():
         one.close()
 
@@ -87,7 +87,7 @@ class _Dialogue(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def smtp(settings) -> Iterator[SmtpServer]:
-    """An SMTP server that Django's backend is pointed at."""
+    """Start an SMTP server and point Django's backend at it."""
     with SmtpServer() as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address[:2]

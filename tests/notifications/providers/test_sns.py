@@ -33,7 +33,7 @@ KEY = rsa.generate_private_key(65537, 2048)
 
 
 def certificate(*, days: int = 1) -> bytes:
-    """A certificate for SNS' host that signs itself, as PEM; it is valid from yesterday on."""
+    """Return a self-signed certificate for SNS' host as PEM, valid from yesterday on."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, HOST)])
     now = dt.datetime.now(dt.UTC)
     made = (
@@ -105,7 +105,7 @@ def amazon(settings, monkeypatch, tmp_path) -> Iterator[Sns]:
 
 
 def note(mail: EmailNotification | None = None, *, version: str = "1", **changes: Any) -> dict[str, Any]:
-    """A bounce as SES publishes it, or another message, signed as SNS signs it."""
+    """Return a bounce as SES publishes it, or another message, signed as SNS signs it."""
     metadata = json.dumps({"notification_id": str(mail.id) if mail else ""})
     told = {
         "eventType": "Bounce",

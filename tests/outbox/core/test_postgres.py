@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @contextmanager
 def wrapper(*, port: int | None = None, deadline: float | None = DEADLINE) -> Iterator[DatabaseWrapper]:
-    """A connection of its own, perhaps through a proxy."""
+    """Open a connection, perhaps through a proxy."""
     given: dict[str, Any] = connection.settings_dict
     options = {**given["OPTIONS"], "deadline": deadline, "connect_timeout": 2}
     other = DatabaseWrapper({**given, "PORT": port or given["PORT"], "OPTIONS": options}, alias=OTHER)

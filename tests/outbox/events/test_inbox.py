@@ -30,7 +30,7 @@ def replay_all() -> int:
 
 
 def dead_refund(amount: int = 10) -> tuple[Order, InboundDeadLetter]:
-    """A refund that came before its payment, which has come meanwhile."""
+    """Dead-letter a refund that came before its payment, then take the payment."""
     it = order()
     event = envelope(REFUNDED, {"orderId": str(it.id), "amount": amount})
     assert handle(received(REFUNDED, event)) == "dead"

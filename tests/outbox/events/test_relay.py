@@ -422,7 +422,7 @@ def test_the_relay_reads_its_indexes():
 
 
 def _indexes(plan: str) -> set[str]:
-    """The parent indexes of the partitions' indexes in a plan."""
+    """Return the parent indexes of the partitions' indexes in a plan."""
     with connections["default"].cursor() as cursor:
         cursor.execute(
             "SELECT inhrelid::regclass::text, inhparent::regclass::text FROM pg_inherits"

@@ -1,5 +1,8 @@
-"""The same tests for every broker: Redis Streams on a real Valkey, Kafka on librdkafka's mock cluster or,
-with KAFKA_BOOTSTRAP_SERVERS, on a real one."""
+"""The same tests for every broker.
+
+Redis Streams run on a real Valkey, Kafka on librdkafka's mock cluster, or on a real one
+if KAFKA_BOOTSTRAP_SERVERS is set.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def dsn() -> str:
 
 
 def make_partition(model: PartitionedModel, *, back: int) -> Partition:
-    """The partition `back` intervals ago, attached as `ensure` would have made it then."""
+    """Make the partition `back` intervals ago, attached as `ensure` would have made it then."""
     partition = partitions.partition_at(model=model, when=dt.datetime.now(dt.UTC), steps=-back)
     parent, day = model._meta.db_table, dt.timedelta(days=1)
     with connection.cursor() as cursor:
@@ -80,7 +80,7 @@ def fill(partition: Partition, count: int = 10, **fields: Any) -> list[uuid.UUID
 
 @contextmanager
 def tidy() -> Iterator[None]:
-    """Drops every partition that is older than what migrate makes, attached or not, after a test."""
+    """Drop every partition that is older than what migrate makes, attached or not, after a test."""
     before = {model: {table.name for table in _tables(model)} for model in partitions.partitioned_models()}
     try:
         yield

@@ -30,7 +30,7 @@ pytestmark = [
 
 @pytest.fixture
 def old():
-    """A month that is long over."""
+    """Make the partition of a month that is long over."""
     return make_partition(EmailNotification, back=4)
 
 
