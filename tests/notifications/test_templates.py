@@ -30,8 +30,8 @@ def test_it_accepts_the_templates_as_they_are():
 
 
 def test_it_refuses_a_declared_email_without_templates():
-    with pytest.raises(ImproperlyConfigured, match=r"no order\.shipped/body\.html, order\.shipped/body\.txt"):
-        check_templates(declared=[*EMAILS, "order.shipped"])
+    with pytest.raises(ImproperlyConfigured, match=r"no order\.lost/body\.html, order\.lost/body\.txt"):
+        check_templates(declared=[*EMAILS, "order.lost"])
 
 
 def test_it_refuses_templates_that_no_event_declares():
