@@ -18,6 +18,8 @@ pytestmark = pytest.mark.flow
 
 #: What the contract says, and what a loaded machine may add to it.
 PROMISED, GRACE = 5.0, 5.0
+#: A statement's deadline has passed; or a new connection's, after a health check's.
+GIVEN_UP = ("did not answer within", "connection timeout expired")
 PASSWORD = "not-secret-flows-only"
 ORDER = {"user_id": str(uuid.uuid4()), "email": "ann@example.com", "total_amount": 4200}
 
@@ -95,6 +97,11 @@ def test_a_database_that_does_not_answer_gives_503_in_time_and_nothing_twice_aft
             assert all(answer.headers["Retry-After"] for answer, _ in answers)
             assert max(seconds for _, seconds in answers) < PROMISED + GRACE
             assert at_once(shop, [Ask("GET", "/healthz")])[0][0].ok
+            for name in ("beat", "standby", "relay"):
+                shop.until(
+                    lambda name=name: any(text in shop.log(name) for text in GIVEN_UP),
+                    f"{name} has given its wait up",
+                )
 
         def all_paid() -> bool:
             return {answer.status_code for answer, _ in at_once(shop, pays)} == {200}
