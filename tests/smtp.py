@@ -32,7 +32,10 @@ class _Dialogue(socketserver.StreamRequestHandler):
                     self._reply(250, "OK")
                 case "DATA":
                     self._reply(354, "go on")
-                    self.server.taken(recipients, self._message())
+                    message = self._message()
+                    if message is None:
+                        return
+                    self.server.taken(recipients, message)
                     recipients = []
                     self._reply(250, "taken")
                 case "QUIT":
@@ -41,9 +44,12 @@ class _Dialogue(socketserver.StreamRequestHandler):
                 case _:
                     self._reply(250, "OK")
 
-    def _message(self) -> Message:
+    def _message(self) -> Message | None:
+        """Read until the final dot; None if the client hangs up before it."""
         lines = []
-        while (line := self.rfile.readline()) not in (b".\r\n", b""):
+        while (line := self.rfile.readline()) != b".\r\n":
+            if not line:
+                return None
             lines.append(line.removeprefix(b".") if line.startswith(b"..") else line)
         return email.message_from_bytes(b"".join(lines))
 

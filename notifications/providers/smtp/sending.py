@@ -16,9 +16,11 @@ ambiguous      connection lost, read timeout or unreadable reply after the final
 
 from __future__ import annotations
 
+import math
 import smtplib
 import socket
 import ssl
+import time
 from typing import Any
 
 from django.conf import settings
@@ -39,9 +41,12 @@ class Smtp(Provider):
     backend = "notifications.providers.smtp.sending.Backend"
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """Send the ids as headers: SMTP has no metadata."""
+        """Send the ids as headers: SMTP has no metadata. A message may be sent until the claim's deadline."""
         for key, value in metadata_of(mail).items():
             message.extra_headers[f"X-{key.replace('_', '-').title()}"] = value
+        connection = getattr(message.connection, "connection", None)
+        if isinstance(connection, Connection):
+            connection.send_by = mail.deadline
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
         """Take our Message-ID: SMTP gives no id of its own."""
@@ -97,12 +102,20 @@ class Connection(smtplib.SMTP):
 
     #: The final dot was sent and its reply is not in: from then on a loss is ambiguous.
     unanswered = False
+    #: No message is sent after this moment (monotonic): slow replies could outlast the lease.
+    send_by = math.inf
 
     def send(self, s: Any) -> None:
-        """Note a final dot: smtplib sends commands as text, a message with its dot as bytes in one piece."""
+        """Note a final dot: smtplib sends commands as text, a message with its dot as bytes in one piece.
+
+        Raises `TimeoutError` instead of sending a message too late.
+        """
         self.unanswered = False
+        message = isinstance(s, bytes) and s.endswith(b"\r\n.\r\n")
+        if message and time.monotonic() > self.send_by:
+            raise TimeoutError("the dialogue took so long that the lease could end before the reply")
         super().send(s)
-        self.unanswered = isinstance(s, bytes) and s.endswith(b"\r\n.\r\n")
+        self.unanswered = message
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         connected = super()._get_socket(host, port, timeout)  # type: ignore[misc]  # typeshed leaves it out
