@@ -1,4 +1,4 @@
-"""What a piece of work belongs to: the correlation id and trace that its rows and log lines carry.
+"""The correlation id and trace of a piece of work, which its rows and log lines carry.
 
 Set at an edge (a request, a task, a command), read where rows are written.
 """
@@ -36,28 +36,28 @@ _current: contextvars.ContextVar[Context] = contextvars.ContextVar("orderpost_co
 
 
 def new_correlation_id() -> str:
-    """This function will make a correlation id: 32 hex digits."""
+    """Make a correlation id: 32 hex digits."""
     return secrets.token_hex(16)
 
 
 def accept_correlation_id(value: str | None) -> str | None:
-    """This function will return a caller's correlation id if it is well formed, else None."""
+    """Return a caller's correlation id if it is well formed, else None."""
     return value if value and _CORRELATION_ID.fullmatch(value) else None
 
 
 def accept_traceparent(value: str | None) -> str:
-    """This function will return a caller's W3C traceparent if it is well formed, else an empty string."""
+    """Return a caller's W3C traceparent if it is well formed, else an empty string."""
     return value if value and _TRACEPARENT.fullmatch(value) else ""
 
 
 def current() -> Context:
-    """This function will return the context of the work at hand, or a new one outside any."""
+    """Return the context of the work at hand, or a new one outside any."""
     return _current.get(None) or Context(new_correlation_id())
 
 
 @contextlib.contextmanager
 def working_for(context: Context) -> Iterator[Context]:
-    """This function will make `context` the current one and put its correlation id on every log line."""
+    """Make `context` the current one and put its correlation id on every log line."""
     token = _current.set(context)
     with structlog.contextvars.bound_contextvars(correlation_id=context.correlation_id):
         try:

@@ -1,4 +1,4 @@
-"""Time-ordered ids (UUIDv7, RFC 9562) and their borders, for every table and partition of the house."""
+"""Time-ordered ids (UUIDv7, RFC 9562) and the bounds that partitions make of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid_utils.compat import uuid7 as _uuid7
 
 
 def new_id() -> uuid.UUID:
-    """This function will make a UUIDv7 that is greater than every one this process made before.
+    """Make a UUIDv7 that is greater than every one this process made before.
 
     Monotonic within a process also when its clock is set back, and safe after a fork.
     """
@@ -17,7 +17,7 @@ def new_id() -> uuid.UUID:
 
 
 def id_floor(when: dt.datetime) -> uuid.UUID:
-    """This function will give the smallest UUID of the millisecond `when` (aware): all other bits zero.
+    """Return the smallest UUID of the millisecond `when` (aware): all other bits zero.
 
     As a bound of a range partition it makes the upper bound of one month the lower bound of the next.
     """
@@ -25,5 +25,5 @@ def id_floor(when: dt.datetime) -> uuid.UUID:
 
 
 def id_time(value: uuid.UUID) -> dt.datetime:
-    """This function will read the time (UTC, milliseconds) that is in a UUIDv7."""
+    """Return the time (UTC, milliseconds) that is in a UUIDv7."""
     return dt.datetime.fromtimestamp((value.int >> 80) / 1000, dt.UTC)

@@ -1,4 +1,4 @@
-"""Who needs a transaction says so in code."""
+"""The check of a function that must run in its caller's transaction."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ class TransactionRequired(RuntimeError):
 
 
 def require_transaction(what: str) -> None:
-    """This function will raise `TransactionRequired` unless a transaction is open."""
+    """Raise `TransactionRequired` unless a transaction is open."""
     if not connection.in_atomic_block:
         raise TransactionRequired(f"{what} belongs into the transaction of the change that causes it")

@@ -35,7 +35,7 @@ class Waker:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """This function will have `enqueue` called soon; it neither waits for it nor raises its errors."""
+        """Have `enqueue` called soon, without waiting for it and without its errors."""
         self._event.set()
         if self._thread is None:
             with self._start:
