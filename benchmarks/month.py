@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/month.py --rows 1000000
 
-Fills a month that is over with e-mails of about 2 kB, rolls it over, restores it and compares; prints what
-each step took, sizes and the process's peak memory. Then the admin's pages beside a million hot rows: SQL
-statements and sequential scans of each.
+Fill a past month with e-mails of about 2 kB, roll it over, restore it and compare. Print the time of each step,
+sizes and the process's peak memory. Then print the SQL statements and sequential scans of each admin page beside
+a million hot rows.
 """
 
 from __future__ import annotations
@@ -19,11 +19,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from config.local.machine import free_port
 from config.local.servers import EmbeddedPostgres
+
+if TYPE_CHECKING:
+    from outbox.retention.partitions import Partition
 
 FILL = """
     INSERT INTO email_notifications (id, status, retry_count, max_retries, last_error, errors, provider,
@@ -77,23 +81,14 @@ def main() -> None:
             server.remove()
 
 
-def run(rows: int) -> None:
-    """Measure the end of a month, then the admin."""
-    import django
-
-    django.setup()
-    from django.core.management import call_command
+def write_month(*, now: dt.datetime, rows: int) -> tuple[Partition, int]:
+    """Make the partition of four months ago with `rows` sent e-mails; return it and its size in bytes."""
     from django.db import connections
 
     from notifications.models import EmailNotification
-    from outbox.models import DetachedPartition
-    from outbox.retention import archive, partitions, restore, rollover
-    from outbox.retention.manifest import Manifest
+    from outbox.retention import partitions
 
-    call_command("migrate", verbosity=0)
-    now = dt.datetime.now(dt.UTC)
     old = partitions.partition_at(model=EmailNotification, when=now, steps=-4)
-    months = partitions.start_of(interval="month", when=now)
     with connections["owner"].cursor() as cursor:
         cursor.execute(
             f"CREATE TABLE {old.name} (LIKE email_notifications INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
@@ -111,7 +106,25 @@ def run(rows: int) -> None:
         cursor.execute("VACUUM ANALYZE email_notifications")
         cursor.execute("SELECT pg_total_relation_size(%s::regclass)", [old.name])
         size = cursor.fetchone()[0]
+    return old, size
 
+
+def run(rows: int) -> None:
+    """Measure the end of a month, then the admin."""
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+    from django.db import connections
+
+    from notifications.models import EmailNotification
+    from outbox.models import DetachedPartition
+    from outbox.retention import archive, partitions, restore, rollover
+    from outbox.retention.manifest import Manifest
+
+    call_command("migrate", verbosity=0)
+    now = dt.datetime.now(dt.UTC)
+    old, size = write_month(now=now, rows=rows)
     began: dict[str, float] = {}
 
     def step(name: str, **facts: object) -> None:
@@ -139,7 +152,8 @@ def run(rows: int) -> None:
         print(f"rows: {manifest.rows:,} archived, {cursor.fetchone()[0]:,} restored, {len(found)} found")
         cursor.execute(f"DROP TABLE {table}")
         with timed(f"{rows:,} hot rows written"):
-            given = {"since": months, "until": now, "rows": rows, "dead": True}
+            start = partitions.start_of(interval="month", when=now)
+            given = {"since": start, "until": now, "rows": rows, "dead": True}
             cursor.execute(FILL, given)
         cursor.execute("VACUUM ANALYZE email_notifications")
     pages(partitions.partition_at(model=EmailNotification, when=now).name)
