@@ -39,6 +39,12 @@ _SECRETS = (
     (re.compile(r"\bop_[\w-]{16,}"), "op_***"),  # API tokens
     (re.compile(r"\bSG\.[\w-]+\.[\w-]+"), "SG.***"),  # SendGrid's keys
 )
+# PostgreSQL repeats the whole row of a broken constraint, names among it, and the input of JSON or a COPY.
+# No \b in front: in a repr a backslash and an n stand there.
+_ROW = re.compile(
+    r"(DETAIL|CONTEXT):\s.*?(?=\n(?:HINT|CONTEXT|LINE|QUERY):|\n\n(?:The above|During)|\nTraceback |\Z)",
+    re.DOTALL,
+)
 _SECRET_NAMES = frozenset({"authorization", "password", "secret", "api_key", "cookie", "set-cookie"})
 
 
@@ -50,6 +56,8 @@ def mask(text: str) -> str:
     """
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
+    if "DETAIL:" in text or "CONTEXT:" in text:
+        text = _ROW.sub(r"\1: ***", text)
     return _ADDRESS.sub(r"\1***@\2", text) if "@" in text or "%40" in text else text
 
 

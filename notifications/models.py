@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import structlog
 from django.conf import settings
 from django.db import DatabaseError, connections, models, transaction
+from django.db.models import Q
 from django.db.models.functions import Coalesce, Now
 
 from notifications.retention import EMAIL_RETENTION
@@ -178,6 +179,11 @@ class EmailNotification(Deliverable, Partitioned):
             models.Index(fields=["recipient_email", "-id"], name="emailnotification_recipient"),
             # an order's notifications: API, admin
             models.Index(fields=["order"], name="emailnotification_order"),
+            # the lists of ended e-mails that are few, newest first: API and admin
+            *(
+                models.Index(fields=["-id"], name=f"emailnotification_{status}", condition=Q(status=status))
+                for status in ("suppressed", "discarded")
+            ),
         ]
         permissions = [
             ("resend_emailnotification", "Can resend e-mails"),

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from notifications import tasks
-from notifications.delivery.log import log_changes
+from notifications.delivery.log import log_changes, log_created
 from notifications.evidence import Evidence
 from notifications.models import EmailNotification
 from notifications.rendering import render_email
@@ -23,7 +23,7 @@ from outbox.core import context as work_context
 from outbox.core.privacy import ERASED_ADDRESS
 from outbox.core.transactions import require_transaction
 from outbox.delivery.changes import Change, Refusal, Settlement
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.outcomes import UNFINISHED, Outcome, Status, Verdict
 
 log = structlog.get_logger(__name__)
 
@@ -52,11 +52,12 @@ def enqueue_email(
     work = work_context.current()
     # The e-mails that an erased person would still get are recorded and never sent.
     erased = recipient_email == ERASED_ADDRESS
+    status = Status.SUPPRESSED if erased else Status.PENDING
     notification_id, inserted = EmailNotification.objects.insert_once(
         order_id=order_id,
         event_type=event_type,
         version=version,
-        status=Status.SUPPRESSED if erased else Status.PENDING,
+        status=status,
         last_error="the recipient's data was erased" if erased else "",
         recipient_email=recipient_email,
         to_name=to_name,
@@ -68,9 +69,32 @@ def enqueue_email(
         correlation_id=work.correlation_id,
         traceparent=work.traceparent,
     )
-    if inserted and settings.FAST_PATH:
-        transaction.on_commit(lambda: tasks.waker.wake(), robust=True)
+
+    def announce() -> None:
+        log_created(
+            notification_id=notification_id,
+            order_id=order_id,
+            event_type=event_type,
+            recipient_email=recipient_email,
+            status=status,
+        )
+        if settings.FAST_PATH:
+            tasks.waker.wake()
+
+    if inserted:
+        transaction.on_commit(announce, robust=True)
     return notification_id
+
+
+def withdraw_emails(*, order_ids: Sequence[uuid.UUID]) -> None:
+    """Give up the unsent e-mails of orders whose customer is erased, in the caller's transaction."""
+    require_transaction("a withdrawal")
+    mails = EmailNotification.objects.filter(order_id__in=order_ids, status__in=UNFINISHED)
+    changes = EmailNotification.objects.withdraw(mails.values_list("id", flat=True))
+    for change in changes:
+        assert isinstance(change.row, EmailNotification)
+        change.row.recipient_email = ERASED_ADDRESS  # as it is when this is logged
+    transaction.on_commit(lambda: log_changes(changes), robust=True)
 
 
 def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:

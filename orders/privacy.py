@@ -22,6 +22,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
+from notifications.services import withdraw_emails
 from orders.models import Order
 from outbox.core.ids import id_time
 from outbox.core.partitioned import PartitionedModel
@@ -196,8 +197,7 @@ def _erase_live(owners: list[uuid.UUID]) -> Counter[str]:
     with transaction.atomic():
         orders = Order.objects.filter(id__in=owners).order_by("id").select_for_update()
         mine = [order.id for order in orders if order.email != ERASED_ADDRESS]
-        mails = EmailNotification.objects.filter(order_id__in=owners, status__in=UNFINISHED)
-        EmailNotification.objects.withdraw(mails.values_list("id", flat=True))
+        withdraw_emails(order_ids=owners)
         counts = Counter(
             {
                 model._meta.db_table: erase_rows(model=model, owner_ids=owners, using="default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 
 import structlog
@@ -45,6 +46,21 @@ def log_changes(changes: Sequence[Change]) -> None:
                 error=outcome.error,
                 retry_count=change.retry_count,
             )
+
+
+def log_created(
+    *, notification_id: uuid.UUID, order_id: uuid.UUID, event_type: str, recipient_email: str, status: Status
+) -> None:
+    """Log a new e-mail like every other change of state; `was` is empty."""
+    log.info(
+        "notification changed",
+        notification_id=str(notification_id),
+        order_id=str(order_id),
+        event_type=event_type,
+        recipient=recipient_email,
+        was="",
+        now=str(status),
+    )
 
 
 def log_reminders(process: Process) -> None:

@@ -8,11 +8,15 @@ from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import ProjectState
 
+#: How long a migration waits for a lock that writers want too: they queue behind it.
+LOCK_TIMEOUT = "3s"
+
 
 class AddPartitionedIndex(migrations.AddIndex):
     """AddIndex for a partitioned table: built on each partition beside its writers, then attached.
 
-    The migration needs `atomic = False`. A killed build leaves an invalid index: drop it and migrate again.
+    The migration needs `atomic = False`. It waits for each lock of a parent at most `LOCK_TIMEOUT`, for a
+    concurrent build as long as it takes. Cut short, it is simply run again.
     """
 
     atomic = False
@@ -31,18 +35,33 @@ class AddPartitionedIndex(migrations.AddIndex):
         table, name = model._meta.db_table, str(self.index.name)
         sql = str(self.index.create_sql(model, schema_editor))
         parent = f" ON {quote(table)} "
-        assert parent in sql
-        editor.execute(sql.replace(parent, f" ON ONLY {quote(table)} ", 1))
-        with editor.connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = to_regclass(%s)", [table]
-            )
-            partitions = [found for (found,) in cursor.fetchall()]
-        for partition in partitions:
+        assert parent in sql and sql.startswith("CREATE INDEX ")
+        editor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
+        on_parent = sql.replace(parent, f" ON ONLY {quote(table)} ", 1)
+        editor.execute(on_parent.replace("CREATE INDEX", "CREATE INDEX IF NOT EXISTS", 1))
+        for partition in _without_index(editor, table, name):
             child = f"{partition}_{name}"[-63:]
             own = sql.replace(parent, f" ON {quote(partition)} ", 1).replace(quote(name), quote(child), 1)
+            # A lock_timeout would end a concurrent build too, and leave an invalid index.
+            editor.execute("SET lock_timeout = 0")
+            editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quote(child)}")  # of a run that was cut short
             editor.execute(own.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1))
+            editor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
             editor.execute(f"ALTER INDEX {quote(name)} ATTACH PARTITION {quote(child)}")
+        editor.execute("RESET lock_timeout")
+
+
+def _without_index(editor: Any, table: str, index: str) -> list[str]:
+    """List the partitions of a table that have no part of the index yet."""
+    with editor.connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT part.inhrelid::regclass::text FROM pg_inherits AS part"
+            " WHERE part.inhparent = to_regclass(%s) AND NOT EXISTS (SELECT FROM pg_inherits AS child"
+            " JOIN pg_index ON pg_index.indexrelid = child.inhrelid"
+            " WHERE child.inhparent = to_regclass(%s) AND pg_index.indrelid = part.inhrelid)",
+            [table, index],
+        )
+        return [found for (found,) in cursor.fetchall()]
 
 
 class CreatePartitionedModel(migrations.CreateModel):

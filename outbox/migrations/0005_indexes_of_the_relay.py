@@ -20,7 +20,9 @@ class Migration(migrations.Migration):
                 condition=Q(published_at__isnull=True, dead_lettered_at__isnull=True),
             ),
         ),
+        migrations.RunSQL("SET lock_timeout = '3s'", migrations.RunSQL.noop),
         migrations.RemoveIndex(model_name="outboxevent", name="outbox_events_unpublished"),
+        migrations.RunSQL("RESET lock_timeout", migrations.RunSQL.noop),
         AddPartitionedIndex(
             model_name="outboxevent",
             index=models.Index(

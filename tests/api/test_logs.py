@@ -75,6 +75,16 @@ def test_addresses_and_secrets_are_masked_in_messages_values_keys_and_tracebacks
     assert "Traceback" in text and len(written()) == 4
 
 
+def test_the_row_of_a_broken_constraint_is_not_written(written):
+    try:
+        raise ValueError("violates check\nDETAIL:  Failing row contains (Ann Smith\n\nStreet).\nHINT: no")
+    except ValueError:
+        structlog.get_logger("ours").exception("failed")
+    text = json.dumps(written())
+    assert "Smith" not in text and "Street" not in text
+    assert "violates check" in text and "HINT: no" in text
+
+
 def test_a_line_with_breaks_stays_one_line(written):
     structlog.get_logger("ours").info("a\nb\r\n{}", x="\u2028\ud800")
     assert len(written()) == 1

@@ -11,6 +11,8 @@ from sentry_sdk.transport import Transport
 
 from config import sentry
 from orders import services
+from orders.models import Order
+from outbox.core.ids import new_id
 from tests.api.conftest import Api, make_token, order_body
 
 # Up here, for the lines around a failure are sent with it.
@@ -78,6 +80,19 @@ def test_addresses_in_a_query_string_do_not_leave(db, caught):
     assert caught.envelopes
     for hidden in ("alice.smith", "bob.brown", "op_x"):
         assert hidden not in caught.text
+
+
+def test_the_row_of_a_broken_constraint_does_not_leave(db, caught, monkeypatch, caplog):
+    def fail(**values):
+        Order.objects.create(user_id=new_id(), email=EMAIL, name=f"{NAME}\n\nx", total_amount=-1)
+
+    monkeypatch.setattr(services, "place_order", fail)
+    assert Api(make_token()).post("/api/v1/orders", order_body(email=EMAIL, name=NAME)).status_code == 500
+    sentry_sdk.flush()
+    (event,) = [event for event in caught.events if "exception" in event]
+    assert any("violates check constraint" in one["value"] for one in event["exception"]["values"])
+    for hidden in HIDDEN:
+        assert hidden not in caught.text, hidden
 
 
 def test_a_refused_request_is_no_event(db, caught):

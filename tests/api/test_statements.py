@@ -114,3 +114,13 @@ def test_every_list_reads_by_an_index():
         for line in plan.splitlines():
             # Partitions without a row may be read as they are.
             assert "Seq Scan" not in line or "rows=1 " in line, plan
+
+
+@pytest.mark.parametrize("status", ["suppressed", "discarded"])
+def test_a_list_of_few_ended_mails_reads_no_other_rows(status):
+    make_mails(3000, status="sent")
+    make_mails(20, status=status)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE email_notifications")
+    plan = _plan(EmailNotification.objects.only("id").filter(status=status).order_by("-id"))
+    assert "_id_idx" in plan and "_pkey" not in plan, plan

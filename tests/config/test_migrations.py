@@ -6,14 +6,25 @@ Two releases run side by side in a deploy. squawk knows PostgreSQL's rules for t
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
+from django.apps import apps
 from django.core.management import call_command
-from django.db import connection
+from django.db import OperationalError, connection, models
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.state import ProjectState
+from django.db.models import Q
+
+from outbox.core import partitioned_migrations
+from outbox.core.partitioned_migrations import AddPartitionedIndex
+from outbox.models import OutboxEvent
+from outbox.retention.partitions import attached
+from tests.outbox.retention.months import dsn
 
 APPS = ("orders", "notifications", "outbox")
 SQUAWK = Path(sys.executable).with_name("squawk")
@@ -34,6 +45,10 @@ KNOWN = {
     "0003_heartbeats_without_a_gap": "adding-field-with-default",  # a table of a dozen rows
     "0005_indexes_of_the_relay": "require-concurrent-index-deletion",  # of a partitioned table: there is none
 }
+
+
+#: Migrations of new tables, and of tables of a few rows.
+SMALL = ("0002_retired_partitions_and_erasures", "0003_heartbeats_without_a_gap")
 
 
 def later() -> list[tuple[str, str]]:
@@ -82,3 +97,60 @@ def test_no_index_of_a_large_table_is_left_invalid():
     with connection.cursor() as cursor:
         cursor.execute("SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid")
         assert cursor.fetchall() == []
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("app", "name"), later())
+def test_a_migration_of_a_table_in_use_waits_for_no_lock_for_long(app, name):
+    out = io.StringIO()
+    call_command("sqlmigrate", app, name, stdout=out)
+    waits = False
+    for line in out.getvalue().splitlines():
+        if "lock_timeout = 0" in line or "RESET lock_timeout" in line:
+            waits = False
+        elif "lock_timeout" in line:
+            waits = True
+        elif re.match(r"ALTER TABLE|DROP INDEX(?! CONC)|CREATE INDEX(?! CONC)", line) and name not in SMALL:
+            assert waits, line
+
+
+class TestAddPartitionedIndex:
+    INDEX = models.Index(fields=["aggregate_type"], name="outbox_events_tried", condition=Q(shard=1))
+
+    def migrate(self) -> None:
+        state = ProjectState.from_apps(apps)
+        operation = AddPartitionedIndex(model_name="outboxevent", index=self.INDEX)
+        with connection.schema_editor(atomic=False) as editor:
+            operation.database_forwards("outbox", editor, state, state)
+
+    def valid(self) -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT indisvalid FROM pg_index WHERE indexrelid = 'outbox_events_tried'::regclass"
+            )
+            return bool(cursor.fetchone()[0])
+
+    @pytest.mark.django_db(transaction=True)
+    def test_gives_up_behind_a_writer_and_is_simply_run_again(self, monkeypatch):
+        monkeypatch.setattr(partitioned_migrations, "LOCK_TIMEOUT", "100ms")
+        try:
+            with psycopg.connect(dsn()) as writing:
+                writing.execute("LOCK TABLE outbox_events IN ROW EXCLUSIVE MODE")
+                with pytest.raises(OperationalError, match="lock timeout"):
+                    self.migrate()
+            first = attached(model=OutboxEvent)[0].name
+            with connection.cursor() as cursor:  # and a build that was killed between two partitions
+                cursor.execute(
+                    "CREATE INDEX outbox_events_tried ON ONLY outbox_events (aggregate_type) WHERE shard = 1"
+                )
+                cursor.execute(
+                    f"CREATE INDEX {first}_outbox_events_tried ON {first} (aggregate_type) WHERE shard = 1"
+                )
+            assert not self.valid()
+            self.migrate()
+            assert self.valid()
+            self.migrate()
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("RESET lock_timeout")
+                cursor.execute("DROP INDEX IF EXISTS outbox_events_tried")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import itertools
 import json
@@ -21,10 +22,10 @@ from notifications.models import EmailNotification
 from orders import privacy
 from orders.models import Order
 from orders.services import cancel_order, complete_order, pay_order, place_order, refund_order
-from outbox.core.ids import id_floor
+from outbox.core.ids import id_floor, new_id
 from outbox.core.privacy import ERASED_ADDRESS, address_hash
 from outbox.delivery.outcomes import Status
-from outbox.models import DetachedPartition, Erasure, IdempotencyKey, OutboxEvent
+from outbox.models import DetachedPartition, Erasure, IdempotencyKey, InboundDeadLetter, OutboxEvent
 from outbox.retention import rollover
 from outbox.retention.overview import overview
 from tests.factories import statuses
@@ -36,6 +37,7 @@ pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
     pytest.mark.usefixtures("archive_folder"),
 ]
+PAYMENT = "payment.payment.succeeded.v1"
 ADDRESS = "Anna.Example+shop@example.com"
 BOB = "bob@example.com"
 
@@ -145,11 +147,101 @@ class TestExport:
         call_command("privacy", "export", "--email", "a_b@example.com")
         assert len(json.loads(capsys.readouterr().out)["orders"]) == 1
 
+    def test_has_stored_answers_dead_events_and_events_that_quote_the_person(self, capsys):
+        order = bought()
+        dead_event(json.dumps({"data": {"payer": ADDRESS.upper()}}))
+        dead_event(json.dumps({"data": {"payer": BOB}}))
+        call_command("privacy", "export", "--email", ADDRESS)
+        document = json.loads(capsys.readouterr().out)
+        assert [one["key"] for one in document["idempotency_keys"]] == [f"{ADDRESS}-{order.id}"]
+        assert [one["topic"] for one in document["dead_events"]] == [PAYMENT]
+        quoting = [one for one in document["outbox_events"] if one["event_type"] == f"{PAYMENT}.dlt"]
+        assert len(quoting) == 1
+        assert BOB not in json.dumps(document)
+
+
+class TestQuotes:
+    """Another service's event that names the person, kept as a dead letter and published to `<topic>.dlt`."""
+
+    def days(self, count: int) -> list[str]:
+        return sorted(name for name, state in states(OutboxEvent).items() if state != "attached")[:count]
+
+    def retire_days(self) -> None:
+        OutboxEvent.objects.update(published_at=Now())
+        rollover.rollover(report=Steps(), using="default")
+
+    def test_are_erased_in_live_rows_a_detached_day_a_restored_one_and_an_archive(self, tmp_path):
+        order = bought()
+        by_id = json.dumps({"data": {"orderId": str(order.id), "holder": "Anna Example"}})
+        by_address = json.dumps({"data": {"payer": ADDRESS.upper()}})
+        bobs = json.dumps({"data": {"payer": BOB}})
+        for back in (12, 11):
+            day = make_partition(OutboxEvent, back=back)
+            for number, text in enumerate((by_id, by_address, bobs)):
+                quoting_event(text, day.since + dt.timedelta(hours=number + 1))
+            self.retire_days()
+            if back == 12:  # this one is dropped, and restored beside
+                age_records()
+                rollover.rollover(report=Steps(), using="default")
+                call_command("partitions", "restore", day.name)
+        for text in (by_id, by_address, bobs):
+            dead_event(text)
+        assert len(grep(ADDRESS)) >= 4 and grep_archives(tmp_path, ADDRESS)
+        call_command("privacy", "erase", "--email", ADDRESS, "--now")
+        assert grep(ADDRESS) == [] and grep("Anna Example") == []
+        assert grep_archives(tmp_path, ADDRESS) == [] and grep_archives(tmp_path, "Anna Example") == []
+        assert len(grep(BOB)) >= 4 and len(grep_archives(tmp_path, BOB)) == 2
+
+    def test_are_erased_of_a_person_without_an_order(self):
+        dead_event(json.dumps({"data": {"payer": ADDRESS}}))
+        call_command("privacy", "erase", "--email", ADDRESS)
+        assert grep(ADDRESS) == []
+
+    def test_an_erased_dead_event_is_not_replayed(self):
+        dead_event(json.dumps({"data": {"payer": ADDRESS}}))
+        call_command("privacy", "erase", "--email", ADDRESS)
+        assert InboundDeadLetter.objects.unresolved().count() == 0
+
+    def test_are_found_in_an_archive_by_the_hash_alone_next_month(self, tmp_path):
+        order = bought()
+        day = make_partition(OutboxEvent, back=12)
+        quoting_event(json.dumps({"data": {"payer": ADDRESS}}), day.since + dt.timedelta(hours=1))
+        self.retire_days()
+        age_records()
+        rollover.rollover(report=Steps(), using="default")
+        call_command("privacy", "erase", "--email", ADDRESS)
+        assert grep_archives(tmp_path, ADDRESS) and order.id
+        Erasure.objects.update(requested_at=Now() - dt.timedelta(days=31))
+        rollover.rollover(report=Steps(), using="default")
+        assert grep_archives(tmp_path, ADDRESS) == []
+
+
+def dead_event(text: str) -> None:
+    """What the consumer keeps and publishes of an event that it cannot process."""
+    InboundDeadLetter.objects.create(
+        topic=PAYMENT, key="k", event_id=new_id(), consumer="c", envelope=text, error=f"no: {text}"
+    )
+    quoting_event(text, dt.datetime.now(dt.UTC))
+
+
+def quoting_event(text: str, when: dt.datetime) -> None:
+    OutboxEvent.objects.create(
+        id=uuid.UUID(int=id_floor(when).int | (new_id().int & ((1 << 76) - 1))),
+        created_at=when,
+        aggregate_type="event",
+        aggregate_id=uuid.uuid4(),
+        event_type=f"{PAYMENT}.dlt",
+        sequence=1,
+        payload={"originalEvent": json.loads(text), "errorMessage": f"cannot: {text}"},
+        shard=1,
+    )
+
 
 class TestErase:
     def test_leaves_the_address_in_no_table_no_archive_and_no_log(self, tmp_path, capfd, caplog):
         everywhere()
         assert grep(ADDRESS) and grep_archives(tmp_path, ADDRESS)
+        caplog.clear()
         call_command("privacy", "erase", "--email", ADDRESS, "--now")
         assert grep(ADDRESS) == [] and grep("Anna Example") == []
         assert grep_archives(tmp_path, ADDRESS) == [] and grep_archives(tmp_path, "Anna Example") == []
@@ -177,6 +269,39 @@ class TestErase:
         assert [(one["partition"], one["state"]) for one in before] == [
             (one["partition"], one["state"]) for one in after
         ]
+
+    def test_reaches_an_archive_that_is_older_than_a_column(self, tmp_path):
+        everywhere()
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE email_notifications ADD COLUMN nickname text")
+            cursor.execute("UPDATE email_notifications SET nickname = 'Anna Example'")
+        rules = EmailNotification.retention
+        later = dataclasses.replace(
+            rules,
+            personal=f"({rules.personal} OR nickname IS NOT NULL)",
+            erased={**rules.erased, "nickname": "NULL"},
+        )
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(EmailNotification, "retention", later)
+                call_command("privacy", "erase", "--email", ADDRESS, "--now")
+            assert grep(ADDRESS) == [] and grep_archives(tmp_path, ADDRESS) == []
+            assert "email_notifications" not in grep("Anna Example")
+        finally:
+            with connection.cursor() as cursor:
+                cursor.execute("ALTER TABLE email_notifications DROP COLUMN nickname")
+
+    def test_is_logged_with_the_hash_and_without_the_address(self, caplog):
+        order = bought(done=False)
+        created = [str(line.msg) for line in caplog.records if "'now': 'pending'" in str(line.msg)]
+        assert len(created) == 2 and all("'was': ''" in line for line in created)
+        caplog.clear()
+        call_command("privacy", "erase", "--email", ADDRESS, "--force")
+        lines = [str(line.msg) for line in caplog.records]
+        assert any("person erased" in line and address_hash(ADDRESS) in line for line in lines)
+        withdrawn = [line for line in lines if "'now': 'discarded'" in line]
+        assert len(withdrawn) == 2 and all(str(order.id) in line for line in withdrawn)
+        assert ADDRESS.lower() not in caplog.text.lower()
 
     def test_touches_nobody_else(self, tmp_path):
         everywhere()

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from outbox.core.ids import new_id
-from outbox.models import ApiToken, IdempotencyKey, ProcessedEvent
+from outbox.models import ApiToken, IdempotencyKey, InboundDeadLetter, ProcessedEvent
 from outbox.retention import purge
 from tests.outbox.retention.months import dsn
 
@@ -40,6 +40,15 @@ def test_keeps_keys_for_7_days_processed_events_for_30_and_tokens_for_30_after_t
     assert IdempotencyKey.objects.get().key == "6.9"
     assert ProcessedEvent.objects.get().consumer == "29"
     assert set(ApiToken.objects.values_list("name", flat=True)) == {"none", "soon", "over"}
+
+
+def test_keeps_inbound_dead_letters_for_90_days_also_undecided_ones(settings):
+    for days in (settings.DEAD_EVENT_DAYS - 1, settings.DEAD_EVENT_DAYS + 1):
+        InboundDeadLetter.objects.create(
+            topic=str(days), event_id=new_id(), consumer="c", envelope="", error="", failed_at=ago(days=days)
+        )
+    assert run()["dead_events"] == 1
+    assert InboundDeadLetter.objects.get().topic == "89"
 
 
 def test_deletes_in_batches():

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import threading
+import time
+from pathlib import Path
 
 import psycopg
 import pytest
+from django.core.files.storage import FileSystemStorage
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
@@ -384,3 +388,43 @@ def event_in(day) -> OutboxEvent:
         payload={},
         shard=1,
     )
+
+
+class TestDurability:
+    def test_archive_manifest_and_folder_are_on_disk_before_the_record_says_so(
+        self, old, tmp_path, monkeypatch
+    ):
+        synced: list[str] = []
+        real = os.fsync
+
+        def fsync(handle: int) -> None:
+            assert DetachedPartition.objects.get().archived_at is None
+            synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+            real(handle)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        fill(old)
+        roll()
+        stored = {str(path) for path in (tmp_path / "archive").rglob("*") if path.is_file()}
+        assert stored <= set(synced)
+        assert {str(tmp_path / "archive"), str(tmp_path / "archive" / "email_notifications")} <= set(synced)
+
+    def test_a_restore_outlives_a_store_that_is_slower_than_an_idle_transaction_may_be(self, old, settings):
+        fill(old, 20)
+        roll()
+        options = settings.STORAGES["archive"]["OPTIONS"]
+        slow = {"BACKEND": f"{__name__}.SlowStorage", "OPTIONS": options}
+        settings.STORAGES = settings.STORAGES | {"archive": slow}
+        with connection.cursor() as cursor:
+            cursor.execute("SET idle_in_transaction_session_timeout = '300ms'")
+            try:
+                restored = restore.restore(record=DetachedPartition.objects.get(), using="default")
+            finally:
+                cursor.execute("RESET idle_in_transaction_session_timeout")
+        assert count(restored) == 20
+
+
+class SlowStorage(FileSystemStorage):
+    def _open(self, name, mode="rb"):
+        time.sleep(0.8)
+        return super()._open(name, mode)

@@ -1,0 +1,22 @@
+from django.db import migrations, models
+from django.db.models import Q
+
+from outbox.core.partitioned_migrations import AddPartitionedIndex
+
+
+class Migration(migrations.Migration):
+    atomic = False  # built on each partition beside its writers
+
+    dependencies = [
+        ("notifications", "0003_resent_at"),
+    ]
+
+    operations = [
+        AddPartitionedIndex(
+            model_name="emailnotification",
+            index=models.Index(
+                fields=["-id"], name=f"emailnotification_{status}", condition=Q(status=status)
+            ),
+        )
+        for status in ("suppressed", "discarded")
+    ]
