@@ -18,6 +18,8 @@ from typing import Any
 import structlog
 from gunicorn import glogging  # type: ignore[import-untyped]
 
+from notifications.providers.registry import declarations
+
 # The characters of an address's local part, without those that separate it from the text around it. A quote
 # may be inside only. The possessive *+ keeps the time linear in the length of the text.
 _LOCAL = r"(?:[\w.!#$*+^`{|}~-]|%(?!40))"
@@ -37,7 +39,11 @@ _SECRETS = (
     (re.compile(r"(://)[^\s/@]+@"), r"\1***@"),  # the user and password of a URL
     (re.compile(r"\b(bearer|basic)\s+[^\s\"',;]+", re.IGNORECASE), r"\1 ***"),
     (re.compile(r"\bop_[\w-]{16,}"), "op_***"),  # API tokens
-    (re.compile(r"\bSG\.[\w-]+\.[\w-]+"), "SG.***"),  # SendGrid's keys
+    *(
+        (re.compile(declared.key_pattern), r"\1***")
+        for declared in declarations().values()
+        if declared.key_pattern
+    ),
 )
 # PostgreSQL repeats the whole row of a broken constraint, names among it, and the input of JSON or a COPY.
 # No \b in front: in a repr a backslash and an n stand there.

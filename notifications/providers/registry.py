@@ -68,6 +68,7 @@ class Declaration:
     check_key    raises ValueError with a sentence about a webhook key that cannot be read
     api_key      the name of the setting without which it takes no mail; empty where that cannot be told
     make_key     makes a webhook key: what the sandbox signs with, and what verifies it
+    key_pattern  what its keys look like in a text, to mask them in logs; its first group stays
     dialect      the dotted path of the `Dialect` in which the sandbox plays it; empty where it does not
     sandbox      settings that lead to the sandbox instead; `{sandbox}` stands for its URL
     """
@@ -79,6 +80,7 @@ class Declaration:
     webhook: str = ""
     webhook_key: str = ""
     check_key: Callable[[str], object] | None = None
+    key_pattern: str = ""
     dialect: str = ""
     make_key: Callable[[], tuple[str, str]] | None = None
     sandbox: Mapping[str, str] = dataclasses.field(default_factory=dict)

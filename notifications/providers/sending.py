@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.utils.module_loading import import_string
 
 from notifications.providers.base import Provider
@@ -10,3 +11,13 @@ from notifications.providers.registry import declarations
 PROVIDERS: dict[str, Provider] = {
     name: import_string(declared.sending)() for name, declared in declarations().items()
 }
+
+
+def api_url(name: str) -> str:
+    """Return the setting that says where a provider's API is; empty where it has none."""
+    declared = declarations()[name]
+    for setting in declared.settings:
+        if "{sandbox}" in declared.sandbox.get(setting.name, ""):
+            value = settings.ANYMAIL[setting.anymail] if setting.anymail else getattr(settings, setting.name)
+            return str(value or "")
+    return ""

@@ -124,14 +124,6 @@ def test_what_may_have_been_accepted_is_held_and_what_was_not_is_only_delayed(
     assert (wait > 100) is (verdict is Verdict.AMBIGUOUS)
 
 
-def test_a_refused_connection_is_transient(settings):
-    settings.ANYMAIL = settings.ANYMAIL | {"SENDGRID_API_URL": "http://127.0.0.1:1/v3/"}
-    PROVIDERS["sendgrid"].close()
-    outcome = PROVIDERS["sendgrid"].send(make_mail())
-    PROVIDERS["sendgrid"].close()
-    assert outcome.verdict is Verdict.TRANSIENT
-
-
 def test_throttling_keeps_every_process_away_until_the_provider_said(sandbox, settings):
     settings.EMAIL_CONCURRENCY = 1
     sandbox.fail(kind="status", status=429, headers={"Retry-After": "7"}, times=1)

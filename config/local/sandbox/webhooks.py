@@ -25,7 +25,7 @@ MAX_WAITING = 200_000  # events; what comes on top is counted as lost
 MAX_BATCH = 500  # events
 ATTEMPTS = 8  # the waits between them double from half a second: about a minute in all
 TIMEOUT = 5.0  # seconds
-PAUSE = 0.5  # seconds between two posts: SendGrid gathers events too
+PAUSE = 0.5  # seconds between two posts: the real ones gather events, too
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # straight, whatever the environment
 #: What a recipient can be told to do, and the events in place of processed and delivered.
 _OUTCOMES: dict[str, tuple[str, ...]] = {

@@ -33,6 +33,7 @@ DECLARATION = Declaration(
     webhook_key="MAILGUN_WEBHOOK_SIGNING_KEY",
     check_key=check_signing_key,
     make_key=make_key,
+    key_pattern=r"\b(key-)[0-9a-f]{32}\b",
     dialect="notifications.providers.mailgun.sandbox.Mailgun",
     sandbox={"MAILGUN_API_KEY": "sandbox", "MAILGUN_API_URL": "{sandbox}/v3/"},
 )

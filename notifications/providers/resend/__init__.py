@@ -27,6 +27,7 @@ DECLARATION = Declaration(
     webhook="notifications.providers.resend.webhook.Resend",
     webhook_key="RESEND_WEBHOOK_SECRET",
     check_key=check_secret,
+    key_pattern=r"\b(re_|whsec_)[\w+/=-]{8,}",
     dialect="notifications.providers.resend.sandbox.Resend",
     sandbox={"RESEND_API_KEY": "sandbox", "RESEND_API_URL": "{sandbox}/"},
 )

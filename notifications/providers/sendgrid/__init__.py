@@ -56,6 +56,7 @@ DECLARATION = Declaration(
     webhook_key="SENDGRID_WEBHOOK_VERIFICATION_KEY",
     check_key=read_key,
     make_key=make_key,
+    key_pattern=r"\b(SG\.)[\w-]+\.[\w-]+",
     dialect="notifications.providers.sendgrid.sandbox.SendGrid",
     sandbox={"SENDGRID_API_KEY": "sandbox", "SENDGRID_API_URL": "{sandbox}/v3/"},
 )

@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from notifications.models import EmailNotification
+from notifications.providers.sending import api_url
 from orders import services
 from orders.models import Order
 from outbox.core import context
@@ -100,9 +101,9 @@ class Command(BaseCommand):
 
 def mailbox_url() -> str:
     """Return the URL of the bundled mailbox. Raise `CommandError` for a real provider."""
-    url = urlsplit(str(settings.ANYMAIL["SENDGRID_API_URL"]))
+    url = urlsplit(api_url(settings.EMAIL_PROVIDERS[0]))
     base = f"{url.scheme}://{url.netloc}"
-    if settings.EMAIL_PROVIDERS[0] == "sendgrid" and url.hostname in ("127.0.0.1", "localhost"):
+    if url.hostname in ("127.0.0.1", "localhost"):
         try:
             if requests.get(f"{base}/control/stats", timeout=5).ok:
                 return base
