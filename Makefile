@@ -1,4 +1,4 @@
-# Every task of a desk and of CI. Linux, with make and Python 3.11 or later; nothing else is needed.
+# Every task of developers and of CI. Linux, with make and Python 3.11 or later; nothing else is needed.
 # The first target of a fresh checkout makes .venv from requirements-dev.lock, each file checked by its hash.
 
 PYTHON := .venv/bin/python
