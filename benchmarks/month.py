@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/month.py --rows 1000000
 
 Fill a past month with e-mails of about 2 kB, roll it over, restore it and compare. Print the time of each
-step, sizes and the process's peak memory. Then print the SQL statements and sequential scans of each admin page
-beside a million hot rows.
+step, sizes and the process's peak memory. Then print the SQL statements and sequential scans of each admin
+page beside a million hot rows.
 """
 
 from __future__ import annotations
