@@ -5,8 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.db.models.functions import Now
+from django.test import Client
 
 from notifications.models import EmailNotification
 from orders.models import Order
@@ -77,3 +79,12 @@ def statuses() -> dict[str, int]:
     for status in EmailNotification.objects.values_list("status", flat=True):
         counts[status] = counts.get(status, 0) + 1
     return counts
+
+
+def staff_client(*permissions: str, name: str = "staff") -> Client:
+    """Log a member of the staff in who has these permissions and no others."""
+    user = User.objects.create_user(name, password="x", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client()
+    client.force_login(user)
+    return client

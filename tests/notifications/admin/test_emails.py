@@ -1,0 +1,172 @@
+"""The admin of e-mails: find what is stuck, read why, resend it or give it up."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from notifications.models import EmailNotification
+from outbox.delivery.outcomes import Status
+from tests.factories import make_mail, make_mails, make_order, staff_client, statuses
+
+pytestmark = pytest.mark.django_db
+LIST = "/admin/notifications/emailnotification/"
+
+
+def press(client: Client, action: str, ids, **fields):
+    data = {"action": action, "_selected_action": [str(id) for id in ids]} | fields
+    return client.post(LIST, data, follow=True)
+
+
+def test_the_list_asks_first_and_changes_nothing_until_it_is_answered(admin_client):
+    mail = make_mail(status=Status.DEAD_LETTERED)
+    page = press(admin_client, "resend", [mail.id])
+    assert b"will be sent again" in page.content
+    assert statuses() == {"dead_lettered": 1}
+    assert not LogEntry.objects.exists()
+
+
+def test_resending_makes_rows_due_logs_each_and_tells_what_it_left_alone(admin_client):
+    dead = [make_mail(status=Status.DEAD_LETTERED) for _ in range(3)]
+    sent = make_mail(status=Status.SENT)
+    page = press(
+        admin_client, "resend", [*(m.id for m in dead), sent.id], confirmed="yes", reason="SPF mended"
+    )
+    assert statuses() == {"pending": 3, "sent": 1}
+    assert b"Resent: 3." in page.content and b"it is sent" in page.content
+    messages = list(LogEntry.objects.values_list("change_message", flat=True))
+    assert messages == ["Resent (was dead_lettered). SPF mended"] * 3
+
+
+def test_a_reason_may_have_braces_in_it(admin_client):
+    mail = make_mail(status=Status.DEAD_LETTERED)
+    page = press(admin_client, "resend", [mail.id], confirmed="yes", reason="see {ticket} {0}")
+    assert page.status_code == 200
+    assert LogEntry.objects.get().change_message == "Resent (was dead_lettered). see {ticket} {0}"
+
+
+def test_pressing_twice_is_harmless_and_says_so(admin_client):
+    mail = make_mail(status=Status.DEAD_LETTERED)
+    press(admin_client, "resend", [mail.id], confirmed="yes")
+    page = press(admin_client, "resend", [mail.id], confirmed="yes")
+    assert b"Resent: 0." in page.content and b"it is pending" in page.content
+    assert LogEntry.objects.count() == 1
+
+
+def test_giving_up_discards_dead_letters_and_what_keeps_failing_and_nothing_else(admin_client):
+    mails = [make_mail(status=status) for status in (Status.DEAD_LETTERED, Status.FAILED, Status.PENDING)]
+    press(admin_client, "give_up", [mail.id for mail in mails], confirmed="yes")
+    assert statuses() == {"discarded": 2, "pending": 1}
+
+
+def test_all_that_match_a_filter_can_be_resent_at_once(admin_client):
+    make_mails(1200, status="dead_lettered")
+    make_mails(5, status="sent")
+    one = EmailNotification.objects.dead().first()
+    data = {"action": "resend", "_selected_action": [str(one.id)], "select_across": "1", "confirmed": "yes"}
+    admin_client.post(LIST + "?status=dead_lettered", data)
+    assert statuses() == {"pending": 1200, "sent": 5}
+    assert LogEntry.objects.count() == 1200
+
+
+@pytest.mark.parametrize("action", ["resend", "give_up"])
+def test_without_its_permission_an_action_does_not_exist(action):
+    client = staff_client("view_emailnotification")
+    mail = make_mail(status=Status.DEAD_LETTERED)
+    press(client, action, [mail.id], confirmed="yes")
+    assert statuses() == {"dead_lettered": 1}
+    page = client.get(reverse("admin:notifications_emailnotification_change", args=[mail.id]))
+    assert page.status_code == 200
+    assert b"Resend" not in page.content and b"Give up" not in page.content
+
+
+def test_with_only_its_permission_an_action_works():
+    client = staff_client("view_emailnotification", "resend_emailnotification")
+    mail = make_mail(status=Status.DEAD_LETTERED)
+    press(client, "resend", [mail.id], confirmed="yes")
+    assert statuses() == {"pending": 1}
+
+
+def test_nothing_can_be_added_changed_or_deleted_by_hand(admin_client):
+    mail = make_mail(status=Status.DEAD_LETTERED)
+    url = reverse("admin:notifications_emailnotification_change", args=[mail.id])
+    assert admin_client.post(url, {"status": "sent", "recipient_email": "x@example.com"}).status_code == 403
+    assert admin_client.get(LIST + "add/").status_code == 403
+    assert admin_client.post(f"{LIST}{mail.id}/delete/", {"post": "yes"}).status_code == 403
+    assert statuses() == {"dead_lettered": 1}
+
+
+def test_the_preview_can_load_and_run_nothing(admin_client):
+    mail = make_mail(body="<script>alert(1)</script>")
+    answer = admin_client.get(f"{LIST}{mail.id}/preview/")
+    assert answer["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
+    assert answer["X-Frame-Options"] == "SAMEORIGIN"
+    assert staff_client().get(f"{LIST}{mail.id}/preview/").status_code == 403
+    assert Client().get(f"{LIST}{mail.id}/preview/").status_code == 302
+
+
+def test_a_hostile_error_or_name_is_shown_as_text(admin_client):
+    evil = "<script>alert(1)</script>"
+    mail = make_mail(
+        status=Status.DEAD_LETTERED,
+        last_error=evil,
+        to_name=evil,
+        body_text=evil,
+        errors=[{"at": evil, "provider": evil, "outcome": evil, "text": evil}],
+    )
+    for url in (LIST, f"{LIST}{mail.id}/change/"):
+        assert evil.encode() not in admin_client.get(url).content
+
+
+@pytest.mark.parametrize("term", ["alice@example.com", "R-77", "order-id", "notification-id"])
+def test_search_finds_by_address_reference_order_and_notification(admin_client, term):
+    order = make_order(reference="R-77")
+    mail = make_mail(order_id=order.id, recipient_email="alice@example.com")
+    make_mail(recipient_email="bob@example.com")
+    query = {"order-id": str(order.id), "notification-id": str(mail.id)}.get(term, term)
+    results = admin_client.get(LIST, {"q": query}).context["cl"].result_list
+    assert [row.id for row in results] == [mail.id]
+
+
+def test_filters_narrow_by_status_event_provider_and_age(admin_client):
+    mail = make_mail(status=Status.DEAD_LETTERED, provider="sendgrid")
+    make_mail(event_type="order.cancelled", status=Status.SENT)
+    for query in ({"status": "dead_lettered"}, {"event_type": "order.paid"}, {"provider": "sendgrid"}):
+        results = admin_client.get(LIST, query | {"age": "1h"}).context["cl"].result_list
+        assert [row.id for row in results] == [mail.id]
+
+
+def test_a_late_poll_is_flagged(admin_client):
+    from outbox.models import Heartbeat
+
+    Heartbeat.objects.create(name="poll", beat_at=Now() - dt.timedelta(seconds=500))
+    tiles = {tile["label"]: tile for tile in admin_client.get(LIST).context["attention"]}
+    assert tiles["last poll"]["bad"] is True
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "query", [{}, {"status": "dead_lettered"}, {"q": "user77@example.com"}, {"age": "24h"}]
+)
+def test_a_page_over_many_rows_takes_few_statements_and_no_sequential_scan(admin_client, query):
+    make_mails(60_000, status="sent")
+    make_mails(500, status="dead_lettered")
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE email_notifications")
+    with CaptureQueriesContext(connection) as captured:
+        assert admin_client.get(LIST, query).status_code == 200
+    assert len(captured) < 10
+    for statement in (entry["sql"] for entry in captured):
+        if "email_notifications" in statement and statement.startswith("SELECT"):
+            with connection.cursor() as cursor:
+                cursor.execute("EXPLAIN (ANALYZE) " + statement)
+                plan = "\n".join(row[0] for row in cursor.fetchall())
+            scans = [line for line in plan.splitlines() if "Seq Scan" in line and "rows=0.00" not in line]
+            assert not scans or "Limit" in plan.splitlines()[0], plan

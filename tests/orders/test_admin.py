@@ -1,0 +1,67 @@
+"""The admin of orders: a customer's data is exported and erased."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db.models.functions import Now
+from django.test import Client
+
+from orders.models import Order
+from outbox.delivery.outcomes import Status
+from tests.factories import make_mail, make_order, staff_client
+
+pytestmark = pytest.mark.django_db
+
+
+ORDERS = "/admin/orders/order/"
+
+
+def ask(client: Client, action: str, *orders, **fields):
+    data = {"action": action, "_selected_action": [str(order.id) for order in orders]} | fields
+    return client.post(ORDERS, data, follow=True)
+
+
+@pytest.mark.django_db(databases=["default", "direct", "owner"])
+class TestAPersonsData:
+    def test_is_exported_as_a_file(self, admin_client):
+        order = make_order(status="completed")
+        make_mail(order_id=order.id, status=Status.SENT)
+        answer = ask(admin_client, "export_person", order)
+        assert answer["Content-Disposition"].startswith("attachment")
+        document = answer.json()
+        assert document["orders"][0]["id"] == str(order.id) and len(document["email_notifications"]) == 1
+
+    def test_is_erased_after_a_question_and_logged_without_the_address(self, admin_client):
+        order = make_order(status="completed")
+        page = ask(admin_client, "erase_person", order)
+        assert b"cannot be undone" in page.content
+        order.refresh_from_db()
+        assert order.email == "alice@example.com"
+        page = ask(admin_client, "erase_person", order, confirmed="yes")
+        order.refresh_from_db()
+        assert order.email == "erased@privacy.invalid" and b"Erased: 1 in orders" in page.content
+        entry = LogEntry.objects.get()
+        assert "alice" not in f"{entry.change_message} {entry.object_repr}"
+
+    def test_in_flight_is_refused_unless_forced(self, admin_client):
+        order = make_order(status="paid", paid_at=Now())
+        page = ask(admin_client, "erase_person", order, confirmed="yes")
+        assert b"not finished" in page.content
+        ask(admin_client, "erase_person", order, confirmed="yes", force="yes")
+        order.refresh_from_db()
+        assert order.email == "erased@privacy.invalid"
+
+    def test_of_two_customers_at_once_is_refused(self, admin_client):
+        orders = make_order(status="completed"), make_order(status="completed", email="bob@example.com")
+        for action in ("export_person", "erase_person"):
+            assert b"orders of one customer" in ask(admin_client, action, *orders, confirmed="yes").content
+        assert {order.email for order in Order.objects.all()} == {"alice@example.com", "bob@example.com"}
+
+    def test_needs_its_own_permission(self):
+        order = make_order(status="completed")
+        client = staff_client("view_order", "export_person")
+        assert "Content-Disposition" in ask(client, "export_person", order).headers
+        ask(client, "erase_person", order, confirmed="yes")
+        order.refresh_from_db()
+        assert order.email == "alice@example.com"
