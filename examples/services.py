@@ -2,10 +2,11 @@
 
     .venv/bin/python examples/services.py            # both, until Ctrl-C
 
-Stand-alone on purpose: they know Redis Streams and the envelope, and nothing of orderpost's code. The payment
-service takes the money of every order that is placed and returns it when a paid one is cancelled; the
-warehouse reserves stock, and has none of any sku that starts with "rare". Each remembers the ids of the
-events that it has handled, for an event may come twice.
+They know Redis Streams and the envelope, and nothing of orderpost's code. The payment service captures the
+money of every placed order and returns it when a paid order is cancelled. The warehouse reserves stock; it
+has none of a sku that starts with "rare". Each remembers the ids of the events that it has handled, because
+an event may come twice. Each also reads `<its name>.resend`, where `manage.py resend_events --to` puts events
+for it alone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Event = dict[str, Any]
 
 
 def broker() -> redis.Redis:
-    """Return a client of REDIS_URL, or of the local run's broker."""
+    """Connect to the broker of REDIS_URL, or of the local run."""
     url = os.environ.get("REDIS_URL")
     if url is None and LOCAL_ENV.exists():
         found = [line for line in LOCAL_ENV.read_text().splitlines() if line.startswith("REDIS_URL=")]
@@ -38,29 +39,29 @@ def broker() -> redis.Redis:
 
 
 class Service:
-    """Consumes some topics in a group of its own and publishes what its handlers return."""
+    """Consumes some topics in a group of its own, and publishes what its handlers return."""
 
     def __init__(self, name: str, handlers: dict[str, Callable[[Event], tuple[str, Event] | None]]) -> None:
         self.name, self.handlers, self.broker = name, handlers, broker()
+        self.topics = [*handlers, f"{name}.resend"]
         self.seen: set[str] = set()  # a real one keeps these in the transaction of its own change
 
     def run(self, stopped: threading.Event) -> None:
-        """Until told to stop."""
-        for topic in self.handlers:
+        for topic in self.topics:
             try:
                 self.broker.xgroup_create(topic, self.name, id="$", mkstream=True)
             except redis.ResponseError:
                 pass  # the group is there
         while not stopped.is_set():
-            answer = self.broker.xreadgroup(self.name, "1", dict.fromkeys(self.handlers, ">"), block=500)
-            for topic, entries in answer or []:
+            answer = self.broker.xreadgroup(self.name, "1", dict.fromkeys(self.topics, ">"), block=500)
+            for stream, entries in answer or []:
                 for entry, fields in entries:
-                    self.handle(topic.decode(), json.loads(fields[b"value"]))
-                    self.broker.xack(topic, self.name, entry)
+                    self.handle(json.loads(fields[b"value"]))
+                    self.broker.xack(stream, self.name, entry)
 
-    def handle(self, topic: str, event: Event) -> None:
-        """Once for each event."""
-        if event["eventId"] in self.seen:
+    def handle(self, event: Event) -> None:
+        topic = event["eventType"]
+        if event["eventId"] in self.seen or topic not in self.handlers:
             return
         self.seen.add(event["eventId"])
         correlation = event["metadata"]["correlationId"]
@@ -75,19 +76,18 @@ class Service:
             "version": 1,
             "source": self.name,
             "data": data,
-            "metadata": {"correlationId": correlation},
+            "metadata": {"correlationId": correlation, "traceId": event["metadata"].get("traceId")},
         }
         self.broker.xadd(told, {"key": data["orderId"], "value": json.dumps(envelope)})
         print(f"{self.name}: {topic} of {data['orderId']} -> {told} [{correlation}]", flush=True)
 
 
 def capture(data: Event) -> tuple[str, Event]:
-    """Money for a new order."""
     return "payment.payment.succeeded.v1", {"orderId": data["orderId"]}
 
 
 def give_back(data: Event) -> tuple[str, Event] | None:
-    """Money for a cancelled order that had been paid."""
+    """Return the money of a cancelled order that had been paid."""
     if not data["wasPaid"]:
         return None
     amount = data["totalAmount"] - data["refundedAmount"]
@@ -95,14 +95,14 @@ def give_back(data: Event) -> tuple[str, Event] | None:
 
 
 def reserve(data: Event) -> tuple[str, Event]:
-    """Stock for a paid order: the skus were told when it was placed."""
+    """Reserve stock for a paid order; its skus were in the event of its placing."""
     rare = data["orderId"] in RARE
     topic = "warehouse.stock.insufficient.v1" if rare else "warehouse.stock.reserved.v1"
     return topic, {"orderId": data["orderId"]}
 
 
 def remember(data: Event) -> None:
-    """Which orders want what is not there."""
+    """Remember the orders with a sku that is out of stock."""
     if any(item["sku"].startswith("rare") for item in data["items"]):
         RARE.add(data["orderId"])
 
@@ -111,7 +111,7 @@ RARE: set[str] = set()
 
 
 def main() -> None:
-    """Both, each in a thread."""
+    """Run both services, each in a thread."""
     stopped = threading.Event()
     services = [
         Service("warehouse-service", {"order.order.placed.v1": remember, "order.order.paid.v1": reserve}),

@@ -1,7 +1,7 @@
-"""What events of other services do to orders. Each runs in the inbox's transaction; see docs/events.md.
+"""What events of other services do to orders. Each handler runs in the inbox's transaction (docs/events.md).
 
-A handler either changes the order, finds that it is as the event wants it, or raises `Rejected` with the
-reason, which a person reads.
+A handler changes the order, or finds that it is as the event wants it, or raises `Rejected` with the reason
+that an operator reads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAME = "orders"
 
 
 def payment_succeeded(event: Envelope) -> None:
-    """The order is paid. A second payment, or one for a cancelled order, is money to be returned."""
+    """Pay the order. A second payment, or one for a cancelled order, is rejected: it has to be returned."""
     order_id = _order_id(event)
     try:
         services.pay_order(order_id=order_id)
@@ -30,7 +30,7 @@ def payment_succeeded(event: Envelope) -> None:
 
 
 def payment_refunded(event: Envelope) -> None:
-    """So much was refunded, or all that was left; also on a cancelled order that had been paid."""
+    """Record a refund of `amount`, or of all that is left; also on a cancelled order that had been paid."""
     amount = event.data.get("amount")
     if amount is not None and (type(amount) is not int or amount < 1):
         raise Rejected(f"its amount is {amount!r}, not a whole number of minor units")
@@ -41,7 +41,7 @@ def payment_refunded(event: Envelope) -> None:
 
 
 def stock_reserved(event: Envelope) -> None:
-    """The order is confirmed; before its payment that is remembered, and a second time it is nothing new."""
+    """Confirm the order. Before its payment the stock is remembered; a second time nothing changes."""
     order = _order(event)
     if order.stock_reserved_at is not None and order.status != Order.Status.CANCELLED:
         return
@@ -52,7 +52,7 @@ def stock_reserved(event: Envelope) -> None:
 
 
 def stock_insufficient(event: Envelope) -> None:
-    """The order is cancelled, and its e-mail says why: seed 5's compensation. Cancelled twice is once."""
+    """Cancel the order, with an e-mail that says why. A cancelled order does not change."""
     order = _order(event)
     if order.status == Order.Status.CANCELLED:
         return
@@ -79,7 +79,7 @@ def _order_id(event: Envelope) -> uuid.UUID:
 
 
 def _order(event: Envelope) -> Order:
-    """The order, locked: what is decided here still holds when the service changes it."""
+    """Lock the order, so that what is decided here still holds when the service changes it."""
     order = Order.objects.select_for_update().filter(id=_order_id(event)).first()
     if order is None:
         raise Rejected(f"There is no order {_order_id(event)}.")
@@ -87,6 +87,6 @@ def _order(event: Envelope) -> Order:
 
 
 def _reason(event: Envelope) -> str:
-    """What the customer reads: the warehouse's own words may not be meant for them."""
+    """Return what the customer reads. The event's own `reason` may not be meant for them."""
     reason = event.data.get("customerMessage")
     return reason[:500] if isinstance(reason, str) else "Something that you ordered is out of stock."

@@ -123,13 +123,10 @@ class Relay:
         return OutboxEvent.objects.using(self.using)
 
     def _next(self, batch: int) -> list[OutgoingEvent]:
-        mine = self._events().filter(shard__in=sorted(self.shards.owned))
+        mine = self._events().of_shards(self.shards.owned)
+        blocked = mine.blocked().values_list("aggregate_id", flat=True).distinct()
         held = [topic for topic, hold in self._held.items() if hold.until > time.monotonic()]
-        rows = (
-            mine.unpublished()
-            .exclude(aggregate_id__in=mine.blocked().values("aggregate_id"))
-            .exclude(event_type__in=held)
-        )
+        rows = mine.unpublished().without(blocked).exclude(event_type__in=held)
         return list(rows.outgoing(source=settings.EVENT_SOURCE, limit=batch))
 
     def _publish(self, wave: Sequence[OutgoingEvent], answers: Answers) -> None:

@@ -80,6 +80,14 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         """Filter the events that the broker has taken."""
         return self.filter(published_at__isnull=False)
 
+    def of_shards(self, shards: Iterable[int]) -> Self:
+        """Filter the events of these shards. One array is planned faster than a parameter for each."""
+        return self.filter(_raw("shard = ANY(%s::int[])", sorted(shards)))
+
+    def without(self, aggregate_ids: Iterable[uuid.UUID]) -> Self:
+        """Leave out the events of these aggregates."""
+        return self.filter(_raw("aggregate_id <> ALL(%s::uuid[])", list(aggregate_ids)))
+
     def outgoing(self, *, source: str, limit: int | None = None) -> Iterator[OutgoingEvent]:
         """Yield the events in the relay's order, with their envelopes; `source` names this service in them.
 
@@ -127,8 +135,13 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
             )
 
     def mark_published(self, *, ids: Iterable[uuid.UUID]) -> None:
-        """Record that the broker has taken these events."""
-        self.unpublished().filter(id__in=sorted(ids)).update(published_at=Now(), last_error="")
+        """Record that the broker has taken these events. One array costs less than hundreds of parameters."""
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(
+                "UPDATE outbox_events SET published_at = statement_timestamp(), last_error = ''"
+                " WHERE id = ANY(%s) AND published_at IS NULL AND dead_lettered_at IS NULL",
+                [sorted(ids)],
+            )
 
     def refuse(self, *, event_id: uuid.UUID, reason: str, wait: dt.timedelta | None) -> None:
         """Record that the broker refused an event: to be tried again after `wait`, or dead with None."""
@@ -158,6 +171,10 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
             found = list(rows.values_list("id", flat=True))
             self.filter(id__in=found).update(**changes)
         return found
+
+
+def _raw(condition: str, array: list[Any]) -> RawSQL:
+    return RawSQL(condition, [array], output_field=models.BooleanField())  # noqa: S611 - texts of this module
 
 
 class OutboxEvent(Partitioned):

@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 CONNECT_SECONDS, READ_SECONDS = 1.0, 5.0
 LEASE_SECONDS = 5.0
 KEEP_SECONDS = 1.0  # between two renewals
+RETRY_SECONDS = 5.0  # between two looks at a stream that cannot be read
 GONE_SECONDS = 30.0  # without a read, a member of another name (release 0.1.0) is gone
 OWNER = "owner"  # the member that every owner of a stream reads as
 BATCH = 100
@@ -112,6 +113,7 @@ class Consumer(base.Consumer):
         self._client = _client()
         self._topics, self._group, self._name = list(topics), group, name
         self._owned: dict[str, Stream] = {}
+        self._not_before: dict[str, float] = {}  # when to look again at a stream that could not be read
         self._kept_at = self._adopted_at = -math.inf
         self._join = self._client.register_script(scripts.JOIN)
         self._lease = self._client.register_script(scripts.LEASE)
@@ -177,8 +179,8 @@ class Consumer(base.Consumer):
         for topic in random.sample(self._topics, len(self._topics)):
             if len(self._owned) >= fair:
                 break
-            if topic not in self._owned and self._hold(topic):
-                self._owned[topic] = self._begin(topic)
+            if topic not in self._owned and self._not_before.get(topic, 0) <= time.monotonic():
+                self._take(topic)
         if time.monotonic() - self._adopted_at > GONE_SECONDS / 6:
             self._adopted_at = time.monotonic()
             for stream in self._owned.values():
@@ -186,6 +188,23 @@ class Consumer(base.Consumer):
 
     def _hold(self, topic: str) -> bool:
         return bool(self._lease(keys=[self._lease_of(topic)], args=[self._name, int(LEASE_SECONDS * 1000)]))
+
+    def _take(self, topic: str) -> None:
+        if not self._hold(topic):
+            return
+        try:
+            self._owned[topic] = self._begin(topic)
+        except redis.ResponseError as error:
+            self._give_up(topic, error)
+
+    def _give_up(self, topic: str, error: redis.ResponseError) -> None:
+        """Leave a stream that cannot be read, for a while. Raises `error` if it is about the broker."""
+        if not isinstance(_read_answer(error), TopicUnavailable) or "NOGROUP" in str(error):
+            raise error
+        log.error("stream cannot be read", topic=topic, error=str(error), seconds=RETRY_SECONDS)
+        self._not_before[topic] = time.monotonic() + RETRY_SECONDS
+        self._owned.pop(topic, None)
+        self._release(keys=[self._lease_of(topic)], args=[self._name])
 
     def _begin(self, topic: str) -> Stream:
         try:
@@ -207,10 +226,13 @@ class Consumer(base.Consumer):
 
     # --- entries ---
     def _read_stream(self, stream: Stream) -> list[Received]:
-        mine, entries, more = self._read(
-            keys=[self._lease_of(stream.topic), stream.topic],
-            args=[self._name, self._group, OWNER, stream.read_id, BATCH, BATCH_BYTES],
-        )
+        keys = [self._lease_of(stream.topic), stream.topic]
+        args: list[str | int] = [self._name, self._group, OWNER, stream.read_id, BATCH, BATCH_BYTES]
+        try:
+            mine, entries, more = self._read(keys=keys, args=args)
+        except redis.ResponseError as error:
+            self._give_up(stream.topic, error)
+            return []
         if not mine:
             self._owned.pop(stream.topic, None)
             return []

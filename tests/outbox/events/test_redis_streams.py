@@ -205,6 +205,33 @@ def test_an_entry_of_another_shape_is_received_as_it_can_be(client):
     assert (found.key, found.value) == ("", b"")
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_key_of_another_type_stops_its_own_stream_alone_and_only_while_it_is_there(
+    client, late, monkeypatch
+):
+    monkeypatch.setattr(streams, "RETRY_SECONDS", 0.05)
+    one = consumer("a", "t.v1", "wrong.v1")
+    if late:
+        one.receive(seconds=0.01)
+        client.delete("wrong.v1")
+    client.set("wrong.v1", "no stream")
+    publish(1)
+    found: list[Received] = []
+    while not found:
+        found = one.receive(seconds=0.01)
+    assert numbers(found) == [1]
+    one.done(found)
+    client.delete("wrong.v1")
+    publish(2, topic="wrong.v1")
+    found = []
+    while not found:
+        try:
+            found = one.receive(seconds=0.01)
+        except BrokerAway as error:
+            assert "NOGROUP" in str(error)
+    assert numbers(found) == [2]
+
+
 def test_a_broker_that_lost_everything_gets_its_groups_anew(client):
     one = consumer("a")
     assert one.receive(seconds=0.01) == []
