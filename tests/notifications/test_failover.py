@@ -51,7 +51,8 @@ def test_a_mail_that_hangs_at_the_first_keeps_its_hold_and_the_rest_go_over(two,
     make_mails(60)
     delivery.drain_emails()
     held = EmailNotification.objects.filter(status=Status.FAILED)
-    assert 5 <= held.count() <= 32 and held.count() == two.stats()["answers"]["hang"]
+    # Those in flight, and those that took a freed slot before the fifth failure opened the breaker.
+    assert 5 <= held.count() <= 5 + 32 and held.count() == two.stats()["answers"]["hang"]
     assert statuses()["sent"] == 60 - held.count()
     assert all(mail.errors[-1]["outcome"] == "ambiguous" for mail in held)
     assert not held.filter(next_attempt_at__lt=Now() + dt.timedelta(seconds=100)).exists()
