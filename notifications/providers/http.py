@@ -18,6 +18,7 @@ import requests
 import urllib3.exceptions
 from anymail.backends.base_requests import AnymailRequestsBackend
 from anymail.exceptions import AnymailConfigurationError, AnymailRequestsAPIError
+from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers.base import Provider
 from notifications.providers.session import NeverConnected, Session, make_session
@@ -50,6 +51,10 @@ class HttpProvider(Provider):
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:
         """Say what an answer means: by the name of its error, else by its status."""
         return self.verdicts.get(name) or by_status(status)
+
+    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
+        """Take the id that anymail found in the answer."""
+        return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
 
     def not_connected(self, error: Exception) -> Outcome:
         """Opening connects to nothing yet: only our own configuration can fail."""

@@ -24,7 +24,7 @@ from anymail.backends.mailgun import EmailBackend, MailgunPayload
 from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers.http import HttpProvider, LeanBackend
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.outcomes import Verdict
 
 _ABOUT_SENDER = re.compile(r"'?from'? parameter")
 
@@ -42,10 +42,6 @@ class Mailgun(HttpProvider):
         if (status == 400 and _ABOUT_SENDER.match(text)) or "Mailgun Magnificent API" in text:
             return Verdict.MISCONFIGURED
         return super().verdict(status=status, name=name, text=text)
-
-    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Take Mailgun's id of the mail, the same in its webhooks."""
-        return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
 
 
 class Payload(MailgunPayload):

@@ -31,7 +31,7 @@ from django.core.mail import EmailMultiAlternatives
 from notifications.models import EmailNotification
 from notifications.providers.base import metadata_of
 from notifications.providers.http import HttpProvider, LeanBackend
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.outcomes import Verdict
 
 
 class Resend(HttpProvider):
@@ -57,10 +57,6 @@ class Resend(HttpProvider):
             for name, value in metadata_of(mail).items()
         ]
         message.esp_extra = {"tags": tags}  # type: ignore[attr-defined]  # anymail's attribute
-
-    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Take Resend's id of the mail, the same in its webhooks."""
-        return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
 
 
 class Backend(LeanBackend, EmailBackend):
