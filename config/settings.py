@@ -73,9 +73,6 @@ def _database(
     options.setdefault("tcp_user_timeout", 20_000)  # milliseconds
     # Parameters travel beside the statement instead of being written into it: a tenth less work for us.
     options.setdefault("server_side_binding", True)
-    if options.get("prepare_threshold") is not None:
-        # A generic plan cannot use a partial index, and most of ours are: minutes instead of milliseconds.
-        options.setdefault("options", "-c plan_cache_mode=force_custom_plan")
     return database
 
 

@@ -20,6 +20,9 @@ from outbox.core.postgres.connection import BoundedConnection, Gate
 #: A connection that has been idle must answer its health check within this, else a new one is made.
 HEALTH_CHECK_SECONDS = 1.0
 
+#: A connection that answered within this, and was not closed since, is not asked for its health.
+RECENT_SECONDS = 1.0
+
 #: One for each server, by host and port.
 _gates: defaultdict[tuple[str, str], Gate] = defaultdict(Gate)
 
@@ -54,9 +57,25 @@ class DatabaseWrapper(base.DatabaseWrapper):
             "gate": _gates[server],
         }
 
+    def init_connection_state(self) -> None:
+        """Make sure that prepared statements are planned for their values.
+
+        A generic plan cannot use a partial index, and most of ours are: minutes instead of milliseconds.
+        docker/app_role.sql gives the role this setting. A session of another role sets it here, which a
+        pooler that shares sessions does not keep. pgbouncer refuses it as an option of the connection.
+        """
+        super().init_connection_state()
+        if self.connection.prepare_threshold is not None:
+            with self.connection.cursor() as cursor:
+                (mode,) = cursor.execute("SELECT current_setting('plan_cache_mode')").fetchone()
+                if mode != "force_custom_plan":
+                    cursor.execute("SET plan_cache_mode = force_custom_plan")
+
     def is_usable(self) -> bool:
         if self.connection is None:
             return False
+        if self.connection.seems_alive(seconds=RECENT_SECONDS):
+            return True  # spares each request of a busy process a SELECT 1
         with self.connection.waiting(seconds=HEALTH_CHECK_SECONDS):
             usable: bool = super().is_usable()
             return usable

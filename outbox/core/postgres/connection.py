@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any, Self, TypeVar
 
@@ -57,6 +59,7 @@ class BoundedConnection(psycopg.Connection[Any]):
 
     deadline: float | None = None
     gate: Gate
+    _answered_at = 0.0
 
     @classmethod
     def connect(  # type: ignore[override]  # Django's alone: by keyword
@@ -72,7 +75,9 @@ class BoundedConnection(psycopg.Connection[Any]):
         if timeout is not None or self.deadline is None:
             return super().wait(gen, interval, timeout)
         try:
-            return super().wait(gen, interval, self.deadline)
+            answer = super().wait(gen, interval, self.deadline)
+            self._answered_at = time.monotonic()
+            return answer
         except errors._WaitTimeout:
             # The socket is in the middle of an answer that may come at any time: it cannot be used again.
             self.pgconn.finish()
@@ -80,6 +85,17 @@ class BoundedConnection(psycopg.Connection[Any]):
             raise ServerSilent(
                 f"the database server did not answer within {self.deadline:g} s; the connection was closed"
             ) from None
+
+    def seems_alive(self, *, seconds: float) -> bool:
+        """Tell whether the server answered within these seconds, and has sent nothing since.
+
+        A server that ends a session says so: the socket has something to read. No packet is sent here.
+        """
+        if self.closed or time.monotonic() - self._answered_at > seconds:
+            return False
+        poll = select.poll()
+        poll.register(self.pgconn.socket, select.POLLIN)
+        return not poll.poll(0)
 
     @contextlib.contextmanager
     def waiting(self, *, seconds: float | None) -> Iterator[None]:

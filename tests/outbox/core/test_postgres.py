@@ -7,8 +7,9 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -140,10 +141,42 @@ def test_a_backend_that_does_not_answer_its_health_check_is_replaced_unseen():
     with wrapper(deadline=60.0) as database:
         pid = ask(database, "SELECT pg_backend_pid()")
         with frozen(pid):
+            database.connection._answered_at -= 10  # idle for longer than it is trusted
             database.health_check_enabled, database.health_check_done = True, False
             began = time.monotonic()
             assert ask(database, "SELECT pg_backend_pid()") != pid
             assert time.monotonic() - began < SOON
+
+
+def sent_to_server(database: DatabaseWrapper, tmp_path: Path, work: Callable[[], Any]) -> str:
+    """Return what libpq sent while `work` ran, health checks included."""
+    path = tmp_path / "trace"
+    with path.open("w") as file:
+        database.connection.pgconn.trace(file.fileno())
+        work()
+        if not database.connection.closed:
+            database.connection.pgconn.untrace()
+    return "".join(line for line in path.read_text().splitlines() if "\tF\t" in line)
+
+
+def test_a_connection_in_use_is_not_asked_for_its_health_before_each_request(tmp_path):
+    with wrapper() as database:
+        ask(database)
+        for _ in range(3):
+            database.close_if_unusable_or_obsolete()  # as at the start and the end of a request
+            assert "SELECT 1" not in sent_to_server(database, tmp_path, lambda: ask(database, "SELECT 42"))
+        database.connection._answered_at -= 10
+        database.close_if_unusable_or_obsolete()
+        assert "SELECT 1" in sent_to_server(database, tmp_path, lambda: ask(database, "SELECT 42"))
+
+
+def test_a_connection_that_was_just_used_and_then_ended_is_replaced_unseen():
+    with wrapper() as database:
+        for _ in range(5):
+            pid = ask(database, "SELECT pg_backend_pid()")
+            ask(connection, "SELECT pg_terminate_backend(%s, 5000)", [pid])  # waits until it is gone
+            database.close_if_unusable_or_obsolete()
+            assert ask(database, "SELECT pg_backend_pid()") != pid
 
 
 def test_a_migration_may_take_longer_than_the_deadline_and_leaves_it_as_it_was():
