@@ -61,7 +61,8 @@ def mask(text: str) -> str:
     'to ali***@example.com, Bearer ***'
     """
     for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
+        if pattern.search(text):  # a substitution costs ten times as much, also where it finds nothing
+            text = pattern.sub(replacement, text)
     if "DETAIL:" in text or "CONTEXT:" in text:
         text = _ROW.sub(r"\1: ***", text)
     return _ADDRESS.sub(r"\1***@\2", text) if "@" in text or "%40" in text else text
