@@ -1,8 +1,8 @@
-"""Every change of an order.
+"""Every change of an order's status.
 
-Each function is one transaction: it locks the order's row, changes it, and writes the domain event and the
-e-mail that the customer must get, or writes nothing. The API and the event handlers call these functions.
-Inside a transaction of the caller's, a function joins it.
+Each function runs in one transaction, its own or the caller's. It locks the order's row, changes it, and,
+except where its docstring says otherwise, writes one domain event and the e-mail that the customer must get.
+The API and the event handlers call these functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one drain of this process, and the poll. Every trigger ends here: tasks, commands, a person's resend.
+"""The drain of e-mails in this process, and the poll. Tasks, commands and a person's resend end here.
 
 Both functions may be called at any time, by any number of threads and processes at once.
 """
@@ -67,8 +67,8 @@ def _drain_of(process: Process) -> Drain[EmailNotification]:
 def drain_emails() -> Drained | None:
     """Send all that is due, unless a drain of this process already does.
 
-    Then that one looks once more before it ends, and this call returns None at once; likewise while the
-    process stops. `more` in the answer: call again.
+    A drain that runs already is told to claim once more, and this call returns None; likewise while the
+    process is stopping. `more` in the answer: call again.
     """
     process = processes.current()
     drain = _drain_of(process)
@@ -94,7 +94,7 @@ def drain_due() -> Drained | None:
 
 
 def poll(*, record: bool = True) -> Drained | None:
-    """Take back expired claims and drain: what beat does every `POLL_INTERVAL`.
+    """Take back expired claims and drain: what beat schedules every `POLL_INTERVAL`.
 
     `record` notes that a poll ran, which keeps the standby quiet; the standby itself does not note its own. A
     poll counts only if the process's drain got something from the database.

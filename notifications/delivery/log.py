@@ -20,7 +20,7 @@ COUNTED = 10_000
 
 
 def log_changes(changes: Sequence[Change]) -> None:
-    """Write one log line for each change of state, worse ones louder."""
+    """Write one log line for each change of state: dead letters as errors, other failures as warnings."""
     for change in changes:
         mail = change.row
         assert isinstance(mail, EmailNotification)

@@ -18,7 +18,7 @@ UNTRIED_SECONDS = 5.0
 
 
 class Process:
-    """Everything is made when it is first needed, with the settings of that moment."""
+    """The pool and the gate are made when they are first needed, with the settings of that moment."""
 
     def __init__(self) -> None:
         self.draining = threading.Lock()

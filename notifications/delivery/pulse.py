@@ -1,4 +1,4 @@
-"""The heartbeat of a process that takes webhooks: held sends ask how long it has been there."""
+"""Record a heartbeat of the web process, so that screening knows since when webhooks can arrive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PULSE_SECONDS = 5.0
 
 
 def pulse() -> None:
-    """Beat for as long as this process lives; for a thread of the web process."""
+    """Beat until the process ends; for a thread of the web process."""
     while True:
         try:
             Heartbeat.beat(name=ENDPOINT)

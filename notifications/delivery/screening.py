@@ -20,9 +20,10 @@ from outbox.models import Heartbeat
 
 #: The heartbeat of the process that takes webhooks.
 ENDPOINT = "web"
-#: Providers' events count as arriving when one came within the first; no doubt counts for longer than the
-#: other.
-WEBHOOKS_IN_USE, LONGEST_HOLD = dt.timedelta(days=7), dt.timedelta(days=1)
+#: Webhooks are in use if an event came within this time.
+WEBHOOKS_IN_USE = dt.timedelta(days=7)
+#: No e-mail is held for longer than this.
+LONGEST_HOLD = dt.timedelta(days=1)
 
 
 def screen(process: Process, mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
@@ -58,7 +59,7 @@ def was_own_failure(process: Process, mail: EmailNotification) -> bool:
 
 
 def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
-    """Hold those that may be with a provider which would not know them again.
+    """Hold e-mails that a provider without idempotency keys may have accepted.
 
     The hold does not run while no process of ours took webhooks.
     """

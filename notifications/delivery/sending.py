@@ -31,8 +31,8 @@ REPEAT_SECONDS = 1.0
 def send(process: Process, mail: EmailNotification) -> Outcome:
     """Hand `mail` to the first provider that may be asked; errors are outcomes.
 
-    What was certainly not accepted goes to the next provider at once. What may have been accepted never does:
-    a provider with idempotency keys is asked again with the same key, the others are left to the hold.
+    What was certainly not accepted goes to the next provider at once. What may have been accepted does not
+    before its hold is over, but a provider with idempotency keys is asked again with the same key.
     """
     asked: list[str] = [""]
     answers: list[Outcome] = []

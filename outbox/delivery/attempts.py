@@ -1,7 +1,8 @@
 """Reads a row's list of errors: which attempts it had, and which of them may have been accepted. Pure.
 
 An entry is one provider's answer: `at` (ISO 8601), `provider`, `outcome` (a verdict), `code`, `text`. Entries
-of one attempt have the same `at`. `judged` is false in an entry whose failure is still to be judged.
+of one attempt have the same `at`. `judged: false` marks a failure that is judged at the next claim; nothing
+changes the entry afterwards.
 """
 
 from __future__ import annotations

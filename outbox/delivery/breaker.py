@@ -73,7 +73,7 @@ class Permit:
 
 
 def enter(breaker: Breaker, rules: Rules, *, now: float, untried: bool) -> tuple[Breaker, Permit]:
-    """Let a message through or not; `untried` says that it has no recorded attempt."""
+    """Let a message through or not; `untried`: it has no recorded failure."""
     state = breaker.state(now)
     if state is State.CLOSED:
         return breaker, Permit(True, breaker.epoch)
@@ -87,7 +87,7 @@ def enter(breaker: Breaker, rules: Rules, *, now: float, untried: bool) -> tuple
 
 
 def next_probes(breaker: Breaker, rules: Rules, *, now: float) -> tuple[float, float]:
-    """Return in how many seconds an untried message may go, and one that waits; 0 is now.
+    """Return the seconds until an untried message may test the provider, and until a retried one may.
 
     For a breaker that is not closed. One that is forced open lets nothing through.
     """

@@ -1,4 +1,4 @@
-"""What goes into the verbs of a deliverable row, and what comes back from them."""
+"""Arguments and results of the methods of `DeliverableQuerySet`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Settlement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """One row's committed change of state. `row` has its identity; of its state only this is current."""
+    """One row's committed change of state. Read only ids and payload from `row`: its state is the old one."""
 
     row: Deliverable
     was: str

@@ -1,7 +1,7 @@
 """What an attempt's outcome means for its row: the next state, the retries used, the wait. Pure.
 
-A failure that may be the provider's uses up no retry here. `outbox.delivery.neighbours` judges it when the
-row is claimed again; `Settlement.charge` brings that judgement.
+A failure that may be the provider's uses up no retry here. When the row is claimed again, the app's screening
+judges it by `outbox.delivery.neighbours` and passes the result as `Settlement.charge`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Policy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Decision:
-    """A row's next state. `wait` is seconds from the database's now, None where no attempt follows.
+    """A row's next state. `wait` is seconds from the database's now; None: `next_attempt_at` stays as it is.
 
     `failures` are appended to the row's list of errors.
     """
@@ -48,9 +48,9 @@ def decide(
 ) -> Decision:
     """Decide what state an attempt leads to.
 
-    `retry_count` has the judged charge of earlier failures in it; `attempts` is the number of failed attempts
-    before this one. Only a permanent refusal, and an outcome that uses a retry when none is left, make a dead
-    letter here.
+    `retry_count` includes what the judgement charged; `attempts` is the number of failed attempts before this
+    one. A dead letter results from a permanent refusal, from an exhausted row, and from an outcome that uses
+    a retry when none is left.
     """
     failures = tuple(one for one in (*outcome.earlier, outcome) if one.verdict in RECORDED)
     wait = outcome.wait

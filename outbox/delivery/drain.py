@@ -1,8 +1,9 @@
-"""Until nothing is due: claim, start sends, collect, settle. Every trigger ends here.
+"""The generic loop: claim due rows, send them in threads, write the outcomes, until no row is due.
 
-The drain knows neither what is sent nor how. Sends run in threads of `pool` and touch no database; claiming
-and settling happen in the calling thread. A send that hangs holds back only itself. An app's delivery package
-brings the `Sender` and sees to it that one thread at a time runs the process's drain.
+The loop knows neither what is sent nor how: an app brings a `Sender`. Sends run in threads of `pool` and
+touch no database; claiming and settling happen in the calling thread, one for each process. A send that hangs
+occupies one thread; a row that is sent alone also stops claims until it ends. Run by
+notifications/delivery/drain.py.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from outbox.delivery.deliverable import Deliverable
 from outbox.delivery.gate import Capacity
 from outbox.delivery.outcomes import Outcome, Status, Verdict
 from outbox.delivery.queryset import DeliverableQuerySet
-from outbox.delivery.settling import settle_until
+from outbox.delivery.settle_until import settle_until
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +45,7 @@ class Sender(Protocol[Sent]):
     """What an app brings."""
 
     def send(self, row: Sent, /) -> Outcome:
-        """Try to deliver a row, in a thread of the pool. Ask nobody after `row.deadline`."""
+        """Try to deliver a row, in a thread of the pool. Contact no provider after `row.deadline`."""
 
     def screen(self, rows: Sequence[Sent], /) -> Mapping[uuid.UUID, Outcome]:
         """Name the outcome of claimed rows that must not be sent, and set the `charge` of the others."""
@@ -53,7 +54,7 @@ class Sender(Protocol[Sent]):
         """Return how many rows are worth claiming now."""
 
     def changed(self, changes: Sequence[Change], /) -> None:
-        """Hear of committed changes of state."""
+        """Log committed changes of state."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Limits:
 class Drained:
     """What a run did. `pause`: seconds until asking again may help; `more`: rows were left over.
 
-    `next_due`: seconds until the first of the rows that this run made wait, None if it made none.
+    `next_due`: seconds until the first waiting row that this run knows of is due, None if it knows of none.
     """
 
     claimed: int = 0
@@ -110,9 +111,9 @@ class Drain(Generic[Row]):
         """Send what is due and write what became of it.
 
         No row is claimed after `seconds`, or once `should_stop`; what was claimed and not yet started is then
-        given back. A trigger sets `woken` to have a running drain look again. Outcomes are settled at 20 rows
-        or 0.1 s, so that a crash can double few. Raises the error of a failed claim or screening, after
-        settling what is in flight.
+        given back. A trigger sets `woken` to have a running drain look again. Outcomes are written after 20
+        rows or 0.1 s, so that a crash causes few duplicates. Raises the error of a failed claim or screening,
+        after settling what is in flight.
         """
         self._begin(seconds=seconds)
         while True:

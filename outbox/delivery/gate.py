@@ -32,8 +32,8 @@ class Entry:
 class Capacity:
     """How many rows are worth claiming now; `wait`: seconds until asking again may help, if none.
 
-    While every provider is open that is one row: one that was never tried (`untried`), else, where `waiting`
-    allows it, the one that waits longest.
+    While no provider's breaker is closed, that is one row: one that was never tried (`untried`), else, where
+    `waiting` allows it, the one that waits longest.
     """
 
     rows: int
@@ -54,7 +54,10 @@ class ProviderView:
 
 
 class Gate:
-    """See the module. `rate` is sends a second over all processes, 0 for no limit; `burst` come at once."""
+    """The breakers and the rate limit of one set of providers.
+
+    `rate` is sends a second over all processes, 0 for no limit; `burst` come at once.
+    """
 
     def __init__(
         self,
@@ -80,7 +83,7 @@ class Gate:
         """Choose the first provider that may be asked and take a slot in the rate.
 
         A slot that is over `patience` seconds away is not taken. `only` and `without` narrow the choice;
-        `untried` says that the message has no recorded attempt.
+        `untried` says that the message has no recorded failure and was not resent.
         """
         now, delay = self._shared.look(patience=patience)
         if delay > patience:

@@ -17,7 +17,7 @@ KEPT_SECONDS = 7200.0
 REACHES = (5, 15, 60, 120)
 LEAST = 3
 ACCEPTED_SHARE = 0.95
-#: Failed messages remembered for one second; more than these leave no doubt.
+#: So many failed messages are stored in each bucket at most; the share is clear by then.
 MOST_FAILED = 100
 
 
@@ -50,8 +50,8 @@ class Neighbours:
     def blame_message(self, *, provider: str, id: uuid.UUID, at: float) -> bool:
         """Return whether the failure of `id` at `at` was the message's own.
 
-        It was if, of the nearest first attempts of others, at least three ended, one of them after it, and 95
-        % were accepted both before and after.
+        True if, within the smallest reach that has three first attempts of other messages, at least one of
+        them later, 95 % of those before (there may be none) and 95 % of those after were accepted.
         """
         moment = int(at // BUCKET_SECONDS)
         with self._lock:

@@ -14,7 +14,11 @@ TEXT_LIMIT = 1000
 
 
 class Status(models.TextChoices):
-    """docs/guarantee.md draws the transitions between these."""
+    """docs/guarantee.md draws the transitions between these.
+
+    `failed` means: tried, and it is open whose failure it was or whether the provider accepted it. A row that
+    certainly failed by the provider's fault is `pending` again.
+    """
 
     PENDING = "pending"
     PROCESSING = "processing"

@@ -1,8 +1,9 @@
 """Every change of state that a deliverable row can go through.
 
-Two rules make the verbs safe. A claim is taken under SKIP LOCKED and committed before any I/O. *Accepted* is
-a fact that anyone may report, while every other outcome counts only under the claim's own token. A statement
-that changes several rows locks them first, in the order of their ids.
+Three rules make these methods safe:
+- a claim is taken under SKIP LOCKED and committed before any I/O;
+- *accepted* is a fact that anyone may report, while every other outcome counts only under the claim's own
+token; - a statement that changes several rows locks them first, in the order of their ids.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from django.db import connections, models, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from outbox.delivery import attempts, settlement
+from outbox.delivery import attempts, settle_statement
 from outbox.delivery.changes import Change, Refusal, Settlement
 from outbox.delivery.decision import Decision, Policy, decide
 from outbox.delivery.outcomes import DUE, LEASE_EXPIRED, Outcome, Status, Verdict
@@ -56,14 +57,15 @@ class DeliverableQuerySet(models.QuerySet[Row]):
     def claim(self, *, limit: int, fresh: int | None = None) -> list[Row]:
         """Claim up to `limit` due rows for the caller alone, and commit.
 
-        `fresh` of them (default: a quarter) are the newest first attempts, so that fresh rows do not wait
-        behind a backlog; the others are those due longest. One statement, whatever `limit` is. The rows carry
-        what a sender needs (`claim_fields`), the state they were in, and a fresh `claim_token`, which
-        `settle` asks for.
+        `fresh` of them (default: a quarter) are the newest `pending` rows that have used no retry, if there
+        are more due rows than the others; those are the ones that are due longest. One statement, whatever
+        `limit` is. The rows carry what a sender needs (`claim_fields`), the state they were in, and a fresh
+        `claim_token`, which `settle` asks for.
         """
         fresh = limit // 4 if fresh is None else fresh
-        # The fresh part only where the first part is full: there is a backlog. It stands first in line, or it
-        # would wait for the whole batch. MATERIALIZED: rows are locked once, in the given order.
+        # Rows of `newest` are taken only if `longest` is full, that is, if there is a backlog. They come
+        # first in the batch, so that they are sent first. MATERIALIZED: rows are locked once, in the given
+        # order.
         return self._claim(
             f"""
             longest AS MATERIALIZED (
@@ -122,7 +124,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         return [str(field.column) for field in self.model._meta.concrete_fields if field.name in names]
 
     def settle(self, settlements: Iterable[Settlement], *, policy: Policy | None = None) -> list[Change]:
-        """Write what became of attempts, in four statements, and commit.
+        """Write what became of attempts, in one transaction of four statements.
 
         Acceptance makes any unsent row `sent`. Other outcomes change a row only while it is `processing`
         under the settlement's own token; a stale one changes nothing and is missing from the answer. The rows
@@ -144,7 +146,8 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         """Take back claims older than `lease` seconds: their worker is gone or stuck.
 
         Such an attempt is ambiguous: the message may be out, or may be what killed the worker. It uses up a
-        retry and is held before the next.
+        retry and is held, or with no retry left becomes a dead letter. Called by
+        `notifications.delivery.drain.poll`.
         """
         text = f"no outcome within {lease:g} s"
         outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, uses_retry=True)
@@ -229,7 +232,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             return []
         decisions = [_decision(row, outcome, policy) for row, outcome in decided]
         written = [(row.id, outcome, made) for (row, outcome), made in zip(decided, decisions, strict=True)]
-        settlement.write(connections[self.db], self._table, written)
+        settle_statement.write(connections[self.db], self._table, written)
         return [
             Change(row, row.status, made.status, outcome, made.retry_count, made.wait)
             for (row, outcome), made in zip(decided, decisions, strict=True)
@@ -260,8 +263,8 @@ def current_policy() -> Policy:
 def held_until(row: Deliverable, *, hold: dt.timedelta) -> dt.datetime | None:
     """Return until when a row is held for evidence of its doubtful attempt, None if it has none.
 
-    A failed row whose newest failure is the doubtful one is held until its next attempt, if that is later:
-    the hold does not run while no process takes webhooks.
+    That is the time of the attempt and `hold`. If it was the newest attempt of a `failed` row and the next
+    attempt is later, then until that: screening moves it on while no process takes webhooks.
     """
     doubt = attempts.last_doubt(row.errors, row.resent_at)
     if doubt is None or row.status not in (Status.FAILED, Status.DEAD_LETTERED):

@@ -60,7 +60,10 @@ Answer = TypeVar("Answer")
 
 
 class SharedState:
-    """See the module. `rate` is sends a second over all processes, 0 for no limit; `burst` come at once."""
+    """The breakers of one set of providers, and their rate.
+
+    `rate` is sends a second over all processes, 0 for no limit; `burst` come at once.
+    """
 
     def __init__(self, *, names: Sequence[str], url: str, rate: float, burst: float) -> None:
         self.names, self.rate, self.burst = list(names), rate, burst
@@ -77,7 +80,7 @@ class SharedState:
     def look(self, *, patience: float | None = None) -> tuple[float, float]:
         """Return the time and how long to wait for a slot, and refresh what is known of the breakers.
 
-        With `patience` the slot is taken, if it is not further away. Seconds.
+        With `patience` (seconds) a slot is taken if it is free within that time; without it none is taken.
         """
         each = 1_000_000 / self.rate if self.rate else 0
         keys = [f"{RATE_PREFIX}rate", *(BREAKER_PREFIX + name for name in self.names)]
@@ -97,8 +100,8 @@ class SharedState:
     ) -> Answer | None:
         """Change a breaker by a pure function of it and the time, and return the function's answer.
 
-        By compare and set while Redis is there, else in this process alone. None: others were faster each
-        time.
+        By compare and set while Redis is there, else in this process alone. None: other processes changed the
+        breaker at every try.
         """
         for _ in range(_TRIES):
             if self.is_away:

@@ -1,4 +1,4 @@
-"""Write domain events, in the transaction of the change that they report. For the apps above."""
+"""Write domain events in the transaction of their change. Called by orders and notifications."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ def publish_event(
     user_id: uuid.UUID | None = None,
     version: int = 1,
 ) -> uuid.UUID:
-    """Save a domain event in the caller's transaction, for the relay; return its id.
+    """Save a domain event in the caller's transaction and return its id. The relay sends it later.
 
-    `sequence` is the aggregate's version after the change, `version` that of the payload's schema. The
-    payload must have no name and no address in it. Raises `TransactionRequired` outside a transaction.
+    `event_type` is the topic, such as `order.order.paid.v1`. `sequence` is the aggregate's version after the
+    change, `version` that of the payload's schema. The payload must have no name and no address in it. Raises
+    `TransactionRequired` outside a transaction.
     """
     require_transaction("a domain event")
     work = context.current()

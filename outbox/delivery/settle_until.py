@@ -1,4 +1,4 @@
-"""Settling that outlives a database that is away. Called by the drain."""
+"""`settle`, repeated while the database does not answer. Called by the drain."""
 
 from __future__ import annotations
 
