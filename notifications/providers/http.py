@@ -57,7 +57,7 @@ class HttpProvider(Provider):
         return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
 
     def not_connected(self, error: Exception) -> Outcome:
-        """Opening connects to nothing yet: only our own configuration can fail."""
+        """Blame our configuration: opening connects to nothing yet."""
         return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))
 
     def refused(self, error: Exception) -> Outcome:

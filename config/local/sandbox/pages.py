@@ -69,7 +69,7 @@ def _list_page(sandbox: Sandbox, search: str) -> Response:
 
 
 def _live(sandbox: Sandbox, search: str) -> str:
-    """The part of the list page that is fetched again and again: the provider's state and the mails."""
+    """Make the part of the list page that is fetched again and again: the provider's state and the mails."""
     stats = sandbox.mailbox.stats()
     faults = sandbox.faults.all()
     if faults:

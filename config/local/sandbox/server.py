@@ -130,7 +130,7 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(_refusal(405, "method not allowed"))
 
     def _body(self) -> bytes | None:
-        """The request's body; None when it was refused unread and the connection must end."""
+        """Return the request's body; None when it was refused unread and the connection must end."""
         length = self.headers.get("Content-Length", "0")
         if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit()):
             self.close_connection = True
@@ -182,7 +182,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._reset()
 
     def _judge(self, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> Response:
-        """The provider's answer to a request; an accepted mail is kept."""
+        """Return the provider's answer to a request, and keep an accepted mail."""
         sandbox = self.server.sandbox
         key = dialect.key(self.headers.get)
         if key is None:

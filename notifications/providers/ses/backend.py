@@ -18,7 +18,7 @@ _making = threading.Lock()
 
 @functools.cache
 def _session(region: str | None) -> boto3.session.Session:
-    """The session reads AWS' data and finds the credentials once; a client of a warm one takes 1.5 ms."""
+    """Return the session that finds AWS' data and credentials once; a client of it takes 1.5 ms to make."""
     return boto3.session.Session(region_name=region)
 
 

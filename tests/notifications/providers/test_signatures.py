@@ -121,7 +121,7 @@ class TestResend:
 
 
 def played(name: str, mail: EmailNotification, kind: str, key: str) -> Post:
-    """A provider's post, as the sandbox makes it."""
+    """Make a provider's post as the sandbox does."""
     ids = {"notification_id": str(mail.id)}
     event = Event(kind, "m-1", mail.recipient_email, time.time() - 60, ids, f"<{mail.id}@example.com>")
     dialect: Dialect = import_string(declarations()[name].dialect)()
