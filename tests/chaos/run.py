@@ -16,7 +16,7 @@ from tests.chaos.auditor import Findings, audit
 from tests.chaos.customers import Customers
 from tests.chaos.faults import FAULTS, FULL_DISK, PROCESSES, Fault, World
 from tests.chaos.listener import Listener
-from tests.flows.shop import Shop
+from tests.flows.shop import KEYS, Shop
 from tests.smtp import SmtpServer
 
 SETTLE_SECONDS = 180.0
@@ -102,7 +102,7 @@ def run(
         smtp = SmtpServer(sandbox=shop.sandbox, delay=SMTP_DELAY)
         shop.settings |= {"EMAIL_HOST": HOST, "EMAIL_PORT": str(smtp.port)}
         if webhooks:
-            shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks)
+            shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
         with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
             connection.execute(FULL_DISK.encode())
         shop.start(*PROCESSES)

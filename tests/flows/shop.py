@@ -27,9 +27,13 @@ from config.local.machine import HOST, PROJECT, free_port, guarded
 from config.local.processes import commands
 from config.local.sandbox import Sandbox
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+from notifications.providers.sendgrid import make_key
 from tests.proxy import Proxy
 
 PATIENCE = 60.0
+#: What the provider signs its events with, and what verifies them.
+SIGNS, VERIFIES = make_key()
+KEYS = {"sendgrid": SIGNS}
 #: Short, so that a lease ends and a hold passes within a test.
 QUICK = {
     "POLL_INTERVAL": "1",
@@ -105,7 +109,7 @@ class Shop:
             "DATABASE_URL": self.database_url,
             "REDIS_URL": self.valkey.url,
             "EMAIL_PROVIDERS": "sendgrid",
-            "WEBHOOKS_UNSIGNED": "on",
+            "SENDGRID_WEBHOOK_VERIFICATION_KEY": VERIFIES,
             "SENDGRID_API_KEY": "test",
             "SENDGRID_API_URL": self.sandbox.api_url,
             "SECRET_KEY": "not-secret-flows-only",

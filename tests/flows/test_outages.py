@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from config.local.sandbox import WebhookSettings
-from tests.flows.shop import Shop
+from tests.flows.shop import KEYS, Shop
 
 pytestmark = pytest.mark.flow
 BREAKER = {"BREAKER_OPEN_SECONDS": "1", "BREAKER_OPEN_CAP": "4"}
@@ -106,7 +106,7 @@ def test_an_outage_of_503_dead_letters_nothing_asks_a_handful_of_times_and_fresh
 @pytest.mark.parametrize("fault", ["accept_then_reset", "accept_then_hang"])
 def test_lost_answers_with_webhooks_within_the_hold_double_nothing(fault):
     with Shop(AMBIGUOUS_HOLD_SECONDS="20", EMAIL_RATE_LIMIT="0", **BREAKER) as shop:
-        shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks)
+        shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
         shop.sandbox.fail(kind=fault, probability=0.05, seconds=4)
         shop.start("web", "worker", "beat")
         insert_mails(shop, 300)
@@ -128,7 +128,7 @@ def test_lost_answers_without_webhooks_double_at_most_those_and_lose_nothing():
 
 def test_a_worker_killed_twenty_times_in_a_drain_doubles_nothing_when_webhooks_arrive_within_the_hold():
     with Shop(AMBIGUOUS_HOLD_SECONDS="15", EMAIL_RATE_LIMIT="0", LEASE_SECONDS="5") as shop:
-        shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks)
+        shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
         shop.sandbox.latency = 0.05
         shop.start("web", "beat", "worker")
         insert_mails(shop, 5000)

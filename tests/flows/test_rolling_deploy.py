@@ -17,7 +17,7 @@ from tests.chaos.auditor import audit
 from tests.chaos.customers import Customers
 from tests.chaos.listener import Listener
 from tests.chaos.run import settle, wait_for_listener
-from tests.flows.shop import Shop
+from tests.flows.shop import KEYS, Shop
 
 pytestmark = pytest.mark.flow
 
@@ -68,7 +68,7 @@ class Deploy:
 
     def _serve(self, *urls: str) -> None:
         self.urls[:] = urls
-        self.shop.sandbox.webhooks.settings = WebhookSettings(url=f"{urls[-1]}/webhooks")
+        self.shop.sandbox.webhooks.settings = WebhookSettings(url=f"{urls[-1]}/webhooks", keys=KEYS)
 
 
 def test_two_releases_side_by_side_lose_double_and_refuse_nothing_forward_and_back(release):

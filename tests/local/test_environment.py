@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -51,6 +52,29 @@ def test_the_secret_key_stays_the_same_and_private(tmp_path: Path) -> None:
     first = complete(tmp_path, {})["SECRET_KEY"]
     assert complete(tmp_path, {})["SECRET_KEY"] == first
     assert (tmp_path / "secret_key").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_mailbox_signs_with_keys_that_stay_the_same_and_private(tmp_path: Path) -> None:
+    whole = complete(tmp_path, {})
+    assert whole["EMAIL_PROVIDERS"] == "sendgrid"
+    again = complete(tmp_path, {})["SENDGRID_WEBHOOK_VERIFICATION_KEY"]
+    assert again == whole["SENDGRID_WEBHOOK_VERIFICATION_KEY"] != ""
+    path = tmp_path / "webhook_keys.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert json.loads(path.read_text())["sendgrid"]["verifies"] == again
+
+
+def test_the_mailbox_plays_whichever_provider_is_named(tmp_path: Path) -> None:
+    whole = complete(tmp_path, {"EMAIL_PROVIDERS": "postmark, mailgun"})
+    assert whole["POSTMARK_API_URL"] == "http://127.0.0.1:8001/"
+    assert whole["MAILGUN_API_URL"] == "http://127.0.0.1:8001/v3/"
+    assert ":" in whole["POSTMARK_WEBHOOK_BASIC_AUTH"] and whole["MAILGUN_WEBHOOK_SIGNING_KEY"]
+    assert "SENDGRID_API_KEY" not in whole
+
+
+@pytest.mark.parametrize("providers", ["smtp", "pigeon"])
+def test_the_mailbox_stays_away_where_it_plays_nobody(providers: str) -> None:
+    assert not environment.wants_sandbox(environ={"EMAIL_PROVIDERS": providers})
 
 
 def test_local_env_is_private_and_reads_back_as_written(tmp_path: Path) -> None:
