@@ -148,9 +148,13 @@ class Shop:
         all_commands = commands(port=port, web_workers=1)
         for name in names:
             kind = name.partition(":")[0]
+            command = all_commands[kind]
+            if checkout != PROJECT:  # release 0.1.0 has no settings of gunicorn's
+                newer = ("--config", "python:config.local.gunicorn")
+                command = [part for part in command if part not in newer]
             with (self.folder / f"{name}.log").open("ab") as log:
                 self.processes[name] = subprocess.Popen(
-                    guarded(all_commands[kind], parent=os.getpid(), death_signal=signal.SIGKILL),
+                    guarded(command, parent=os.getpid(), death_signal=signal.SIGKILL),
                     cwd=checkout,
                     env=self.environment(**settings),
                     stdout=log,
