@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import structlog
 from django.conf import settings
@@ -44,6 +45,15 @@ def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
             "provider": outcome.provider,
         },
     )
+
+
+class EventTimes(NamedTuple):
+    """When a provider said that an e-mail was delivered, bounced or complained about."""
+
+    id: uuid.UUID
+    delivered_at: dt.datetime | None = None
+    bounced_at: dt.datetime | None = None
+    complained_at: dt.datetime | None = None
 
 
 class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
@@ -138,6 +148,29 @@ class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
             )
             existing: uuid.UUID = cursor.fetchone()[0]
             return existing, False
+
+    def keep_earliest(self, times: Iterable[EventTimes]) -> None:
+        """Write the times that are earlier than the stored ones. The caller has locked the rows by id."""
+        news = [time for time in times if any(time[1:])]
+        if not news:
+            return
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(
+                """
+                UPDATE email_notifications AS row SET
+                    delivered_at = least(row.delivered_at, new.delivered_at),
+                    bounced_at = least(row.bounced_at, new.bounced_at),
+                    complained_at = least(row.complained_at, new.complained_at),
+                    updated_at = statement_timestamp()
+                FROM unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[])
+                    AS new (id, delivered_at, bounced_at, complained_at)
+                WHERE row.id = new.id AND row.id = ANY(%s::uuid[])
+                  AND (least(row.delivered_at, new.delivered_at), least(row.bounced_at, new.bounced_at),
+                       least(row.complained_at, new.complained_at))
+                      IS DISTINCT FROM (row.delivered_at, row.bounced_at, row.complained_at)
+                """,
+                [*(list(column) for column in zip(*news, strict=True)), [new.id for new in news]],
+            )
 
 
 class EmailNotification(Deliverable, Partitioned):

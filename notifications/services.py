@@ -5,18 +5,19 @@ Called by orders.services (in its transaction), the API, the admin and commands.
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 
 from notifications import tasks
 from notifications.delivery.log import log_changes, log_created
 from notifications.evidence import Evidence
-from notifications.models import EmailNotification
+from notifications.models import EmailNotification, EventTimes
 from notifications.rendering import render_email
 from notifications.suppressions import Cause, suppress, suppressed_among
 from outbox.core import context as work_context
@@ -132,7 +133,9 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
             )
             rows = EmailNotification.objects.filter(id__in=list(by_id))
             known = dict(rows.values_list("id", "recipient_email"))
-            _mark({id: some for id, some in by_id.items() if id in known})
+            EmailNotification.objects.keep_earliest(
+                _times(id, some) for id, some in by_id.items() if id in known
+            )
             suppress(
                 Cause(known[id], fact.suppress, provider, id)
                 for id, some in by_id.items()
@@ -150,33 +153,18 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
     )
 
 
-def _mark(by_id: Mapping[uuid.UUID, Sequence[Evidence]]) -> None:
-    """Keep the earliest time of each kind; the rows are locked by the settling before, in id order."""
-    columns = ("delivered_at", "bounced_at", "complained_at")
-    marks = [
-        (id, *(min(filter(None, (getattr(fact, name) for fact in some)), default=None) for name in columns))
-        for id, some in by_id.items()
-    ]
-    marks = [mark for mark in marks if any(mark[1:])]
-    if not marks:
-        return
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            UPDATE email_notifications AS row SET
-                delivered_at = least(row.delivered_at, new.delivered_at),
-                bounced_at = least(row.bounced_at, new.bounced_at),
-                complained_at = least(row.complained_at, new.complained_at),
-                updated_at = statement_timestamp()
-            FROM unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[], %s::timestamptz[])
-                AS new (id, delivered_at, bounced_at, complained_at)
-            WHERE row.id = new.id AND row.id = ANY(%s::uuid[])
-              AND (least(row.delivered_at, new.delivered_at), least(row.bounced_at, new.bounced_at),
-                   least(row.complained_at, new.complained_at))
-                  IS DISTINCT FROM (row.delivered_at, row.bounced_at, row.complained_at)
-            """,
-            [*(list(column) for column in zip(*marks, strict=True)), [mark[0] for mark in marks]],
-        )
+def _times(id: uuid.UUID, facts: Sequence[Evidence]) -> EventTimes:
+    """Return the earliest time of each kind of event."""
+
+    def earliest(times: Iterable[dt.datetime | None]) -> dt.datetime | None:
+        return min((time for time in times if time), default=None)
+
+    return EventTimes(
+        id,
+        delivered_at=earliest(fact.delivered_at for fact in facts),
+        bounced_at=earliest(fact.bounced_at for fact in facts),
+        complained_at=earliest(fact.complained_at for fact in facts),
+    )
 
 
 def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
