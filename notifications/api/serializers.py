@@ -11,7 +11,7 @@ from rest_framework import serializers
 from notifications.models import EmailNotification
 from outbox.api.fields import Choice, EmailAddress, Identifier
 from outbox.api.pages import PageQuery
-from outbox.api.schema import ProblemSerializer
+from outbox.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
 from outbox.delivery.outcomes import DUE, Status
 
 
@@ -64,6 +64,14 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
         """Return the time of the next attempt, or None where none is planned."""
         time: dt.datetime = mail.next_attempt_at
         return serializers.DateTimeField().to_representation(time) if mail.status in DUE else None
+
+
+class NotificationPageSerializer(PageSerializer):
+    results = NotificationSerializer(many=True)
+
+
+class NotificationHotPageSerializer(HotPageSerializer):
+    results = NotificationSerializer(many=True)
 
 
 class ResendProblemSerializer(ProblemSerializer):

@@ -8,12 +8,17 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 
 from notifications import services
-from notifications.api.serializers import NotificationQuery, NotificationSerializer, ResendProblemSerializer
+from notifications.api.serializers import (
+    NotificationPageSerializer,
+    NotificationQuery,
+    NotificationSerializer,
+    ResendProblemSerializer,
+)
 from notifications.models import EmailNotification
 from outbox.api.idempotency import answer_once
 from outbox.api.pages import paginate
 from outbox.api.problems import Problem, not_found
-from outbox.api.schema import operation, page_of
+from outbox.api.schema import operation
 from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
 
 READ, WRITE = "notifications:read", "notifications:write"
@@ -31,7 +36,7 @@ class Notifications(ApiView):
         summary="List e-mails, newest first",
         scope=READ,
         query=NotificationQuery,
-        answer=page_of(NotificationSerializer),
+        answer=NotificationPageSerializer,
         tags=TAGS,
     )
     def get(self, request: Request) -> HttpResponse:

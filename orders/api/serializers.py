@@ -10,7 +10,7 @@ from notifications.rendering import is_currency, is_locale
 from orders.models import Order
 from outbox.api.fields import Choice, EmailAddress, Identifier, Integer, StrictSerializer, Text, WebAddress
 from outbox.api.pages import PageQuery
-from outbox.api.schema import ProblemSerializer
+from outbox.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
 
 MAX_AMOUNT = 10**12
 MAX_ITEMS = 200
@@ -106,6 +106,14 @@ class EventSerializer(serializers.Serializer[Any]):
     metadata = serializers.DictField()
     created_at = serializers.DateTimeField()
     published_at = serializers.DateTimeField(allow_null=True)
+
+
+class OrderPageSerializer(PageSerializer):
+    results = OrderSerializer(many=True)
+
+
+class EventHotPageSerializer(HotPageSerializer):
+    results = EventSerializer(many=True)
 
 
 class ChangeProblemSerializer(ProblemSerializer):

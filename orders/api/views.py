@@ -11,15 +11,17 @@ from django.http import HttpResponse
 from django.urls import reverse
 from rest_framework.request import Request
 
-from notifications.api.serializers import NotificationSerializer
+from notifications.api.serializers import NotificationHotPageSerializer, NotificationSerializer
 from notifications.models import EmailNotification
 from orders import services
 from orders.api.serializers import (
     CancelBody,
     ChangeProblemSerializer,
     CompleteBody,
+    EventHotPageSerializer,
     EventSerializer,
     OrderBody,
+    OrderPageSerializer,
     OrderQuery,
     OrderSerializer,
     RefundBody,
@@ -30,7 +32,7 @@ from outbox.api.fields import Nothing, StrictSerializer
 from outbox.api.idempotency import answer_once
 from outbox.api.pages import PageQuery, hot_since, paginate, parse_sequence
 from outbox.api.problems import Problem, not_found
-from outbox.api.schema import operation, page_of
+from outbox.api.schema import operation
 from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
 from outbox.models import OutboxEvent
 
@@ -51,7 +53,7 @@ class Orders(ApiView):
         summary="List orders, newest first",
         scope=READ,
         query=OrderQuery,
-        answer=page_of(OrderSerializer),
+        answer=OrderPageSerializer,
         tags=TAGS,
     )
     def get(self, request: Request) -> HttpResponse:
@@ -222,7 +224,7 @@ class OrderNotifications(ApiView):
         scope=READ,
         has_id=True,
         query=PageQuery,
-        answer=page_of(NotificationSerializer, since=True),
+        answer=NotificationHotPageSerializer,
         tags=TAGS,
     )
     def get(self, request: Request, id: str) -> HttpResponse:
@@ -245,7 +247,7 @@ class OrderEvents(ApiView):
         scope=READ,
         has_id=True,
         query=PageQuery,
-        answer=page_of(EventSerializer, since=True),
+        answer=EventHotPageSerializer,
         tags=TAGS,
     )
     def get(self, request: Request, id: str) -> HttpResponse:

@@ -1,6 +1,6 @@
-"""What every admin page over a big table shares: read-only, no exact counts, filters by age of the id.
+"""The base of admin pages over big tables: read-only, no exact counts, filters by the age of the id.
 
-For the admin modules of all apps. Nothing here reads more rows than it shows.
+For the admin modules of all apps. Nothing here reads more rows than the page shows.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Row = TypeVar("Row", bound=models.Model)
 
 
 class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
-    """Asks the planner how many rows there are, and counts only when it says few."""
+    """A paginator that asks the planner for the number of rows, and counts only when that is small."""
 
     @cached_property
     def count(self) -> int:
-        """An estimate above 10,000, exact below."""
+        """Return an estimate above `EXACT_BELOW`, the exact number below."""
         rows = cast("QuerySet[Any]", self.object_list).order_by()
         sql, params = rows.values("pk").query.sql_with_params()
         with connections[rows.db].cursor() as cursor:
@@ -47,36 +47,32 @@ class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class ChoiceFilter(admin.SimpleListFilter):
-    """A filter by one column whose values are known without asking the table."""
+    """A filter by one column whose values are known without a query."""
 
     def choices_of(self) -> Iterable[str]:
-        """The values, in the order to show."""
+        """Return the values, in the order to show."""
         raise NotImplementedError
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Value and words."""
         return [(value, value.replace("_", " ")) for value in self.choices_of()]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Row]) -> QuerySet[Row]:
-        """Rows with that value."""
         if self.value() in list(self.choices_of()):
             return queryset.filter(**{str(self.parameter_name): self.value()})
         return queryset
 
 
 class AgeFilter(admin.SimpleListFilter):
-    """Filters by ranges of the id, which has the time in it: by primary key, with partitions pruned."""
+    """A filter by ranges of the id, which contains the time. It prunes partitions."""
 
     title = "age"
     parameter_name = "age"
     hours = {"1h": 1, "24h": 24, "7d": 7 * 24, "31d": 31 * 24}
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """The spans that people ask for."""
         return [("1h", "last hour"), ("24h", "last 24 hours"), ("7d", "last 7 days"), ("31d", "last 31 days")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Row]) -> QuerySet[Row]:
-        """Rows whose id was made since then."""
         hours = self.hours.get(self.value() or "")
         if hours is None:
             return queryset
@@ -84,7 +80,7 @@ class AgeFilter(admin.SimpleListFilter):
 
 
 class TriageAdmin(admin.ModelAdmin[Row]):
-    """A list that is fast on millions of rows, and rows that only the machine writes."""
+    """A read-only list that is fast on millions of rows."""
 
     paginator = EstimatingPaginator
     show_full_result_count = False
@@ -98,30 +94,27 @@ class TriageAdmin(admin.ModelAdmin[Row]):
         css = {"all": ["orderpost/admin.css"]}
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Rows come from orders."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Row | None = None) -> bool:
-        """Nothing is edited by hand; actions have permissions of their own."""
-        return False
+        return False  # actions have permissions of their own
 
     def has_delete_permission(self, request: HttpRequest, obj: Row | None = None) -> bool:
-        """Old rows go with their partition."""
-        return False
+        return False  # old rows go with their partition
 
 
 def as_uuid(text: str) -> uuid.UUID | None:
-    """This function will read a UUID as people paste it, or give None."""
+    """Read a UUID in its usual form. Return None for anything else."""
     return uuid.UUID(text) if _UUID.fullmatch(text) else None
 
 
 def pill(status: str, word: str = "") -> SafeString:
-    """This function will show a state as a coloured word; the word alone says it too."""
+    """Show a state as a coloured word."""
     return format_html('<span class="pill pill-{}">{}</span>', status, word or status.replace("_", " "))
 
 
 def ago(when: dt.datetime | None) -> SafeString | str:
-    """This function will say how long ago (or how soon) a time is, with the exact time on hover."""
+    """Show how long ago, or how soon, a time is, with the exact time on hover."""
     if when is None:
         return "–"
     seconds = (timezone.now() - when).total_seconds()

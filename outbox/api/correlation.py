@@ -1,6 +1,6 @@
-"""Gives each request its correlation id and its one line in the log. The outermost middleware.
+"""The outermost middleware: a correlation id and one log line for each request.
 
-Whatever is answered, errors and admin pages included, carries the id in `X-Correlation-ID`.
+Every answer has the id in `X-Correlation-ID`, errors and admin pages included.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ HEADER = "X-Correlation-ID"
 
 
 class CorrelationMiddleware:
-    """See the module."""
-
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Take the caller's id and trace if they are well formed, else make an id; log when answered."""
+        """Take the caller's id and trace if they are well formed, else make an id. Log the answer."""
         given = context.accept_correlation_id(request.headers.get(HEADER))
         work = context.Context(
             given or context.new_correlation_id(),
@@ -38,7 +36,7 @@ class CorrelationMiddleware:
             log.info(
                 "request",
                 method=request.method,
-                path=request.path,  # not the query: a search for an address has one
+                path=request.path,  # without the query, which may have an address
                 status=response.status_code,
                 duration_ms=round((time.perf_counter() - started) * 1000, 1),
             )

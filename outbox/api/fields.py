@@ -1,6 +1,6 @@
-"""Serializers that take values as they are: no trimming, no "5" for 5, no 1.0 for 1, no unknown field.
+"""Strict serializers and fields: no trimming, no "5" for 5, no 1.0 for 1, no unknown field.
 
-For request bodies and query strings; control characters were refused by the parser before.
+For request bodies and query strings. The parser has refused control characters before.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _is_web_address = URLValidator(schemes=["http", "https"])
 
 
 def parse_uuid(text: object) -> uuid.UUID | None:
-    """This function will read a UUID in its 8-4-4-4-12 form; None for anything else."""
+    """Read a UUID in its 8-4-4-4-12 form. Return None for anything else."""
     return uuid.UUID(text) if isinstance(text, str) and _CANONICAL_UUID.fullmatch(text) else None
 
 
@@ -29,7 +29,7 @@ class StrictSerializer(serializers.Serializer[Any]):
     """A serializer that refuses fields that it does not know."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Check the names, then the values; tells of all faults at once."""
+        """Check the names, then the values. Report all faults at once."""
         if not isinstance(data, Mapping):
             raise serializers.ValidationError("This must be an object.")
         errors: dict[str, Any] = {key: ["This field is not known here."] for key in data.keys() - self.fields}
@@ -44,11 +44,11 @@ class StrictSerializer(serializers.Serializer[Any]):
 
 
 class Nothing(StrictSerializer):
-    """No fields: the body is empty or {}, the query string empty."""
+    """No fields: an empty body or {}, an empty query string."""
 
 
 class Text(serializers.CharField):
-    """A string, as it was sent. Empty where `allow_blank`; never only blanks."""
+    """A string, as it was sent. It may be empty with `allow_blank`, but never only blanks."""
 
     default_error_messages = {"invalid": "This must be a string.", "only_blanks": "This is only blanks."}
 
@@ -56,7 +56,7 @@ class Text(serializers.CharField):
         super().__init__(trim_whitespace=False, **options)
 
     def to_internal_value(self, data: Any) -> str:
-        """Take a string, nothing that merely has a text form."""
+        """Take a string, and nothing that can be converted to one."""
         if not isinstance(data, str):
             self.fail("invalid")
         if data and not data.strip():
@@ -70,7 +70,7 @@ class Integer(serializers.IntegerField):
     default_error_messages = {"invalid": "This must be a whole number."}
 
     def to_internal_value(self, data: Any) -> int:
-        """Take an int that is no bool."""
+        """Take an int that is not a bool."""
         if type(data) is not int:
             self.fail("invalid")
         return data
@@ -82,7 +82,6 @@ class Identifier(serializers.UUIDField):
     default_error_messages = {"invalid": "This must be a UUID like 01234567-89ab-cdef-0123-456789abcdef."}
 
     def to_internal_value(self, data: Any) -> uuid.UUID:
-        """Take the one form."""
         value = parse_uuid(data)
         if value is None or not value.int:
             self.fail("invalid")
@@ -90,7 +89,7 @@ class Identifier(serializers.UUIDField):
 
 
 class EmailAddress(Text):
-    """An address that any provider delivers to: ASCII (an IDN domain as xn--…), local part unquoted."""
+    """An address that every provider delivers to: ASCII (an IDN domain as xn--…), local part unquoted."""
 
     default_error_messages = {"email": "This must be an e-mail address in ASCII (a domain as xn--…)."}
 
@@ -98,7 +97,7 @@ class EmailAddress(Text):
         super().__init__(max_length=254, **options)
 
     def to_internal_value(self, data: Any) -> str:
-        """Take what Django's validator takes, less what mail servers commonly refuse."""
+        """Take what Django's validator takes, except what mail servers commonly refuse."""
         value = super().to_internal_value(data)
         local, _, domain = value.rpartition("@")
         try:
@@ -119,7 +118,7 @@ class WebAddress(Text):
         super().__init__(max_length=2000, **options)
 
     def to_internal_value(self, data: Any) -> str:
-        """Take what Django's validator takes, if all of it can be seen."""
+        """Take what Django's validator takes, if every character is printable."""
         value = super().to_internal_value(data)
         try:
             _is_web_address(value)
@@ -136,13 +135,10 @@ class Digits(serializers.IntegerField):
     default_error_messages = {"invalid": "This must be a whole number."}
 
     def to_internal_value(self, data: Any) -> int:
-        """Take ASCII digits."""
         if not isinstance(data, str) or not _DIGITS.fullmatch(data):
             self.fail("invalid")
         return int(data)
 
 
 class Choice(serializers.ChoiceField):
-    """One of a few words."""
-
     default_error_messages = {"invalid_choice": "This is none of the words that are allowed here."}

@@ -1,7 +1,7 @@
-"""Does a request's work once, however often the request comes: the `Idempotency-Key` header.
+"""The `Idempotency-Key` header: do a request's work once, however often the request comes.
 
-The answer is stored by the transaction that did the work, so neither can exist without the other. Only
-answers of success are kept: a refused or crashed request may be sent again under its key.
+The transaction that does the work stores the answer, so neither can exist without the other. Only answers of
+success are stored: a refused or crashed request may be sent again with its key.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')  # RFC 8941's string
 
 
 class _TakenMeanwhile(Exception):
-    """The key's first request committed between the look and the lock."""
+    """The key's first request committed between our snapshot and our lock."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Claim:
-    """A key as one caller's, and what it was sent with."""
+    """A caller's key, and the hash of the request that it came with."""
 
     scope: str
     key: str
@@ -43,17 +43,16 @@ class _Claim:
 
     @property
     def lock(self) -> int:
-        """The number of the key's advisory lock: 64 bits, signed."""
+        """Return the number of the key's advisory lock: 64 bits, signed."""
         digest = hashlib.sha256(f"{self.scope}\0{self.key}".encode()).digest()
         return int.from_bytes(digest[:8], signed=True)
 
 
 def answer_once(*, request: Request, work: Callable[[], HttpResponse]) -> HttpResponse:
-    """This function will do `work` and store its answer, or give the answer that is stored for the key.
+    """Do `work` and store its answer, or return the answer that is stored for the key.
 
-    Without the header it only does `work`. Everything that `work` raises rolls back and stores nothing.
-    Raises `Problem`: 400 for a malformed key, 409 while the key's first request runs, 422 when the key was
-    used for another request.
+    Without the header only do `work`. An error of `work` rolls back and stores nothing. Raise `Problem`: 400
+    for a malformed key, 409 while the key's first request runs, 422 if another request had the key.
     """
     header = request.headers.get(HEADER)
     if header is None:
@@ -66,7 +65,7 @@ def answer_once(*, request: Request, work: Callable[[], HttpResponse]) -> HttpRe
         try:
             return _answer(claim, work)
         except _TakenMeanwhile:
-            return _answer(claim, work)  # sees the row now: no third look is needed
+            return _answer(claim, work)  # sees the row now, so a third try is never needed
 
 
 def _answer(claim: _Claim, work: Callable[[], HttpResponse]) -> HttpResponse:
@@ -80,7 +79,7 @@ def _answer(claim: _Claim, work: Callable[[], HttpResponse]) -> HttpResponse:
 
 
 def _look(claim: _Claim) -> HttpResponse | None:
-    """Take the key's lock if it is free, and see what is stored: one statement, so one trip."""
+    """Take the key's lock if it is free, and read the stored answer, in one statement."""
     with connection.cursor() as cursor:
         cursor.execute(
             """

@@ -1,6 +1,6 @@
-"""Lists in pages by cursor: never an offset, never a count, and rows that come meanwhile disturb nothing.
+"""Pagination by cursor: no offset and no count, and rows that are added meanwhile shift no page.
 
-A cursor is a direction and the last value seen of the column that the list is ordered by.
+A cursor is a direction and the last value of the column that orders the list.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PageQuery(StrictSerializer):
 
 
 def parse_sequence(text: str) -> int | None:
-    """This function will read a position that is a positive 32-bit number."""
+    """Read a position that is a positive 32-bit number. Return None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
@@ -49,10 +49,10 @@ def paginate(
     order: str = "-id",
     parse: Callable[[str], Any] = parse_uuid,
 ) -> dict[str, Any]:
-    """This function will answer one page of `rows`: next and previous (absolute URLs or None), results.
+    """Return one page of `rows`: next and previous (absolute URLs or None) and results.
 
-    `order` names one unique column with an index, `parse` reads a value of it or returns None. `query` is
-    a validated `PageQuery`. Raises the 400 problem for a cursor that is not ours.
+    `order` names one unique column with an index; `parse` reads a value of it or returns None. `query` is a
+    validated `PageQuery`. Raise the 400 problem for a cursor that is not ours.
     """
     column, size = order.lstrip("-"), query["page_size"]
     backwards, position = _read_cursor(query.get("cursor"), parse)
@@ -87,7 +87,7 @@ def _read_cursor(cursor: str | None, parse: Callable[[str], Any]) -> tuple[bool,
 
 
 def _url(request: Request, cursor: str | None) -> str:
-    """The list's own address at another place; without a cursor it is the list's start."""
+    """Return the list's own URL with another cursor, or without one: the first page."""
     query = request.query_params.dict()
     query.pop("cursor", None)
     if cursor:
@@ -96,9 +96,9 @@ def _url(request: Request, cursor: str | None) -> str:
 
 
 def hot_since(*, model: PartitionedModel) -> dt.datetime | None:
-    """This function will say from when on a partitioned table has its rows; older ones are archived.
+    """Return the time from which a partitioned table has its rows; older rows are archived.
 
-    Known for a minute in each process: partitions go once a day at most.
+    Cached for a minute in each process: partitions are detached once a day at most.
     """
     return _hot_since(model, int(time.monotonic() // _HOT_SINCE_SECONDS))
 

@@ -1,7 +1,7 @@
-"""Reads JSON bodies, and refuses whatever a strict reader could misunderstand.
+"""Parse JSON bodies strictly.
 
-Beyond JSON's grammar: not UTF-8, a repeated key, NaN, a number of thousands of digits, a body that is no
-object, deep nesting, control characters or halves of surrogate pairs in any string.
+Besides broken JSON, refuse bytes that are not UTF-8, repeated keys, NaN, numbers of thousands of digits, a
+body that is no object, deep nesting, and control characters or halves of surrogate pairs in any string.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 class StrictJSONParser(BaseParser):
-    """See the module."""
-
     media_type = "application/json"
 
     def parse(
@@ -32,15 +30,15 @@ class StrictJSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the body as a dict; raises `Problem`."""
-        # Only what has a Content-Length is read at all, so its own word is enough.
+        """Return the body as a dict. Raise `Problem` if it is not a sound JSON object."""
+        # A body without a Content-Length is refused before, so the header can be relied on.
         if int(getattr(stream, "META", {}).get("CONTENT_LENGTH") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             raise too_large()
         return read_object(stream.read())
 
 
 def read_object(raw: bytes) -> dict[str, Any]:
-    """This function will read a JSON object from bytes; raises `Problem` with the place and the reason."""
+    """Read a JSON object from bytes. Raise `Problem` with the place and the reason."""
     try:
         value = json.loads(
             raw.decode("utf-8"), object_pairs_hook=_object_without_repeats, parse_constant=_refuse_constant
@@ -51,7 +49,7 @@ def read_object(raw: bytes) -> dict[str, Any]:
         raise malformed(f"The body is not JSON: line {error.lineno}, column {error.colno}.") from None
     except RecursionError:
         raise _too_deep() from None
-    except ValueError:  # what int() says of thousands of digits
+    except ValueError:  # raised by int() for thousands of digits
         raise malformed("The body has a number with too many digits.") from None
     if not isinstance(value, dict):
         raise invalid([Fault((), "The body must be a JSON object.")])

@@ -1,7 +1,7 @@
-"""Says what went wrong, always as RFC 9457's `application/problem+json`, never with internals in it.
+"""Errors as RFC 9457's `application/problem+json`, without internals.
 
-Views and parsers raise `Problem`; `problem_response` is DRF's exception handler; the functions at the end are
-Django's handlers for what never reaches a view. Only the admin keeps Django's own pages.
+Views and parsers raise `Problem`. `problem_response` is DRF's exception handler. The functions at the end are
+Django's handlers for requests that reach no view. Only the admin keeps Django's own pages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_ERRORS = 100  # a body of a megabyte could name a hundred thousand unknown f
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a request: where (keys and indexes from its root) and what."""
+    """One fault of a request: its place (keys and indexes from the root) and what is wrong."""
 
     path: tuple[str | int, ...]
     detail: str
@@ -41,7 +41,7 @@ class Fault:
 
     @property
     def document(self) -> dict[str, str]:
-        """The entry of `errors`: `pointer` is an RFC 6901 pointer as a URI fragment."""
+        """Return the entry of `errors`; `pointer` is an RFC 6901 pointer as a URI fragment."""
         steps = (str(step).replace("~", "~0").replace("/", "~1") for step in self.path)
         pointer = "#" + "".join("/" + quote(step, safe="~", errors="replace") for step in steps)
         where = {} if self.place == "body" else {"in": self.place}
@@ -49,7 +49,7 @@ class Fault:
 
 
 class Problem(Exception):
-    """A request that is answered with an error. `slug` names its kind for programs, `members` add facts."""
+    """The error answer of a request. `slug` names its kind for programs; `members` add facts."""
 
     def __init__(
         self,
@@ -70,7 +70,6 @@ class Problem(Exception):
         self.members = members
 
     def response(self) -> HttpResponse:
-        """This function will render the problem."""
         document = {
             "type": f"urn:orderpost:problem:{self.slug}",
             "title": self.title,
@@ -83,7 +82,7 @@ class Problem(Exception):
 
 
 def invalid(faults: Iterable[Fault]) -> Problem:
-    """This function will make the 400 that lists what is wrong with a request's values."""
+    """Make the 400 that lists the faults of a request's values."""
     found = list(faults)
     return Problem(
         status=400,
@@ -95,7 +94,7 @@ def invalid(faults: Iterable[Fault]) -> Problem:
 
 
 def malformed(detail: str) -> Problem:
-    """This function will make the 400 for a request that cannot even be read."""
+    """Make the 400 for a request that cannot be read."""
     return Problem(
         status=400,
         slug="malformed",
@@ -106,19 +105,17 @@ def malformed(detail: str) -> Problem:
 
 
 def not_found(detail: str = "There is nothing at this address.") -> Problem:
-    """This function will make the 404."""
     return Problem(status=404, slug="not-found", title="Not found", detail=detail)
 
 
 def too_large() -> Problem:
-    """This function will make the 413."""
     return Problem(
         status=413, slug="too-large", title="The body is too large", detail="A body has at most 1 MB."
     )
 
 
 def unavailable() -> Problem:
-    """This function will make the 503 for a database that does not answer."""
+    """Make the 503 for a database that does not answer."""
     return Problem(
         status=503,
         slug="unavailable",
@@ -130,7 +127,7 @@ def unavailable() -> Problem:
 
 
 def misplaced() -> Problem:
-    """This function will make the 503 for a row that no partition takes."""
+    """Make the 503 for a row that fits no partition."""
     return Problem(
         status=503,
         slug="clock",
@@ -142,7 +139,7 @@ def misplaced() -> Problem:
 
 
 def unexpected() -> Problem:
-    """This function will make the 500, which says nothing of the cause: the log does."""
+    """Make the 500. The cause stands in the log, not in the answer."""
     return Problem(
         status=500,
         slug="internal",
@@ -152,7 +149,7 @@ def unexpected() -> Problem:
 
 
 def problem_response(error: Exception, _: Mapping[str, Any]) -> HttpResponse:
-    """This function will answer whatever a view raised."""
+    """Answer what a view raised."""
     return _problem_of(error).response()
 
 
@@ -206,7 +203,7 @@ def _problem_of(error: Exception) -> Problem:
 
 
 def _faults(detail: Any, path: tuple[str | int, ...]) -> Iterator[Fault]:
-    """Walk DRF's nested errors; its `non_field_errors` are about the thing that holds them."""
+    """Walk DRF's nested errors; `non_field_errors` belong to the object that holds them."""
     if isinstance(detail, Mapping):
         for key, value in detail.items():
             yield from _faults(value, path if key == "non_field_errors" else (*path, key))
@@ -224,26 +221,26 @@ def _is_admin(request: HttpRequest) -> bool:
 
 @csrf_exempt
 def unknown_path(request: HttpRequest) -> HttpResponse:
-    """This function will answer 404 below the API's own paths, also while DEBUG is on."""
+    """Answer 404 below the API's own paths, also while DEBUG is on."""
     return not_found().response()
 
 
 def handle_400(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """This function will be Django's handler400: a wrong Host, a query of thousands of fields."""
+    """Answer as Django's handler400, for example a wrong Host or a query of thousands of fields."""
     if _is_admin(request):
         return defaults.bad_request(request, exception)
     return malformed("The request cannot be read.").response()
 
 
 def handle_403(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """This function will be Django's handler403."""
+    """Answer as Django's handler403."""
     if _is_admin(request):
         return defaults.permission_denied(request, exception)
     return _problem_of(PermissionDenied()).response()
 
 
 def handle_404(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """This function will be Django's handler404."""
+    """Answer as Django's handler404."""
     if _is_admin(request):
         return defaults.page_not_found(request, exception)
     return not_found().response()

@@ -1,8 +1,7 @@
-"""Describes operations for the OpenAPI document at /api/schema: what all have in common is said here once."""
+"""The OpenAPI document at /api/schema: what all operations have in common, and the views."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -17,7 +16,7 @@ from outbox.api.fields import StrictSerializer
 from outbox.api.problems import CONTENT_TYPE
 from outbox.api.views import OneFormat
 
-View = TypeVar("View", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 ID = OpenApiParameter("id", OpenApiTypes.UUID, OpenApiParameter.PATH)
 _KEY = OpenApiParameter(
@@ -36,7 +35,7 @@ _CORRELATION = OpenApiParameter(
 
 
 class FaultSerializer(serializers.Serializer[Any]):
-    """One thing that is wrong with a request."""
+    """One fault of a request."""
 
     pointer = serializers.CharField(help_text="RFC 6901 pointer as a URI fragment: `#/items/0/quantity`")
     detail = serializers.CharField()
@@ -52,7 +51,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
 
 
 class ValidationProblemSerializer(ProblemSerializer):
-    """The problem of a request that is not valid."""
+    """RFC 9457's problem details of a request that is not valid."""
 
     errors = FaultSerializer(many=True)  # type: ignore[assignment] # the field hides a property of DRF's
 
@@ -72,23 +71,19 @@ _PROBLEMS = {
 }
 
 
-@functools.cache
-def page_of(
-    serializer: type[serializers.Serializer[Any]], *, since: bool = False
-) -> serializers.Serializer[Any]:
-    """This function will make the serializer of a page of a list; `since` if it tells from when."""
-    fields: dict[str, Any] = {
-        "next": serializers.URLField(allow_null=True, help_text="The rows after these"),
-        "previous": serializers.URLField(allow_null=True, help_text="The rows before these"),
-        "results": serializer(many=True),
-    }
-    if since:
-        fields["since"] = serializers.DateTimeField(
-            allow_null=True, help_text="From when on rows are listed; older ones are archived."
-        )
-    name = serializer.__name__.removesuffix("Serializer") + ("HotPage" if since else "Page")
-    page: type[serializers.Serializer[Any]] = type(name, (serializers.Serializer,), fields)
-    return page()
+class PageSerializer(serializers.Serializer[Any]):
+    """A page of a list; a subclass adds `results`."""
+
+    next = serializers.URLField(allow_null=True, help_text="The rows after these")
+    previous = serializers.URLField(allow_null=True, help_text="The rows before these")
+
+
+class HotPageSerializer(PageSerializer):
+    """A page of a partitioned table's rows."""
+
+    since = serializers.DateTimeField(
+        allow_null=True, help_text="From when on rows are listed; older ones are archived."
+    )
 
 
 def operation(
@@ -105,8 +100,8 @@ def operation(
     conflict: type[serializers.Serializer[Any]] = ProblemSerializer,
     example: Mapping[str, Any] | None = None,
     tags: Iterable[str] = (),
-) -> Callable[[View], View]:
-    """This function will describe a view's method; `takes_body` says that it changes something (POST)."""
+) -> Callable[[Method], Method]:
+    """Describe a view's method; `takes_body` is for methods that change something (POST)."""
     codes = [400, 401, 403, 429, 503] + ([404] if has_id else [])
     codes += [409, 411, 413, 415, 422] if takes_body else []
     responses: dict[Any, Any] = {status: OpenApiResponse(answer)}
@@ -126,7 +121,7 @@ def operation(
     if query:
         parameters.append(query)
     examples = [OpenApiExample("Example", value=dict(example), request_only=True)] if example else []
-    decorate: Callable[[View], View] = extend_schema(
+    decorate: Callable[[Method], Method] = extend_schema(
         operation_id=name,
         summary=summary,
         description=f"Scope: `{scope}`.",
@@ -146,7 +141,7 @@ def _answer_header(name: str, description: str, codes: list[int] | None) -> Open
 
 
 class _TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the document names our tokens; found by drf-spectacular because it is defined."""
+    """The security scheme of API tokens. drf-spectacular finds the class by itself."""
 
     target_class = "outbox.api.authentication.TokenAuthentication"
     name = "token"
@@ -168,6 +163,6 @@ class SchemaView(SpectacularAPIView):
 
 
 class DocsView(SpectacularSwaggerSplitView):
-    """The reference to read and to try; all its parts come from here, none from the internet."""
+    """The API reference. All its parts come from this server, none from the internet."""
 
     content_negotiation_class = OneFormat

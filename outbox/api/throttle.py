@@ -1,7 +1,7 @@
-"""`API_RATE_LIMIT`: how many requests a second one token may send, counted in Redis over all web processes.
+"""`API_RATE_LIMIT`: the requests a second of one token, counted in Redis over all web processes.
 
-Off by default, and then no trip to Redis. While Redis is away nobody is refused: a limit that guards the
-database is not worth an outage of its own.
+It is off by default, and then Redis is not asked. While Redis is away no request is refused: a limit that
+protects the database must not cause an outage itself.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import time
 import redis
 import structlog
 from django.conf import settings
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from outbox.api.problems import Problem
+from outbox.core.redis_client import make_client
 from outbox.models import ApiToken
 
 log = structlog.get_logger(__name__)
@@ -29,7 +28,7 @@ _away_until = 0.0
 
 
 class TokenThrottle(BaseThrottle):
-    """Counts a token's requests of the present second."""
+    """Count a token's requests in the present second."""
 
     def allow_request(self, request: Request, view: object) -> bool:
         """Return True, or raise the 429 problem."""
@@ -47,7 +46,7 @@ class TokenThrottle(BaseThrottle):
 
 
 def _count(token: str) -> int:
-    """How many requests this second has had, this one included; 0 while Redis is away."""
+    """Return the requests of this second, this one included; 0 while Redis is away."""
     global _away_until
     if time.monotonic() < _away_until:
         return 0
@@ -65,5 +64,4 @@ def _count(token: str) -> int:
 
 @functools.cache
 def _client(url: str) -> redis.Redis:
-    retry = Retry(NoBackoff(), 0)
-    return redis.Redis.from_url(url, socket_connect_timeout=SECONDS, socket_timeout=SECONDS, retry=retry)
+    return make_client(connect_seconds=SECONDS, read_seconds=SECONDS, url=url)

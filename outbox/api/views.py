@@ -1,7 +1,7 @@
-"""What every view of the API does alike: tokens, strict query strings and bodies, JSON out.
+"""The base class of the API's views: tokens, strict query strings and bodies, JSON answers.
 
-A subclass names a scope for each method that it has, the serializer of its query string, and that of its
-body; it reads `self.query` and `self.body()`.
+A subclass names a scope for each of its methods, a serializer of its query string and one of its body. It
+reads `self.query` and `self.body()`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from outbox.api.problems import Fault, Problem, invalid, malformed, not_found
 
 
 class OneFormat(BaseContentNegotiation):
-    """Each address has one format, whatever `Accept` says; a 406 would help nobody."""
+    """Answer JSON whatever `Accept` says: each URL has one format."""
 
     def select_parser(self, request: Request, parsers: Any) -> Any:
-        """Take the parser of the body's type; none makes it a 415."""
+        """Return the parser of the body's type; with None DRF answers 415."""
         return next((parser for parser in parsers if _is_type(request, parser.media_type)), None)
 
     def select_renderer(
         self, request: Request, renderers: Any, format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        """Take the one there is."""
         return renderers[0], renderers[0].media_type
 
 
@@ -43,8 +42,6 @@ def _is_type(request: Request, media_type: str) -> bool:
 
 
 class ApiView(APIView):
-    """See the module."""
-
     http_method_names = ("get", "head", "post")
     content_negotiation_class = OneFormat
     scopes: ClassVar[Mapping[str, str]] = {}
@@ -55,9 +52,9 @@ class ApiView(APIView):
         """Check token and scope, then the query string."""
         super().initial(request, *args, **kwargs)
         if (request.method or "").lower() not in self.http_method_names:
-            return  # the 405 follows
+            return  # DRF answers 405 next
         if "Transfer-Encoding" in request.headers:
-            # Without a length WSGI shows no body at all, and a refund of 5 would become one of everything.
+            # WSGI shows no body without a length, and a refund of 5 would become a refund of all.
             raise Problem(
                 status=411,
                 slug="length-required",
@@ -67,7 +64,7 @@ class ApiView(APIView):
         self.query = self._read_query(request)
 
     def body(self) -> dict[str, Any]:
-        """This function will read the request's body; raises the 400 problem."""
+        """Read the request's body. Raise the 400 problem if it is not valid."""
         checked = self.body_serializer(data=dict(self.request.data))
         checked.is_valid(raise_exception=True)
         values: dict[str, Any] = checked.validated_data
@@ -101,7 +98,7 @@ class ApiView(APIView):
 
 
 def path_id(text: str) -> uuid.UUID:
-    """This function will read an id out of a path; what is no UUID is a thing that does not exist: 404."""
+    """Read an id out of a path. Raise the 404 problem for anything but a UUID."""
     value = parse_uuid(text)
     if value is None:
         raise not_found(NO_SUCH_ID)
@@ -112,7 +109,7 @@ NO_SUCH_ID = "There is nothing with this id."
 
 
 def present(serializer: type[Serializer[Any]], row: Any) -> Any:
-    """This function will give a row as its serializer shows it; the serializer is made only once."""
+    """Return a row as its serializer shows it. Serializers are made once and kept."""
     return _made(serializer).to_representation(row)
 
 
@@ -122,7 +119,7 @@ def _made(serializer: type[Serializer[Any]]) -> Serializer[Any]:
 
 
 def json_response(data: Any, *, status: int = 200, location: str = "") -> HttpResponse:
-    """This function will render an answer now, so that it can be stored as it is sent."""
+    """Render an answer at once, so that it can be stored exactly as it is sent."""
     response = HttpResponse(JSONRenderer().render(data), "application/json", status)
     if location:
         response.headers["Location"] = location

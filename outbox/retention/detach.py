@@ -1,4 +1,4 @@
-"""Detaches old partitions from their table, attaches them again, drops them. No unfinished row ever leaves.
+"""Detach old partitions from their table, attach them again, drop them. No unfinished row ever leaves.
 
 A detach is refused while the partition has unfinished rows, and undone when one appears afterwards, for
 example by a resend. It never blocks readers or writers of the table: DETACH CONCURRENTLY waits for older

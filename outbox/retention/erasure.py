@@ -1,4 +1,4 @@
-"""Erases a person from the rows of partitioned tables (live, detached, restored) and from archives.
+"""Erase a person from the rows of partitioned tables (live, detached, restored) and from archives.
 
 A model's `retention` rules say what is personal in a row. The ids of the person's orders find their rows, and
 keyed hashes of their addresses find rows that quote another service's event (`<topic>.dlt`).

@@ -1,4 +1,4 @@
-"""Deletes old rows from the tables that are not partitioned, a few thousand rows at a time.
+"""Delete old rows from the tables that are not partitioned, a few thousand rows at a time.
 
 Called by outbox.retention.rollover. Each batch is a short transaction that skips locked rows, so it waits for
 nobody and nobody waits for it. The next purge continues a killed one.

@@ -1,4 +1,4 @@
-"""Loads an archive into a table beside the live one, and writes changed archives anew."""
+"""Load an archive into a table beside the live one, and write changed archives anew."""
 
 from __future__ import annotations
 

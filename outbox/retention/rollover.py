@@ -1,4 +1,4 @@
-"""Does everything that the retention settings ask for: daily by `manage.py keep_partitions`, or by hand.
+"""Do everything that the retention settings ask for: daily by `manage.py keep_partitions`, or by hand.
 
 For each partitioned table, under a lock that one run can hold: finish what a killed run left, detach
 partitions that are past their hot days and wholly finished, archive detached partitions, drop archived ones

@@ -1,4 +1,4 @@
-"""Erases and exports a person's data in stored answers of idempotent requests and in dead events."""
+"""Erase and export a person's data in stored answers of idempotent requests and in dead events."""
 
 from __future__ import annotations
 

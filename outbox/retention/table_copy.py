@@ -1,4 +1,4 @@
-"""Reads a whole table as CSV, in id order, from one snapshot."""
+"""Read a whole table as CSV, in id order, from one snapshot."""
 
 from __future__ import annotations
 

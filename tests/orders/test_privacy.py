@@ -217,7 +217,7 @@ class TestQuotes:
 
 
 def dead_event(text: str) -> None:
-    """What the consumer keeps and publishes of an event that it cannot process."""
+    """Write what a consumer keeps and publishes of an event that it cannot process."""
     InboundDeadLetter.objects.create(
         topic=PAYMENT, key="k", event_id=new_id(), consumer="c", envelope=text, error=f"no: {text}"
     )

@@ -1,0 +1,14 @@
+"""The admin of heartbeats: when each regular job last ran."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+
+from outbox.admin.base import TriageAdmin
+from outbox.models import Heartbeat
+
+
+@admin.register(Heartbeat)
+class HeartbeatAdmin(TriageAdmin[Heartbeat]):
+    list_display = ["name", "beat_at"]
+    ordering = ["name"]

@@ -1,0 +1,40 @@
+"""The admin of partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+
+from outbox.admin.base import TriageAdmin
+from outbox.models import DetachedPartition
+from outbox.retention.overview import overview
+
+
+@admin.register(DetachedPartition)
+class PartitionAdmin(TriageAdmin[DetachedPartition]):
+    """Every partition there is or was, and the rows that hold one back."""
+
+    ordering = ["name"]
+
+    def has_view_permission(self, request: HttpRequest, obj: DetachedPartition | None = None) -> bool:
+        # The permission keeps the name that release 0.1.0 gave it.
+        return request.user.has_perm("outbox.view_retiredpartition")
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the catalogue and the records; Django's own list has one table."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Partitions",
+            "opts": self.opts,
+            "lines": overview(using="default"),
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/outbox/detachedpartition/change_list.html", context)

@@ -1,0 +1,54 @@
+"""The admin of API tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+from django.http import HttpRequest
+
+from outbox.models import ApiToken
+
+
+class TokenForm(forms.ModelForm[ApiToken]):
+    scopes = forms.MultipleChoiceField(
+        choices=[(scope, scope) for scope in ApiToken.SCOPES], widget=forms.CheckboxSelectMultiple
+    )
+
+    class Meta:
+        model = ApiToken
+        fields = ["name", "scopes", "expires_at"]
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
+    """Tokens are made, shown once and revoked; they are never changed."""
+
+    form = TokenForm
+    list_display = ["name", "prefix", "scopes", "created_at", "expires_at", "revoked_at"]
+    ordering = ["-id"]
+    actions = ["revoke"]
+
+    def has_change_permission(self, request: HttpRequest, obj: ApiToken | None = None) -> bool:
+        return obj is None and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: ApiToken | None = None) -> bool:
+        return False  # a revoked token stays visible
+
+    def save_model(self, request: HttpRequest, obj: ApiToken, form: Any, change: bool) -> None:
+        """Make the secret and show it once."""
+        secret = ApiToken.new_secret()
+        obj.prefix, obj.digest = secret[:12], ApiToken.digest_of(secret)
+        super().save_model(request, obj, form, change)
+        messages.warning(request, f"The token, shown only this once: {secret}")
+
+    @admin.action(description="Revoke the selected tokens", permissions=["change"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
+        tokens = list(queryset.filter(revoked_at__isnull=True))
+        queryset.filter(revoked_at__isnull=True).update(revoked_at=Now())
+        for token in tokens:
+            self.log_change(request, token, "Revoked.")
+        self.message_user(request, f"{len(tokens)} revoked.")
