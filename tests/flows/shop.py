@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import os
 import shutil
@@ -312,7 +313,7 @@ def payment_event(order: str) -> dict[str, str]:
     """Return a payment service's event for an order, as the fields of a stream's entry."""
     envelope = {
         "eventId": str(uuid.uuid4()),
-        "timestamp": "2026-11-21T10:00:00Z",
+        "timestamp": dt.datetime.now(dt.UTC).isoformat(),  # an old event is dead
         "eventType": PAYMENT,
         "version": 1,
         "source": "payment-service",
@@ -320,3 +321,16 @@ def payment_event(order: str) -> dict[str, str]:
         "metadata": {"correlationId": f"saga-{order}"},
     }
     return {"key": order, "value": json.dumps(envelope)}
+
+
+REFUNDED = "payment.payment.refunded.v1"
+
+
+def refund_event(order: str, amount: int) -> dict[str, str]:
+    """Return the fields of a stream's entry with which a payment service reports a refund."""
+    fields = payment_event(order)
+    envelope = json.loads(fields["value"]) | {
+        "eventType": REFUNDED,
+        "data": {"orderId": order, "amount": amount},
+    }
+    return fields | {"value": json.dumps(envelope)}

@@ -1,4 +1,4 @@
-"""Domain events with real relays and consumers that get killed: none missing, in order, each in once."""
+"""Events with real relays and consumers that get killed: none missing, in order, each in effect once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import redis
 
-from tests.flows.shop import PAYMENT, Shop, payment_event
+from tests.flows.shop import PAYMENT, REFUNDED, Shop, payment_event, refund_event
 
 pytestmark = pytest.mark.flow
 
@@ -140,3 +140,30 @@ def test_a_consumer_killed_between_its_commit_and_its_acknowledgement_has_the_ef
             assert one("SELECT count(*) FROM dead_events") == 0
             mails = "SELECT count(*) FROM email_notifications WHERE correlation_id = 'saga-' || order_id"
             assert one(mails) == 200
+
+
+def test_three_consumers_killed_again_and_again_keep_each_orders_refunds_in_order():
+    """Shared by the members of a group, the entries of one order would be processed side by side."""
+    with Shop() as shop:
+        shop.start("web", "consumer:1", "consumer:2", "consumer:3")
+        orders = [shop.place(f"c{n}@example.com") for n in range(10)]
+        for order in orders:
+            shop.pay(order)
+        with redis.Redis.from_url(shop.valkey.url) as client:
+            for amount in range(1, 41):
+                for order in orders:
+                    client.xadd(REFUNDED, refund_event(order, amount))
+                if amount % 10 == 0:
+                    victim = f"consumer:{amount // 10 % 3 + 1}"
+                    shop.kill(victim)
+                    shop.start(victim)
+        refunds = "SELECT count(*) FROM outbox_events WHERE event_type = 'order.order.part_refunded.v1'"
+        shop.until(lambda: shop.query(refunds) == [(400,)], "all are refunded", seconds=120)
+        by_version = (
+            "SELECT aggregate_id, array_agg((payload->>'amount')::int ORDER BY sequence) FROM outbox_events"
+            " WHERE event_type = 'order.order.part_refunded.v1' GROUP BY 1"
+        )
+        found = shop.query(by_version)
+        assert len(found) == 10
+        assert all(amounts == list(range(1, 41)) for _, amounts in found), found
+        assert shop.query("SELECT count(*) FROM dead_events") == [(0,)]
