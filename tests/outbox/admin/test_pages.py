@@ -39,14 +39,14 @@ def test_the_partitions_page_lists_them_and_says_what_holds_one(admin_client):
     for model in partitioned_models():
         for partition in attached(model=model):
             assert partition.name in page
-    assert "should have left" not in page
+    assert "past its hot days" not in page
     assert staff_client("view_order").get("/admin/outbox/detachedpartition/").status_code == 403
 
 
 def test_an_old_partition_with_dead_letters_is_shown_as_held(admin_client):
     fill(make_partition(EmailNotification, back=4), 2, status="dead_lettered")
     page = admin_client.get("/admin/outbox/detachedpartition/").content.decode()
-    assert "should have left and is held by 2 unfinished rows" in page
+    assert "is past its hot days and held by 2 unfinished rows" in page
     assert "Resend them or give them up" in page
 
 
