@@ -108,7 +108,7 @@ def make_session(*, url: str, headers: Mapping[str, str]) -> Session | None:
 
 
 def _is_open(connection: http.client.HTTPConnection) -> bool:
-    """Say whether a kept connection can take a request: neither data nor its end waits to be read."""
+    """Return whether a kept connection can take a request: neither data nor its end waits to be read."""
     if connection.sock is None:  # the answer before said "Connection: close"
         return False
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""/healthz, /readyz and /metrics: what an orchestrator and Prometheus ask.
+"""/healthz, /readyz and /metrics, for an orchestrator and Prometheus.
 
 They are not part of the API and need none of its tokens. /metrics needs `METRICS_TOKEN` when that is set.
 """

@@ -19,7 +19,7 @@ _NAMESPACE = uuid.UUID("6f3c0c9e-6f0b-5a52-9a59-0d4e3f1b7a11")  # of ids for eve
 
 
 class Rejected(Exception):
-    """This event can never be processed; the text says why."""
+    """An event can never be processed; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -187,11 +187,10 @@ def retries_of(topic: str) -> int:
 
 
 def run(*, stopped: threading.Event, once: bool = False, make: Callable[[], Relay] = Relay) -> None:
-    """Relay until `stopped`: at once when woken, else every half second. With `once`, `stopped` is
-    set when nothing is left.
+    """Relay until `stopped`: at once when woken, else every half second.
 
-    When the broker or the database is away, the shards go to the other relays, and this one tries again after
-    1, 2, 4 … 16 seconds.
+    With `once`, set `stopped` when nothing is left. When the broker or the database is away, the shards go to
+    the other relays, and this one tries again after 1, 2, 4 … 16 seconds.
     """
     relay, listener = make(), Listener()
 

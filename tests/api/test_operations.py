@@ -123,7 +123,7 @@ def test_metrics_tell_of_what_is_unfinished_due_polled_and_partitioned(db):
     assert numbers['orderpost_partitions_ahead{table="outbox_events"}'] == 6
 
 
-def test_metrics_of_an_empty_house_have_no_poll(db):
+def test_metrics_of_an_empty_database_have_no_poll(db):
     numbers = _metrics()
     assert not any("poll_age" in name for name in numbers)
     assert numbers['orderpost_oldest_due_seconds{table="email_notifications"}'] == 0

@@ -102,7 +102,7 @@ class Fault:
         self.healed.wait(self.seconds)
 
     def fits(self, recipients: tuple[str, ...], provider: str) -> bool:
-        """Say whether a request to these recipients is one that the fault is for."""
+        """Return whether a request to these recipients is one that the fault is for."""
         if self.provider not in ("", provider):
             return False
         return not self.to or any(self._pattern.search(recipient) for recipient in recipients)
