@@ -99,7 +99,7 @@ def due() -> None:
     OutboxEvent.objects.filter(published_at=None).update(next_attempt_at=Now() - dt.timedelta(seconds=1))
 
 
-def test_an_orders_events_go_out_in_order_in_seed_2s_envelope(one, broker):
+def test_an_orders_events_go_out_in_order_in_their_envelope(one, broker):
     order = place_order(user_id=uuid.uuid4(), email="a@example.com", name="Ann", total_amount=500)
     pay_order(order_id=order.id)
     complete_order(order_id=order.id)
@@ -135,7 +135,7 @@ def test_what_is_refused_holds_back_its_own_aggregate_and_nobody_elses(one, brok
     assert broker.texts()[-2:] == ["poison", "b3"]
 
 
-def test_an_events_own_fault_dead_letters_it_after_five_tries_and_a_person_lets_the_rest_go(one, broker):
+def test_an_events_own_fault_dead_letters_it_after_five_tries_and_an_operator_lets_the_rest_go(one, broker):
     bad = uuid.uuid4()
     write(bad, "poison", "after")
     broker.refuse["poison"] = "not this"
