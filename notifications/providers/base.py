@@ -100,7 +100,7 @@ def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlterna
         subject=mail.subject,
         body=mail.body_text,
         from_email=settings.DEFAULT_FROM_EMAIL,
-        to=[recipient(name=mail.to_name, address=mail.recipient_email)],
+        to=[formatted_address(name=mail.to_name, recipient_email=mail.recipient_email)],
         headers={"Message-ID": message_id(mail.id)},
         connection=connection,
     )
@@ -115,8 +115,8 @@ def message_id(notification_id: uuid.UUID) -> str:
     return f"<{notification_id}@{domain}>"
 
 
-def recipient(*, name: str, address: str) -> str:
+def formatted_address(*, name: str, recipient_email: str) -> str:
     """Join a name, freed of control characters, and an address for a header."""
     name = " ".join("".join(c if c.isprintable() else " " for c in name).split())
-    user, _, domain = address.rpartition("@")
-    return str(Address(display_name=name, username=user, domain=domain)) if name else address
+    user, _, domain = recipient_email.rpartition("@")
+    return str(Address(display_name=name, username=user, domain=domain)) if name else recipient_email

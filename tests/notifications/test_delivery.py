@@ -12,7 +12,7 @@ from config.local.sandbox import Sandbox
 from notifications.delivery import drain as delivery
 from notifications.delivery import process
 from notifications.models import EmailNotification
-from notifications.providers.base import message_id, recipient
+from notifications.providers.base import formatted_address, message_id
 from notifications.providers.sending import PROVIDERS
 from notifications.services import give_up, resend
 from outbox.delivery.outcomes import Status, Verdict
@@ -190,7 +190,7 @@ def test_giving_up_makes_a_dead_letter_discarded():
     ],
 )
 def test_a_name_cannot_break_out_of_its_header(name, shown):
-    assert recipient(name=name, address="a@example.com") == shown
+    assert formatted_address(name=name, recipient_email="a@example.com") == shown
 
 
 def test_no_log_line_shows_the_providers_key_whatever_fails(sandbox, settings, caplog, monkeypatch):
