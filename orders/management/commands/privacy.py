@@ -7,12 +7,15 @@ when it has to be run again.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
 from orders import privacy
+from outbox.core.postgres.connection import patient
 from outbox.management.progress import Reporter
 from outbox.retention.locks import AlreadyRunning
 from outbox.retention.partitions import NotOwner
@@ -35,6 +38,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, verb: str, email: str, **options: Any) -> None:
         if "@" not in email:
             raise CommandError("--email takes an e-mail address.", returncode=2)
+        with patient(seconds=settings.DATABASE_MAINTENANCE_TIMEOUT):  # it reads whole tables
+            self._answer(verb, email, options)
+
+    def _answer(self, verb: str, email: str, options: Mapping[str, Any]) -> None:
         try:
             if verb == "export":
                 with Reporter(self.stderr) as report:

@@ -7,7 +7,7 @@ import select
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 #: How long a thread waits for another thread's attempt to reach a server that has not answered.
 TURN_SECONDS = 0.5
+FOREVER = 1e9  # seconds
 
 
 class ServerSilent(psycopg.OperationalError):
@@ -58,6 +59,8 @@ class BoundedConnection(psycopg.Connection[Any]):
     """Waits at most `deadline` seconds for each statement, commit or piece of a COPY; None: for ever."""
 
     deadline: float | None = None
+    #: No deadline of this process is shorter: see `patient`.
+    patience: ClassVar[float] = 0.0
     gate: Gate
     _answered_at = 0.0
 
@@ -74,8 +77,9 @@ class BoundedConnection(psycopg.Connection[Any]):
         """Wait as psycopg does. Closes the connection and raises `ServerSilent` after `deadline` seconds."""
         if timeout is not None or self.deadline is None:
             return super().wait(gen, interval, timeout)
+        seconds = max(self.deadline, self.patience)
         try:
-            answer = super().wait(gen, interval, self.deadline)
+            answer = super().wait(gen, interval, seconds)
             self._answered_at = time.monotonic()
             return answer
         except errors._WaitTimeout:
@@ -83,7 +87,7 @@ class BoundedConnection(psycopg.Connection[Any]):
             self.pgconn.finish()
             self.gate.shut()
             raise ServerSilent(
-                f"the database server did not answer within {self.deadline:g} s; the connection was closed"
+                f"the database server did not answer within {seconds:g} s; the connection was closed"
             ) from None
 
     def seems_alive(self, *, seconds: float) -> bool:
@@ -105,3 +109,16 @@ class BoundedConnection(psycopg.Connection[Any]):
             yield
         finally:
             self.deadline = before
+
+
+@contextlib.contextmanager
+def patient(*, seconds: float) -> Iterator[None]:
+    """Give each statement of this process at least so long within the block; 0: for ever.
+
+    For commands that read whole tables, and that nobody waits for.
+    """
+    before, BoundedConnection.patience = BoundedConnection.patience, seconds or FOREVER
+    try:
+        yield
+    finally:
+        BoundedConnection.patience = before

@@ -17,6 +17,7 @@ import pytest
 from django.db import OperationalError, connection, connections, transaction
 
 from outbox.core.postgres.base import DatabaseWrapper
+from outbox.core.postgres.connection import patient
 from tests.proxy import Proxy
 
 DEADLINE = 0.5
@@ -184,6 +185,14 @@ def test_a_migration_may_take_longer_than_the_deadline_and_leaves_it_as_it_was()
         with database.schema_editor() as editor:
             editor.execute("SELECT pg_sleep(1.0)")
         with pytest.raises(OperationalError, match="did not answer"):
+            ask(database, "SELECT pg_sleep(30)")
+
+
+def test_a_patient_command_waits_longer_than_the_deadline():
+    with wrapper() as database:
+        with patient(seconds=60):
+            assert ask(database, "SELECT pg_sleep(1.0)") == ""
+        with pytest.raises(OperationalError, match=r"did not answer within 0.5 s"):
             ask(database, "SELECT pg_sleep(30)")
 
 
