@@ -55,7 +55,7 @@ class Setting:
             return env.bool(self.name, default)
         if isinstance(self.default, int):
             return env.int(self.name, default, validate=self.validate)
-        return env.str(self.name, default)
+        return env.str(self.name, default) or default  # set and empty is as good as unset
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from email.utils import formataddr, getaddresses
 from typing import Any
 
 from notifications.providers.dialect import (
@@ -48,7 +49,9 @@ class Postmark(Dialect):
         headers = given.get("Headers")
         return {
             "from": address(given.get("From")),
-            "personalizations": [{"to": [address(one) for one in str(given.get("To") or "").split(",")]}],
+            "personalizations": [
+                {"to": [address(formataddr(one)) for one in getaddresses([str(given.get("To") or "")])]}
+            ],
             "subject": given.get("Subject"),
             "content": parts(text=given.get("TextBody"), html=given.get("HtmlBody")),
             "headers": {

@@ -162,6 +162,24 @@ def test_an_address_that_leads_nowhere_is_not_the_mails_fault(provider, settings
     assert send("sendgrid").verdict is Verdict.UNREACHABLE
 
 
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_proxy_that_does_not_lead_there_is_not_the_mails_fault(provider, settings, monkeypatch, answers):
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    port = provider.port if answers else 1  # as a proxy the sandbox refuses CONNECT
+    for name in ("HTTPS_PROXY", "https_proxy"):
+        monkeypatch.setenv(name, f"http://127.0.0.1:{port}")
+    settings.ANYMAIL = settings.ANYMAIL | {"SENDGRID_API_URL": "https://api.sendgrid.com/v3/"}
+    assert send("sendgrid").verdict is Verdict.UNREACHABLE
+
+
+@pytest.mark.parametrize("name", HTTP)
+def test_a_name_with_a_comma_is_one_recipient(provider, name):
+    assert send(name, to_name="Smith, Ann").verdict is Verdict.ACCEPTED
+    (received,) = provider.mails
+    assert received.to == "alice@example.com"
+
+
 def test_resend_knows_a_mail_again_by_its_key(provider):
     provider.fail(kind="accept_then_reset", times=1)
     mail = make_mail()
