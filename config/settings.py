@@ -184,7 +184,7 @@ try:
     ARCHIVE_DIR = env.str("ARCHIVE_DIR", str(BASE_DIR / "var" / "archive"))
     ARCHIVE_S3_BUCKET = env.str("ARCHIVE_S3_BUCKET", "")  # when set, instead of ARCHIVE_DIR
     ARCHIVE_S3_PREFIX = env.str("ARCHIVE_S3_PREFIX", "")
-    ARCHIVE_S3_ENDPOINT_URL = env.str("ARCHIVE_S3_ENDPOINT_URL", "")
+    ARCHIVE_S3_ENDPOINT_URL = env.str("ARCHIVE_S3_ENDPOINT_URL", "", validate=web_address)
     PRIVACY_KEY = raw.str("PRIVACY_KEY", "") or SECRET_KEY  # of the hashes that stand for addresses
 
     # --- Providers -----------------------------------------------------------------------------
@@ -194,6 +194,9 @@ try:
         "IGNORE_RECIPIENT_STATUS": True,
     }
     _given = registry.read_settings(env)
+    for _name, _value in _given.by_name.items():
+        if _name.endswith("_URL") and _value:
+            env.str(_name, _value, validate=web_address)
     ANYMAIL |= _given.anymail
     globals().update(_given.django)
     EMAIL_PROVIDERS: list[str] = env.list(
