@@ -85,7 +85,7 @@ def test_a_notification_in_another_state_is_not_and_the_answer_says_why(api, sta
 def test_a_held_notification_is_not_and_the_answer_says_until_when(api):
     mail = make_mail(
         status="failed",
-        errors=[{"outcome": "ambiguous"}],
+        errors=[{"at": dt.datetime.now(dt.UTC).isoformat(), "outcome": "ambiguous"}],
         next_attempt_at=Now() + dt.timedelta(minutes=2),
     )
     problem = assert_problem(api.post(f"/api/v1/notifications/{mail.id}/resend"), 409, "not-resendable")
