@@ -31,6 +31,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from outbox.core.backoff import ceiling, jitter
+from outbox.core.clock import database_now
 from outbox.core.loop import run_until_stopped
 from outbox.events.notify import Listener
 from outbox.events.shards import Shards
@@ -51,6 +52,7 @@ BATCH = 500
 POLL_SECONDS = 0.5
 DEBOUNCE_SECONDS = 0.03  # between two looks while there is little: a look costs more than an event
 BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
+CLOCK_SECONDS = 3600.0
 TOO_LARGE = 1_000_000  # bytes: what Kafka takes at most unless told otherwise
 
 
@@ -87,6 +89,7 @@ class Relay:
         self._transport = transport or publisher()
         self._reachable = False  # until the broker has answered
         self._held: dict[str, Hold] = {}  # by topic
+        self._clock: tuple[float, dt.datetime] | None = None
 
     def step(self, *, batch: int = BATCH) -> int:
         """Publish the next batch; return how many events were published or refused.
@@ -122,8 +125,14 @@ class Relay:
     def _events(self) -> OutboxEventQuerySet:
         return OutboxEvent.objects.using(self.using)
 
+    def _now(self) -> dt.datetime:
+        """Return the database's time, up to an hour old."""
+        if self._clock is None or time.monotonic() - self._clock[0] > CLOCK_SECONDS:
+            self._clock = time.monotonic(), database_now(using=self.using)
+        return self._clock[1]
+
     def _next(self, batch: int) -> list[OutgoingEvent]:
-        mine = self._events().of_shards(self.shards.owned)
+        mine = self._events().of_shards(self.shards.owned).written_by(self._now())
         blocked = mine.blocked().values_list("aggregate_id", flat=True).distinct()
         held = [topic for topic, hold in self._held.items() if hold.until > time.monotonic()]
         rows = mine.unpublished().without(blocked).exclude(event_type__in=held)

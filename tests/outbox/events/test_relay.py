@@ -22,6 +22,7 @@ from outbox.events.relay import Relay
 from outbox.events.transports import Answer, BrokerAway, Message, Publisher, Refused, TopicUnavailable
 from outbox.events.transports.redis import Publisher as Streams
 from outbox.models import SHARDS, OutboxEvent
+from outbox.retention.partitions import attached
 from tests.outbox.retention.months import dsn
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
@@ -419,6 +420,17 @@ def test_the_relay_reads_its_indexes():
         cursor.execute("SET LOCAL enable_seqscan = off")
         assert "outbox_events_next" in _indexes(mine.unpublished().order_by("position").explain())
         assert "outbox_events_stuck" in _indexes(mine.blocked().explain())
+
+
+def test_the_relay_plans_no_partition_of_days_to_come(one, broker):
+    write(uuid.uuid4(), "1")
+    far = attached(model=OutboxEvent)[-1]
+    assert far.since - one._now() > dt.timedelta(days=4)
+    rows = OutboxEvent.objects.written_by(one._now())
+    for look in (rows.unpublished(), rows.blocked()):
+        assert far.name not in look.explain() and attached(model=OutboxEvent)[1].name in look.explain()
+    one.step()
+    assert broker.texts() == ["1"]
 
 
 def _indexes(plan: str) -> set[str]:

@@ -53,6 +53,15 @@ def test_the_last_id_before_a_border_and_the_first_after_it_are_neighbours(when,
     assert partitions.partition_at(model=model, when=id_time(border)).since == here.until
 
 
+@given(when=MOMENTS, skew=st.floats(-60, 60))
+def test_no_row_that_its_partition_takes_lies_beyond_what_the_relay_reads(when, skew):
+    id = id_floor(when + dt.timedelta(hours=skew))
+    here = partitions.partition_at(model=OutboxEvent, when=id_time(id))
+    day = dt.timedelta(days=1)
+    if here.since - day <= when < here.until + day:  # the CHECK, when the row is written
+        assert id < id_floor(when + dt.timedelta(days=3) - day)  # the relay's time may be a day old
+
+
 @given(when=MOMENTS)
 def test_an_ids_border_has_the_time_that_it_was_made_of(when):
     assert abs(id_time(id_floor(when)) - when) < dt.timedelta(milliseconds=1)
