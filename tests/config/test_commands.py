@@ -23,12 +23,14 @@ from orders.models import Order
 from orders.services import pay_order
 from outbox import tasks as upkeep
 from outbox.events import consumer, relay
+from outbox.management.commands import keep_partitions
 from outbox.models import Heartbeat, OutboxEvent
 from outbox.retention import partitions
 from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_order
 from tests.flows.shop import PAYMENT, payment_event
 from tests.local.helpers import eventually
+from tests.outbox.retention.months import make_partition, states
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 
@@ -135,6 +137,44 @@ def test_consume_events_takes_events_until_it_is_told_to_stop(valkey_url, settin
 
         with stopped_when(done):
             call_command("consume_events")
+
+
+def test_keep_partitions_makes_and_retires_until_it_is_told_to_stop_and_outlives_the_database(
+    archive_folder, monkeypatch
+):
+    old = make_partition(EmailNotification, back=4)
+    with connections["default"].cursor() as cursor:
+        far = partitions.attached(model=OutboxEvent)[-1].name
+        cursor.execute(f"DROP TABLE {far}")
+    real, failures = partitions.ensure_all, iter([OperationalError("lock not available")])
+
+    def ensure_all(**options):
+        for error in failures:
+            raise error
+        return real(**options)
+
+    monkeypatch.setattr(partitions, "ensure_all", ensure_all)
+    with stopped_when(lambda: Heartbeat.objects.filter(name="rollover").exists()):
+        call_command("keep_partitions")
+    assert states()[old.name] == "detached"
+    assert partitions.attached(model=OutboxEvent)[-1].name == far
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    Heartbeat.objects.filter(name="partitions").delete()
+    call_command("keep_partitions", "--once")  # the day's rollover is done
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    assert Heartbeat.objects.filter(name="partitions").exists()
+
+
+def test_a_stop_ends_a_rollover_after_its_present_step_and_the_next_run_goes_on(archive_folder):
+    old = make_partition(EmailNotification, back=4)
+    stopped = threading.Event()
+    stopped.set()
+    with pytest.raises(SystemExit):
+        keep_partitions.work(stopped=stopped)
+    assert states()[old.name] == "attached" and not Heartbeat.objects.filter(name="rollover").exists()
+    keep_partitions.work(stopped=threading.Event())
+    assert states()[old.name] == "detached" and Heartbeat.objects.filter(name="rollover").exists()
 
 
 def test_the_tasks_of_beat_do_their_work(provider, archive_folder):
