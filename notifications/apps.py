@@ -4,8 +4,6 @@ from django.apps import AppConfig
 
 
 class NotificationsConfig(AppConfig):
-    """See the module."""
-
     name = "notifications"
 
     def ready(self) -> None:

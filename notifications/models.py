@@ -232,8 +232,6 @@ class Suppression(models.Model):
     """An address that must not be written to, as a keyed hash. Lifting one deletes it."""
 
     class Reason(models.TextChoices):
-        """Why."""
-
         HARD_BOUNCE = "hard_bounce", "the address bounced"
         COMPLAINT = "complaint", "its owner complained"
         MANUAL = "manual", "a person said so"

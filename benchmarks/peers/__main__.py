@@ -30,7 +30,6 @@ FROM = "orders@example.com"
 
 
 def prepare() -> None:
-    """Make the tables."""
     call_command("migrate", verbosity=0)
     with connection.schema_editor() as editor:
         editor.create_model(Order)
@@ -38,7 +37,6 @@ def prepare() -> None:
 
 
 def fill(peer: str, count: int) -> None:
-    """Queue mails."""
     recipients = [f"user{number}@example.com" for number in range(count)]
     if peer == "post_office":
         from post_office.models import Email

@@ -21,7 +21,7 @@ HIDDEN = ("alice", "Alice", "Smith-Jones", "sessionid=abc")
 
 
 class Caught(Transport):
-    """Keeps the envelopes."""
+    """A transport that keeps the envelopes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -11,7 +11,6 @@ from tests.chaos.run import run
 
 
 def main() -> int:
-    """Run and report."""
     parser = argparse.ArgumentParser(prog="make chaos", description="Try to break a whole orderpost.")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, help="replays the faults of a run; printed at its start")

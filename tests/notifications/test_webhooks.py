@@ -174,8 +174,6 @@ class TestEffects:
 
 
 class TestAccess:
-    """Whose word counts."""
-
     def test_without_a_key_nobody_is_believed_however_well_they_know_the_id(self, settings):
         settings.WEBHOOKS_UNSIGNED = False
         mail = make_mail(status=Status.FAILED)
