@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -42,11 +42,13 @@ def audit(
     accepted: Mapping[str, int],
     seen: Sequence[Seen],
     losses: Sequence[tuple[float, float]],
+    held: Collection[str] = (),
 ) -> Findings:
     """Compare the three records.
 
     `accepted` is how often the provider took each notification, `seen` the events on the broker in their
-    order, `losses` when the broker lost its data (epoch seconds).
+    order, `losses` when the broker lost its data (epoch seconds). `held` are the topics that took nothing for
+    a while: their events wait alone, so their order is kept within the topic and not over all.
     """
     found = Findings()
     with psycopg.connect(database, autocommit=True) as connection:
@@ -67,7 +69,7 @@ def audit(
         )
     _acknowledged(found, acknowledged, orders, events, mails)
     _mails(found, mails, accepted)
-    _events(found, events, orders, seen, losses)
+    _events(found, events, orders, seen, losses, held)
     return found
 
 
@@ -123,12 +125,13 @@ def _events(
     orders: Mapping[str, tuple[str, int]],
     seen: Sequence[Seen],
     losses: Sequence[tuple[float, float]],
+    held: Collection[str],
 ) -> None:
     sequences: dict[str, list[int]] = defaultdict(list)
     known = {}
     times = Counter(one.event for one in seen)
     for id, order, topic, sequence, published in events:
-        known[id] = sequence
+        known[id] = sequence, topic
         sequences[order].append(sequence)
         if published is None:
             found.stuck.append(f"{topic} #{sequence} of {order} is not published")
@@ -142,7 +145,8 @@ def _events(
     for order, (_, version) in orders.items():
         if sequences[order] != list(range(1, version + 1)):
             found.wrong.append(f"the events of {order} are {sequences[order]}, its version is {version}")
-    latest: dict[str, tuple[int, int]] = {}  # the highest sequence so far, and when it came
+    #: Of an order, or of one of its topics that were held: the highest sequence so far, and when it came.
+    latest: dict[tuple[str, str], tuple[int, int]] = {}
     first_seen = set()
     for id, order, at in seen:
         if id not in known:
@@ -152,8 +156,10 @@ def _events(
             found.events_repeated += 1
             continue
         first_seen.add(id)
-        sequence, when = latest.get(order, (0, 0))
-        if known[id] < sequence and at > when:
-            found.out_of_order.append(f"#{known[id]} of {order} came after #{sequence}")
-        if known[id] > sequence:
-            latest[order] = (known[id], at)
+        own, topic = known[id]
+        line = order, topic if topic in held else ""
+        highest, when = latest.get(line, (0, 0))
+        if own < highest and at > when:
+            found.out_of_order.append(f"#{own} of {order} came after #{highest}")
+        if own > highest:
+            latest[line] = own, at

@@ -52,6 +52,7 @@ class World:
     losses: list[tuple[float, float]] = dataclasses.field(default_factory=list)
     stops: list[tuple[str, float]] = dataclasses.field(default_factory=list)
     wrong: list[str] = dataclasses.field(default_factory=list)
+    held: set[str] = dataclasses.field(default_factory=set)  # topics that took nothing for a while
 
     def some(self, low: float, high: float) -> None:
         """Let a fault last."""
@@ -177,6 +178,7 @@ def packets_dropped(world: World) -> str:
 
 def topic_of_wrong_type(world: World) -> str:
     topic = world.chance.choice([*TOPICS, PAYMENT])
+    world.held.add(topic)
     with redis.Redis.from_url(world.shop.valkey.url) as client:
         was_there = client.exists(topic)
         if was_there:

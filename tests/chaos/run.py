@@ -29,10 +29,11 @@ SETTINGS = {
     "RETRY_BACKOFF_BASE": "1",
     "LOG_LEVEL": "INFO",
     "DATABASE_TIMEOUT": "4",
+    "LEASE_SECONDS": "12",  # long enough for a slow SMTP server
     "EMAIL_PROVIDERS": "sendgrid,smtp",
 }
-#: Seconds before each reply of a slow SMTP server: less than EMAIL_READ_TIMEOUT, and six of them take longer
-#: than a lease (in production: 4 s with time-outs of 3 and 10).
+#: Seconds before each reply of a slow SMTP server: less than EMAIL_READ_TIMEOUT, and all of a mail's take longer
+#: than both time-outs (in production: 4 s with time-outs of 3 and 10).
 SMTP_DELAY = 0.8
 
 #: What the admin's action does.
@@ -140,6 +141,7 @@ def run(
             accepted=shop.accepted(),
             seen=listener.seen,
             losses=world.losses,
+            held=world.held,
         )
         findings.wrong += customers.wrong + world.wrong
         report = Report(

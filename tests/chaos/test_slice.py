@@ -69,6 +69,7 @@ def test_the_auditor_sees_each_kind_of_damage():
         }
         assert counts(acknowledged=told[:1]) == {"wrong": 2}
         assert counts(seen=events(step=-1)) == {"out_of_order": 1}
+        assert counts(seen=events(step=-1), held=["order.order.placed.v1"]) == {}
         assert counts(seen=events()[:1]) == {"lost": 1}
         assert counts(seen=events()[:1], losses=[(0.0, 4e9)]) == {}
         shop.query("UPDATE outbox_events SET published_at = NULL")
