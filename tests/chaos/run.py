@@ -32,7 +32,7 @@ SETTINGS = {
     "LEASE_SECONDS": "12",  # long enough for a slow SMTP server
     "EMAIL_PROVIDERS": "sendgrid,smtp",
 }
-#: Seconds before each reply of a slow SMTP server: less than EMAIL_READ_TIMEOUT, and all of a mail's take longer
+#: Seconds before each reply of a slow SMTP server: less than EMAIL_READ_TIMEOUT, and a mail's together more
 #: than both time-outs (in production: 4 s with time-outs of 3 and 10).
 SMTP_DELAY = 0.8
 

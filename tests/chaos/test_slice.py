@@ -36,7 +36,7 @@ def test_the_worst_of_everything_once_loses_doubles_and_confuses_nothing():
 @pytest.mark.flow
 def test_the_auditor_sees_each_kind_of_damage():
     """Else the test above would prove nothing."""
-    with Shop(FAST_PATH="on") as shop:
+    with Shop(POLL_INTERVAL="600") as shop:  # a wake-up lives as long
         shop.start("web", "worker", "relay")
         order = shop.place()
         shop.pay(order)
