@@ -100,10 +100,10 @@ class Stream:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.read_id = (
-            "0"  # unacknowledged entries after this id, until there are none; then ">", the new ones
-        )
-        self.last_id = "$"  # a wait ends when there is a newer entry
+        #: Unacknowledged entries after this id are read until there are none; then ">", the new ones.
+        self.read_id = "0"
+        #: A wait ends when there is a newer entry.
+        self.last_id = "$"
 
 
 class Consumer(base.Consumer):
@@ -116,7 +116,8 @@ class Consumer(base.Consumer):
         self._not_before: dict[str, float] = {}  # when to look again at a stream that could not be read
         self._kept_at = self._adopted_at = -math.inf
         self._join = self._client.register_script(scripts.JOIN)
-        self._lease = self._client.register_script(scripts.LEASE)
+        self._take_lease = self._client.register_script(scripts.TAKE)
+        self._renew_lease = self._client.register_script(scripts.RENEW)
         self._release = self._client.register_script(scripts.RELEASE)
         self._read = self._client.register_script(scripts.READ)
         self._adopt = self._client.register_script(scripts.ADOPT)
@@ -159,6 +160,10 @@ class Consumer(base.Consumer):
     def _members(self) -> str:
         return f"orderpost:consumers:{self._group}"
 
+    @property
+    def _terms(self) -> list[str | int]:
+        return [self._name, int(LEASE_SECONDS * 1000)]
+
     def _lease_of(self, topic: str) -> str:
         return f"orderpost:owner:{self._group}:{topic}"
 
@@ -174,7 +179,8 @@ class Consumer(base.Consumer):
             self._release(keys=[self._lease_of(topic)], args=[self._name])
             del self._owned[topic]
         for topic in list(self._owned):
-            if not self._hold(topic):
+            # An ended lease is not renewed: another may have read meanwhile, so the stream is begun anew.
+            if not self._renew_lease(keys=[self._lease_of(topic)], args=self._terms):
                 del self._owned[topic]
         for topic in random.sample(self._topics, len(self._topics)):
             if len(self._owned) >= fair:
@@ -186,11 +192,8 @@ class Consumer(base.Consumer):
             for stream in self._owned.values():
                 self._adopt_into(stream, idle_seconds=GONE_SECONDS)
 
-    def _hold(self, topic: str) -> bool:
-        return bool(self._lease(keys=[self._lease_of(topic)], args=[self._name, int(LEASE_SECONDS * 1000)]))
-
     def _take(self, topic: str) -> None:
-        if not self._hold(topic):
+        if not self._take_lease(keys=[self._lease_of(topic)], args=self._terms):
             return
         try:
             self._owned[topic] = self._begin(topic)

@@ -10,12 +10,17 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]))
 redis.call('EXPIRE', KEYS[1], 60)
 return redis.call('ZCARD', KEYS[1])
 """
-#: Take or renew a lease; return whether it is ours. KEYS: lease. ARGV: member, milliseconds.
-LEASE = """
+#: Take a lease that is free or ours; return whether it is ours now. KEYS: lease. ARGV: member, milliseconds.
+TAKE = """
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
+"""
+#: Renew a lease that has not ended; return whether it was ours. KEYS: lease. ARGV: member, milliseconds.
+RENEW = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 """
 #: Give a lease back. KEYS: lease. ARGV: member.
 RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"

@@ -1,10 +1,12 @@
-"""Inbound events for tests: their envelopes, and a handler's way to an order."""
+"""Inbound events for tests: envelopes, orders that they change, and a bounded wait."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import time
 import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from orders.handlers import HANDLERS, NAME
@@ -50,3 +52,11 @@ def give(topic: str, order: Order | uuid.UUID, **data: Any) -> str:
 def status(order: Order) -> str:
     order.refresh_from_db()
     return order.status
+
+
+def until(condition: Callable[[], object], seconds: float = 30.0) -> Iterator[None]:
+    """Yield again and again until `condition` holds; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not so after {seconds:g} s"
+        yield

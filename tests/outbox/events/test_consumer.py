@@ -11,7 +11,7 @@ from outbox.events import consumer
 from outbox.events.consumer import EventConsumer
 from outbox.events.transports import Consumer, Received
 from outbox.models import InboundDeadLetter
-from tests.outbox.events.inbound import INSUFFICIENT, PAID, REFUNDED, envelope, order, received, status
+from tests.outbox.events.inbound import INSUFFICIENT, PAID, REFUNDED, envelope, order, received, status, until
 from tests.outbox.events.test_inbox import dead_refund, refunded
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -56,7 +56,7 @@ def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again
     it = consume(hand, **{PAID: flaky})
     it.step()
     assert hand.acknowledged == [other]
-    while len(hand.acknowledged) < 3:
+    for _ in until(lambda: len(hand.acknowledged) >= 3):
         it.step(seconds=0.05)
     assert hand.acknowledged == [other, first, behind]
     assert status(one) == status(two) == "paid"
@@ -74,7 +74,7 @@ def test_an_event_that_goes_on_failing_is_dead_in_the_end_and_its_key_goes_on(mo
     good = received(PAID, envelope(PAID, {"orderId": str(it.id)}), key="k")
     hand = Hand([bad, received(REFUNDED, b"{", key="k"), good])
     loop = consume(hand, **{REFUNDED: broken})
-    while len(hand.acknowledged) < 3:
+    for _ in until(lambda: len(hand.acknowledged) >= 3):
         loop.step(seconds=0.01)
     errors = set(InboundDeadLetter.objects.values_list("error", flat=True))
     assert "ZeroDivisionError: no" in errors and len(errors) == 2
@@ -105,7 +105,7 @@ def test_an_event_that_kills_its_own_backend_is_dead_in_the_end(monkeypatch):
 
     hand = Hand([received(PAID, envelope(PAID, {"orderId": str(order().id)}))])
     it = consume(hand, **{PAID: kill})
-    while not hand.acknowledged:
+    for _ in until(lambda: hand.acknowledged):
         it.step(seconds=0.01)
     assert InboundDeadLetter.objects.count() == 1
 
@@ -126,7 +126,7 @@ def test_a_statement_that_always_takes_too_long_does_not_stop_the_others(monkeyp
         ]
     )
     loop = consume(hand, **{PAID: slow})
-    while len(hand.acknowledged) < 2:
+    for _ in until(lambda: len(hand.acknowledged) >= 2):
         loop.step(seconds=0.01)
     assert status(it) == "cancelled" and InboundDeadLetter.objects.count() == 1
 
@@ -154,7 +154,7 @@ class TestReplays:
         it = consume(Hand(), **{REFUNDED: flaky})
         it.step(seconds=0.01)
         assert (refunded(one), refunded(two)) == (0, 10)
-        while not refunded(one):
+        for _ in until(lambda: refunded(one)):
             it.step(seconds=0.01)
         assert refunded(one) == 10
 
@@ -168,6 +168,6 @@ class TestReplays:
 
         InboundDeadLetter.objects.request_replay(ids=[letter.id])
         it = consume(Hand(), **{REFUNDED: broken})
-        while InboundDeadLetter.objects.get().replay_requested_at:
+        for _ in until(lambda: not InboundDeadLetter.objects.get().replay_requested_at):
             it.step(seconds=0.01)
         assert InboundDeadLetter.objects.get().error == "ZeroDivisionError: x"
