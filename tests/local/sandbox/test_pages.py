@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from config.local.sandbox import Sandbox
-from tests.sandbox.conftest import Send
+from tests.local.sandbox.conftest import Send
 
 EVIL = "<script>alert(1)</script>\"'&"
 

@@ -12,7 +12,7 @@ import requests
 
 from config.local.sandbox import Fault, Sandbox
 from config.local.sandbox.faults import InvalidFault
-from tests.sandbox.conftest import Send
+from tests.local.sandbox.conftest import Send
 
 SOON = 0.2  # a client's patience where it must run out
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from config.local.sandbox import Sandbox, WebhookSettings
 from config.local.sandbox.webhooks import InvalidWebhookSettings
 from notifications.providers.sendgrid import make_key, read_key
-from tests.sandbox.conftest import Send
+from tests.local.sandbox.conftest import Send
 
 WAIT = 10.0
 

@@ -13,7 +13,7 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 
 from config.local.sandbox import Sandbox
 from config.local.sandbox.protocol import MAX_BODY
-from tests.sandbox.conftest import Send, payload
+from tests.local.sandbox.conftest import Send, payload
 
 
 def test_accepts_with_202_an_empty_body_and_a_message_id(sandbox: Sandbox, send: Send) -> None:
