@@ -34,7 +34,7 @@ SETTINGS = {
 }
 #: Seconds before each reply of a slow SMTP server: less than EMAIL_READ_TIMEOUT, and a mail's together more
 #: than both time-outs (in production: 4 s with time-outs of 3 and 10).
-SMTP_DELAY = 0.8
+SMTP_DELAY = 0.5
 
 #: What the admin's action does.
 REPUBLISH = """
