@@ -35,3 +35,11 @@ def test_a_link_leads_to_a_file(page: Path) -> None:
     targets = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
     local = [target for target in targets if target and "://" not in target]
     assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def test_the_tests_that_the_docs_name_exist() -> None:
+    files = list((PROJECT / "tests").rglob("*.py"))
+    sources = "\n".join([*(path.name for path in files), *(path.read_text() for path in files)])
+    named = {name for page in PAGES for name in re.findall(r"`(test_[\w…]+(?:\.py)?)`", page.read_text())}
+    assert len(named) > 20
+    assert [name for name in named if name.rstrip("…_") not in sources] == []
