@@ -8,6 +8,7 @@ import subprocess
 
 import psycopg
 import pytest
+import redis
 from django.contrib.auth import get_user_model
 from django.db.models import F
 from django.test import Client
@@ -16,7 +17,7 @@ from config.headers import POLICY
 from config.local.machine import PROJECT
 from tests.api.conftest import Api, make_token
 from tests.factories import make_mail, make_order
-from tests.flows.shop import Shop
+from tests.flows.shop import PAYMENT, Shop, payment_event
 
 INLINE = re.compile(
     r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>|\son[a-z]+\s*=|javascript:", re.IGNORECASE
@@ -60,6 +61,7 @@ class TestHeaders:
         ):
             assert answer.headers["Content-Security-Policy"] == POLICY
 
+    @pytest.mark.django_db  # to end an answer looks at the connections that other tests left
     def test_files_have_them_too(self):
         answer = Client().get("/static/admin/css/base.css")
         assert answer.status_code == 200 and answer.headers["Content-Security-Policy"] == POLICY
@@ -118,8 +120,11 @@ def test_the_apps_role_does_all_its_work_and_can_neither_make_nor_drop():
         shop.settings |= {"DATABASE_URL": app, "DIRECT_DATABASE_URL": app}
         shop.start("web", "worker", "beat", "standby", "relay", "consumer")
         shop.start("partitions", PARTITION_DATABASE_URL=shop.postgres.url)
-        shop.pay(shop.place())
+        with redis.Redis.from_url(shop.valkey.url) as client:  # the consumer pays it
+            paid = shop.place()
+            client.xadd(PAYMENT, payment_event(paid))
         shop.until(lambda: shop.all_sent(1), "it is sent")
+        shop.until(lambda: shop.query("SELECT name FROM heartbeats WHERE name = 'poll'"), "beat's poll came")
         with psycopg.connect(shop.postgres.url, autocommit=True) as owner:
             unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
             shop.until(lambda: owner.execute(unpublished).fetchone() == (0,), "all is published")
