@@ -23,7 +23,7 @@ from config.local.supervision import SUPERVISOR, Program, Supervisor, supervised
 
 VAR = PROJECT / "var"
 POSTGRES_DATA = VAR / "postgres"
-READY_SECONDS = 90
+READY_SECONDS = 240  # a start takes 16 s of CPU; 90 s were too few on two cores shared with ten others
 
 
 class StopRequested(BaseException):

@@ -63,7 +63,8 @@ class Checkout:
 
     def wait_until_up(self) -> None:
         """Wait until the run prints its addresses; fail with its output if it ends."""
-        eventually(lambda: "is up after" in self.said() or self.has_ended(), seconds=90)
+        # The run gives up by itself after a time. A shorter limit here would only measure the load.
+        eventually(lambda: "is up after" in self.said() or self.has_ended(), seconds=600)
         assert not self.has_ended(), self.said()
 
     def said(self) -> str:

@@ -108,8 +108,8 @@ def test_nothing_is_left_when_it_is_killed_and_the_next_start_finds_its_data(
         os.kill(supervisord, signal.SIGKILL)
     if killed != "supervisord":
         run.kill()
-    run.wait(60)
-    eventually(lambda: checkout.processes() == [], seconds=60)
+    run.wait(180)
+    eventually(lambda: checkout.processes() == [], seconds=180)
 
     checkout.start(without_settings(PORT=str(port)))
     checkout.wait_until_up()
