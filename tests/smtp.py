@@ -7,7 +7,6 @@ webhooks (as SendGrid's own SMTP relay has).
 from __future__ import annotations
 
 import email
-import json
 import socketserver
 import threading
 import time
@@ -82,7 +81,8 @@ class _Server(socketserver.ThreadingTCPServer):
             subject=str(message["Subject"]),
             custom_args=arguments,
             request_headers={},
-            raw=json.dumps({"personalizations": []}).encode(),
+            raw=b'{"personalizations": []}',
+            provider="sendgrid",  # its SMTP relay has its webhooks, too
         )
         mailbox = self.owner.sandbox.mailbox
         mailbox.requested(notification_id=mail.notification_id, provider="smtp")

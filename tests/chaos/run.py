@@ -29,12 +29,12 @@ SETTINGS = {
     "RETRY_BACKOFF_BASE": "1",
     "LOG_LEVEL": "INFO",
     "DATABASE_TIMEOUT": "4",
-    "LEASE_SECONDS": "12",  # long enough for a slow SMTP server
+    "LEASE_SECONDS": "20",  # long enough for a slow SMTP server
     "EMAIL_PROVIDERS": "sendgrid,smtp",
 }
 #: Seconds before each reply of a slow SMTP server: less than EMAIL_READ_TIMEOUT, and a mail's together more
 #: than both time-outs (in production: 4 s with time-outs of 3 and 10).
-SMTP_DELAY = 0.5
+SMTP_DELAY = 0.65
 
 #: What the admin's action does.
 REPUBLISH = """
