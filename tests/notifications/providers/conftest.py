@@ -70,9 +70,9 @@ class _Dialogue(socketserver.StreamRequestHandler):
                 text = b""
                 while not text.endswith(b"\r\n.\r\n"):
                     text += self.rfile.readline()
-                if self.say("DOT", "250 taken"):
+                if "DOT" not in self.server.replies:  # before the reply, which ends the sender's wait
                     self.server.messages.append(text.decode())
-                else:
+                if not self.say("DOT", "250 taken"):
                     return
 
     def say(self, command: str, usual: str) -> bool:
