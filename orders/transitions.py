@@ -23,7 +23,7 @@ class Action(enum.StrEnum):
 
 
 #: action -> status before -> status after. A refund has two: after a part of the balance, after all of it.
-#: The keys compare with text: a status of a newer release is none of them.
+#: The keys compare equal to text, so the status of a newer release is simply not found.
 TRANSITIONS: dict[Action, dict[str, tuple[S, ...]]] = {
     Action.PAY: {S.PENDING: (S.PAID,)},
     Action.CONFIRM: {S.PENDING: (S.PENDING,), S.PAID: (S.CONFIRMED,)},

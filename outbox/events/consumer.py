@@ -1,6 +1,6 @@
 """The loop of one consumer process: receive, process, acknowledge, and keep what has to be tried again.
 
-The broker is told only after the transaction: killed anywhere, the event comes again and is a repeat. A
+The broker is told only after the transaction, so after a kill the event comes again and is a repeat. A
 temporary error holds back the later events of the same topic and key, with growing waits; after six tries the
 event is a dead letter. A broker or database that is away holds everything and uses up no try. Run by an app's
 `consume_events`, which brings the handlers.

@@ -72,7 +72,7 @@ def read_envelope(*, topic: str, value: bytes) -> Envelope:
 
 
 def read_json(value: bytes | str) -> Any:
-    """Parse JSON; raises `Rejected` for what PostgreSQL could not store or Python could not walk."""
+    """Parse JSON; raises `Rejected` for what PostgreSQL could not store, or is nested too deep."""
     try:
         document = json.loads(value, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:

@@ -1,8 +1,8 @@
 """Process an event of another service once, whatever is repeated, late or broken.
 
 The handler's changes and the row in `processed_events` are one transaction, so a repeat changes nothing. An
-event that can never be processed becomes a dead letter with its reason, for an operator, and goes to
-`<topic>.dlt`. Called by outbox.events.consumer.
+event that can never be processed, or failed six times, becomes a dead letter with its reason, for an
+operator, and goes to `<topic>.dlt`. Called by outbox.events.consumer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from outbox.models.inbox import Receipt
 
 log = structlog.get_logger(__name__)
 
-#: The inbox forgets by the database's clock, a timestamp is the producer's.
+#: `processed_events` expire by the database's clock, while an event's timestamp is its producer's.
 CLOCKS_APART = dt.timedelta(hours=1)
 
 Result = Literal["done", "repeat", "dead"]
@@ -100,10 +100,9 @@ def replay_next(
 ) -> tuple[InboundDeadLetter, Exception | None] | None:
     """Process the next dead letter whose replay was requested; None when there is none.
 
-    The letter's row lock and its `replayed_at`, in the handler's transaction, make it once. No age is too
-    great for a replay. A letter that is rejected again is dead again, with the new reason. Returns the
-    letter, and the error after which it is to be tried again. Raises nothing else than what loses the
-    connection raises.
+    The letter's row lock and its `replayed_at`, in the handler's transaction, make sure that it is applied
+    once. A replay may be of any age. A letter that is rejected again is dead again, with the new reason.
+    Returns the letter, and the error after which it is to be tried again. Raises only connection errors.
     """
     letters = InboundDeadLetter.objects.replay_requested().filter(consumer=consumer, topic__in=list(handlers))
     with transaction.atomic(durable=True):

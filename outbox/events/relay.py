@@ -58,7 +58,7 @@ TOO_LARGE = 1_000_000  # bytes: what Kafka takes at most unless told otherwise
 
 @dataclasses.dataclass(slots=True)
 class Answers:
-    """What the broker said of one batch; an event that is in none of these stays unpublished."""
+    """What the broker said of one batch; an event that is not in `published` stays unpublished."""
 
     published: list[OutgoingEvent] = dataclasses.field(default_factory=list)
     refused: list[tuple[OutgoingEvent, str]] = dataclasses.field(default_factory=list)

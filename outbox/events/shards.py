@@ -1,8 +1,8 @@
 """Share the shards of the events among the relays, through advisory locks of their database sessions.
 
-A lock that is free belongs to nobody, and a dead relay's locks are free as soon as PostgreSQL notices that
-its session ended; so no two relays ever publish the same aggregate at once. Heartbeats tell how many relays
-there are.
+PostgreSQL frees a lock when it notices that its session ended. A relay that loses its session may still
+publish the batch that it has read, while another takes the shard; consumers drop the repeats. Heartbeats tell
+how many relays there are.
 """
 
 from __future__ import annotations

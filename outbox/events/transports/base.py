@@ -1,4 +1,4 @@
-"""The interface to a broker, and the ways in which it says no."""
+"""The interface to a broker, and the kinds of its refusals."""
 
 from __future__ import annotations
 
