@@ -1,0 +1,79 @@
+"""CSV downloads for all apps: streamed a few hundred rows at a time, and safe to open in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from django.db.models import Model, QuerySet
+from django.http import StreamingHttpResponse
+
+#: A spreadsheet reads a cell that begins with one of these as a formula.
+#: Source: OWASP, "CSV Injection". The last four are the full-width forms of the first four.
+_FORMULA = tuple("=+-@\t\r\n＝＋－＠")
+#: Rows in one chunk of the response, and in one statement of `rows_by_key`.
+CHUNK = 500
+
+Row = TypeVar("Row", bound=Model)
+
+
+def safe_cell(value: object) -> str | int | float:
+    """Return a value as a cell. A text that a spreadsheet would run as a formula gets an apostrophe.
+
+    Numbers stay numbers, also negative ones. Times are ISO 8601; None is empty.
+    """
+    if value is None:
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    text = value.isoformat() if isinstance(value, dt.datetime | dt.date) else str(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def csv_lines(*, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[bytes]:
+    """Yield a CSV file, `CHUNK` rows at a time, in UTF-8 with the byte order mark that Excel needs."""
+    buffer = io.StringIO("\ufeff")
+    buffer.seek(0, io.SEEK_END)
+    writer = csv.writer(buffer)
+    writer.writerow([safe_cell(name) for name in header])
+    for number, row in enumerate(rows, start=1):
+        writer.writerow([safe_cell(value) for value in row])
+        if number % CHUNK == 0:
+            yield buffer.getvalue().encode()
+            buffer.seek(0)
+            buffer.truncate()
+    if rest := buffer.getvalue():
+        yield rest.encode()
+
+
+def csv_response(
+    *, filename: str, header: Sequence[str], rows: Iterable[Sequence[object]]
+) -> StreamingHttpResponse:
+    """Answer with a file to download. `filename` is our own word without a suffix; `rows` may be lazy."""
+    return StreamingHttpResponse(
+        csv_lines(header=header, rows=rows),
+        content_type="text/csv; charset=utf-8",
+        headers={
+            "Content-Disposition": f'attachment; filename="{filename}.csv"',
+            "Cache-Control": "no-store",
+        },
+    )
+
+
+def rows_by_key(*, queryset: QuerySet[Row], size: int = CHUNK) -> Iterator[Row]:
+    """Yield the rows of a queryset, the greatest primary key first, `size` rows in each statement.
+
+    No cursor stays open between the statements, so a slow reader holds no snapshot back and no statement
+    outlasts DATABASE_TIMEOUT.
+    """
+    page: QuerySet[Row] = queryset.order_by("-pk")
+    last: Any = None
+    while True:
+        rows = list((page if last is None else page.filter(pk__lt=last))[:size])
+        yield from rows
+        if len(rows) < size:
+            return
+        last = rows[-1].pk
