@@ -149,6 +149,37 @@ class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
             existing: uuid.UUID = cursor.fetchone()[0]
             return existing, False
 
+    def insert_copy(
+        self, *, of: uuid.UUID, recipient_email: str, correlation_id: str, traceparent: str, max_retries: int
+    ) -> uuid.UUID:
+        """Insert a pending e-mail with the content of another one, and return its id.
+
+        The caller has locked the other one. The copy has a key of its own: nothing else may have it.
+        """
+        id = new_id()
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO email_notifications (id, resend_of, order_id, event_type, status, last_error,
+                    recipient_email, to_name, locale, subject, body, body_text, idempotency_key, retry_count,
+                    max_retries, errors, provider, provider_message_id, correlation_id, traceparent)
+                SELECT %(id)s, id, order_id, event_type, 'pending', '',
+                    %(recipient_email)s, to_name, locale, subject, body, body_text, %(key)s, 0,
+                    %(max_retries)s, '[]'::jsonb, '', '', %(correlation_id)s, %(traceparent)s
+                FROM email_notifications WHERE id = %(of)s
+                """,
+                {
+                    "id": id,
+                    "of": of,
+                    "recipient_email": recipient_email,
+                    "key": f"copy:{id}",
+                    "max_retries": max_retries,
+                    "correlation_id": correlation_id,
+                    "traceparent": traceparent,
+                },
+            )
+        return id
+
     def keep_earliest(self, times: Iterable[EventTimes]) -> None:
         """Write the times that are earlier than the stored ones. The caller has locked the rows by id."""
         news = [time for time in times if any(time[1:])]
@@ -197,6 +228,7 @@ class EmailNotification(Deliverable, Partitioned):
     body = models.TextField()
     body_text = models.TextField()
     idempotency_key = models.CharField(max_length=255)
+    resend_of = models.UUIDField(null=True, editable=False)  # the e-mail that this is a copy of
 
     objects = EmailNotificationQuerySet.as_manager()  # type: ignore[misc]  # as every model has its own
 
@@ -221,6 +253,7 @@ class EmailNotification(Deliverable, Partitioned):
         permissions = [
             ("resend_emailnotification", "Can resend e-mails"),
             ("discard_emailnotification", "Can give up e-mails"),
+            ("copy_emailnotification", "Can send copies of e-mails"),
             ("force_provider", "Can force a provider open or closed"),
         ]
 

@@ -38,6 +38,7 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     sent_at = serializers.DateTimeField(allow_null=True)
     delivered_at = serializers.DateTimeField(allow_null=True)
     bounced_at = serializers.DateTimeField(allow_null=True)
+    resend_of = serializers.UUIDField(allow_null=True, help_text="The e-mail that this is a copy of")
 
     #: The columns that a query must load.
     columns: ClassVar[tuple[str, ...]] = (
@@ -57,6 +58,7 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
         "sent_at",
         "delivered_at",
         "bounced_at",
+        "resend_of",
     )
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))

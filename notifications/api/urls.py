@@ -6,6 +6,6 @@ from notifications.api import views
 
 urlpatterns = [
     path("notifications", views.Notifications.as_view()),
-    path("notifications/<str:id>", views.OneNotification.as_view()),
+    path("notifications/<str:id>", views.OneNotification.as_view(), name="notification"),
     path("notifications/<str:id>/resend", views.Resend.as_view()),
 ]

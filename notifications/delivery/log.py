@@ -49,9 +49,16 @@ def log_changes(changes: Sequence[Change]) -> None:
 
 
 def log_created(
-    *, notification_id: uuid.UUID, order_id: uuid.UUID, event_type: str, recipient_email: str, status: Status
+    *,
+    notification_id: uuid.UUID,
+    order_id: uuid.UUID,
+    event_type: str,
+    recipient_email: str,
+    status: Status,
+    resend_of: uuid.UUID | None = None,
 ) -> None:
     """Log a new e-mail like every other change of state; `was` is empty."""
+    copied = {"resend_of": str(resend_of)} if resend_of else {}
     log.info(
         "notification changed",
         notification_id=str(notification_id),
@@ -60,6 +67,7 @@ def log_created(
         recipient=recipient_email,
         was="",
         now=str(status),
+        **copied,
     )
 
 

@@ -88,6 +88,18 @@ class Identifier(serializers.UUIDField):
         return value
 
 
+class Flag(serializers.BooleanField):
+    """A JSON boolean, and nothing that can be converted to one."""
+
+    default_error_messages = {"invalid": "This must be true or false."}
+
+    def to_internal_value(self, data: Any) -> bool:
+        """Take true and false."""
+        if not isinstance(data, bool):
+            self.fail("invalid")
+        return data
+
+
 class EmailAddress(Text):
     """An address that every provider delivers to: ASCII (an IDN domain as xn--…), local part unquoted."""
 

@@ -30,6 +30,8 @@ class Status(models.TextChoices):
 
 
 DUE = (Status.PENDING, Status.FAILED)
+#: Nothing more happens by itself.
+ENDED = (Status.SENT, Status.DEAD_LETTERED, Status.SUPPRESSED, Status.DISCARDED)
 UNFINISHED = (Status.PENDING, Status.PROCESSING, Status.FAILED, Status.DEAD_LETTERED)
 
 

@@ -1,0 +1,79 @@
+"""The API of copies: an e-mail once more, to a corrected address if wanted.
+
+Its path is below /notifications. The view is here because it may correct the order's address as well.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.http import HttpResponse
+from django.urls import reverse
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from notifications.api.serializers import NotificationSerializer, ResendProblemSerializer
+from notifications.models import EmailNotification
+from notifications.services import NotCopied
+from orders.corrections import send_copy
+from orders.models import Order
+from outbox.api.fields import EmailAddress, Flag, StrictSerializer
+from outbox.api.idempotency import answer_once
+from outbox.api.problems import Problem, not_found
+from outbox.api.schema import operation
+from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
+
+WRITE = "notifications:write"
+
+
+class CopyBody(StrictSerializer):
+    """Where the copy goes. Without an address, where the first e-mail went."""
+
+    recipient_email = EmailAddress(required=False)
+    update_order = Flag(required=False, help_text="Make the address the order's, too")
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        if attrs.get("update_order") and "recipient_email" not in attrs:
+            raise serializers.ValidationError({"recipient_email": ["update_order needs an address."]})
+        return attrs
+
+
+class Copies(ApiView):
+    scopes = {"POST": WRITE}
+    body_serializer = CopyBody
+
+    @operation(
+        name="copy_notification",
+        summary="Send an ended e-mail once more, to another address if given",
+        scope=WRITE,
+        body={"application/json": CopyBody},
+        takes_body=True,
+        has_id=True,
+        answer=NotificationSerializer,
+        status=201,
+        conflict=ResendProblemSerializer,
+        tags=["notifications"],
+        example={"recipient_email": "alice@example.com", "update_order": True},
+    )
+    def post(self, request: Request, id: str) -> HttpResponse:
+        notification_id, values = path_id(id), self.body()
+        return answer_once(request=request, work=lambda: _copy(notification_id, values))
+
+
+def _copy(notification_id: uuid.UUID, values: dict[str, Any]) -> HttpResponse:
+    try:
+        copy_id = send_copy(notification_id=notification_id, **values)
+    except (EmailNotification.DoesNotExist, Order.DoesNotExist):
+        raise not_found(NO_SUCH_ID) from None
+    except NotCopied as refusal:
+        raise Problem(
+            status=409,
+            slug="not-copyable",
+            title="No copy of the e-mail is sent",
+            detail=f"No copy is sent: {refusal}.",
+            current_status=refusal.status,
+        ) from None
+    copy = EmailNotification.objects.only(*NotificationSerializer.columns).get(id=copy_id)
+    location = reverse("notification", kwargs={"id": copy_id})
+    return json_response(present(NotificationSerializer, copy), status=201, location=location)

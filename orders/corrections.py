@@ -1,0 +1,37 @@
+"""Correct an order's address, and send an e-mail of it once more. Called by the API and the admin."""
+
+from __future__ import annotations
+
+import uuid
+
+import structlog
+from django.db import transaction
+from django.db.models.functions import Now
+
+from notifications.models import EmailNotification
+from notifications.services import copy_email
+from orders.models import Order
+
+log = structlog.get_logger(__name__)
+
+
+def send_copy(
+    *, notification_id: uuid.UUID, recipient_email: str = "", update_order: bool = False
+) -> uuid.UUID:
+    """Send an ended e-mail once more, to its own address or to another, and return the new one's id.
+
+    With `update_order` the address becomes the order's, too, so that later e-mails go there. That changes
+    neither the status nor the version, and other services learn nothing of it. Raise
+    `EmailNotification.DoesNotExist`, `Order.DoesNotExist`, or `NotCopied` having changed nothing.
+    """
+    with transaction.atomic(savepoint=False):
+        mail = EmailNotification.objects.only("order").get(id=notification_id)
+        Order.objects.lock(order_id=mail.order_id)  # changes and erasures of the order wait for us
+        copy_id = copy_email(id=notification_id, recipient_email=recipient_email)
+        if update_order and recipient_email:
+            Order.objects.filter(id=mail.order_id).update(email=recipient_email, updated_at=Now())
+            order_id = str(mail.order_id)
+            transaction.on_commit(
+                lambda: log.info("order's address corrected", order_id=order_id), robust=True
+            )
+    return copy_id

@@ -1,0 +1,76 @@
+"""Changes of an order that keep its version, and a payment that began before they committed.
+
+The version alone does not tell that the row is another one: what a change read must be what it changes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from django.db import connection, connections, transaction
+
+from notifications.models import EmailNotification
+from orders.corrections import send_copy
+from orders.models import Order
+from orders.services import confirm_order
+from tests.api.conftest import Api, make_token
+from tests.factories import make_mail, make_order
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def pay_behind(order, change):
+    """Ask for the payment while `change` is uncommitted, and commit once the payment waits for the row."""
+    api, answers = Api(make_token()), []
+
+    def pay():
+        try:
+            answers.append(api.post(f"/api/v1/orders/{order.id}/pay", key="pay-1"))
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=pay)
+    with transaction.atomic():
+        change()
+        thread.start()
+        wait_until_somebody_waits()
+    thread.join(30)
+    (answer,) = answers
+    assert answer.status_code == 200, answer.content
+    return answer.json()
+
+
+def wait_until_somebody_waits():
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted"
+                " AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
+            )
+            if cursor.fetchone()[0]:
+                return
+        time.sleep(0.01)
+    raise AssertionError("nobody waited")
+
+
+def test_a_payment_that_waited_for_a_corrected_address_mails_the_new_one():
+    order = make_order(email="alice@exampel.com")
+    mail = make_mail(status="dead_lettered", order_id=order.id)
+    corrected = "alice@example.com"
+    shown = pay_behind(
+        order, lambda: send_copy(notification_id=mail.id, recipient_email=corrected, update_order=True)
+    )
+    paid = EmailNotification.objects.get(
+        order_id=order.id, event_type="order.paid", resend_of=None, status="pending"
+    )
+    assert (shown["email"], paid.recipient_email) == (corrected, corrected)
+    assert Order.objects.get(id=order.id).email == corrected
+
+
+def test_a_payment_that_waited_for_reserved_stock_confirms_the_order():
+    order = make_order()
+    shown = pay_behind(order, lambda: confirm_order(order_id=order.id))
+    assert (shown["status"], shown["version"]) == ("confirmed", 3)
