@@ -1,0 +1,104 @@
+"""Pages of the admin in a real Chromium, which must be installed already: nothing here downloads one.
+
+`open_page` gives a page of the test's own live server, logged in. A page that logs an error, such as a
+violation of the content security policy, fails its test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from tests.browser.clicks import count_clicks
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+#: Milliseconds that an expectation waits at most; a machine under load decides no test.
+PATIENCE = 20_000
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Start Chromium once for all tests of this folder that follow each other."""
+    if CHROMIUM is None:
+        pytest.skip("NO BROWSER: apt-get install chromium, or set CHROMIUM to the path of one")
+    with pytest.MonkeyPatch.context() as patch:
+        # Playwright keeps an event loop in this thread; Django would refuse to use the database beside it.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        with sync_playwright() as playwright:
+            # Chromium as root, as in most containers, has no sandbox. It opens only our own pages.
+            started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            yield started
+            started.close()
+
+
+@pytest.fixture
+def console_errors() -> Iterator[list[str]]:
+    """Collect the errors that pages log; one that is left over fails the test."""
+    errors: list[str] = []
+    yield errors
+    assert errors == []
+
+
+@pytest.fixture
+def make_page(browser: Browser, console_errors: list[str]) -> Iterator[Callable[..., Page]]:
+    """Return a function that opens a page at a base URL: `make_page(url, width=, height=, dark=, client=)`.
+
+    The page has the cookies of `client`, if one is given.
+    """
+    contexts = []
+
+    def note(message: ConsoleMessage) -> None:
+        # Chromium asks for an icon even where the page names none.
+        if message.type == "error" and not message.location.get("url", "").endswith("/favicon.ico"):
+            console_errors.append(message.text)
+
+    def make(
+        url: str, *, width: int = 1280, height: int = 900, dark: bool = False, client: Client | None = None
+    ) -> Page:
+        context = browser.new_context(
+            base_url=url,
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
+        )
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE)
+        if client is not None:
+            context.add_cookies(
+                [{"name": name, "value": one.value, "url": url} for name, one in client.cookies.items()]
+            )
+        page = context.new_page()
+        page.on("console", note)
+        page.on("pageerror", lambda error: console_errors.append(str(error)))
+        count_clicks(page)
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def open_page(live_server: Any, make_page: Callable[..., Page]) -> Callable[..., Page]:
+    """Return a function that opens a path as a superuser, or as `user`: `open_page("/admin/", dark=True)`."""
+
+    def open_path(path: str, *, user: User | None = None, **options: Any) -> Page:
+        client = Client()
+        client.force_login(user or _superuser())
+        page = make_page(live_server.url, client=client, **options)
+        page.goto(path)
+        return page
+
+    return open_path
+
+
+def _superuser() -> User:
+    found = User.objects.filter(username="admin").first()
+    return found or User.objects.create_superuser("admin", password="x")
