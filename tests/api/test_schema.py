@@ -29,7 +29,7 @@ def test_the_document_is_openapi_3_1_with_every_operation_and_its_token(document
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     }
-    assert len(operations) == 14
+    assert len(operations) == 15
     assert all(operation["security"] == [{"token": []}] for operation in operations.values())
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     for (method, _), operation in operations.items():

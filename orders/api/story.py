@@ -1,0 +1,60 @@
+"""GET /orders/{id}/timeline: what happened to an order, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpResponse
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from notifications.models import EmailNotification
+from orders.models import Order
+from orders.timeline import Entry, timeline
+from outbox.api.pages import hot_since
+from outbox.api.problems import not_found
+from outbox.api.schema import HotPageSerializer, operation
+from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
+
+#: An order with more entries shows its newest ones.
+MOST = 1000
+
+
+class EntrySerializer(serializers.Serializer[Entry]):
+    at = serializers.DateTimeField()
+    kind = serializers.ChoiceField(
+        choices=["change", "event", "email", "attempt", "delivery", "person", "plan"],
+        help_text="`plan` is still to come",
+    )
+    what = serializers.CharField(help_text="For programs: order.paid, created, transient, sent, bounced, …")
+    text = serializers.CharField(help_text="For people; its wording may change")
+    notification_id = serializers.UUIDField(allow_null=True)
+    event_id = serializers.UUIDField(allow_null=True)
+    provider = serializers.CharField(help_text="Empty where none is concerned")
+    by = serializers.CharField(help_text="The person who did it, by login; empty where none did")
+
+
+class TimelineSerializer(HotPageSerializer):
+    results = EntrySerializer(many=True)
+
+
+class Timeline(ApiView):
+    """A list without pages: one order has few entries. `next` and `previous` are null."""
+
+    scopes = {"GET": "orders:read", "HEAD": "orders:read"}
+
+    @operation(
+        name="get_order_timeline",
+        summary="Tell an order's story, oldest first",
+        scope="orders:read",
+        has_id=True,
+        answer=TimelineSerializer,
+        tags=["orders"],
+    )
+    def get(self, request: Request, id: str) -> HttpResponse:
+        order = Order.objects.filter(id=path_id(id)).first()
+        if order is None:
+            raise not_found(NO_SUCH_ID)
+        results = [present(EntrySerializer, entry) for entry in timeline(order=order)[-MOST:]]
+        page: dict[str, Any] = {"next": None, "previous": None, "results": results}
+        return json_response(page | {"since": hot_since(model=EmailNotification)})

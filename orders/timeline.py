@@ -1,0 +1,184 @@
+"""One order's story: every change, e-mail, attempt, delivery, event and person's act, in order.
+
+Read by the API, the admin and `manage.py timeline`. It reads live rows and detached partitions; archives only
+when asked, because each is read from end to end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from django.contrib.admin.models import LogEntry
+
+from notifications.models import EmailNotification
+from notifications.rendering import format_amount
+from orders.events import EVENTS
+from orders.models import Order
+from outbox.core.partitioned import PartitionedModel
+from outbox.delivery.outcomes import DUE, Status
+from outbox.models import OutboxEvent
+from outbox.retention.owner_rows import archived_owner_rows, owner_rows
+
+Kind = Literal["change", "event", "email", "attempt", "delivery", "person", "plan"]
+Row = Mapping[str, Any]
+
+CHANGES = {event.topic: event.name for event in EVENTS.values()}
+#: A person's act and the `resent_at` of its e-mail are written in one transaction.
+SAME_ACT = dt.timedelta(seconds=5)
+VERDICTS = {
+    "permanent": "refused for good",
+    "transient": "not taken",
+    "unreachable": "no connection",
+    "ambiguous": "the answer was lost, it may have been accepted",
+    "throttled": "too fast for the provider",
+    "misconfigured": "the provider refuses our account",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One thing that happened, or (`plan`) that is going to. `by` is the person who did it."""
+
+    at: dt.datetime
+    kind: Kind
+    what: str  # a word for programs: paid, created, failed, sent, …
+    text: str
+    notification_id: uuid.UUID | None = None
+    event_id: uuid.UUID | None = None
+    provider: str = ""
+    by: str = ""
+
+
+def timeline(*, order: Order, archives: bool = False) -> list[Entry]:
+    """Return everything that is known of an order, oldest first; entries to come are last.
+
+    Seven statements at most, however long the story is.
+    """
+    mails = _rows(EmailNotification, order, archives, without=("body", "body_text"))
+    events = _rows(OutboxEvent, order, archives, without=())
+    acts = _acts(order, mails)
+    entries = [
+        *_of_order(order, events),
+        *(entry for event in events for entry in _of_event(event)),
+        *(entry for mail in mails for entry in _of_mail(mail, acts)),
+        *(_of_act(act) for act in acts),
+    ]
+    return sorted(entries, key=lambda entry: (entry.kind == "plan", entry.at))
+
+
+def _rows(model: PartitionedModel, order: Order, archives: bool, without: tuple[str, ...]) -> list[Row]:
+    rows = owner_rows(model=model, owner_id=order.id, since=order.created_at, without=without)
+    if not archives:
+        return list(rows)
+    seen = {row["id"] for row in rows}
+    old = archived_owner_rows(model=model, owner_id=order.id, since=order.created_at)
+    return [*(row for row in old if row["id"] not in seen), *rows]
+
+
+def _acts(order: Order, mails: Iterable[Row]) -> list[LogEntry]:
+    ids = [str(order.id), *(str(mail["id"]) for mail in mails)]
+    return list(LogEntry.objects.filter(object_id__in=ids).select_related("user").order_by("action_time"))
+
+
+def _of_order(order: Order, events: Iterable[Row]) -> Iterator[Entry]:
+    """Tell the order's own times, where the events that would tell more are gone."""
+    told = {CHANGES.get(str(event["event_type"])) for event in events}
+    total = format_amount(amount=order.total_amount, currency=order.currency, locale="en")
+    for name, at, text in (
+        ("order.placed", order.created_at, f"Order placed: {total}"),
+        ("order.paid", order.paid_at, "Order paid"),
+        ("order.completed", order.completed_at, "Order completed"),
+    ):
+        if at and name not in told:
+            yield Entry(at=at, kind="change", what=name, text=text)
+    ended = f"order.{order.status}"
+    if ended in ("order.cancelled", "order.part_refunded", "order.refunded") and ended not in told:
+        words = order.status.replace("_", "-")
+        yield Entry(at=order.updated_at, kind="change", what=ended, text=f"Order {words} (its last change)")
+    if order.stock_reserved_at and "order.confirmed" not in told:
+        yield Entry(at=order.stock_reserved_at, kind="change", what="stock_reserved", text="Stock reserved")
+
+
+def _of_event(event: Row) -> Iterator[Entry]:
+    id, topic = uuid.UUID(str(event["id"])), str(event["event_type"])
+    payload = _json(event["payload"])
+    name = CHANGES.get(topic)
+    at = _time(event["created_at"])
+    assert at is not None
+    if name:
+        yield Entry(at=at, kind="change", what=name, text=_change(name, payload, event), event_id=id)
+    if published := _time(event["published_at"]):
+        text = f"Event {topic} published"
+        yield Entry(at=published, kind="event", what="published", text=text, event_id=id)
+    elif dead := _time(event.get("dead_lettered_at")):
+        text = f"Event {topic} could not be published: {event.get('last_error') or 'no reason kept'}"
+        yield Entry(at=dead, kind="event", what="dead_lettered", text=text, event_id=id)
+
+
+def _change(name: str, payload: Mapping[str, Any], event: Row) -> str:
+    words = f"Order {name.removeprefix('order.').replace('_', '-')}"
+    amount = payload.get("amount") if "refund" in name else payload.get("totalAmount")
+    if isinstance(amount, int) and name in ("order.placed", "order.refunded", "order.part_refunded"):
+        words += f": {format_amount(amount=amount, currency=str(payload.get('currency')), locale='en')}"
+    return f"{words} (version {event['sequence']})"
+
+
+def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
+    id, name = uuid.UUID(str(mail["id"])), str(mail["event_type"])
+
+    def entry(at: Any, kind: Kind, what: str, text: str, provider: str = "") -> Iterator[Entry]:
+        if (time := _time(at)) is not None:
+            yield Entry(at=time, kind=kind, what=what, text=text, notification_id=id, provider=provider)
+
+    of = f", a copy of {mail['resend_of']}" if mail.get("resend_of") else ""
+    yield from entry(
+        mail["created_at"], "email", "created", f"E-mail {name} for {mail['recipient_email']} saved{of}"
+    )
+    for one in _json(mail["errors"]):
+        verdict = str(one.get("outcome", ""))
+        provider = str(one.get("provider", ""))
+        text = f"{name}: {provider or 'no provider'}: {VERDICTS.get(verdict, verdict)}: {one.get('text', '')}"
+        yield from entry(one.get("at"), "attempt", verdict, text, provider)
+    resent = _time(mail.get("resent_at"))
+    known = {act.action_time for act in acts if act.object_id == str(id)}
+    if resent and not any(abs(resent - time) < SAME_ACT for time in known):
+        yield from entry(resent, "person", "resent", f"{name}: asked for again")
+    by = str(mail["provider"] or "")
+    yield from entry(mail["sent_at"], "delivery", "sent", f"{name}: accepted by {by or 'the provider'}", by)
+    yield from entry(mail.get("delivered_at"), "delivery", "delivered", f"{name}: delivered", by)
+    yield from entry(mail.get("bounced_at"), "delivery", "bounced", f"{name}: bounced", by)
+    yield from entry(mail.get("complained_at"), "delivery", "complained", f"{name}: marked as spam", by)
+    status, last = str(mail["status"]), mail["last_error"] or "no reason kept"
+    if status in DUE:
+        yield from entry(mail["next_attempt_at"], "plan", "next_attempt", f"{name}: next attempt")
+    elif status in (Status.DEAD_LETTERED, Status.SUPPRESSED, Status.DISCARDED):
+        words = status.replace("_", " ")
+        yield from entry(mail["updated_at"], "email", status, f"{name}: {words}: {last}")
+
+
+def _of_act(act: LogEntry) -> Entry:
+    is_mail = (act.object_repr or "").startswith("E-mail")
+    return Entry(
+        at=act.action_time,
+        kind="person",
+        what="act",
+        text=act.get_change_message() or "changed",
+        notification_id=uuid.UUID(act.object_id) if is_mail and act.object_id else None,
+        by=act.user.get_username() if act.user_id and act.user else "",
+    )
+
+
+def _time(value: Any) -> dt.datetime | None:
+    """Read a time of a live row (ISO 8601) or of an archive (PostgreSQL's text, "" for null)."""
+    if isinstance(value, dt.datetime):
+        return value
+    return dt.datetime.fromisoformat(str(value)) if value else None
+
+
+def _json(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value

@@ -1,0 +1,69 @@
+"""Reads one owner's rows of a partitioned table: live, in detached partitions, and in archives.
+
+For the timeline of an order. A detached partition may lack columns that were added later, so rows are
+mappings, and a reader must not expect every key.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from django.db import ProgrammingError, connections
+from psycopg import errors
+
+from outbox.core.ids import id_floor
+from outbox.core.partitioned import PartitionedModel
+from outbox.retention.archive import archived_partitions, find
+from outbox.retention.catalogue import partition_tables
+
+
+def owner_rows(
+    *, model: PartitionedModel, owner_id: uuid.UUID, since: dt.datetime, without: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """Return an owner's rows made at `since` or later, oldest first, without the named columns.
+
+    Two statements. Values are those of `to_jsonb`: times are ISO 8601 texts, ids are texts.
+    """
+    try:
+        return _owner_rows(model, owner_id, since, without)
+    except ProgrammingError as error:
+        if not isinstance(error.__cause__, errors.UndefinedTable):
+            raise
+        return _owner_rows(model, owner_id, since, without)  # a partition was dropped in between
+
+
+def _owner_rows(
+    model: PartitionedModel, owner_id: uuid.UUID, since: dt.datetime, without: Collection[str]
+) -> list[dict[str, Any]]:
+    connection = connections["default"]
+    quote = connection.ops.quote_name
+    old = [
+        table.name
+        for table in partition_tables(model=model, using="default")
+        if table.state != "attached" and table.partition.until > since
+    ]
+    owner = quote(model.retention.owner_column)
+    select = f"SELECT to_jsonb(t) - %s::text[] FROM {{}} AS t WHERE {owner} = %s"  # noqa: S608
+    # The ids of a partition hold its time: with a bound, PostgreSQL plans only partitions that may have rows.
+    statement = f"{select} AND id >= %s".format(quote(model._meta.db_table))
+    values: list[Any] = [list(without), owner_id, id_floor(since - dt.timedelta(days=1))]
+    for name in old:
+        statement += f" UNION ALL {select}".format(quote(name))
+        values += [list(without), owner_id]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        rows = [json.loads(row) if isinstance(row, str) else row for (row,) in cursor.fetchall()]
+    return sorted({row["id"]: row for row in rows}.values(), key=lambda row: str(row["id"]))
+
+
+def archived_owner_rows(
+    *, model: PartitionedModel, owner_id: uuid.UUID, since: dt.datetime
+) -> Iterator[dict[str, Any]]:
+    """Yield an owner's rows out of the archives, read from end to end: all values are texts, null is ""."""
+    column, owner = model.retention.owner_column, str(owner_id)
+    for record in archived_partitions(table=model._meta.db_table, since=since, using="default"):
+        yield from find(record=record, wanted=lambda row: row[column] == owner)

@@ -1,0 +1,174 @@
+"""One order's story: the API, the command, and what they read."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from notifications.models import EmailNotification
+from orders import services
+from orders.corrections import send_copy
+from orders.models import Order
+from orders.timeline import timeline
+from outbox.core.ids import new_id
+from outbox.delivery.changes import Settlement
+from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.models import OutboxEvent
+from tests.api.conftest import Api, assert_problem, make_token
+from tests.factories import make_order
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def settle(mail: EmailNotification, outcome: Outcome) -> None:
+    (claimed,) = EmailNotification.objects.claim(limit=1)
+    assert claimed.id == mail.id
+    EmailNotification.objects.settle([Settlement(mail.id, outcome, claimed.claim_token)])
+
+
+@pytest.fixture
+def story(db) -> Order:
+    """Return an order that was paid. Its e-mail failed once, was resent by Rita, sent, and bounced."""
+    order = make_order(total_amount=4990, currency="EUR")
+    services.pay_order(order_id=order.id)
+    mail = EmailNotification.objects.get(order_id=order.id)
+    settle(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400", text="no such user"))
+    EmailNotification.objects.requeue([mail.id])
+    LogEntry.objects.create(
+        user=User.objects.create(username="rita"),
+        content_type=ContentType.objects.get_for_model(EmailNotification),
+        object_id=str(mail.id),
+        object_repr=f"E-mail {mail.id}",
+        action_flag=CHANGE,
+        change_message="Resent (was dead_lettered). she called",
+    )
+    settle(mail, Outcome(Verdict.ACCEPTED, provider="sendgrid", provider_message_id="m-1"))
+    EmailNotification.objects.filter(id=mail.id).update(bounced_at=dt.datetime.now(dt.UTC))
+    OutboxEvent.objects.filter(aggregate_id=order.id).update(published_at=dt.datetime.now(dt.UTC))
+    order.refresh_from_db()
+    return order
+
+
+def told(order: Order) -> list[tuple[str, str]]:
+    return [(entry.kind, entry.what) for entry in timeline(order=order)]
+
+
+def test_it_tells_every_change_email_attempt_delivery_event_and_act_in_order(story):
+    assert told(story)[:4] == [
+        ("change", "order.placed"),
+        ("change", "order.paid"),
+        ("email", "created"),
+        ("attempt", "permanent"),
+    ]
+    assert sorted(told(story)[4:]) == [
+        ("delivery", "bounced"),
+        ("delivery", "sent"),
+        ("event", "published"),
+        ("person", "act"),
+    ]
+    by_what = {entry.what: entry for entry in timeline(order=story)}
+    assert by_what["order.placed"].text == "Order placed: €49.90"
+    assert by_what["order.paid"].text == "Order paid (version 2)"
+    assert by_what["permanent"].text == "order.paid: sendgrid: refused for good: 400 no such user"
+    assert (by_what["act"].by, by_what["act"].text) == ("rita", "Resent (was dead_lettered). she called")
+    times = [entry.at for entry in timeline(order=story)]
+    assert times == sorted(times)
+
+
+def test_what_is_still_to_come_is_last(story):
+    services.complete_order(order_id=story.id)
+    last = timeline(order=story)[-1]
+    assert (last.kind, last.what, last.text) == ("plan", "next_attempt", "order.completed: next attempt")
+
+
+def test_a_copy_names_the_email_that_it_is_a_copy_of(story):
+    first = EmailNotification.objects.get(order_id=story.id)
+    send_copy(notification_id=first.id, recipient_email="alice@example.org")
+    copied = [entry.text for entry in timeline(order=story) if "copy" in entry.text]
+    assert copied == [f"E-mail order.paid for alice@example.org saved, a copy of {first.id}"]
+
+
+def test_a_resend_over_the_api_is_told_without_a_person(story):
+    services.cancel_order(order_id=story.id)
+    mail = EmailNotification.objects.get(order_id=story.id, event_type="order.cancelled")
+    settle(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400"))
+    Api(make_token()).post(f"/api/v1/notifications/{mail.id}/resend")
+    resent = [entry for entry in timeline(order=story) if entry.what == "resent"]
+    assert [(entry.notification_id, entry.by) for entry in resent] == [(mail.id, "")]
+
+
+def test_it_reads_detached_partitions_which_may_lack_later_columns(story):
+    before = told(story)
+    with connection.cursor() as cursor:
+        for table, kept in (("email_notifications", "body"), ("outbox_events", "payload")):
+            stamp = "209901" if table == "email_notifications" else "20990101"
+            name = f"{table}_p{stamp}"
+            cursor.execute(f"CREATE TABLE {name} AS SELECT * FROM {table}")
+            cursor.execute(f"DELETE FROM {table}")
+            assert kept
+        cursor.execute("ALTER TABLE email_notifications_p209901 DROP resend_of, DROP resent_at")
+    try:
+        assert told(story) == before
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TABLE email_notifications_p209901, outbox_events_p20990101")
+
+
+def test_where_the_events_are_gone_the_order_tells_its_own_times(story):
+    OutboxEvent.objects.all().delete()
+    assert told(story)[:2] == [("change", "order.placed"), ("change", "order.paid")]
+
+
+def test_the_number_of_statements_does_not_grow_with_the_story(story):
+    for _ in range(20):
+        send_copy(notification_id=EmailNotification.objects.filter(status="sent").latest("id").id)
+        EmailNotification.objects.filter(order_id=story.id).update(
+            status="sent", sent_at=dt.datetime.now(dt.UTC)
+        )
+    with CaptureQueriesContext(connection) as statements:
+        timeline(order=story)
+    assert len(statements) <= 7
+
+
+def test_the_api_answers_it_as_a_list(story):
+    page = Api(make_token(scopes=["orders:read"])).get(f"/api/v1/orders/{story.id}/timeline").json()
+    assert list(page) == ["next", "previous", "results", "since"]
+    assert [entry["what"] for entry in page["results"]] == [what for _, what in told(story)]
+    placed = page["results"][0]
+    assert list(placed) == ["at", "kind", "what", "text", "notification_id", "event_id", "provider", "by"]
+
+
+def test_an_unknown_order_has_none(db):
+    api = Api(make_token())
+    assert_problem(api.get(f"/api/v1/orders/{new_id()}/timeline"), 404, "not-found")
+    assert_problem(api.get("/api/v1/orders/x/timeline"), 404, "not-found")
+
+
+class TestCommand:
+    def test_it_prints_a_line_with_the_gap_for_each_entry(self, story, capsys):
+        call_command("timeline", story.reference)
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == len(told(story))
+        assert lines[0].endswith("Order placed: €49.90") and "+" in lines[1]
+        assert any(line.endswith("she called (rita)") for line in lines)
+
+    def test_it_prints_json(self, story, capsys):
+        call_command("timeline", str(story.id), "--json")
+        assert [one["what"] for one in json.loads(capsys.readouterr().out)] == [
+            what for _, what in told(story)
+        ]
+
+    def test_an_ambiguous_reference_is_refused(self, story):
+        make_order(reference=story.reference)
+        with pytest.raises(CommandError, match="Several orders"):
+            call_command("timeline", story.reference)
+        with pytest.raises(CommandError, match="There is no order nothing"):
+            call_command("timeline", "nothing")
