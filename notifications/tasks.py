@@ -15,7 +15,7 @@ from notifications.delivery import drain
 from outbox.core.alarm import Alarm
 from outbox.core.redis_client import make_client
 from outbox.core.waker import Waker
-from outbox.delivery.drain import Drained
+from outbox.delivery.sender import Drained
 
 #: No wake-up is added to a queue of so many messages: no worker takes them, or all are busy.
 MOST_WAITING = 20

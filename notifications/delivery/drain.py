@@ -19,9 +19,10 @@ from notifications.delivery.screening import screen
 from notifications.delivery.sending import SLOT_SECONDS, send
 from notifications.models import EmailNotification
 from outbox.delivery.changes import Change
-from outbox.delivery.drain import Drain, Drained, Limits
+from outbox.delivery.drain import Drain
 from outbox.delivery.gate import Capacity
 from outbox.delivery.outcomes import Outcome
+from outbox.delivery.sender import Drained, Limits
 from outbox.models import Heartbeat
 
 #: How long one drain claims before it makes room for the worker's other tasks.
@@ -88,14 +89,17 @@ def drain_emails() -> Drained | None:
 
 def drain_due() -> Drained | None:
     """Drain, and say in `next_due` when the earliest of all waiting rows is due."""
+    lookback = _drain_of(processes.current()).lookback
     if (done := drain_emails()) is not None:
-        done.next_due = EmailNotification.objects.next_due_in()
+        seconds = lookback.seconds(now=time.monotonic())
+        done.next_due = EmailNotification.objects.next_due_in(lookback=seconds)
     return done
 
 
 def poll(*, record: bool = True) -> Drained | None:
     """Take back expired claims and drain: what beat schedules every `POLL_INTERVAL`.
 
+    The first claim looks at every due row.
     `record` notes that a poll ran, which keeps the standby quiet; the standby itself does not note its own. A
     poll counts only if the process's drain got something from the database.
     """
@@ -104,6 +108,7 @@ def poll(*, record: bool = True) -> Drained | None:
         log_changes(changes)
         if len(changes) < RECOVER_BATCH:
             break
+    _drain_of(process).lookback.forget()
     done = drain_due()
     moving = _drain_of(process).progress_at > time.monotonic() - settings.POLL_INTERVAL
     if record and (done is not None or moving):

@@ -55,11 +55,12 @@ class Deliverable(models.Model):
 
     objects = DeliverableQuerySet.as_manager()
 
-    #: --- of a claimed row --- The state that `claim` found the row in, its place in the batch, and the
-    #: database's time (epoch seconds).
+    #: --- of a claimed row --- The state that `claim` found the row in, its place in the batch, the
+    #: database's time (epoch seconds), and for how many seconds the row had been due.
     was: str = ""
     place: int = 0
     claimed_epoch: float = 0.0
+    age: float = 0.0
     #: Retries that its last failure used up, as judged after the claim.
     charge: int = 0
     #: No provider may be asked after this moment of the process's monotonic clock.

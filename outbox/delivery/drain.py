@@ -8,16 +8,15 @@ notifications/delivery/drain.py.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import queue
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 from django.db import connections
@@ -26,8 +25,10 @@ from outbox.delivery.attempts import goes_alone
 from outbox.delivery.changes import Change, Settlement
 from outbox.delivery.deliverable import Deliverable
 from outbox.delivery.gate import Capacity
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.lookback import Lookback
+from outbox.delivery.outcomes import DUE, Outcome, Status, Verdict
 from outbox.delivery.queryset import DeliverableQuerySet
+from outbox.delivery.sender import Drained, Limits, Sender
 from outbox.delivery.settle_until import settle_until
 
 log = structlog.get_logger(__name__)
@@ -38,46 +39,6 @@ SETTLE_SECONDS = 0.1
 SHORT_PAUSE = 1.0
 
 Row = TypeVar("Row", bound=Deliverable)
-Sent = TypeVar("Sent", bound=Deliverable, contravariant=True)
-
-
-class Sender(Protocol[Sent]):
-    """What an app brings."""
-
-    def send(self, row: Sent, /) -> Outcome:
-        """Try to deliver a row, in a thread of the pool. Contact no provider after `row.deadline`."""
-
-    def screen(self, rows: Sequence[Sent], /) -> Mapping[uuid.UUID, Outcome]:
-        """Name the outcome of claimed rows that must not be sent, and set the `charge` of the others."""
-
-    def capacity(self) -> Capacity:
-        """Return how many rows are worth claiming now."""
-
-    def changed(self, changes: Sequence[Change], /) -> None:
-        """Log committed changes of state."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Limits:
-    """Times in seconds. `send_timeout` bounds one send: none starts with less than that left of its lease."""
-
-    concurrency: int
-    lease: float
-    send_timeout: float
-
-
-@dataclasses.dataclass(slots=True)
-class Drained:
-    """What a run did. `pause`: seconds until asking again may help; `more`: rows were left over.
-
-    `next_due`: seconds until the first waiting row that this run knows of is due, None if it knows of none.
-    """
-
-    claimed: int = 0
-    settled: int = 0
-    pause: float = 0.0
-    more: bool = False
-    next_due: float | None = None
 
 
 class Drain(Generic[Row]):
@@ -98,6 +59,7 @@ class Drain(Generic[Row]):
         self._unsettled: list[Settlement] = []
         self._settle_by = 0.0
         self._fresh_credit = 0.0
+        self.lookback = Lookback()
         self._begin(seconds=0.0)
 
     def _begin(self, *, seconds: float) -> None:
@@ -189,9 +151,18 @@ class Drain(Generic[Row]):
             self._fresh_credit += capacity.rows / 4
             fresh = min(int(self._fresh_credit), capacity.rows)
             self._fresh_credit -= fresh
-            batch = self._rows.claim(limit=capacity.rows, fresh=fresh)
+            lookback = self.lookback.seconds(now=claimed_at)
+            batch = self._rows.claim(limit=capacity.rows, fresh=fresh, lookback=lookback)
             # The part for first attempts stays empty when only retries are due: that is not the end.
-            self._looking = len(batch) >= max(1, capacity.rows - fresh)
+            full = len(batch) >= (capacity.rows - fresh if lookback is None else capacity.rows)
+            self._looking = bool(batch) and full
+            if fresh < capacity.rows:  # the last of a full batch then is the last taken of the longest due
+                self.lookback.looked(
+                    whole=lookback is None,
+                    began=claimed_at,
+                    ended=time.monotonic(),
+                    age=batch[-1].age if batch and full else 0.0,
+                )
         else:
             self._looking = bool(batch)
         if not batch and not capacity.waiting:
@@ -284,4 +255,6 @@ class Drain(Generic[Row]):
         for change in changes:
             if change.wait is not None:
                 self._wake_in(change.wait)
+            elif change.now in DUE:  # it has its old place in the queue
+                self.lookback.forget()
         self._sender.changed(changes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from django.conf import settings
@@ -19,7 +19,7 @@ from django.db import connections, models, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from outbox.delivery import attempts, settle_statement
+from outbox.delivery import attempts, claim_statement, settle_statement
 from outbox.delivery.changes import Change, Refusal, Settlement
 from outbox.delivery.decision import Decision, Policy, decide
 from outbox.delivery.outcomes import DUE, LEASE_EXPIRED, Outcome, Status, Verdict
@@ -46,71 +46,42 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         """Return the rows that wait for a person."""
         return self.filter(status=Status.DEAD_LETTERED)
 
-    def next_due_in(self) -> float | None:
-        """Return the seconds until the earliest waiting row is due, None if no row waits."""
+    def next_due_in(self, *, lookback: float | None = None) -> float | None:
+        """Return the seconds until the earliest waiting row is due, None if no row waits.
+
+        Rows that have been due for more than `lookback` seconds are left out.
+        """
         waiting = self.filter(status__in=DUE).order_by("next_attempt_at")
+        if lookback is not None:
+            waiting = waiting.filter(next_attempt_at__gte=Now() - dt.timedelta(seconds=lookback))
         left = (
             waiting.annotate(left=models.F("next_attempt_at") - Now()).values_list("left", flat=True).first()
         )
         return None if left is None else float(left.total_seconds())
 
-    def claim(self, *, limit: int, fresh: int | None = None) -> list[Row]:
+    def claim(self, *, limit: int, fresh: int | None = None, lookback: float | None = None) -> list[Row]:
         """Claim up to `limit` due rows for the caller alone, and commit.
 
         `fresh` of them (default: a quarter) are the newest `pending` rows that have used no retry, if there
         are more due rows than the others; those are the ones that are due longest. One statement, whatever
-        `limit` is. The rows carry what a sender needs (`claim_fields`), the state they were in, and a fresh
-        `claim_token`, which `settle` asks for.
+        `limit` is. The rows carry what a sender needs (`claim_fields`), the state they were in, for how many
+        seconds they had been due (`age`), and a fresh `claim_token`, which `settle` asks for.
+
+        With `lookback` (seconds) rows that have been due for longer are left out, and the newest are those of
+        the last `FRESH_SECONDS`: see `outbox.delivery.lookback`. The longest due then fill up the batch.
         """
         fresh = limit // 4 if fresh is None else fresh
-        # Rows of `newest` are taken only if `longest` is full, that is, if there is a backlog. They come
-        # first in the batch, so that they are sent first. MATERIALIZED: rows are locked once, in the given
-        # order.
-        return self._claim(
-            f"""
-            longest AS MATERIALIZED (
-                SELECT id, status FROM {self._table}
-                WHERE status IN ('pending', 'failed') AND next_attempt_at <= statement_timestamp()
-                ORDER BY next_attempt_at LIMIT %(longest)s FOR UPDATE SKIP LOCKED
-            ), newest AS MATERIALIZED (
-                SELECT id, status FROM {self._table}
-                WHERE status = 'pending' AND retry_count = 0 AND next_attempt_at <= statement_timestamp()
-                  AND (SELECT count(*) FROM longest) = %(longest)s AND id NOT IN (SELECT id FROM longest)
-                ORDER BY next_attempt_at DESC LIMIT %(fresh)s FOR UPDATE SKIP LOCKED
-            ), picked AS (
-                SELECT id, status, row_number() OVER () AS place
-                FROM (SELECT id, status FROM newest UNION ALL SELECT id, status FROM longest) AS both_parts
-            )
-            """,  # noqa: S608 - the names are the model's
-            {"longest": limit - fresh, "fresh": fresh},
-        )
+        return self._claim(*claim_statement.longest_and_newest(self._table, limit, fresh, lookback))
 
     def claim_untried(self) -> list[Row]:
         """Claim the newest due row that was never tried, if there is one, to test a provider with."""
-        return self._claim(
-            f"""
-            picked AS MATERIALIZED (
-                SELECT id, status, 0 AS place FROM {self._table}
-                WHERE status = 'pending' AND retry_count = 0 AND errors = '[]'::jsonb AND resent_at IS NULL
-                  AND next_attempt_at <= statement_timestamp()
-                ORDER BY next_attempt_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED
-            )
-            """,  # noqa: S608
-            {},
-        )
+        return self._claim(claim_statement.untried(self._table), {})
 
-    def _claim(self, picked: str, values: dict[str, object]) -> list[Row]:
-        """Move the rows of the CTE `picked` (id, status, place) to `processing` under a fresh token."""
-        columns = ", ".join(f"row.{column}" for column in self._columns(*self.model.payload_fields))
-        statement = f"""
-            WITH {picked}
-            UPDATE {self._table} AS row SET status = 'processing', claimed_at = statement_timestamp(),
-                claim_token = %(token)s, updated_at = statement_timestamp()
-            FROM picked WHERE row.id = picked.id
-            RETURNING {columns}, picked.status AS was, picked.place,
-                extract(epoch FROM statement_timestamp())::float8 AS claimed_epoch
-            """  # noqa: S608
-        rows = self.using(self.db).raw(statement, values | {"token": uuid.uuid4()})
+    def _claim(self, picked: str, values: Mapping[str, object]) -> list[Row]:
+        """Move the rows of the CTE `picked` to `processing` under a fresh token."""
+        columns = self._columns(*self.model.payload_fields)
+        statement = claim_statement.claim(self._table, picked, columns)
+        rows = self.using(self.db).raw(statement, {**values, "token": uuid.uuid4()})
         return sorted(rows, key=lambda row: row.place)
 
     @property

@@ -11,10 +11,11 @@ from django.db import DataError, OperationalError
 
 from notifications.models import EmailNotification
 from outbox.delivery import drain as module
-from outbox.delivery.drain import Drain, Limits
+from outbox.delivery.drain import Drain
 from outbox.delivery.gate import Capacity
 from outbox.delivery.outcomes import Outcome, Status, Verdict
 from outbox.delivery.queryset import DeliverableQuerySet
+from outbox.delivery.sender import Limits
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -334,7 +335,7 @@ class TestLateAnswers:
         release = threading.Event()
         drain = make(lambda row: (row.id != slow.id or release.wait(20)) and ACCEPTED, send_timeout=0.2)
         drain.run(seconds=0.1)
-        make_mails(20)
+        make_mails(20, age=0)
         drain.run(seconds=5)
         release.set()
         assert statuses() == {"sent": 20, "processing": 1}

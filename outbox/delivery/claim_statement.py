@@ -1,0 +1,76 @@
+"""The one statement that claims rows, for `DeliverableQuerySet`. Table names are quoted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+#: A claim that does not look at everything takes as the newest rows those that came due within this time.
+FRESH_SECONDS = 5.0
+
+
+def claim(table: str, picked: str, columns: Sequence[str]) -> str:
+    """Return the statement that moves the rows of the CTE `picked` to `processing`.
+
+    `picked` has the columns id, status, next_attempt_at and place.
+    """
+    returned = ", ".join(f"row.{column}" for column in columns)
+    return f"""
+        WITH {picked}
+        UPDATE {table} AS row SET status = 'processing', claimed_at = statement_timestamp(),
+            claim_token = %(token)s, updated_at = statement_timestamp()
+        FROM picked WHERE row.id = picked.id
+        RETURNING {returned}, picked.status AS was, picked.place,
+            extract(epoch FROM statement_timestamp())::float8 AS claimed_epoch,
+            extract(epoch FROM statement_timestamp() - picked.next_attempt_at)::float8 AS age
+        """  # noqa: S608 - the names are the model's
+
+
+def longest_and_newest(
+    table: str, limit: int, fresh: int, lookback: float | None
+) -> tuple[str, Mapping[str, object]]:
+    """Return the CTE `picked` of `DeliverableQuerySet.claim` with its values."""
+    since = newest_since = ""
+    if lookback is not None:
+        since = "AND next_attempt_at >= statement_timestamp() - %(lookback)s * interval '1 second'"
+        newest_since = since.replace("lookback", "newest_lookback")
+    # Rows of `newest` are taken only if `longest` is full, that is, if there is a backlog. They come first in
+    # the batch, so that they are sent first. MATERIALIZED: rows are locked once, in the given order.
+    picked = f"""
+        longest AS MATERIALIZED (
+            SELECT id, status, next_attempt_at FROM {table}
+            WHERE status IN ('pending', 'failed') AND next_attempt_at <= statement_timestamp() {since}
+            ORDER BY next_attempt_at LIMIT %(longest)s FOR UPDATE SKIP LOCKED
+        ), newest AS MATERIALIZED (
+            SELECT id, status, next_attempt_at FROM {table}
+            WHERE status = 'pending' AND retry_count = 0
+              AND next_attempt_at <= statement_timestamp() {newest_since}
+              AND (SELECT count(*) FROM longest) = %(longest)s AND id NOT IN (SELECT id FROM longest)
+            ORDER BY next_attempt_at DESC LIMIT %(fresh)s FOR UPDATE SKIP LOCKED
+        ), picked AS (
+            SELECT *, row_number() OVER () AS place
+            FROM (
+                (SELECT * FROM newest)
+                UNION ALL
+                (SELECT * FROM longest LIMIT %(limit)s - (SELECT count(*) FROM newest))
+            ) AS both_parts
+        )
+        """  # noqa: S608
+    return picked, {
+        "limit": limit,
+        "longest": limit - fresh if lookback is None else limit,
+        "fresh": fresh,
+        "lookback": lookback,
+        "newest_lookback": min(FRESH_SECONDS, lookback or 0.0),
+    }
+
+
+def untried(table: str) -> str:
+    """Return the CTE `picked` of `DeliverableQuerySet.claim_untried`."""
+    return f"""
+        picked AS MATERIALIZED (
+            SELECT id, status, next_attempt_at, 0 AS place FROM {table}
+            WHERE status = 'pending' AND retry_count = 0 AND errors = '[]'::jsonb AND resent_at IS NULL
+              AND next_attempt_at <= statement_timestamp()
+            ORDER BY next_attempt_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED
+        )
+        """  # noqa: S608

@@ -1,0 +1,54 @@
+"""What a drain needs of an app, and what it says of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from outbox.delivery.changes import Change
+from outbox.delivery.deliverable import Deliverable
+from outbox.delivery.gate import Capacity
+from outbox.delivery.outcomes import Outcome
+
+Sent = TypeVar("Sent", bound=Deliverable, contravariant=True)
+
+
+class Sender(Protocol[Sent]):
+    """What an app brings."""
+
+    def send(self, row: Sent, /) -> Outcome:
+        """Try to deliver a row, in a thread of the pool. Contact no provider after `row.deadline`."""
+
+    def screen(self, rows: Sequence[Sent], /) -> Mapping[uuid.UUID, Outcome]:
+        """Name the outcome of claimed rows that must not be sent, and set the `charge` of the others."""
+
+    def capacity(self) -> Capacity:
+        """Return how many rows are worth claiming now."""
+
+    def changed(self, changes: Sequence[Change], /) -> None:
+        """Log committed changes of state."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """Times in seconds. `send_timeout` bounds one send: none starts with less than that left of its lease."""
+
+    concurrency: int
+    lease: float
+    send_timeout: float
+
+
+@dataclasses.dataclass(slots=True)
+class Drained:
+    """What a run did. `pause`: seconds until asking again may help; `more`: rows were left over.
+
+    `next_due`: seconds until the first waiting row that this run knows of is due, None if it knows of none.
+    """
+
+    claimed: int = 0
+    settled: int = 0
+    pause: float = 0.0
+    more: bool = False
+    next_due: float | None = None
