@@ -9,8 +9,10 @@ from typing import NamedTuple
 
 import structlog
 from django.conf import settings
+from django.contrib.postgres.indexes import BrinIndex
 from django.db import DatabaseError, connections, models, transaction
 from django.db.models import Q
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Now
 
 from notifications.retention import EMAIL_RETENTION
@@ -30,6 +32,15 @@ TOPICS = {
     Status.SENT: "notification.email.sent.v1",
     Status.DEAD_LETTERED: "notification.email.dead_lettered.v1",
 }
+
+
+def _by_minute(column: str) -> RawSQL:
+    """Return the expression of an index by minute: as the minute goes on, its rows change no entry."""
+    return RawSQL(f"(date_bin('1 minute', {column}, '2000-01-01 00:00+00'))", [])  # noqa: S611 - our columns
+
+
+#: When the last attempt failed, as the text that is stored: ISO 8601 in UTC.
+_LAST_ERROR_AT = RawSQL("""((errors -> -1 ->> 'at') COLLATE "C")""", [])
 
 
 def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
@@ -249,6 +260,16 @@ class EmailNotification(Deliverable, Partitioned):
                 models.Index(fields=["-id"], name=f"emailnotification_{status}", condition=Q(status=status))
                 for status in ("suppressed", "discarded")
             ),
+            # the sums of each minute: what was sent, delivered and bounced in it
+            BrinIndex(
+                *(_by_minute(column) for column in ("sent_at", "delivered_at", "bounced_at")),
+                name="emailnotification_minutes",
+                autosummarize=True,
+                pages_per_range=64,
+            ),
+            # the sums of each minute: the attempts that failed in it. Not by updated_at: every update would
+            # then write to every index.
+            models.Index(_LAST_ERROR_AT, name="emailnotification_errors", condition=~Q(errors=[])),
         ]
         permissions = [
             ("resend_emailnotification", "Can resend e-mails"),

@@ -1,7 +1,8 @@
-"""The daily Celery tasks of release 0.1.0. `manage.py keep_partitions` does their work now.
+"""The engine's Celery tasks: the sums of each minute, and the daily tasks of release 0.1.0.
 
-A worker with the tables' owner's database URL still does it. Any other does nothing: it logs a warning when
-keep_partitions has not run for a day, and an error when partitions run out.
+`manage.py keep_partitions` does the work of those now. A worker with the tables' owner's database URL still
+does it. Any other does nothing: it logs a warning when keep_partitions has not run for a day, and an error
+when partitions run out.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import structlog
 from celery import shared_task
 
+from outbox import traffic
 from outbox.core.clock import database_now
 from outbox.models import Heartbeat
 from outbox.retention import partitions
@@ -20,6 +22,12 @@ log = structlog.get_logger(__name__)
 
 #: Seconds without a heartbeat of keep_partitions before a warning: its interval of a day and some hours.
 LATE = 100_000.0
+
+
+@shared_task
+def sum_minutes(**_: Any) -> None:
+    """Sum the minutes that ended since the last run, for the admin's charts."""
+    traffic.sum_minutes()
 
 
 @shared_task

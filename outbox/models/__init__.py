@@ -1,4 +1,4 @@
-"""The engine's own tables. Events out are in `events`, events in are in `inbox`.
+"""The engine's own tables. Events out are in `events`, events in in `inbox`, the charts' sums in `traffic`.
 
 Here are idempotency keys, API tokens, heartbeats, partitions that left and erased persons.
 """
@@ -16,6 +16,7 @@ from django.db.models.functions import Now
 from outbox.core.ids import new_id
 from outbox.models.events import SHARDS, OutboxEvent
 from outbox.models.inbox import InboundDeadLetter, ProcessedEvent
+from outbox.models.traffic import TrafficSum
 
 __all__ = [
     "SHARDS",
@@ -27,6 +28,7 @@ __all__ = [
     "InboundDeadLetter",
     "OutboxEvent",
     "ProcessedEvent",
+    "TrafficSum",
 ]
 
 

@@ -1,0 +1,38 @@
+import django.contrib.postgres.indexes
+from django.db import migrations, models
+from django.db.models.expressions import RawSQL
+
+from outbox.core.partitioned_migrations import AddPartitionedIndex
+
+
+class Migration(migrations.Migration):
+    """What the sums of each minute are read by."""
+
+    atomic = False  # built on each partition beside its writers
+
+    dependencies = [
+        ("notifications", "0005_resend_of"),
+    ]
+
+    operations = [
+        AddPartitionedIndex(
+            model_name="emailnotification",
+            index=django.contrib.postgres.indexes.BrinIndex(
+                *(
+                    RawSQL(f"(date_bin('1 minute', {column}, '2000-01-01 00:00+00'))", [])  # noqa: S611
+                    for column in ("sent_at", "delivered_at", "bounced_at")
+                ),
+                name="emailnotification_minutes",
+                autosummarize=True,
+                pages_per_range=64,
+            ),
+        ),
+        AddPartitionedIndex(
+            model_name="emailnotification",
+            index=models.Index(
+                RawSQL("""((errors -> -1 ->> 'at') COLLATE "C")""", []),
+                name="emailnotification_errors",
+                condition=~models.Q(errors=[]),
+            ),
+        ),
+    ]

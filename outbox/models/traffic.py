@@ -1,0 +1,28 @@
+"""What happened in each minute and each hour, summed for the admin's charts."""
+
+from __future__ import annotations
+
+from django.db import models
+
+
+class TrafficSum(models.Model):
+    """The sums of one minute or one hour. `outbox.traffic` writes and reads them; no other write does.
+
+    A minute without a row was not summed; a minute in which nothing happened has an empty row.
+    """
+
+    MINUTE, HOUR = 60, 3600
+
+    pk = models.CompositePrimaryKey("span", "start")
+    span = models.PositiveSmallIntegerField()  # seconds: MINUTE or HOUR
+    start = models.DateTimeField()
+    counts = models.JSONField(default=dict)  # by series: {"placed": 12, "sent:sendgrid": 9}
+    spreads = models.JSONField(default=dict)  # durations by series, as outbox.core.spread has them
+    samples = models.JSONField(default=dict)  # what was true when the minute was summed: {"open:sendgrid": 1}
+
+    class Meta:
+        db_table = "traffic_sums"
+        default_permissions = ()
+
+    def __str__(self) -> str:
+        return f"{self.start:%Y-%m-%d %H:%M}, {self.span} s"

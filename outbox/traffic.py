@@ -1,0 +1,143 @@
+"""Sums each finished minute into `traffic_sums`, and reads the sums for the admin's charts.
+
+`outbox.tasks.sum_minutes` does it once a minute. What is summed is declared with `outbox.core.summed`. A row
+that is summed again is replaced, so runs may overlap, repeat and be cut short. The newest minutes are summed
+again each time: a webhook tells of a delivery some seconds after it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from django.db import connections
+from django.db.models import Max
+
+from outbox.core.clock import database_now
+from outbox.core.spread import Spread, add_spreads, quantile
+from outbox.core.summed import Window, read_all, sample_all
+from outbox.models.traffic import TrafficSum
+
+MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
+#: Minutes that are summed again in each run.
+AGAIN = 5
+#: Minutes that one run sums at most: an outage of a day is made up for in six runs.
+MOST = 240
+#: How far back a first run begins, and how long minutes and hours are kept.
+FIRST, KEEP_MINUTES, KEEP_HOURS = dt.timedelta(hours=1), dt.timedelta(days=3), dt.timedelta(days=400)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sums:
+    """What happened in a step of time, or in several."""
+
+    counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    spreads: Mapping[str, Spread] = dataclasses.field(default_factory=dict)
+    samples: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def total(cls, parts: Iterable[Self]) -> Self:
+        """Add sums up."""
+        counts, samples = Counter[str](), Counter[str]()
+        spreads = defaultdict[str, list[Spread]](list)
+        for part in parts:
+            counts.update(part.counts)
+            samples.update(part.samples)
+            for series, spread in part.spreads.items():
+                spreads[series].append(spread)
+        return cls(counts, {series: add_spreads(found) for series, found in spreads.items()}, samples)
+
+    def count(self, series: str) -> int:
+        """Return the number of a series, its parts included: "sent" has "sent:sendgrid" in it."""
+        return sum(
+            number for name, number in self.counts.items() if name == series or name.startswith(f"{series}:")
+        )
+
+    def quantile(self, series: str, *, share: float) -> float | None:
+        """Return the seconds that `share` of the durations of a series do not exceed."""
+        return quantile(self.spreads.get(series, {}), share=share)
+
+
+def sum_minutes() -> int:
+    """Sum the minutes that ended since the last run, `MOST` at most. Return how many."""
+    end = database_now().replace(second=0, microsecond=0)
+    last = TrafficSum.objects.filter(span=TrafficSum.MINUTE).aggregate(last=Max("start"))["last"]
+    since = end - FIRST if last is None else max(last - (AGAIN - 1) * MINUTE, end - KEEP_MINUTES)
+    until = min(end, since + MOST * MINUTE)
+    if since >= until:
+        return 0
+    minutes = read_window(Window(since=since, until=until, span=TrafficSum.MINUTE))
+    if until == end:
+        newest = minutes[end - MINUTE]
+        minutes[end - MINUTE] = dataclasses.replace(newest, samples=sample_all())
+    store(TrafficSum.MINUTE, minutes)
+    _sum_hours(since=since, until=until)
+    for span, kept in ((TrafficSum.MINUTE, KEEP_MINUTES), (TrafficSum.HOUR, KEEP_HOURS)):
+        TrafficSum.objects.filter(span=span, start__lt=end - kept).delete()
+    return len(minutes)
+
+
+def read_window(window: Window) -> dict[dt.datetime, Sums]:
+    """Ask every declared reader, and return the sums of each step of a window, empty ones included."""
+    step = dt.timedelta(seconds=window.span)
+    counts: dict[dt.datetime, Counter[str]] = {}
+    spreads: dict[dt.datetime, dict[str, dict[str, int]]] = {}
+    start = window.since
+    while start < window.until:
+        counts[start], spreads[start] = Counter(), {}
+        start += step
+    for cell in read_all(window):
+        if cell.start not in counts:
+            continue
+        if cell.bucket is None:
+            counts[cell.start][cell.series] += cell.number
+        else:
+            spread = spreads[cell.start].setdefault(cell.series, {})
+            spread[str(cell.bucket)] = spread.get(str(cell.bucket), 0) + cell.number
+    return {start: Sums(counts[start], spreads[start]) for start in counts}
+
+
+def _sum_hours(*, since: dt.datetime, until: dt.datetime) -> None:
+    """Add the minutes of the hours that [since, until) touches up, as far as they are still kept."""
+    first = since.replace(minute=0)
+    minutes = TrafficSum.objects.filter(span=TrafficSum.MINUTE, start__gte=first, start__lt=until + HOUR)
+    hours = defaultdict[dt.datetime, list[Sums]](list)
+    for row in minutes:
+        hours[row.start.replace(minute=0)].append(Sums(row.counts, row.spreads, row.samples))
+    store(TrafficSum.HOUR, {hour: Sums.total(parts) for hour, parts in hours.items() if hour < until})
+
+
+def store(span: int, steps: Mapping[dt.datetime, Sums]) -> None:
+    """Write sums in place of what is stored. Samples cannot be taken again, so theirs are kept."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO traffic_sums AS old (span, start, counts, spreads, samples)
+            SELECT %s, start, counts, spreads, samples
+            FROM unnest(%s::timestamptz[], %s::jsonb[], %s::jsonb[], %s::jsonb[])
+                AS new (start, counts, spreads, samples)
+            ORDER BY start
+            ON CONFLICT (span, start) DO UPDATE SET counts = excluded.counts, spreads = excluded.spreads,
+                samples = old.samples || excluded.samples
+            """,
+            [
+                span,
+                list(steps),
+                [json.dumps(sums.counts) for sums in steps.values()],
+                [json.dumps(sums.spreads) for sums in steps.values()],
+                [json.dumps(sums.samples) for sums in steps.values()],
+            ],
+        )
+
+
+def read_sums(*, span: int, since: dt.datetime, until: dt.datetime) -> dict[dt.datetime, Sums]:
+    """Return the stored sums of [since, until), by the start of each step."""
+    rows = TrafficSum.objects.filter(span=span, start__gte=since, start__lt=until).order_by("start")
+    return {
+        start: Sums(counts, spreads, samples)
+        for start, counts, spreads, samples in rows.values_list("start", "counts", "spreads", "samples")
+    }

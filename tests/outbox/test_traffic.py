@@ -1,0 +1,158 @@
+"""The sums of each minute: right, repeatable, bounded, and read by index."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.db import connection
+from django.db.models import Max
+from django.test.utils import CaptureQueriesContext
+
+from notifications.models import EmailNotification
+from orders.models import Order
+from outbox import traffic
+from outbox.core.clock import database_now
+from outbox.core.ids import id_floor
+from outbox.core.summed import Window
+from outbox.models import TrafficSum
+from outbox.tasks import sum_minutes
+from tests.factories import make_mail, make_mails, make_order
+
+pytestmark = pytest.mark.django_db
+MINUTE = dt.timedelta(minutes=1)
+
+
+@pytest.fixture(autouse=True)
+def _valkey(valkey_url):
+    """Breakers are sampled from a Valkey of the test's own."""
+
+
+def minutes_ago(count: float) -> dt.datetime:
+    return database_now().replace(second=0, microsecond=0) - count * MINUTE
+
+
+def mail_of(created: dt.datetime, *, sent: float | None = None, **fields) -> EmailNotification:
+    """Write an e-mail as of then, sent `sent` seconds after it was created."""
+    mail = make_mail(id=id_floor(created), created_at=created, **fields)
+    if sent is not None:
+        mail.status, mail.provider = "sent", "sendgrid"
+        mail.sent_at = created + dt.timedelta(seconds=sent)
+        mail.save()
+    return mail
+
+
+def stored(span: int = TrafficSum.MINUTE) -> dict[dt.datetime, traffic.Sums]:
+    return traffic.read_sums(span=span, since=minutes_ago(600), until=minutes_ago(-60))
+
+
+def test_a_minute_has_what_happened_in_it():
+    when = minutes_ago(3)
+    order = make_order(id=id_floor(when), created_at=when)
+    Order.objects.filter(id=order.id).update(created_at=when)
+    fast = mail_of(when, sent=0.1)
+    mail_of(when + dt.timedelta(milliseconds=1), sent=30)
+    mail_of(when - MINUTE * 60, sent=3601)
+    EmailNotification.objects.filter(id=fast.id).update(delivered_at=when + MINUTE, bounced_at=when)
+    at = (when + dt.timedelta(seconds=5)).isoformat()
+    mail_of(
+        when - MINUTE,
+        status="failed",
+        errors=[{"at": (when - MINUTE).isoformat(), "provider": "ses"}, {"at": at, "provider": "ses"}],
+    )
+    sum_minutes()
+    sums = stored()
+    found = sums[when]
+    wanted = {"placed": 1, "sent": 3, "bounced": 1, "failed": 1, "failed:ses": 1, "delivered": 0}
+    assert {series: found.count(series) for series in wanted} == wanted
+    assert sums[when + MINUTE].count("delivered") == 1 and sums[when - MINUTE].count("failed") == 1
+    assert found.quantile("sent", share=0.5) == pytest.approx(30, rel=0.1)
+    assert found.quantile("sent", share=0.99) == pytest.approx(3601, rel=0.1)
+
+
+def test_a_resent_mail_took_as_long_as_since_it_was_resent():
+    when = minutes_ago(3)
+    mail_of(when - 5 * MINUTE, sent=310, resent_at=when + dt.timedelta(seconds=8))
+    sum_minutes()
+    assert stored()[when].quantile("sent", share=0.5) == pytest.approx(2, rel=0.1)
+
+
+def test_hours_add_their_minutes_up_and_old_minutes_go():
+    old = minutes_ago(0) - traffic.KEEP_MINUTES - MINUTE
+    traffic.store(TrafficSum.MINUTE, {old: traffic.Sums({"placed": 7}), minutes_ago(9): traffic.Sums()})
+    mail_of(minutes_ago(2), sent=1)
+    sum_minutes()
+    hours = stored(TrafficSum.HOUR)
+    assert sum(sums.count("sent") for sums in hours.values()) == 1
+    assert not TrafficSum.objects.filter(span=TrafficSum.MINUTE, start=old).exists()
+
+
+def test_running_again_and_at_once_changes_nothing():
+    mail_of(minutes_ago(2), sent=1)
+    sum_minutes()
+    first = stored()
+    sum_minutes()
+    assert stored() == first
+
+
+def test_what_a_webhook_tells_late_is_added():
+    mail = mail_of(minutes_ago(3), sent=1)
+    sum_minutes()
+    EmailNotification.objects.filter(id=mail.id).update(delivered_at=minutes_ago(2))
+    sum_minutes()
+    assert stored()[minutes_ago(2)].count("delivered") == 1
+
+
+def test_an_outage_is_made_up_for_a_bounded_number_of_minutes_at_a_time():
+    traffic.store(TrafficSum.MINUTE, {minutes_ago(600): traffic.Sums()})
+    mail_of(minutes_ago(500), sent=1)
+    mail_of(minutes_ago(100), sent=1)
+    assert traffic.sum_minutes() == traffic.MOST
+    assert stored()[minutes_ago(500)].count("sent") == 1
+    runs = 1
+    while TrafficSum.objects.aggregate(last=Max("start"))["last"] < minutes_ago(1):
+        assert traffic.sum_minutes() <= traffic.MOST
+        runs += 1
+    assert runs == 3
+    assert stored()[minutes_ago(100)].count("sent") == 1
+
+
+def test_an_open_breaker_is_seen_while_it_is_open():
+    from notifications.delivery import process
+
+    process.start_anew()
+    try:
+        process.gate().force("sendgrid", "open", reason="test")
+        sum_minutes()
+        assert stored()[minutes_ago(1)].samples["open:sendgrid"] == 1
+        process.gate().force("sendgrid", None, reason="test")
+        sum_minutes()
+        assert stored()[minutes_ago(1)].samples["open:sendgrid"] == 0
+    finally:
+        process.start_anew()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_reads_by_index_and_only_partitions_that_can_have_rows():
+    make_mails(30_000, status="sent")
+    with connection.cursor() as cursor:
+        # as after a day: most were sent long before the window
+        cursor.execute(
+            "UPDATE email_notifications SET sent_at = sent_at - interval '2 hours'"
+            " WHERE id < (SELECT id FROM email_notifications ORDER BY id OFFSET 29000 LIMIT 1)"
+        )
+        cursor.execute("VACUUM FULL email_notifications")
+        cursor.execute("VACUUM ANALYZE email_notifications")
+        cursor.execute("ANALYZE orders")
+    window = Window(since=minutes_ago(5), until=minutes_ago(0), span=60)
+    with CaptureQueriesContext(connection) as captured:
+        traffic.read_window(window)
+    assert len(captured) == 5
+    for statement in (entry["sql"] for entry in captured):
+        with connection.cursor() as cursor:
+            cursor.execute("EXPLAIN (ANALYZE) " + statement)
+            plan = "\n".join(row[0] for row in cursor.fetchall())
+        scans = [line for line in plan.splitlines() if "Seq Scan" in line and "rows=0.00" not in line]
+        assert not scans, plan
+        ahead = minutes_ago(0) + dt.timedelta(days=70)
+        assert f"email_notifications_p{ahead:%Y%m}" not in plan, plan
