@@ -18,6 +18,7 @@ from notifications.delivery.process import Process, spare
 from notifications.delivery.screening import screen
 from notifications.delivery.sending import SLOT_SECONDS, send
 from notifications.models import EmailNotification
+from outbox.delivery.causes import fill_fingerprints
 from outbox.delivery.changes import Change
 from outbox.delivery.drain import Drain
 from outbox.delivery.gate import Capacity
@@ -109,6 +110,7 @@ def poll(*, record: bool = True) -> Drained | None:
         if len(changes) < RECOVER_BATCH:
             break
     _drain_of(process).lookback.forget()
+    fill_fingerprints(EmailNotification.objects.all(), limit=RECOVER_BATCH)
     done = drain_due()
     moving = _drain_of(process).progress_at > time.monotonic() - settings.POLL_INTERVAL
     if record and (done is not None or moving):

@@ -41,6 +41,8 @@ class Deliverable(models.Model):
     claimed_at = models.DateTimeField(null=True, editable=False)
     claim_token = models.UUIDField(null=True, editable=False)
     last_error = models.TextField(default="", blank=True)
+    # Of `last_error` (outbox/delivery/fingerprint.py); null without one, and where release 0.1.0 wrote it.
+    error_fingerprint = models.CharField(max_length=16, null=True, editable=False)
     errors = models.JSONField(default=list, blank=True)  # outbox/delivery/attempts.py has its shape
 
     provider = models.CharField(max_length=50, default="", blank=True)
@@ -77,6 +79,12 @@ class Deliverable(models.Model):
             ),
             # triage: the admin's dead letters, newest first
             models.Index(fields=["-id"], name="%(class)s_dead", condition=Q(status=Status.DEAD_LETTERED)),
+            # triage: the dead letters by cause
+            models.Index(
+                fields=["error_fingerprint", "id"],
+                name="%(class)s_causes",
+                condition=Q(status=Status.DEAD_LETTERED),
+            ),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(status__in=Status.values), name="%(class)s_status_known"),

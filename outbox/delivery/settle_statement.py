@@ -10,6 +10,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from outbox.delivery.attempts import entry_of
 from outbox.delivery.decision import Decision
+from outbox.delivery.fingerprint import fingerprint_of
 from outbox.delivery.outcomes import UNTRIED, Outcome, Status
 
 
@@ -32,6 +33,7 @@ def write(
                 claim_token = NULL,
                 sent_at = CASE WHEN new.status = 'sent' THEN statement_timestamp() END,
                 last_error = CASE WHEN new.untried THEN row.last_error ELSE new.error END,
+                error_fingerprint = CASE WHEN new.untried THEN row.error_fingerprint ELSE new.fingerprint END,
                 errors = CASE WHEN new.entries = '[]' THEN row.errors ELSE row.errors || (
                     SELECT jsonb_agg(jsonb_build_object('at', statement_timestamp()) || entry ORDER BY place)
                     FROM jsonb_array_elements(new.entries::jsonb) WITH ORDINALITY AS each (entry, place)) END,
@@ -39,8 +41,9 @@ def write(
                 provider_message_id = coalesce(nullif(new.message_id, ''), row.provider_message_id),
                 updated_at = statement_timestamp()
             FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::float8[], %s::text[], %s::bool[],
-                        %s::text[], %s::text[], %s::text[])
-                AS new (id, status, retry_count, wait, entries, untried, error, provider, message_id)
+                        %s::text[], %s::text[], %s::text[], %s::text[])
+                AS new (id, status, retry_count, wait, entries, untried, error, fingerprint, provider,
+                        message_id)
             WHERE row.id = new.id AND row.id = ANY(%s::uuid[])
             """,  # noqa: S608 - the table's name is the model's
             [*(list(column) for column in columns), [id for id, _, _ in rows]],
@@ -49,6 +52,7 @@ def write(
 
 def _values(id: uuid.UUID, outcome: Outcome, decision: Decision) -> tuple[object, ...]:
     """Return one row's values, in the order of the statement's arrays."""
+    error = "" if decision.status == Status.SENT else outcome.error
     return (
         id,
         str(decision.status),
@@ -56,7 +60,8 @@ def _values(id: uuid.UUID, outcome: Outcome, decision: Decision) -> tuple[object
         None if decision.wait is None else float(decision.wait),
         json.dumps([entry_of(failure) for failure in decision.failures]) if decision.failures else "[]",
         outcome.verdict in UNTRIED,
-        "" if decision.status == Status.SENT else outcome.error,
+        error,
+        fingerprint_of(provider=outcome.provider, error=error) if error else None,
         outcome.provider,
         outcome.provider_message_id,
     )

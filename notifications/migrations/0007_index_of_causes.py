@@ -1,0 +1,23 @@
+from django.db import migrations, models
+from django.db.models import Q
+
+from outbox.core.partitioned_migrations import AddPartitionedIndex
+
+
+class Migration(migrations.Migration):
+    atomic = False  # built on each partition beside its writers
+
+    dependencies = [
+        ("notifications", "0006_error_fingerprint"),
+    ]
+
+    operations = [
+        AddPartitionedIndex(
+            model_name="emailnotification",
+            index=models.Index(
+                fields=["error_fingerprint", "id"],
+                name="emailnotification_causes",
+                condition=Q(status="dead_lettered"),
+            ),
+        ),
+    ]

@@ -1,0 +1,70 @@
+"""Dead letters by the fingerprint of their error."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from typing import Any
+
+from django.db import connections, transaction
+
+from outbox.delivery.deliverable import Deliverable
+from outbox.delivery.fingerprint import fingerprint_of
+from outbox.delivery.outcomes import Status
+from outbox.delivery.queryset import DeliverableQuerySet
+
+#: No group is counted further, and no more groups are looked for.
+COUNT_LIMIT = 10_000
+MOST_CAUSES = 200
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cause:
+    """A group of dead letters. `count` is at most COUNT_LIMIT + 1; the ids are its oldest and newest row."""
+
+    fingerprint: str
+    count: int
+    oldest: uuid.UUID
+    newest: uuid.UUID
+
+
+def dead_causes(rows: DeliverableQuerySet[Any]) -> list[Cause]:
+    """Return the causes of dead letters, the most frequent first: one statement on the index of causes.
+
+    It jumps from one fingerprint to the next, so its cost depends on the number of groups and on
+    COUNT_LIMIT, not on the number of dead letters.
+    """
+    connection = connections[rows.db]
+    table = connection.ops.quote_name(rows.model._meta.db_table)
+    dead = f"FROM {table} WHERE status = 'dead_lettered'"
+    group = f"{dead} AND error_fingerprint = found.fingerprint"
+    statement = f"""
+        WITH RECURSIVE found (fingerprint, place) AS (
+            (SELECT error_fingerprint, 1 {dead} AND error_fingerprint IS NOT NULL
+             ORDER BY error_fingerprint LIMIT 1)
+            UNION ALL
+            SELECT (SELECT error_fingerprint {dead} AND error_fingerprint > found.fingerprint
+                    ORDER BY error_fingerprint LIMIT 1), place + 1
+            FROM found WHERE found.fingerprint IS NOT NULL AND place < {MOST_CAUSES}
+        )
+        SELECT fingerprint, (SELECT count(*) FROM (SELECT 1 {group} LIMIT {COUNT_LIMIT + 1}) AS few),
+            (SELECT id {group} ORDER BY error_fingerprint, id LIMIT 1),
+            (SELECT id {group} ORDER BY error_fingerprint DESC, id DESC LIMIT 1)
+        FROM found WHERE fingerprint IS NOT NULL
+        """  # noqa: S608 - the table's name is the model's
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        causes = [Cause(*row) for row in cursor.fetchall()]
+    return sorted(causes, key=lambda cause: -cause.count)
+
+
+def fill_fingerprints(rows: DeliverableQuerySet[Any], *, limit: int) -> int:
+    """Give up to `limit` dead letters of release 0.1.0 their fingerprint. Return how many."""
+    with transaction.atomic(using=rows.db):
+        without = rows.filter(status=Status.DEAD_LETTERED, error_fingerprint=None)
+        locked = without.select_for_update(skip_locked=True).order_by("id")
+        found: list[Deliverable] = list(locked.only("id", "provider", "last_error")[:limit])
+        for row in found:
+            row.error_fingerprint = fingerprint_of(provider=row.provider, error=row.last_error)
+        rows.bulk_update(found, ["error_fingerprint"])
+    return len(found)

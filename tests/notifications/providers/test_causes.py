@@ -1,0 +1,73 @@
+"""An error is explained in words, for each provider's own way of saying it."""
+
+from __future__ import annotations
+
+import pytest
+
+from notifications.providers import causes
+from notifications.providers.causes import explain
+
+SAID = [
+    ("smtp", "550 5.1.1 <a@b.example>: Recipient address rejected: User unknown", causes.NO_SUCH_ADDRESS),
+    ("smtp", "550 no such user here", causes.NO_SUCH_ADDRESS),
+    ("smtp", "552 5.2.2 Mailbox full", causes.MAILBOX_FULL),
+    ("smtp", "452 4.2.2 The email account is over quota", causes.MAILBOX_FULL),
+    ("smtp", "554 5.7.1 Client host [192.0.2.1] blocked using zen.spamhaus.org", causes.BLOCKED),
+    ("smtp", "550 5.7.26 Unauthenticated email is not accepted due to domain's DMARC policy", causes.POLICY),
+    ("smtp", "552 5.3.4 Message size exceeds fixed limit", causes.TOO_LARGE),
+    ("smtp", "535 5.7.8 Authentication credentials invalid", causes.ACCOUNT),
+    ("smtp", "450 4.2.0 Greylisted, try again", causes.MAILBOX_UNAVAILABLE),
+    ("smtp", "421 4.3.2 Service shutting down", causes.PROVIDER_DOWN),
+    ("smtp", "SMTPServerDisconnected Connection unexpectedly closed", causes.NO_ANSWER),
+    ("smtp", "ConnectionRefusedError [Errno 111] Connection refused", causes.NO_CONNECTION),
+    ("sendgrid", "400 Does not contain a valid address.", causes.MALFORMED_ADDRESS),
+    ("sendgrid", "401 Maximum credits exceeded", causes.NO_CREDIT),
+    ("sendgrid", "401 The provided authorization grant is invalid, expired, or revoked", causes.ACCOUNT),
+    ("sendgrid", "403 The from address does not match a verified Sender Identity.", causes.SENDER),
+    ("sendgrid", "413 Payload too large", causes.TOO_LARGE),
+    ("sendgrid", "429 too many requests", causes.RATE),
+    ("sendgrid", "503 Service Unavailable", causes.PROVIDER_DOWN),
+    ("sendgrid", "400 The subject is required.", causes.CONTENT),
+    ("sendgrid", "ReadTimeout HTTPSConnectionPool: Read timed out. (read timeout=10)", causes.NO_ANSWER),
+    ("sendgrid", "NeverConnected [Errno 111] Connection refused", causes.NO_CONNECTION),
+    (
+        "postmark",
+        "422 406: You tried to send to a recipient that has been marked as inactive.",
+        causes.INACTIVE,
+    ),
+    ("postmark", "422 405: Not allowed to send", causes.NO_CREDIT),
+    ("postmark", "422 412: Account is pending approval", causes.ACCOUNT),
+    ("postmark", "422 400: The 'From' address is not a Sender Signature", causes.SENDER),
+    ("postmark", "422 300: Error parsing 'To': Illegal email address", causes.MALFORMED_ADDRESS),
+    (
+        "mailgun",
+        "400 'to' parameter is not a valid address. please check documentation",
+        causes.MALFORMED_ADDRESS,
+    ),
+    ("mailgun", "400 'from' parameter is not a valid address. please check documentation", causes.SENDER),
+    ("mailgun", "402 payment required", causes.NO_CREDIT),
+    ("resend", "403 validation_error: The example.com domain is not verified.", causes.SENDER),
+    (
+        "resend",
+        "429 daily_quota_exceeded: You have reached your daily email sending quota.",
+        causes.NO_CREDIT,
+    ),
+    ("resend", "429 rate_limit_exceeded: Too many requests.", causes.RATE),
+    ("resend", "409 invalid_idempotent_request: Same key, different payload.", causes.IDEMPOTENCY),
+    ("ses", "MessageRejected Email address is not verified. The following identities failed", causes.SENDER),
+    ("ses", "AccountSuspendedException account is suspended", causes.ACCOUNT),
+    ("ses", "TooManyRequestsException Maximum sending rate exceeded.", causes.RATE),
+    ("ses", "MessageRejected Message rejected: the content was not accepted", causes.CONTENT),
+    ("", "lease expired no outcome within 300 s", causes.LEASE),
+    ("sendgrid", "the moon is full", causes.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("provider", "error", "meaning"), SAID, ids=[f"{a} {b}"[:60] for a, b, _ in SAID])
+def test_it_is_said_in_words(provider, error, meaning):
+    assert explain(provider=provider, error=error).title == meaning.title
+
+
+def test_every_explanation_is_reached_by_an_example():
+    explained = {value for value in vars(causes).values() if isinstance(value, causes.Explanation)}
+    assert explained == {meaning for *_, meaning in SAID}
