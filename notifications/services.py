@@ -18,7 +18,8 @@ from notifications import tasks
 from notifications.delivery.log import log_changes, log_created
 from notifications.evidence import Evidence
 from notifications.models import EmailNotification, EventTimes
-from notifications.rendering import render_email
+from notifications.providers.sending import PROVIDERS
+from notifications.rendering import RenderedEmail, render_email
 from notifications.suppressions import Cause, suppress, suppressed_among
 from outbox.core import context as work_context
 from outbox.core.privacy import ERASED_ADDRESS
@@ -134,6 +135,28 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
 
     transaction.on_commit(announce, robust=True)
     return copy_id
+
+
+def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, recipient_email: str) -> str:
+    """Hand a rendered e-mail to the first provider at once, saving nothing, for the person who looks at it.
+
+    Return why the provider did not take it, or an empty string.
+    """
+    preview = EmailNotification(
+        order_id=order_id,
+        event_type=event_type,
+        recipient_email=recipient_email,
+        to_name="",
+        subject=f"[Preview] {mail.subject}"[:255],
+        body=mail.body_html,
+        body_text=mail.body_text,
+    )
+    provider = PROVIDERS[settings.EMAIL_PROVIDERS[0]]
+    try:
+        outcome = provider.send(preview)
+    finally:
+        provider.close()  # a web process keeps no connection to it
+    return "" if outcome.verdict is Verdict.ACCEPTED else outcome.error
 
 
 def withdraw_emails(*, order_ids: Sequence[uuid.UUID]) -> None:

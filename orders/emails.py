@@ -46,6 +46,11 @@ def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, ob
     }
 
 
+def present_change(order: Order) -> dict[str, object]:
+    """Return the change that led to the order's present state, as far as the order remembers it."""
+    return {"amount": order.refunded_amount or None, "was_paid": order.paid_at is not None}
+
+
 def _item(item: Mapping[str, object]) -> dict[str, object]:
     quantity, unit_amount = item["quantity"], item["unit_amount"]
     assert isinstance(quantity, int) and isinstance(unit_amount, int)

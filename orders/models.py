@@ -89,6 +89,7 @@ class Order(models.Model):
     class Meta:
         db_table = "orders"
         permissions = [
+            ("correct_address", "Can correct an order's address"),
             ("export_person", "Can export a person's data"),
             ("erase_person", "Can erase a person's data"),
         ]

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from urllib.parse import quote
 
+from django.conf import settings
 from django.contrib import admin
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.models import EmailNotification
+from notifications.providers.base import build_message
 from notifications.suppressions import suppression_of
+from outbox.admin.base import ago
+from outbox.delivery.outcomes import Status
+from outbox.delivery.queryset import held_until
 
 
 class DetailPage(admin.ModelAdmin[EmailNotification]):
@@ -29,7 +36,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                 ]
             },
         ),
-        ("Delivery", {"fields": ["tries", "next_try", "last_error", "error_table"]}),
+        ("Delivery", {"fields": ["tries", "next_try", "held", "last_error", "error_table"]}),
         (
             "Provider",
             {
@@ -43,10 +50,20 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                 ]
             },
         ),
-        ("Content", {"fields": ["subject", "preview", "text"]}),
+        ("Content", {"fields": ["subject", "preview", "text", "headers"]}),
         (
             "Identity",
-            {"fields": ["id", "correlation_id", "idempotency_key", "created_at", "updated_at", "claimed_at"]},
+            {
+                "fields": [
+                    "id",
+                    "correlation_id",
+                    "idempotency_key",
+                    "copy_of",
+                    "created_at",
+                    "updated_at",
+                    "claimed_at",
+                ]
+            },
         ),
     ]
 
@@ -56,6 +73,15 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
             return "may be written to"
         url = f"{reverse('admin:notifications_suppression_changelist')}?q={quote(mail.recipient_email)}"
         return format_html('suppressed: {} (<a href="{}">lift</a>)', found.get_reason_display(), url)
+
+    @admin.display(description="held")
+    def held(self, mail: EmailNotification) -> SafeString | str:
+        hold = dt.timedelta(seconds=settings.AMBIGUOUS_HOLD_SECONDS)
+        until = held_until(mail, hold=hold) if mail.status in (Status.FAILED, Status.DEAD_LETTERED) else None
+        if until is None or until <= timezone.now():
+            return "no"
+        words = "its last attempt may have been accepted: it waits for the provider's evidence until"
+        return format_html("{} {} ({})", words, f"{until:%H:%M:%S}", ago(until))
 
     @admin.display(description="attempts that failed")
     def error_table(self, mail: EmailNotification) -> SafeString | str:
@@ -82,9 +108,29 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         # The frame can neither load nor run anything: see preview.py.
         url = reverse("admin:notifications_emailnotification_preview", args=[mail.id])
         return format_html(
-            '<iframe class="preview" sandbox src="{}" title="The e-mail as HTML"></iframe>', url
+            '<div class="frames" role="group" aria-label="Width">'
+            '<input type="radio" name="width" id="width-desk" checked><label for="width-desk">Desk</label>'
+            '<input type="radio" name="width" id="width-phone"><label for="width-phone">Phone</label>'
+            '<iframe class="preview" sandbox src="{}" title="The e-mail as HTML"></iframe></div>',
+            url,
         )
 
     @admin.display(description="as text")
     def text(self, mail: EmailNotification) -> SafeString:
         return format_html('<pre class="mail-text">{}</pre>', mail.body_text)
+
+    @admin.display(description="headers")
+    def headers(self, mail: EmailNotification) -> SafeString:
+        headers = build_message(mail, None).message().items()
+        lines = "\n".join(f"{name}: {value}" for name, value in headers)
+        url = reverse("admin:notifications_emailnotification_mime", args=[mail.id])
+        return format_html(
+            '<pre class="mail-text">{}</pre><a href="{}">Download the message (.eml)</a>', lines, url
+        )
+
+    @admin.display(description="copy of")
+    def copy_of(self, mail: EmailNotification) -> SafeString | str:
+        if mail.resend_of is None:
+            return "–"
+        url = reverse("admin:notifications_emailnotification_change", args=[mail.resend_of])
+        return format_html('<a href="{}">{}</a>', url, mail.resend_of)

@@ -1,4 +1,4 @@
-"""The stored HTML of one e-mail, for the frame on its page."""
+"""The stored HTML of one e-mail, for the frame on its page, and the whole as a MIME message."""
 
 from __future__ import annotations
 
@@ -9,18 +9,34 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 
 from notifications.models import EmailNotification
+from notifications.providers.base import build_message
 
 POLICY = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 class PreviewPage(admin.ModelAdmin[EmailNotification]):
     def preview_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        """Answer with the stored HTML. Its policy forbids it to load or run anything."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         body = EmailNotification.objects.filter(id=id).values_list("body", flat=True).first()
         if body is None:
             raise Http404
-        return HttpResponse(
-            body, headers={"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
-        )
+        return framed(body)
+
+    def mime_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        """Answer with the message as a file. A provider adds headers of its own on the way."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        mail = EmailNotification.objects.filter(id=id).first()
+        if mail is None:
+            raise Http404
+        name = f'attachment; filename="{mail.event_type}-{mail.id}.eml"'
+        content = build_message(mail, None).message().as_bytes()
+        return HttpResponse(content, "message/rfc822", headers={"Content-Disposition": name})
+
+
+def framed(html: str) -> HttpResponse:
+    """Answer with an e-mail's HTML. The policy forbids it to load or run anything."""
+    return HttpResponse(
+        html, headers={"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
+    )

@@ -22,6 +22,7 @@ class EmailNotificationAdmin(
         name = "notifications_emailnotification"
         return [
             path("<uuid:id>/preview/", self.admin_site.admin_view(self.preview_view), name=f"{name}_preview"),
+            path("<uuid:id>/message.eml", self.admin_site.admin_view(self.mime_view), name=f"{name}_mime"),
             path("providers/", self.admin_site.admin_view(self.providers_view), name=f"{name}_providers"),
             *super().get_urls(),
         ]

@@ -13,7 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.template.loader import render_to_string
 
 from notifications.rendering import is_locale, render_email
-from orders.emails import email_context
+from orders.emails import email_context, present_change
 from orders.events import EMAILS
 from orders.models import Order
 
@@ -43,7 +43,9 @@ class Command(BaseCommand):
         if locale and not is_locale(locale):
             raise CommandError(f"{locale} is no language tag, such as en or de-AT.")
         shown = _stored(order) if order else _example(refunded=CHANGES.get(event, {}).get("amount", 0))
-        context = email_context(order=shown, change=_change(shown) if order else CHANGES.get(event, {}))
+        context = email_context(
+            order=shown, change=present_change(shown) if order else CHANGES.get(event, {})
+        )
         mails = [
             (tag, render_email(event_type=event, locale=tag, context=context))
             for tag in ([locale] if locale else [tag for tag, _ in settings.LANGUAGES])
@@ -59,11 +61,6 @@ def _stored(id: str) -> Order:
         return Order.objects.get(id=id)
     except (Order.DoesNotExist, ValidationError):
         raise CommandError(f"There is no order {id}.") from None
-
-
-def _change(order: Order) -> dict[str, Any]:
-    """Return the change that led to the order's present state, as far as the order remembers it."""
-    return {"amount": order.refunded_amount or None, "was_paid": order.paid_at is not None}
 
 
 def _example(*, refunded: int) -> Order:

@@ -1,0 +1,105 @@
+"""Send an ended e-mail once more, to a corrected address if wanted: a page behind the e-mail's own."""
+
+from __future__ import annotations
+
+import uuid
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db import models, transaction
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from rest_framework.exceptions import ValidationError as FieldError
+
+from notifications.models import EmailNotification
+from notifications.services import NotCopied
+from orders.corrections import send_copy
+from orders.models import Order
+from outbox.api.fields import EmailAddress
+
+
+class CopyForm(forms.Form):
+    """Where the copy goes. `may_correct` says whether the order's address may be corrected, too."""
+
+    recipient_email = forms.CharField(label="Send it to", max_length=254, widget=forms.EmailInput)
+    update_order = forms.BooleanField(
+        label="This is the right address of the order: send later e-mails there, too", required=False
+    )
+    reason = forms.CharField(label="Reason, for the log (optional)", max_length=200, required=False)
+
+    def __init__(self, *args: object, may_correct: bool, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        if not may_correct:
+            del self.fields["update_order"]
+
+    def clean_recipient_email(self) -> str:
+        """Take what the API takes."""
+        try:
+            return str(EmailAddress().run_validation(self.cleaned_data["recipient_email"]))
+        except FieldError as error:
+            assert isinstance(error.detail, list)
+            raise ValidationError([str(one) for one in error.detail]) from error
+
+
+class CopyPage(admin.ModelAdmin[Order]):
+    def copy_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        """Ask for the address, and send the copy of the e-mail `id`."""
+        user = request.user
+        if not user.has_perm("notifications.copy_emailnotification"):
+            raise PermissionDenied
+        mail = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=id)
+        may_correct = user.has_perm("orders.correct_address")
+        given = request.POST if request.method == "POST" else None
+        initial = {"recipient_email": mail.recipient_email, "update_order": True}
+        form = CopyForm(given, initial=initial, may_correct=may_correct)
+        if given is not None and form.is_valid():
+            try:
+                with transaction.atomic():
+                    copy_id = _send(request, mail, form.cleaned_data)
+            except NotCopied as refusal:
+                form.add_error(None, f"No copy is sent: {refusal}.")
+            except (Order.DoesNotExist, EmailNotification.DoesNotExist) as error:
+                raise Http404 from error
+            else:
+                self.message_user(request, "A copy is on its way.", messages.SUCCESS)
+                page = reverse("admin:notifications_emailnotification_change", args=[copy_id])
+                return HttpResponseRedirect(page)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Send a copy",
+            "opts": EmailNotification._meta,
+            "mail": mail,
+            "form": form,
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/orders/order/copy.html", context)
+
+
+def _send(request: HttpRequest, mail: EmailNotification, values: dict[str, object]) -> uuid.UUID:
+    """Send the copy and log who did it, on both e-mails and on the order where its address changed."""
+    address = str(values["recipient_email"])
+    correct = bool(values.get("update_order")) and address != mail.recipient_email
+    copy_id = send_copy(notification_id=mail.id, recipient_email=address, update_order=correct)
+    reason = f" {values['reason']}".rstrip()
+    _log(request, mail, CHANGE, f"Copied: {copy_id}.{reason}")
+    _log(request, EmailNotification(id=copy_id), ADDITION, f"Sent as a copy of {mail.id}.{reason}")
+    if correct:
+        _log(request, Order(id=mail.order_id), CHANGE, f"Corrected the address.{reason}")
+    return copy_id
+
+
+def _log(request: HttpRequest, row: models.Model, flag: int, message: str) -> None:
+    name = "E-mail" if isinstance(row, EmailNotification) else "Order"
+    LogEntry.objects.create(
+        user_id=request.user.pk or 0,
+        content_type=ContentType.objects.get_for_model(type(row)),
+        object_id=str(row.pk),
+        object_repr=f"{name} {row.pk}",
+        action_flag=flag,
+        change_message=message,
+    )

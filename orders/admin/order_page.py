@@ -1,0 +1,108 @@
+"""The list of orders, and the page of one: what it is, and its story."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+
+from notifications.rendering import format_amount
+from orders.admin.story import lines_of
+from orders.models import Order
+from orders.timeline import timeline
+from outbox.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
+
+
+class StatusFilter(ChoiceFilter):
+    title, parameter_name = "status", "status"
+
+    def choices_of(self) -> Iterable[str]:
+        return Order.Status.values
+
+
+class OrderPage(admin.ModelAdmin[Order]):
+    list_display = ["shown", "state", "total", "refunded", "email", "created"]
+    list_filter = [StatusFilter, AgeFilter]
+    search_fields = ["reference"]
+    search_help_text = "An order's reference or id, or an exact address."
+    fieldsets = [
+        ("Order", {"fields": ["id", "reference", "state", "version", "total", "refunded", "item_table"]}),
+        ("Customer", {"fields": ["user_id", "name", "email", "locale"]}),
+        ("Timeline", {"fields": ["story"], "classes": ["wide-field"]}),
+        (
+            "Times",
+            {
+                "fields": [
+                    "created_at",
+                    "updated_at",
+                    "paid_at",
+                    "stock_reserved_at",
+                    "completed_at",
+                    "correlation_id",
+                ]
+            },
+        ),
+    ]
+
+    @admin.display(description="order")
+    def shown(self, order: Order) -> str:
+        return order.reference or f"…{str(order.id)[-8:]}"
+
+    @admin.display(description="status")
+    def state(self, order: Order) -> SafeString:
+        return pill(order.status)
+
+    @admin.display(description="total")
+    def total(self, order: Order) -> str:
+        return format_amount(amount=order.total_amount, currency=order.currency, locale="en")
+
+    @admin.display(description="refunded")
+    def refunded(self, order: Order) -> str:
+        if not order.refunded_amount:
+            return "–"
+        return format_amount(amount=order.refunded_amount, currency=order.currency, locale="en")
+
+    @admin.display(description="created")
+    def created(self, order: Order) -> SafeString | str:
+        return ago(order.created_at)
+
+    @admin.display(description="items")
+    def item_table(self, order: Order) -> SafeString | str:
+        return (
+            format_html_join(
+                "",
+                "{} × {} ({})<br>",
+                (
+                    (
+                        item["quantity"],
+                        item["name"],
+                        format_amount(amount=item["unit_amount"], currency=order.currency, locale="en"),
+                    )
+                    for item in order.items
+                ),
+            )
+            or "none"
+        )
+
+    @admin.display(description="")
+    def story(self, order: Order) -> SafeString:
+        return render_to_string(
+            "admin/orders/order/timeline.html", {"order": order, "lines": lines_of(timeline(order=order))}
+        )
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Order], search_term: str
+    ) -> tuple[QuerySet[Order], bool]:
+        """Search one indexed column, chosen by the form of the term: address, id or reference."""
+        if not (text := search_term.strip()):
+            return queryset, False
+        if "@" in text:
+            return queryset.filter(email__iexact=text), False
+        if wanted := as_uuid(text):
+            return queryset.filter(id=wanted), False
+        return queryset.filter(reference=text), False

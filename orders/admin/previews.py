@@ -1,0 +1,85 @@
+"""Any e-mail template, shown with the data of a real order; "send to me" mails it to the person who looks."""
+
+from __future__ import annotations
+
+import uuid
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+
+from notifications.admin.email_preview import framed
+from notifications.rendering import RenderedEmail, render_email
+from notifications.services import send_preview
+from orders.emails import email_context, present_change
+from orders.events import EMAILS
+from orders.models import Order
+
+
+class TemplateForm(forms.Form):
+    event = forms.ChoiceField(choices=[(name, name) for name in EMAILS])
+    locale = forms.ChoiceField(choices=settings.LANGUAGES, label="Language")
+
+
+class PreviewPages(admin.ModelAdmin[Order]):
+    def preview_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        """Show an e-mail of the order as the templates are now. A POST sends it to the person who asks."""
+        order, form, mail = self._rendered(request, id)
+        if request.method == "POST" and mail is not None:
+            self._send_to_me(request, order, form, mail)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"E-mails of order {order}",
+            "opts": self.opts,
+            "order": order,
+            "form": form,
+            "mail": mail,
+            "choice": form.cleaned_data if mail else {},
+            "address": getattr(request.user, "email", ""),
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/orders/order/emails.html", context)
+
+    def preview_body(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        """Answer with the HTML part, for the frame of the page."""
+        _, _, mail = self._rendered(request, id)
+        if mail is None:
+            raise Http404
+        return framed(mail.body_html)
+
+    def _rendered(
+        self, request: HttpRequest, id: uuid.UUID
+    ) -> tuple[Order, TemplateForm, RenderedEmail | None]:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        order = get_object_or_404(Order, id=id)
+        language = order.locale if order.locale in dict(settings.LANGUAGES) else "en"
+        defaults = {"event": settings.NOTIFY_ON[0] if settings.NOTIFY_ON else EMAILS[0], "locale": language}
+        given = request.POST if request.method == "POST" else request.GET
+        form = TemplateForm({**defaults, **{key: given[key] for key in defaults if key in given}})
+        if not form.is_valid():
+            return order, form, None
+        context = email_context(order=order, change=present_change(order))
+        chosen = form.cleaned_data
+        return order, form, render_email(event_type=chosen["event"], locale=chosen["locale"], context=context)
+
+    def _send_to_me(
+        self, request: HttpRequest, order: Order, form: TemplateForm, mail: RenderedEmail
+    ) -> None:
+        address = getattr(request.user, "email", "")
+        if not request.user.has_perm("notifications.copy_emailnotification"):
+            raise PermissionDenied
+        if not address:
+            self.message_user(request, "Your account has no e-mail address.", messages.ERROR)
+            return
+        refusal = send_preview(
+            mail=mail, order_id=order.id, event_type=form.cleaned_data["event"], recipient_email=address
+        )
+        if refusal:
+            self.message_user(request, f"The provider did not take it: {refusal}", messages.ERROR)
+        else:
+            self.message_user(request, f"Sent to {address}.", messages.SUCCESS)

@@ -1,0 +1,78 @@
+"""The export and the erasure of a customer's data, from the list of orders."""
+
+from __future__ import annotations
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template.response import TemplateResponse
+
+from orders import privacy
+from orders.models import Order
+from outbox.core.privacy import ERASED_ADDRESS
+from outbox.retention.locks import AlreadyRunning
+
+
+class PrivacyActions(admin.ModelAdmin[Order]):
+    actions = ["export_person", "erase_person"]
+
+    def has_export_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("orders.export_person")
+
+    def has_erase_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("orders.erase_person")
+
+    @admin.action(description="Export all that is stored of this customer", permissions=["export"])
+    def export_person(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
+        """Answer one customer's data as a JSON file, archives included."""
+        if (email := self._one_address(request, queryset)) is None:
+            return None
+        document = privacy.export_person(email=email, report=lambda step, **facts: None)
+        self._note(request, queryset, "Exported the customer's data.")
+        return JsonResponse(
+            document,
+            json_dumps_params={"indent": 2, "ensure_ascii": False},
+            headers={"Content-Disposition": 'attachment; filename="customer.json"'},
+        )
+
+    @admin.action(description="Erase this customer's data", permissions=["erase"])
+    def erase_person(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
+        if (email := self._one_address(request, queryset)) is None:
+            return None
+        if "confirmed" not in request.POST:
+            context = {
+                **self.admin_site.each_context(request),
+                "title": "Erase a customer's data",
+                "opts": self.opts,
+                "email": email,
+                "orders": Order.objects.filter(email__iexact=email).count(),
+                "selected": request.POST.getlist(ACTION_CHECKBOX_NAME)[:1],
+                "checkbox": ACTION_CHECKBOX_NAME,
+                "media": self.media,
+            }
+            return TemplateResponse(request, "admin/orders/order/erase.html", context)
+        try:
+            done = privacy.erase_person(
+                email=email, force="force" in request.POST, report=lambda step, **facts: None
+            )
+        except (privacy.InFlight, privacy.StillSending, AlreadyRunning) as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return None
+        self._note(request, queryset, "Erased the customer's data.")
+        changed = ", ".join(f"{count} in {table}" for table, count in done.counts.items() if count)
+        left = f" Archives to be rewritten next month: {', '.join(done.archives)}." if done.archives else ""
+        self.message_user(request, f"Erased: {changed or 'nothing was left'}.{left}")
+        return None
+
+    def _one_address(self, request: HttpRequest, queryset: QuerySet[Order]) -> str | None:
+        addresses = {email.lower() for email in queryset.order_by().values_list("email", flat=True)[:1000]}
+        if len(addresses) == 1 and ERASED_ADDRESS not in addresses:
+            return addresses.pop()
+        text = "Select orders of one customer." if len(addresses) > 1 else "This customer is erased already."
+        self.message_user(request, text, messages.WARNING)
+        return None
+
+    def _note(self, request: HttpRequest, queryset: QuerySet[Order], text: str) -> None:
+        for order in queryset.order_by("id")[:1]:
+            self.log_change(request, order, text)

@@ -1,0 +1,70 @@
+"""What the page of an order shows of its timeline: a line for each entry, with the time since the last."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Iterable
+
+from django.urls import reverse
+from django.utils import timezone
+
+from orders.timeline import Entry
+
+#: An order's page shows so many of its newest entries.
+MOST = 300
+#: How a line looks. The words of entries are those of the API.
+BAD = {"bounced", "complained", "dead_lettered", "permanent", "misconfigured", "suppressed", "discarded"}
+GOOD = {"sent", "delivered", "published"}
+UNSURE = {"transient", "unreachable", "ambiguous", "throttled"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """One entry as it is shown. `tone` is good, bad, unsure or empty."""
+
+    entry: Entry
+    gap: str
+    url: str
+    tone: str
+
+
+def lines_of(entries: Iterable[Entry]) -> list[Line]:
+    """Return the newest entries as lines, oldest first."""
+    shown = list(entries)[-MOST:]
+    before: dt.datetime | None = None
+    lines = []
+    for entry in shown:
+        planned = entry.kind == "plan"
+        since = timezone.now() if planned else before
+        gap = "" if since is None else f"{'in ' if planned else '+'}{span(entry.at - since)}"
+        lines.append(Line(entry, gap, _url(entry), _tone(entry.what)))
+        before = entry.at
+    return lines
+
+
+def span(time: dt.timedelta) -> str:
+    """Write a time span with one unit.
+
+    >>> [span(dt.timedelta(seconds=n)) for n in (-1, 0.04, 2.5, 90, 7300, 200000)]
+    ['0 s', '40 ms', '2.5 s', '1 min', '2 h', '2 d']
+    """
+    seconds = max(0.0, time.total_seconds())
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds else "0 s"
+
+
+def _url(entry: Entry) -> str:
+    if entry.notification_id:
+        return reverse("admin:notifications_emailnotification_change", args=[entry.notification_id])
+    if entry.event_id:
+        return reverse("admin:outbox_outboxevent_change", args=[entry.event_id])
+    return ""
+
+
+def _tone(what: str) -> str:
+    return "bad" if what in BAD else "good" if what in GOOD else "unsure" if what in UNSURE else ""
