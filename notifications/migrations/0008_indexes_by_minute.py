@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
     atomic = False  # built on each partition beside its writers
 
     dependencies = [
-        ("notifications", "0005_resend_of"),
+        ("notifications", "0007_index_of_causes"),
     ]
 
     operations = [
