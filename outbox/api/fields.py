@@ -5,10 +5,11 @@ For request bodies and query strings. The parser has refused control characters 
 
 from __future__ import annotations
 
+import functools
 import re
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.core.validators import EmailValidator, URLValidator
@@ -23,6 +24,31 @@ _is_web_address = URLValidator(schemes=["http", "https"])
 def parse_uuid(text: object) -> uuid.UUID | None:
     """Read a UUID in its 8-4-4-4-12 form. Return None for anything else."""
     return uuid.UUID(text) if isinstance(text, str) and _CANONICAL_UUID.fullmatch(text) else None
+
+
+Kept = TypeVar("Kept", bound=serializers.Serializer[Any])
+
+
+@functools.cache
+def kept(serializer: type[Kept]) -> Kept:
+    """Return the one instance of a serializer's class, for all threads.
+
+    Call only `run_validation` and `to_representation`, which change nothing in it. `is_valid` would.
+    """
+    made = serializer()
+    _complete(made)
+    return made
+
+
+def _complete(field: serializers.Field[Any, Any, Any, Any]) -> None:
+    """Do what a field puts off: its children, and texts that two threads must not format at once."""
+    for validator in field.validators:
+        if hasattr(validator, "message"):
+            str(validator.message)
+    for child in getattr(field, "fields", {}).values():
+        _complete(child)
+    if child := getattr(field, "child", None):
+        _complete(child)
 
 
 class StrictSerializer(serializers.Serializer[Any]):

@@ -16,7 +16,7 @@ from django.db import models
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from outbox.api.fields import Digits, StrictSerializer, Text, parse_uuid
+from outbox.api.fields import Digits, StrictSerializer, Text, kept, parse_uuid
 from outbox.api.problems import Fault, invalid
 from outbox.core.partitioned import PartitionedModel
 from outbox.retention import partitions
@@ -73,7 +73,7 @@ def paginate(
     return {
         "next": link("n", more or backwards, last),
         "previous": link("p", more if backwards else position is not None, first),
-        "results": serializer(page, many=True).data,
+        "results": [kept(serializer).to_representation(row) for row in page],
     }
 
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 from urllib.parse import unquote_to_bytes
 
 from django.http import HttpResponse
+from rest_framework.exceptions import ValidationError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
-from outbox.api.fields import Nothing, StrictSerializer, parse_uuid
+from outbox.api.fields import Nothing, StrictSerializer, kept, parse_uuid
 from outbox.api.parsers import FORBIDDEN
 from outbox.api.problems import Fault, Problem, invalid, malformed, not_found
 
@@ -53,7 +54,7 @@ class ApiView(APIView):
         super().initial(request, *args, **kwargs)
         if (request.method or "").lower() not in self.http_method_names:
             return  # DRF answers 405 next
-        if "Transfer-Encoding" in request.headers:
+        if "HTTP_TRANSFER_ENCODING" in request.META:
             # WSGI shows no body without a length, and a refund of 5 would become a refund of all.
             raise Problem(
                 status=411,
@@ -65,17 +66,35 @@ class ApiView(APIView):
 
     def body(self) -> dict[str, Any]:
         """Read the request's body. Raise the 400 problem if it is not valid."""
-        checked = self.body_serializer(data=dict(self.request.data))
-        checked.is_valid(raise_exception=True)
-        values: dict[str, Any] = checked.validated_data
+        values: dict[str, Any] = kept(self.body_serializer).run_validation(dict(self.request.data))
         return values
 
+    # DRF makes these for each request. None of ours has a state, so one of each is enough.
+    def get_parsers(self) -> list[Any]:
+        return _one_of_each(tuple(self.parser_classes))
+
+    def get_renderers(self) -> list[Any]:
+        return _one_of_each(tuple(self.renderer_classes))
+
+    def get_authenticators(self) -> list[Any]:
+        return _one_of_each(tuple(self.authentication_classes))
+
+    def get_permissions(self) -> list[Any]:
+        return _one_of_each(tuple(self.permission_classes))
+
+    def get_throttles(self) -> list[Any]:
+        return _one_of_each(tuple(self.throttle_classes))
+
+    def get_content_negotiator(self) -> BaseContentNegotiation:
+        return _negotiator
+
     def _read_query(self, request: Request) -> dict[str, Any]:
+        sent = request.META.get("QUERY_STRING", "")
         try:
-            unquote_to_bytes(request.META.get("QUERY_STRING", "")).decode()
+            unquote_to_bytes(sent).decode()
         except UnicodeDecodeError:
             raise malformed("The query string is not UTF-8.") from None
-        given = dict(request.query_params.lists())
+        given = dict(request.query_params.lists()) if sent else {}
         faults = [
             Fault((key,), "This is given more than once.", "query")
             for key, values in given.items()
@@ -88,13 +107,22 @@ class ApiView(APIView):
         ]
         if faults:
             raise invalid(faults)
-        checked = self.query_serializer(data={key: values[0] for key, values in given.items()})
-        if not checked.is_valid():
-            raise invalid(
-                Fault((key,), str(texts[0]), "query") for key, texts in checked.errors.items()
-            ) from None
-        values: dict[str, Any] = checked.validated_data
-        return values
+        single = {key: values[0] for key, values in given.items()}
+        try:
+            checked: dict[str, Any] = kept(self.query_serializer).run_validation(single)
+        except ValidationError as error:
+            texts_of: Any = error.detail
+            raise invalid(Fault((key,), str(texts[0]), "query") for key, texts in texts_of.items()) from None
+        return checked
+
+
+@functools.cache
+def _one_of_each(classes: tuple[Callable[[], Any], ...]) -> list[Any]:
+    return [make() for make in classes]
+
+
+_negotiator = OneFormat()
+_renderer = JSONRenderer()
 
 
 def path_id(text: str) -> uuid.UUID:
@@ -109,18 +137,13 @@ NO_SUCH_ID = "There is nothing with this id."
 
 
 def present(serializer: type[Serializer[Any]], row: Any) -> Any:
-    """Return a row as its serializer shows it. Serializers are made once and kept."""
-    return _made(serializer).to_representation(row)
-
-
-@functools.cache
-def _made(serializer: type[Serializer[Any]]) -> Serializer[Any]:
-    return serializer()
+    """Return a row as its serializer shows it."""
+    return kept(serializer).to_representation(row)
 
 
 def json_response(data: Any, *, status: int = 200, location: str = "") -> HttpResponse:
     """Render an answer at once, so that it can be stored exactly as it is sent."""
-    response = HttpResponse(JSONRenderer().render(data), "application/json", status)
+    response = HttpResponse(_renderer.render(data), "application/json", status)
     if location:
         response.headers["Location"] = location
     return response

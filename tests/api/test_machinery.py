@@ -1,0 +1,97 @@
+"""What happens to every request besides its own work: no session, and no serializer made anew."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.utils.formatting import lazy_format
+
+from notifications.api.serializers import NotificationQuery
+from orders.api.serializers import CancelBody, OrderBody, OrderQuery, RefundBody
+from outbox.api.fields import kept
+from tests.api.conftest import order_body
+
+
+def test_the_api_and_webhooks_have_no_session_no_user_and_no_messages(api, settings):
+    cookies = {"Cookie": f"{settings.SESSION_COOKIE_NAME}=x; messages=y"}
+    for answer in (
+        api.post("/api/v1/orders", order_body(), **cookies),
+        api.get("/api/v1/orders", **cookies),
+        api.get("/api/v1/nothing", **cookies),
+        api.post("/webhooks/sendgrid", b"[]", **cookies),
+    ):
+        request = answer.wsgi_request
+        assert not hasattr(request, "session") and not hasattr(request, "_messages")
+        assert getattr(request, "user", None) is None
+        assert "Set-Cookie" not in answer.headers and "Cookie" not in answer.headers.get("Vary", "")
+
+
+def test_pages_keep_theirs(admin_client):
+    request = admin_client.get("/admin/").wsgi_request
+    assert request.session.session_key and request.user.is_superuser and hasattr(request, "_messages")
+
+
+def test_an_admin_post_without_its_token_is_refused(admin_user):
+    from django.test import Client
+
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(admin_user)
+    assert client.post("/admin/logout/").status_code == 403
+
+
+def _fields(field: Any) -> Iterator[Any]:
+    yield field
+    for child in [*getattr(field, "fields", {}).values(), *filter(None, [getattr(field, "child", None)])]:
+        yield from _fields(child)
+
+
+@pytest.mark.parametrize("body", [OrderBody, CancelBody, RefundBody, OrderQuery, NotificationQuery])
+def test_a_serializer_is_made_once_and_its_texts_are_formatted_before_threads_share_it(body):
+    assert kept(body) is kept(body)
+    texts = [
+        validator.message
+        for field in _fields(kept(body))
+        for validator in field.validators
+        if isinstance(getattr(validator, "message", None), lazy_format)
+    ]
+    assert texts and all(text.result for text in texts)
+
+
+def test_two_threads_that_validate_at_once_get_their_own_values_and_errors():
+    barrier = threading.Barrier(2)
+    found: dict[str, list[Any]] = {"right": [], "wrong": []}
+
+    def validate(name: str, data: dict[str, Any]) -> None:
+        barrier.wait(10)
+        for _ in range(300):
+            try:
+                found[name].append(kept(OrderBody).run_validation(data))
+            except ValidationError as error:
+                found[name].append(error.detail)
+
+    item = {"sku": "s", "name": "Pen", "quantity": 1, "unit_amount": 1}
+    right = order_body(name="Ann", items=[item])
+    wrong = order_body(total_amount=0, currency="XXX", items=[item | {"quantity": 0}], more=1)
+    threads = [threading.Thread(target=validate, args=pair) for pair in (("right", right), ("wrong", wrong))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found["right"]) == len(found["wrong"]) == 300
+    assert all(value["name"] == "Ann" and value["items"] == [item] for value in found["right"])
+    assert all(set(errors) == {"more", "total_amount", "currency", "items"} for errors in found["wrong"])
+    assert all(errors == found["wrong"][0] for errors in found["wrong"])
+
+
+def test_what_one_request_gets_is_no_part_of_the_next():
+    class Body(serializers.Serializer[Any]):
+        amount = serializers.IntegerField()
+
+    first = kept(Body).run_validation({"amount": 1})
+    first["amount"] = 2
+    assert kept(Body).run_validation({"amount": 1}) == {"amount": 1}
