@@ -31,9 +31,9 @@ class OrderPage(admin.ModelAdmin[Order]):
     search_fields = ["reference"]
     search_help_text = "An order's reference or id, or an exact address."
     fieldsets = [
+        ("Timeline", {"fields": ["story"]}),
         ("Order", {"fields": ["id", "reference", "state", "version", "total", "refunded", "item_table"]}),
         ("Customer", {"fields": ["user_id", "name", "email", "locale"]}),
-        ("Timeline", {"fields": ["story"], "classes": ["wide-field"]}),
         (
             "Times",
             {
