@@ -24,6 +24,7 @@ import random
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 import structlog
@@ -33,6 +34,7 @@ from django.db import DatabaseError, InterfaceError
 from outbox.core.backoff import ceiling, jitter
 from outbox.core.clock import database_now
 from outbox.core.loop import run_until_stopped
+from outbox.events.floor import Floor
 from outbox.events.notify import Listener
 from outbox.events.shards import Shards
 from outbox.events.transports import (
@@ -49,6 +51,7 @@ from outbox.models.events import OutboxEventQuerySet, OutgoingEvent
 log = structlog.get_logger(__name__)
 
 BATCH = 500
+READ_AHEAD = 4  # batches that one look reads
 POLL_SECONDS = 0.5
 DEBOUNCE_SECONDS = 0.03  # between two looks while there is little: a look costs more than an event
 BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
@@ -89,6 +92,9 @@ class Relay:
         self._transport = transport or publisher()
         self._reachable = False  # until the broker has answered
         self._held: dict[str, Hold] = {}  # by topic
+        self._floor = Floor(using=using)
+        #: Read and not yet published: a look costs as much as some hundred events.
+        self._ahead: deque[OutgoingEvent] = deque()
         self._clock: tuple[float, dt.datetime] | None = None
 
     def step(self, *, batch: int = BATCH) -> int:
@@ -99,21 +105,37 @@ class Relay:
         if not self._reachable:
             self._transport.check()  # before it takes shards from relays that do reach the broker
             self._reachable = True
+        owned = self.shards.owned.copy()
         self.shards.keep()
+        if owned != self.shards.owned:
+            self._start_anew()
         if not self.shards.owned:
             return 0
+        if not self._ahead:
+            self._ahead.extend(self._next(batch * READ_AHEAD))
+        events = [self._ahead.popleft() for _ in range(min(batch, len(self._ahead)))]
         answers = Answers()
         try:
-            for wave in _waves(self._next(batch)):
+            for wave in _waves(events):
                 self._publish(wave, answers)
         finally:
+            if len(answers.published) < len(events):
+                self._start_anew()  # later events of what was read may have to wait
             self._settle(answers)
+        if events and len(answers.published) == len(events):
+            self._floor.published(last=events[-1].position)
         self.published += len(answers.published)
         return len(answers.published) + len(answers.refused)
+
+    def _start_anew(self) -> None:
+        """Forget what was read ahead, and look at everything again."""
+        self._ahead.clear()
+        self._floor.reset()
 
     def hand_over(self) -> None:
         """Give the shards to the other relays, and take none before the broker has answered."""
         self._reachable = False
+        self._start_anew()
         self.shards.release()
 
     def close(self) -> None:
@@ -131,12 +153,18 @@ class Relay:
             self._clock = time.monotonic(), database_now(using=self.using)
         return self._clock[1]
 
-    def _next(self, batch: int) -> list[OutgoingEvent]:
+    def _next(self, limit: int) -> list[OutgoingEvent]:
+        """Read the next events: from the floor, unless something is held back and may be let go any time."""
         mine = self._events().of_shards(self.shards.owned).written_by(self._now())
-        blocked = mine.blocked().values_list("aggregate_id", flat=True).distinct()
+        blocked = list(mine.blocked().values_list("aggregate_id", flat=True).distinct())
         held = [topic for topic, hold in self._held.items() if hold.until > time.monotonic()]
-        rows = mine.unpublished().without(blocked).exclude(event_type__in=held)
-        return list(rows.outgoing(source=settings.EVENT_SOURCE, limit=batch))
+        if blocked or self._held:
+            self._floor.reset()
+        self._floor.tick()
+        rows = mine.unpublished().without(blocked).exclude(event_type__in=held).since(self._floor.position)
+        events = list(rows.outgoing(source=settings.EVENT_SOURCE, limit=limit))
+        self._floor.looked(first=events[0].position if events else None)
+        return events
 
     def _publish(self, wave: Sequence[OutgoingEvent], answers: Answers) -> None:
         fit = []
