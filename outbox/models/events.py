@@ -115,8 +115,10 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
             .order_by("position")
             .values_list("id", "aggregate_id", "event_type", "retry_count", "position", "envelope")
         )
-        for *fields, text in rows.iterator() if limit is None else rows[:limit]:
-            yield OutgoingEvent(*fields, text.encode())
+        for id, aggregate_id, topic, retries, position, text in (
+            rows.iterator() if limit is None else rows[:limit]
+        ):
+            yield OutgoingEvent(id, aggregate_id, topic, retries, position, text.encode())
 
     def insert(
         self,

@@ -70,7 +70,7 @@ class Publisher(base.Publisher):
         length = b"%d" % settings.EVENT_STREAM_LENGTH
         commands = b"".join([_xadd(message, length) for message in messages])
         try:
-            connection = pool.get_connection()
+            connection: Any = pool.get_connection()
             try:
                 connection.send_packed_command([commands])
                 return [_answer_on(connection) for _ in messages]
