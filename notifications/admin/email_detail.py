@@ -12,8 +12,8 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from notifications.admin.email_preview import mime_of
 from notifications.models import EmailNotification
-from notifications.providers.base import build_message
 from notifications.suppressions import suppression_of
 from outbox.admin.base import ago
 from outbox.delivery.outcomes import Status
@@ -121,7 +121,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
 
     @admin.display(description="headers")
     def headers(self, mail: EmailNotification) -> SafeString:
-        headers = build_message(mail, None).message().items()
+        headers = mime_of(mail).items()
         lines = "\n".join(f"{name}: {value}" for name, value in headers)
         url = reverse("admin:notifications_emailnotification_mime", args=[mail.id])
         return format_html(

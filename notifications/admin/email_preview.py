@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from email.message import Message
+from email.utils import format_datetime
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
@@ -31,8 +33,16 @@ class PreviewPage(admin.ModelAdmin[EmailNotification]):
         if mail is None:
             raise Http404
         name = f'attachment; filename="{mail.event_type}-{mail.id}.eml"'
-        content = build_message(mail, None).message().as_bytes()
-        return HttpResponse(content, "message/rfc822", headers={"Content-Disposition": name})
+        headers = {"Content-Disposition": name}
+        return HttpResponse(mime_of(mail).as_bytes(), "message/rfc822", headers=headers)
+
+
+def mime_of(mail: EmailNotification) -> Message:
+    """Build the message as it was or will be handed over, dated when it was sent or else saved."""
+    message: Message = build_message(mail, None).message()
+    del message["Date"]
+    message["Date"] = format_datetime(mail.sent_at or mail.created_at)
+    return message
 
 
 def framed(html: str) -> HttpResponse:

@@ -111,6 +111,7 @@ def test_the_message_is_downloaded_as_mime_with_its_headers(admin_client):
     answer = admin_client.get(f"/admin/notifications/emailnotification/{mail.id}/message.eml")
     message = email.message_from_bytes(answer.content, policy=email.policy.default)
     assert (message["Subject"], message["To"]) == ("Grüße", "Alice <alice@exampel.com>")
+    assert message["Date"].datetime == mail.created_at.replace(microsecond=0)
     parts = [part.get_content_type() for part in message.iter_parts()]
     assert parts == ["text/plain", "text/html"] and answer.headers["Content-Type"] == "message/rfc822"
 
