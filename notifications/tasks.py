@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from notifications.delivery import drain
+from outbox import bulk
 from outbox.core.alarm import Alarm
 from outbox.core.redis_client import make_client
 from outbox.core.waker import Waker
@@ -29,7 +30,8 @@ def drain_emails(**_: Any) -> None:
 
 @shared_task
 def poll_outbox(**_: Any) -> None:
-    """Recover expired claims, then drain."""
+    """Have bulk jobs gone on with, recover expired claims, then drain."""
+    bulk.wake_for_unfinished()
     _go_on(drain.poll())
 
 

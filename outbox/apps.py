@@ -21,8 +21,8 @@ class OutboxConfig(AppConfig):
     name = "outbox"
 
     def ready(self) -> None:
-        """Make partitions once the last app is migrated; import each app's metrics.py and sums.py."""
+        """Make partitions once the last app is migrated; import what each app declares."""
         from django.apps import apps
 
         post_migrate.connect(make_partitions, sender=apps.get_app_config("orders"), dispatch_uid="partitions")
-        autodiscover_modules("metrics", "sums")
+        autodiscover_modules("metrics", "sums", "bulk_actions")

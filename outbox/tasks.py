@@ -1,4 +1,4 @@
-"""The engine's Celery tasks: the sums of each minute, and the daily tasks of release 0.1.0.
+"""The engine's Celery tasks: bulk jobs, the sums of each minute, and the daily tasks of release 0.1.0.
 
 `manage.py keep_partitions` does the work of those now. A worker with the tables' owner's database URL still
 does it. Any other does nothing: it logs a warning when keep_partitions has not run for a day, and an error
@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 from celery import shared_task
 
-from outbox import traffic
+from outbox import bulk, traffic
 from outbox.core.clock import database_now
 from outbox.models import Heartbeat
 from outbox.retention import partitions
@@ -28,6 +28,13 @@ LATE = 100_000.0
 def sum_minutes(**_: Any) -> None:
     """Sum the minutes that ended since the last run, for the admin's charts."""
     traffic.sum_minutes()
+
+
+@shared_task
+def run_bulk_jobs(**_: Any) -> None:
+    """Work at bulk jobs for a few seconds, and ask for another task if some are left."""
+    if bulk.run_jobs():
+        bulk.waker.wake()
 
 
 @shared_task

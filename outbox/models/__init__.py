@@ -1,4 +1,6 @@
-"""The engine's own tables. Events out are in `events`, events in in `inbox`, the charts' sums in `traffic`.
+"""The engine's own tables.
+
+Events out are in `events`, events in in `inbox`, bulk jobs in `jobs`, the charts' sums in `traffic`.
 
 Here are idempotency keys, API tokens, heartbeats, partitions that left and erased persons.
 """
@@ -16,11 +18,13 @@ from django.db.models.functions import Now
 from outbox.core.ids import new_id
 from outbox.models.events import SHARDS, OutboxEvent
 from outbox.models.inbox import InboundDeadLetter, ProcessedEvent
+from outbox.models.jobs import BulkJob
 from outbox.models.traffic import TrafficSum
 
 __all__ = [
     "SHARDS",
     "ApiToken",
+    "BulkJob",
     "DetachedPartition",
     "Erasure",
     "Heartbeat",

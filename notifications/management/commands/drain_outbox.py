@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
 from notifications.delivery import drain
+from outbox import bulk
 from outbox.core.loop import run_until_stopped, stop_on_signals
 from outbox.models import Heartbeat
 
@@ -63,6 +64,8 @@ class Command(BaseCommand):
 
 def _drain(stopped: threading.Event, *, record: bool) -> float | None:
     """Poll until no row is due, and return in how many seconds the next one is, None if nothing waits."""
+    while bulk.run_jobs() and not stopped.is_set():
+        pass
     done, settled = drain.poll(record=record), 0
     while done is not None:
         settled += done.settled

@@ -1,0 +1,45 @@
+"""What can be done to any number of e-mails in the background: resend, give up."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from notifications import filters, services
+from notifications.models import EmailNotification
+from outbox.bulk import BulkAction, Result, register
+from outbox.delivery.changes import Change, Refusal
+
+Service = Callable[..., tuple[list[Change], list[Refusal]]]
+
+
+def _changes(service: Service, done: str) -> Callable[[Sequence[uuid.UUID]], Result]:
+    def change(ids: Sequence[uuid.UUID]) -> Result:
+        changes, refusals = service(ids=ids)
+        lines = [(change.row.pk, f"{done} (was {change.was}).") for change in changes]
+        return Result(lines, Counter(refusal.reason for refusal in refusals))
+
+    return change
+
+
+RESEND = BulkAction(
+    name="notifications.resend",
+    title="Resend",
+    model=EmailNotification,
+    permission="notifications.resend_emailnotification",
+    rows=filters.rows_at,
+    change=_changes(services.resend, "Resent"),
+    describe=filters.describe,
+)
+GIVE_UP = BulkAction(
+    name="notifications.give_up",
+    title="Give up",
+    model=EmailNotification,
+    permission="notifications.discard_emailnotification",
+    rows=filters.rows_at,
+    change=_changes(services.give_up, "Given up"),
+    describe=filters.describe,
+)
+register(RESEND)
+register(GIVE_UP)

@@ -1,0 +1,60 @@
+"""The filters of lists of e-mails, by the names of their parameters in a URL.
+
+One definition for the admin's list, its CSV files and bulk jobs, which store the parameters.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+
+from django.utils import timezone
+
+from notifications.models import EmailNotification, EmailNotificationQuerySet
+from outbox.core import periods
+from outbox.delivery.outcomes import Status
+
+#: Parameters that are the value of one column, with that column.
+COLUMNS = {
+    "status": "status",
+    "event_type": "event_type",
+    "provider": "provider",
+    "cause": "error_fingerprint",
+}
+NAMES = (*COLUMNS, "failing", *periods.NAMES)
+
+
+def narrow(
+    rows: EmailNotificationQuerySet, params: Mapping[str, str], *, now: dt.datetime | None = None
+) -> EmailNotificationQuerySet:
+    """Keep the rows that the parameters name. Empty and unknown ones narrow nothing."""
+    for name, column in COLUMNS.items():
+        if value := params.get(name):
+            rows = rows.filter(**{column: value})
+    if params.get("cause"):
+        rows = rows.filter(status=Status.DEAD_LETTERED)  # what the index of causes has
+    if params.get("failing") == "hour":
+        rows = rows.failing()
+    return periods.narrow_to_period(rows, params, now=now or timezone.now())
+
+
+def rows_at(params: Mapping[str, str], started_at: dt.datetime | None) -> EmailNotificationQuerySet:
+    """Return the rows that match; with `started_at` only those that have not changed since."""
+    rows = narrow(EmailNotification.objects.all(), params)
+    return rows if started_at is None else rows.filter(updated_at__lte=started_at)
+
+
+def freeze(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, str]:
+    """Return the parameters that narrow, with the moments that they mean now."""
+    known = {name: str(params[name]) for name in NAMES if params.get(name)}
+    return periods.freeze_period(known, now=now)
+
+
+def describe(params: Mapping[str, str]) -> str:
+    """Say in words which e-mails the parameters mean."""
+    words = [
+        f"{name.replace('_', ' ')}: {str(params[name]).replace('_', ' ')}"
+        for name in NAMES
+        if params.get(name)
+    ]
+    return "e-mails, " + ", ".join(words) if words else "all e-mails"

@@ -1,0 +1,192 @@
+"""Bulk jobs: an action on any number of rows, in batches, by whichever process has time.
+
+The truth is the job's row. A batch locks it, changes its rows, logs each change and moves the job on, all in
+one transaction. So a process that is killed leaves whole batches behind, and the next one goes on after the
+last of them; two processes never work at the same batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import structlog
+from celery import current_app
+from django.conf import settings
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import AbstractUser
+from django.contrib.contenttypes.models import ContentType
+from django.db import Error, models, transaction
+from django.db.models import Q, QuerySet
+from django.db.models.functions import Now
+
+from outbox.core import context as work_context
+from outbox.core.waker import Waker
+from outbox.models import BulkJob
+
+log = structlog.get_logger(__name__)
+
+#: Rows in one transaction.
+CHUNK = 500
+#: A total is counted so far; of more rows the progress page says only how many are done.
+COUNT_LIMIT = 100_000
+#: One task works so long, then makes room for the worker's other tasks.
+RUN_SECONDS = 5.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Result:
+    """What one batch did: a line for the log of each changed row, and why others were left alone."""
+
+    lines: Sequence[tuple[uuid.UUID, str]]
+    refusals: Counter[str]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BulkAction:
+    """Something that can be done to many rows.
+
+    `rows(filter, started_at)` returns the rows that a filter matched at that time; `change(ids)` changes some
+    of them in the caller's transaction, and leaves alone what it must not change.
+    """
+
+    name: str  # stored: it keeps its meaning in later releases
+    title: str
+    model: type[models.Model]
+    permission: str
+    rows: Callable[[Mapping[str, str], dt.datetime | None], QuerySet[Any]]
+    change: Callable[[Sequence[uuid.UUID]], Result]
+    describe: Callable[[Mapping[str, str]], str]
+
+
+#: By name. Each app registers its own in its bulk_actions.py.
+ACTIONS: dict[str, BulkAction] = {}
+
+
+def register(action: BulkAction) -> None:
+    ACTIONS[action.name] = action
+
+
+def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, reason: str = "") -> BulkJob:
+    """Write a job for every row that matches `filter` now, and wake a worker after the commit."""
+    rows = ACTIONS[action].rows(filter, None)
+    with transaction.atomic():
+        total = rows.order_by()[: COUNT_LIMIT + 1].count()
+        job = BulkJob.objects.create(
+            action=action,
+            filter=dict(filter),
+            last_id=rows.order_by("-id").values_list("id", flat=True).first(),
+            total=total if total <= COUNT_LIMIT else None,
+            user_id=user.pk,
+            username=user.get_username(),
+            reason=reason[:200],
+            correlation_id=work_context.current().correlation_id,
+        )
+        transaction.on_commit(waker.wake)
+    log.info("bulk job started", job=str(job.id), action=action, filter=dict(filter), user=job.username)
+    return job
+
+
+def run_jobs(*, seconds: float = RUN_SECONDS) -> bool:
+    """Work at running jobs, the longest neglected first. Return whether some are left."""
+    deadline = time.monotonic() + seconds
+    failed: set[uuid.UUID] = set()
+    while (job := _next(failed)) is not None:
+        if time.monotonic() > deadline:
+            return True
+        try:
+            with work_context.working_for(work_context.Context(job.correlation_id)):
+                if not _work(job.id):
+                    time.sleep(0.05)  # another process does a batch of it
+        except Error:
+            raise  # the database is away: the next poll goes on
+        except Exception as error:  # a defect of one action, or an action of another release
+            log.exception("bulk job failed, to be tried again", job=str(job.id))
+            failed.add(job.id)
+            text = f"{type(error).__name__}: {error}"[:1000]
+            BulkJob.objects.filter(id=job.id).update(error=text, updated_at=Now())
+    return bool(failed)
+
+
+def _next(failed: Iterable[uuid.UUID]) -> BulkJob | None:
+    return BulkJob.objects.running().exclude(id__in=failed).order_by("updated_at").first()
+
+
+def _work(id: uuid.UUID) -> bool:
+    """Do one batch of a job. Return False if it has ended, or another process is doing one."""
+    with transaction.atomic():
+        job = BulkJob.objects.running().filter(id=id).select_for_update(skip_locked=True).first()
+        if job is None:
+            return False
+        ids = _next_ids(job) if job.user_id else []
+        result = ACTIONS[job.action].change(ids) if ids else Result([], Counter())
+        _log(job, result.lines)
+        job.done_count += len(result.lines)
+        job.refused_count += sum(result.refusals.values())
+        job.refusals = dict(Counter(job.refusals) + result.refusals)
+        job.position = ids[-1] if ids else job.position
+        job.error = ""
+        state = job.State.RUNNING
+        if len(ids) < CHUNK:
+            state = job.State.DONE if job.user_id else job.State.STOPPED
+        BulkJob.objects.filter(id=id).update(
+            state=state,
+            finished_at=None if state == job.State.RUNNING else Now(),
+            position=job.position,
+            done_count=job.done_count,
+            refused_count=job.refused_count,
+            refusals=job.refusals,
+            error="" if job.user_id else "its user was deleted",
+            updated_at=Now(),
+        )
+    if state != job.State.RUNNING:
+        log.info(
+            "bulk job ended", job=str(id), state=str(state), done=job.done_count, refused=job.refused_count
+        )
+    return True
+
+
+def _next_ids(job: BulkJob) -> list[uuid.UUID]:
+    """Return the ids of the next batch. A row behind the position is never visited again."""
+    if job.last_id is None:
+        return []
+    after = Q() if job.position is None else Q(id__gt=job.position)
+    rows = ACTIONS[job.action].rows(job.filter, job.created_at).filter(after, id__lte=job.last_id)
+    return list(rows.order_by("id").values_list("id", flat=True)[:CHUNK])
+
+
+def _log(job: BulkJob, lines: Iterable[tuple[uuid.UUID, str]]) -> None:
+    """Write each change into the admin's log, as its own user would have."""
+    model = ACTIONS[job.action].model
+    name = str(model._meta.verbose_name)
+    kind = ContentType.objects.get_for_model(model)
+    LogEntry.objects.bulk_create(
+        LogEntry(
+            user_id=job.user_id or 0,
+            content_type=kind,
+            object_id=str(id),
+            object_repr=f"{name} {id}"[:200],
+            action_flag=CHANGE,
+            change_message=" ".join(f"{line} {job.reason}".split()) + f" (job {job.id})",
+        )
+        for id, line in lines
+    )
+
+
+def wake_for_unfinished() -> None:
+    """Have a worker go on with jobs that were left: called by each poll."""
+    if BulkJob.objects.running().exists():
+        waker.wake()
+
+
+def _enqueue() -> None:
+    # A wake-up older than a poll has nothing to say that the poll has not said.
+    current_app.send_task("outbox.tasks.run_bulk_jobs", expires=settings.POLL_INTERVAL)
+
+
+waker = Waker(_enqueue)

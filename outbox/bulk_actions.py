@@ -1,0 +1,113 @@
+"""What can be done to any number of events in the background: republish or discard, replay or discard."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from outbox.bulk import BulkAction, Result, register
+from outbox.core import periods
+from outbox.models import InboundDeadLetter, OutboxEvent
+
+Rows = Callable[[Mapping[str, str], dt.datetime | None], QuerySet[Any]]
+
+
+def _changes(verb: Callable[..., list[uuid.UUID]], done: str) -> Callable[[Sequence[uuid.UUID]], Result]:
+    def change(ids: Sequence[uuid.UUID]) -> Result:
+        changed = verb(ids=ids)
+        left = len(ids) - len(changed)
+        return Result(
+            [(id, f"{done}.") for id in changed], Counter({"its state changed": left} if left else {})
+        )
+
+    return change
+
+
+def _dead_events(params: Mapping[str, str], started_at: dt.datetime | None) -> QuerySet[Any]:
+    """Return the dead events of a period; republished ones are not visited again by the same job."""
+    rows = OutboxEvent.objects.dead()
+    if started_at is not None:
+        rows = rows.filter(dead_lettered_at__lte=started_at)
+    return periods.narrow_to_period(rows, params, now=started_at or timezone.now())
+
+
+def _dead_inbound(params: Mapping[str, str], started_at: dt.datetime | None) -> QuerySet[Any]:
+    rows = InboundDeadLetter.objects.unresolved().filter(replay_requested_at=None)
+    return periods.narrow_to_period(rows, params, now=started_at or timezone.now())
+
+
+def _describe(what: str) -> Callable[[Mapping[str, str]], str]:
+    def describe(params: Mapping[str, str]) -> str:
+        words = [f"{name} {params[name]}" for name in periods.NAMES if params.get(name)]
+        return ", ".join([what, *words])
+
+    return describe
+
+
+def _action(
+    name: str,
+    title: str,
+    model: Any,
+    permission: str,
+    rows: Rows,
+    verb: Callable[..., list[uuid.UUID]],
+    done: str,
+) -> BulkAction:
+    what = "dead events" if model is OutboxEvent else "inbound dead letters"
+    return BulkAction(
+        name=name,
+        title=title,
+        model=model,
+        permission=permission,
+        rows=rows,
+        change=_changes(verb, done),
+        describe=_describe(what),
+    )
+
+
+_EVENTS, _INBOUND = "outbox.resolve_outboxevent", "outbox.resolve_deadevent"
+for one in (
+    _action(
+        "outbox.republish",
+        "Republish",
+        OutboxEvent,
+        _EVENTS,
+        _dead_events,
+        OutboxEvent.objects.republish,
+        "Republished",
+    ),
+    _action(
+        "outbox.discard",
+        "Discard",
+        OutboxEvent,
+        _EVENTS,
+        _dead_events,
+        OutboxEvent.objects.discard,
+        "Discarded",
+    ),
+    _action(
+        "outbox.replay",
+        "Replay",
+        InboundDeadLetter,
+        _INBOUND,
+        _dead_inbound,
+        InboundDeadLetter.objects.request_replay,
+        "Replayed",
+    ),
+    _action(
+        "outbox.discard_inbound",
+        "Discard",
+        InboundDeadLetter,
+        _INBOUND,
+        _dead_inbound,
+        InboundDeadLetter.objects.discard,
+        "Discarded",
+    ),
+):
+    register(one)

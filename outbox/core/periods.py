@@ -1,0 +1,60 @@
+"""Periods of time as ranges of ids, which contain the time: they prune partitions and use the primary key."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from django.db.models import QuerySet
+from django.utils.dateparse import parse_date, parse_datetime
+
+from outbox.core.ids import id_floor
+
+#: The values of the parameter `age`, in hours.
+AGES = {"1h": 1, "24h": 24, "7d": 7 * 24, "31d": 31 * 24}
+NAMES = ("age", "since", "until")
+
+Rows = TypeVar("Rows", bound=QuerySet[Any])
+
+
+def narrow_to_period(rows: Rows, params: Mapping[str, str], *, now: dt.datetime) -> Rows:
+    """Keep the rows made in the last `age`, from `since`, and to the end of the day or moment `until` (UTC).
+
+    What cannot be read narrows nothing.
+    """
+    if hours := AGES.get(params.get("age", "")):
+        rows = rows.filter(id__gte=id_floor(now - dt.timedelta(hours=hours)))
+    if since := read_time(params.get("since", "")):
+        rows = rows.filter(id__gte=id_floor(since))
+    if until := read_time(params.get("until", ""), end=True):
+        rows = rows.filter(id__lt=id_floor(until))
+    return rows
+
+
+def freeze_period(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, str]:
+    """Return the parameters with the moment that `age` means now instead of it."""
+    frozen = {name: value for name, value in params.items() if name != "age"}
+    if hours := AGES.get(params.get("age", "")):
+        since = now - dt.timedelta(hours=hours)
+        given = read_time(params.get("since", ""))
+        frozen["since"] = (max(since, given) if given else since).isoformat()
+    return frozen
+
+
+def read_time(text: str, *, end: bool = False) -> dt.datetime | None:
+    """Read a date (its beginning, or with `end` its end) or an ISO 8601 time; UTC if it has no offset.
+
+    None for anything else.
+    """
+    try:
+        if day := parse_date(text):
+            midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
+            moment = midnight + dt.timedelta(days=1) if end else midnight
+        elif found := parse_datetime(text):
+            moment = found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+        else:
+            return None
+    except (ValueError, OverflowError):
+        return None
+    return moment if 1970 <= moment.year < 9999 else None

@@ -1,0 +1,115 @@
+"""Bulk jobs: one action on every row that a filter matched, done in the background."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Self
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from outbox.core.ids import new_id
+
+
+class BulkJobQuerySet(models.QuerySet["BulkJob"]):
+    """A job is running until it is done or a person stops it."""
+
+    def running(self) -> Self:
+        return self.filter(state=BulkJob.State.RUNNING)
+
+    def stop(self, *, id: uuid.UUID) -> bool:
+        """End a running job; what it has changed stays. Return whether it was running."""
+        stopped = self.running().filter(id=id)
+        return bool(stopped.update(state=BulkJob.State.STOPPED, finished_at=Now(), updated_at=Now()))
+
+
+class BulkJob(models.Model):
+    """What is to be done to which rows, frozen at the start, and how far it got.
+
+    The rows are visited in the order of their ids, from `position` (exclusive) to `last_id`, each once.
+    `position` and the counts are written in the transaction that changes the rows.
+    """
+
+    class State(models.TextChoices):
+        RUNNING = "running"
+        DONE = "done"
+        STOPPED = "stopped"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    state = models.CharField(max_length=10, choices=State, default=State.RUNNING)
+
+    action = models.CharField(max_length=50)  # the name of an outbox.bulk.BulkAction
+    filter = models.JSONField(default=dict)  # the parameters of the list, such as {"status": "failed"}
+    last_id = models.UUIDField(null=True)  # the greatest id that matched at the start; null: none did
+    reason = models.CharField(max_length=200, default="", blank=True)
+    # No foreign key in the database: making one would lock the users' table.
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        db_constraint=False,
+        db_index=False,
+    )
+    username = models.CharField(max_length=150)  # as it was at the start
+    correlation_id = models.CharField(max_length=128, default="", blank=True)
+
+    total = models.PositiveIntegerField(null=True)  # null: more than were counted
+    position = models.UUIDField(null=True)
+    done_count = models.PositiveIntegerField(default=0)
+    refused_count = models.PositiveIntegerField(default=0)
+    refusals = models.JSONField(default=dict)  # why rows were left alone: {"it is held": 3}
+    error = models.TextField(default="", blank=True)  # of the last batch that failed; it is tried again
+
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now(), editable=False)
+    finished_at = models.DateTimeField(null=True, editable=False)
+
+    objects = BulkJobQuerySet.as_manager()
+
+    class Meta:
+        db_table = "bulk_jobs"
+        verbose_name = "background job"
+        default_permissions = ("view",)
+        indexes = [
+            # the runner's next job: the one that was worked at longest ago
+            models.Index(fields=["updated_at"], name="bulk_jobs_running", condition=Q(state="running")),
+        ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(state__in=["running", "done", "stopped"]), name="bulk_jobs_state_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(state="running", finished_at__isnull=True)
+                | (~Q(state="running") & Q(finished_at__isnull=False)),
+                name="bulk_jobs_finished_has_its_time",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} by {self.username}"
+
+    @property
+    def visited(self) -> int:
+        """How many rows were changed or left alone so far."""
+        return self.done_count + self.refused_count
+
+    def as_progress(self) -> dict[str, Any]:
+        """Return what the progress page refreshes. `percent` is None while the total is not known."""
+        percent = None
+        if self.state == self.State.DONE:
+            percent = 100
+        elif self.total is not None:
+            percent = 0 if not self.total else min(99, self.visited * 100 // self.total)
+        left = None if self.total is None else max(0, self.total - self.visited)
+        return {
+            "state": self.state,
+            "done": self.done_count,
+            "refused": self.refused_count,
+            "left": left,
+            "percent": percent,
+            "refusals": self.refusals,
+            "error": self.error,
+        }
