@@ -48,7 +48,7 @@ KNOWN = {
 
 
 #: Migrations of new tables, and of tables of a few rows.
-SMALL = ("0002_retired_partitions_and_erasures", "0003_heartbeats_without_a_gap")
+SMALL = ("0002_retired_partitions_and_erasures", "0003_heartbeats_without_a_gap", "0012_bulk_jobs")
 
 
 def later() -> list[tuple[str, str]]:
