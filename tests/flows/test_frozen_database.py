@@ -77,7 +77,7 @@ def at_once(shop: Shop, asks: Sequence[Ask]) -> list[tuple[requests.Response, fl
     return answers
 
 
-@pytest.mark.parametrize("how", ["frozen", "dropped packets"])
+@pytest.mark.parametrize("how", ["frozen", pytest.param("dropped packets", marks=pytest.mark.drill)])
 def test_a_database_that_does_not_answer_gives_503_in_time_and_nothing_twice_afterwards(how, monkeypatch):
     monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", PASSWORD)
     with Shop(proxied=how != "frozen", DATABASE_TIMEOUT="4") as shop:

@@ -54,7 +54,7 @@ def requests_for(shop: Shop, id: str) -> int:
 @pytest.mark.parametrize(
     ("poisonous", "seconds", "probes"),
     [
-        (8, 2.0, 2),
+        pytest.param(8, 2.0, 2, marks=pytest.mark.drill),
         pytest.param(8, 15.0, 30, marks=pytest.mark.drill),
         pytest.param(16, 15.0, 30, marks=pytest.mark.drill),
     ],
@@ -112,7 +112,7 @@ def test_one_poisonous_mail_among_others_is_a_dead_letter_after_its_retries():
 @pytest.mark.parametrize(
     ("share", "seconds"),
     [
-        (0.35, 10),
+        pytest.param(0.35, 10, marks=pytest.mark.drill),
         *(pytest.param(share, 60, marks=pytest.mark.drill) for share in (0.2, 0.35, 0.5)),
     ],
 )
