@@ -30,6 +30,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.template import Context, Engine, TemplateDoesNotExist, TemplateSyntaxError, engines
 from django.utils import translation
 
+from notifications.compiled_templates import compiled
+
 _TAG = re.compile(r"[A-Za-z]{2,3}(?:[-_][A-Za-z0-9]{2,8}){0,4}")
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _INVISIBLE = re.compile(
@@ -92,10 +94,10 @@ def render_email(*, event_type: str, locale: str, context: Mapping[str, object])
         "shop_url": _safe_url(settings.SHOP_URL),
     }
     with translation.override(reader.language):
-        subject = _one_line(_render(f"{event_type}/subject.txt", data, html=False))
+        subject = _one_line(_render(f"{event_type}/subject.txt", data, language=reader.language))
         data["subject"] = subject = _shortened(subject)
-        text = _render(f"{event_type}/body.txt", data, html=False)
-        html = _render(f"{event_type}/body.html", data, html=True)
+        text = _render(f"{event_type}/body.txt", data, language=reader.language)
+        html = _render(f"{event_type}/body.html", data, language=reader.language)
     return RenderedEmail(
         subject=subject,
         body_html=_INDENT.sub("\n", html).strip() + "\n",
@@ -212,6 +214,12 @@ def _money_pattern(locale: Locale, digits: int) -> NumberPattern:
     return pattern
 
 
+@functools.lru_cache(maxsize=1024)
+def _date(day: dt.date, locale: Locale) -> str:
+    return format_date(day, "long", locale)
+
+
+@functools.lru_cache(maxsize=8192)  # prices repeat, and one amount stands in an e-mail several times
 def _money(amount: int, currency: str, locale: Locale) -> str:
     digits = _MINOR_DIGITS.get(currency, 2)
     value = Decimal(amount).scaleb(-digits)
@@ -230,7 +238,7 @@ def _presentable(key: str, value: object, *, currency: str, locale: Locale) -> o
             return _money(value, currency, locale)
         case dt.datetime() if key.endswith("_at"):
             # A no-break space keeps the day and the month on one line.
-            return format_date(value.astimezone(dt.UTC).date(), "long", locale).replace(" ", _NO_BREAK, 1)
+            return _date(value.astimezone(dt.UTC).date(), locale).replace(" ", _NO_BREAK, 1)
         case list():
             return [
                 {k: _presentable(k, v, currency=currency, locale=locale) for k, v in entry.items()}
@@ -261,10 +269,10 @@ def _safe_url(value: str) -> str:
     return value if parts.scheme in ("http", "https") and parts.hostname else ""
 
 
-def _render(name: str, data: Mapping[str, object], *, html: bool) -> str:
+def _render(name: str, data: Mapping[str, object], *, language: str) -> str:
     # Escaping depends on the kind of file: no template can forget it. Babel has formatted numbers and dates.
-    context = Context(dict(data), autoescape=html, use_l10n=False, use_tz=False)
-    return _engine().get_template(name).render(context)
+    context = Context(dict(data), autoescape=name.endswith(".html"), use_l10n=False, use_tz=False)
+    return compiled(_engine(), name, language).render(context)
 
 
 def _engine() -> Engine:
