@@ -68,7 +68,7 @@ class _Compiler:
             for block in nodes.get_nodes_by_type(BlockNode):
                 assert isinstance(block, BlockNode)
                 blocks.setdefault(str(block.name), block)
-            extends = next((node for node in nodes if isinstance(node, ExtendsNode)), None)
+            extends: Any = next((node for node in nodes if isinstance(node, ExtendsNode)), None)
             if extends is None:
                 # What a block or an include names is unknown outside of it, so only these are replaced.
                 outermost = [self._named(node) if depth == 0 else node for node in nodes]

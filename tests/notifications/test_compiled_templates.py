@@ -16,7 +16,7 @@ from notifications.compiled_templates import compiled
 from notifications.rendering import PARTS, event_types, render_email, warm_up
 
 LIBRARIES = {"i18n": "django.templatetags.i18n"}
-ENGINE = Engine(dirs=[settings.BASE_DIR / "templates" / "emails"], libraries=LIBRARIES)
+ENGINE = Engine(dirs=[str(settings.BASE_DIR / "templates" / "emails")], libraries=LIBRARIES)
 LANGUAGES = [language for language, _ in settings.LANGUAGES]
 NAMES = [f"{event}/{part}" for event in sorted(event_types()) for part in PARTS]
 
@@ -101,7 +101,7 @@ DATA: dict[str, Any] = {
 def test_a_shops_template_may_use_every_tag(tmp_path, name, language):
     for file, source in OURS.items():
         (tmp_path / file).write_text(source)
-    plain, fast = both(Engine(dirs=[tmp_path], libraries=LIBRARIES), name, language, DATA)
+    plain, fast = both(Engine(dirs=[str(tmp_path)], libraries=LIBRARIES), name, language, DATA)
     assert fast == plain
 
 
