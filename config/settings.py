@@ -226,7 +226,7 @@ except ValueError as error:  # EnvError, and a file that NAME_FILE names and nob
 ROOT_URLCONF = "config.urls"
 WSGI_APPLICATION = "config.wsgi.application"
 INSTALLED_APPS = [
-    "django.contrib.admin",
+    "outbox.apps.SiteConfig",  # django.contrib.admin
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

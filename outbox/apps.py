@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import AppConfig
+from django.contrib.admin import apps as admin_apps
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
@@ -17,8 +18,16 @@ def make_partitions(*, using: str, **_: Any) -> None:
         pass
 
 
+class SiteConfig(admin_apps.AdminConfig):
+    """Django's admin with our site."""
+
+    default_site = "outbox.site.Site"
+    default = False
+
+
 class OutboxConfig(AppConfig):
     name = "outbox"
+    default = True
 
     def ready(self) -> None:
         """Make partitions once the last app is migrated; import what each app declares."""

@@ -20,9 +20,11 @@ from django.db.models import Max
 from outbox.core.clock import database_now
 from outbox.core.spread import Spread, add_spreads, quantile
 from outbox.core.summed import Window, read_all, sample_all
-from outbox.models.traffic import TrafficSum
+from outbox.models import Heartbeat, TrafficSum
 
 MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
+#: The heartbeat of the sums.
+SUMMED = "sums"
 #: Minutes that are summed again in each run.
 AGAIN = 5
 #: Minutes that one run sums at most: an outage of a day is made up for in six runs.
@@ -68,6 +70,7 @@ def sum_minutes() -> int:
     last = TrafficSum.objects.filter(span=TrafficSum.MINUTE).aggregate(last=Max("start"))["last"]
     since = end - FIRST if last is None else max(last - (AGAIN - 1) * MINUTE, end - KEEP_MINUTES)
     until = min(end, since + MOST * MINUTE)
+    Heartbeat.beat(name=SUMMED)
     if since >= until:
         return 0
     minutes = read_window(Window(since=since, until=until, span=TrafficSum.MINUTE))

@@ -12,12 +12,16 @@ from notifications.admin.email_preview import PreviewPage
 from notifications.admin.providers import ProvidersPage
 from notifications.models import EmailNotification
 from outbox.admin.base import TriageAdmin
+from outbox.site import MenuItem
 
 
 @admin.register(EmailNotification)
 class EmailNotificationAdmin(
     ListPage, DetailPage, ActionsPage, PreviewPage, ProvidersPage, TriageAdmin[EmailNotification]
 ):
+    menu = MenuItem(20, "E-mails")
+    more_menu = (MenuItem(60, "Providers", "notifications_emailnotification_providers"),)
+
     def get_urls(self) -> list[URLPattern]:
         name = "notifications_emailnotification"
         return [

@@ -17,6 +17,7 @@ from notifications.models import Suppression
 from notifications.suppressions import suppression_of
 from outbox.admin.base import ChoiceFilter, EstimatingPaginator, ago
 from outbox.core.privacy import address_hash
+from outbox.site import MenuItem
 
 
 class ReasonFilter(ChoiceFilter):
@@ -47,6 +48,7 @@ class SuppressionAdmin(admin.ModelAdmin[Suppression]):
     form = SuppressionForm
     paginator = EstimatingPaginator
     show_full_result_count = False
+    menu = MenuItem(50, "Suppressions")
     list_display = ["short", "reason", "provider", "mail", "since"]
     list_filter = [ReasonFilter]
     search_fields = ["address_hash"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 
 from orders.admin.copies import CopyPage
 from orders.admin.order_page import OrderPage
@@ -11,10 +11,25 @@ from orders.admin.previews import PreviewPages
 from orders.admin.privacy_actions import PrivacyActions
 from orders.models import Order
 from outbox.admin.base import TriageAdmin
+from outbox.admin.front import Series, show_series
+from outbox.site import MenuItem
+
+show_series(
+    Series(
+        place=10,
+        name="placed",
+        title="Orders placed",
+        permission="orders.view_order",
+        list_url=lambda: f"{reverse('admin:orders_order_changelist')}?age={{age}}",
+        tone="plain",
+    )
+)
 
 
 @admin.register(Order)
 class OrderAdmin(OrderPage, PrivacyActions, CopyPage, PreviewPages, TriageAdmin[Order]):
+    menu = MenuItem(10, "Orders")
+
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
         return [

@@ -90,9 +90,6 @@ class TriageAdmin(admin.ModelAdmin[Row]):
     ordering = ["-id"]
     list_select_related = False
 
-    class Media:
-        css = {"all": ["orderpost/admin.css"]}
-
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
 

@@ -19,6 +19,7 @@ from outbox.events.resend import resend_events
 from outbox.events.transports import BrokerAway
 from outbox.models import InboundDeadLetter, OutboxEvent
 from outbox.models.events import OutboxEventQuerySet
+from outbox.site import MenuItem
 
 MOST_AT_ONCE = 5000
 Verb = Callable[..., list[uuid.UUID]]
@@ -52,6 +53,7 @@ class EventActionForm(ActionForm):
 class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
     """Domain events, newest first. Operators republish or discard the dead ones."""
 
+    menu = MenuItem(30, "Events")
     list_display = ["event_type", "aggregate_id", "sequence", "state", "error", "created"]
     list_filter = [EventStateFilter, AgeFilter]
     search_fields = ["aggregate_id"]
@@ -129,6 +131,7 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
 class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     """Events of other services that could not be processed. Operators replay or discard them."""
 
+    menu = MenuItem(40, "Inbound dead letters")
     list_display = ["topic", "event_id", "state", "short", "failed"]
     search_fields = ["event_id"]
     search_help_text = "An event's id."

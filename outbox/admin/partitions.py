@@ -12,12 +12,14 @@ from django.template.response import TemplateResponse
 from outbox.admin.base import TriageAdmin
 from outbox.models import DetachedPartition
 from outbox.retention.overview import overview
+from outbox.site import MenuItem
 
 
 @admin.register(DetachedPartition)
 class PartitionAdmin(TriageAdmin[DetachedPartition]):
     """Every partition there is or was, and the rows that hold one back."""
 
+    menu = MenuItem(70, "Partitions")
     ordering = ["name"]
 
     def has_view_permission(self, request: HttpRequest, obj: DetachedPartition | None = None) -> bool:

@@ -1,0 +1,119 @@
+"""What the first page says of e-mails and providers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from notifications.delivery.process import gate
+from notifications.models import EmailNotification
+from outbox.admin.front import COUNT_LIMIT, Series, Tile, attention, show_series
+from outbox.delivery.breaker import State
+from outbox.delivery.outcomes import Status
+
+PERMISSION = "notifications.view_emailnotification"
+#: E-mails that failed and are unfinished an hour after they were due first, among those due the longest.
+_FAILING = f"""
+    SELECT 1 FROM (
+        SELECT errors, resent_at, created_at FROM email_notifications
+        WHERE status IN ('pending', 'failed') ORDER BY next_attempt_at LIMIT {COUNT_LIMIT + 1}
+    ) AS longest
+    WHERE errors <> '[]' AND coalesce(resent_at, created_at) < statement_timestamp() - interval '1 hour'
+"""  # noqa: S608 - of our own constant
+
+
+def _list(query: str) -> str:
+    return f"{reverse('admin:notifications_emailnotification_changelist')}?{query}"
+
+
+@attention(10)
+def mails(request: HttpRequest) -> Iterator[Tile]:
+    if not request.user.has_perm(PERMISSION):
+        return
+    mails = EmailNotification.objects.all()
+    yield Tile(
+        label="dead letters",
+        url=_list("status=dead_lettered"),
+        rows=mails.filter(status=Status.DEAD_LETTERED),
+        help="Not tried again until somebody resends them or gives them up.",
+    )
+    yield Tile(
+        label="failing for an hour",
+        url=_list("failing=hour"),
+        rows=(_FAILING, []),
+        help="They fail, and nothing shows whether the e-mail or the provider is to blame. They are retried.",
+    )
+    yield Tile(
+        label="suppressed",
+        url=_list("status=suppressed"),
+        rows=mails.filter(status=Status.SUPPRESSED),
+        quiet=True,
+        help="Not sent, because the address bounced or complained before.",
+    )
+    yield Tile(
+        label="waiting to be sent",
+        url=_list("status=pending"),
+        rows=mails.filter(status=Status.PENDING),
+        quiet=True,
+        help="Written, and not tried yet or given back by a provider that is away.",
+    )
+
+
+@attention(20)
+def breakers(request: HttpRequest) -> Iterator[Tile]:
+    """Name the providers whose breaker is not closed, or that somebody has forced."""
+    if not request.user.has_perm(PERMISSION):
+        return
+    views = gate().views()
+    wrong = [
+        f"{view.provider} {f'forced {view.breaker.forced}' if view.breaker.forced else view.state}"
+        for view in views
+        if view.state is not State.CLOSED or view.breaker.forced
+    ]
+    yield Tile(
+        label=", ".join(wrong) if wrong else "providers",
+        url=reverse("admin:notifications_emailnotification_providers"),
+        words=f"{len(wrong)} of {len(views)}" if wrong else "sending",
+        bad=bool(wrong),
+        help="Circuit breakers that are open, paused or forced.",
+    )
+
+
+for place, name, title, query, tone in (
+    (20, "sent", "Sent", "status=sent&age={age}", "good"),
+    (30, "delivered", "Delivered", "status=sent&age={age}", "good"),
+    (40, "failed", "Failed attempts", "status=failed&age={age}", "bad"),
+):
+    show_series(
+        Series(
+            place=place,
+            name=name,
+            title=title,
+            permission=PERMISSION,
+            list_url=lambda query=query: _list(query),  # type: ignore[misc]
+            tone=tone,
+        )
+    )
+show_series(
+    Series(
+        place=50,
+        name="bounced",
+        title="Bounced",
+        permission="notifications.view_suppression",
+        list_url=lambda: f"{reverse('admin:notifications_suppression_changelist')}?reason=hard_bounce",
+        tone="warn",
+    )
+)
+show_series(
+    Series(
+        place=60,
+        name="sent",
+        title="Commit → sent, p50 · p99",
+        permission=PERMISSION,
+        list_url=lambda: _list("status=sent&age={age}"),
+        tone="plain",
+        durations=True,
+    )
+)

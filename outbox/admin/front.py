@@ -1,0 +1,202 @@
+"""The admin's first page: what needs a person now, charts of what happens, and panels of the apps.
+
+Each app declares its own parts in its admin modules, with `@attention`, `show_series` and `@panel`. All
+counts are one statement, and each stops at `COUNT_LIMIT`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.db import connections
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from outbox.admin import charts
+from outbox.core.clock import database_now
+from outbox.models import TrafficSum
+from outbox.traffic import Sums, read_sums
+
+#: Counts stop here: a count of a million rows would take seconds.
+COUNT_LIMIT = 10_000
+#: Seconds between two refreshes of an open page.
+REFRESH_SECONDS = 15
+
+Sql = tuple[str, Sequence[Any]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """Something that may need a person. `rows` (a queryset or SQL) are counted; or else `words` are shown.
+
+    It stands out when the count is not zero and `quiet` is False, or when words are `bad`.
+    """
+
+    label: str
+    url: str
+    rows: QuerySet[Any] | Sql | None = None
+    words: str = ""
+    bad: bool = False
+    quiet: bool = False
+    help: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A chart. `list_url` is the list behind its number; `{age}` in it becomes 1h, 24h or 31d."""
+
+    place: int
+    name: str
+    title: str
+    permission: str
+    list_url: Callable[[], str]
+    tone: str  # the class of its colour: good, bad, warn, plain
+    durations: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Range:
+    """A stretch of time that the charts can show: `length` back from now, in bars of `step`."""
+
+    title: str
+    age: str
+    length: dt.timedelta
+    step: dt.timedelta
+    span: int
+
+
+RANGES = {
+    "hour": Range("Last hour", "1h", dt.timedelta(hours=1), dt.timedelta(minutes=1), TrafficSum.MINUTE),
+    "day": Range("Last day", "24h", dt.timedelta(days=1), dt.timedelta(minutes=15), TrafficSum.MINUTE),
+    "month": Range("Last 30 days", "31d", dt.timedelta(days=30), dt.timedelta(hours=6), TrafficSum.HOUR),
+}
+
+Attention = Callable[[HttpRequest], Iterable[Tile]]
+Panel = Callable[[HttpRequest], SafeString]
+_attention: list[tuple[int, Attention]] = []
+_panels: list[tuple[int, Panel]] = []
+_series: list[Series] = []
+
+
+def attention(place: int) -> Callable[[Attention], Attention]:
+    """Show the tiles that the decorated function returns for a request. It checks the permissions."""
+
+    def register(source: Attention) -> Attention:
+        _attention.append((place, source))
+        return source
+
+    return register
+
+
+def panel(place: int) -> Callable[[Panel], Panel]:
+    """Show the HTML that the decorated function returns, below the charts. It checks the permissions."""
+
+    def register(source: Panel) -> Panel:
+        _panels.append((place, source))
+        return source
+
+    return register
+
+
+def show_series(series: Series) -> None:
+    """Show a chart of a series that some app's `sums.py` sums."""
+    _series.append(series)
+
+
+def page(request: HttpRequest) -> dict[str, Any]:
+    """Return the context of the first page. `?range=` chooses the charts' stretch of time."""
+    chosen = request.GET.get("range", "hour")
+    chosen = chosen if chosen in RANGES else "hour"
+    now = database_now()
+    return {
+        "tiles": tiles(request),
+        "ranges": [{"key": key, "title": one.title, "here": key == chosen} for key, one in RANGES.items()],
+        "charts": _charts(request, RANGES[chosen], now),
+        "panels": [source(request) for _, source in sorted(_panels, key=lambda one: one[0])],
+        "now": now,
+        "refresh_seconds": REFRESH_SECONDS,
+        "debug": settings.DEBUG,
+    }
+
+
+def tiles(request: HttpRequest) -> list[dict[str, Any]]:
+    """Return what needs a person, counted in one statement."""
+    found = [tile for _, source in sorted(_attention, key=lambda one: one[0]) for tile in source(request)]
+    counted = [tile for tile in found if tile.rows is not None]
+    numbers = dict(zip(map(id, counted), count_each([tile.rows for tile in counted]), strict=True))
+    shown = []
+    for tile in found:
+        number = numbers.get(id(tile))
+        loud = tile.bad if number is None else number > 0 and not tile.quiet
+        value = tile.words if number is None else bounded(number)
+        words = {"label": tile.label, "url": tile.url, "value": value, "help": tile.help}
+        shown.append(words | {"bad": loud, "calm": not loud and not number})
+    return sorted(shown, key=lambda one: not one["bad"])
+
+
+def count_each(rows: Iterable[QuerySet[Any] | Sql | None]) -> list[int]:
+    """Count each of these in one statement, to `COUNT_LIMIT` + 1."""
+    parts: list[str] = []
+    values: list[Any] = []
+    for one in rows:
+        if one is None:
+            continue
+        sql, params = one if isinstance(one, tuple) else one.order_by().values("pk").query.sql_with_params()
+        parts.append(
+            f"(SELECT count(*) FROM (SELECT 1 FROM ({sql}) AS found LIMIT {COUNT_LIMIT + 1}) AS few)"  # noqa: S608
+        )
+        values += params
+    if not parts:
+        return []
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join(parts), values)
+        return list(cursor.fetchone())
+
+
+def bounded(number: int) -> str:
+    """Write a count that stopped at `COUNT_LIMIT` + 1.
+
+    >>> bounded(1200), bounded(10_001)
+    ('1,200', '10,000+')
+    """
+    return f"{COUNT_LIMIT:,}+" if number > COUNT_LIMIT else f"{number:,}"
+
+
+def _charts(request: HttpRequest, shown: Range, now: dt.datetime) -> list[dict[str, Any]]:
+    allowed = [one for one in _series if request.user.has_perm(one.permission)]
+    if not allowed:
+        return []
+    steps = in_steps(shown, now)
+    whole = Sums.total(sums for _, sums in steps if sums is not None)
+    found = []
+    for one in sorted(allowed, key=lambda one: one.place):
+        chart = charts.durations if one.durations else charts.counts
+        number, svg = chart(one.name, title=one.title, steps=steps, whole=whole, step=shown.step)
+        url = one.list_url().replace("{age}", shown.age)
+        found.append({"title": one.title, "number": number, "svg": svg, "url": url, "tone": one.tone})
+    return found
+
+
+def in_steps(shown: Range, now: dt.datetime) -> list[tuple[dt.datetime, Sums | None]]:
+    """Return the sums of each bar, oldest first; None where nothing was summed."""
+    count = int(shown.length / shown.step)
+    last = now - dt.timedelta(seconds=now.timestamp() % shown.step.total_seconds())
+    rows: Mapping[dt.datetime, Sums] = read_sums(
+        span=shown.span, since=last - (count + 1) * shown.step, until=now
+    )
+    if shown.step.total_seconds() == TrafficSum.MINUTE:
+        # The present minute is not over, and the one before it is summed some seconds later.
+        last -= shown.step if last - shown.step in rows else 2 * shown.step
+    first = last - (count - 1) * shown.step
+    parts: dict[int, list[Sums]] = {}
+    for start, sums in rows.items():
+        parts.setdefault((start - first) // shown.step, []).append(sums)
+    return [
+        (first + number * shown.step, Sums.total(parts[number]) if number in parts else None)
+        for number in range(count)
+    ]

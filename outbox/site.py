@@ -1,0 +1,87 @@
+"""The admin's site: its first page, the menu of every page, and the page of what is set up once.
+
+A page of a model stands in the menu where its ModelAdmin has a `menu` (a place and a title). All others are
+under "Set-up": users, groups, tokens and Celery's tables.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, URLResolver, path, reverse
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class MenuItem:
+    """A link in the menu. `place` orders the links; `name` is the URL's in the namespace `admin`."""
+
+    place: int
+    title: str
+    name: str = ""
+
+
+class Site(admin.AdminSite):
+    site_header = site_title = "orderpost"
+    index_title = "Overview"
+    site_url = "/api/docs"
+    enable_nav_sidebar = False  # the lists need the width more than a second menu
+
+    def get_urls(self) -> list[URLPattern | URLResolver]:
+        page = self.admin_view(self.set_up_view)
+        return [path("set-up/", page, name="set_up"), *super().get_urls()]
+
+    def each_context(self, request: HttpRequest) -> dict[str, Any]:
+        context = super().each_context(request)
+        return context | {"menu": self._menu(request) if context["has_permission"] else []}
+
+    def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
+        """Show what needs a person now and the charts; with `?part=1` the part of it that is refreshed."""
+        from outbox.admin import front  # its package registers pages with this site
+
+        context = {
+            **self.each_context(request),
+            "title": self.index_title,
+            **front.page(request),
+            **(extra_context or {}),
+        }
+        request.current_app = self.name
+        template = "admin/_front.html" if "part" in request.GET else "admin/front.html"
+        return TemplateResponse(request, template, context)
+
+    def set_up_view(self, request: HttpRequest) -> HttpResponse:
+        """List the tables that are not in the menu."""
+        apps = []
+        for app in self.get_app_list(request):
+            models = [one for one in app["models"] if not hasattr(self._registry[one["model"]], "menu")]
+            if models:
+                apps.append(app | {"models": models})
+        context = {**self.each_context(request), "title": "Set-up", "app_list": apps}
+        return TemplateResponse(request, "admin/set_up.html", context)
+
+    def _menu(self, request: HttpRequest) -> list[dict[str, Any]]:
+        """Return the links that the user may follow."""
+        items = [MenuItem(0, "Overview", "index")]
+        others = False
+        for model, page in self._registry.items():
+            if not page.has_view_permission(request):
+                continue
+            item: MenuItem | None = getattr(page, "menu", None)
+            if item is None:
+                others = True
+                continue
+            meta = model._meta
+            items.append(dataclasses.replace(item, name=f"{meta.app_label}_{meta.model_name}_changelist"))
+            items += getattr(page, "more_menu", ())
+        if others:
+            items.append(MenuItem(1000, "Set-up", "set_up"))
+        links = [
+            {"title": item.title, "url": reverse(f"admin:{item.name}")}
+            for item in sorted(items, key=lambda item: item.place)
+        ]
+        matching = [link["url"] for link in links if request.path.startswith(link["url"])]
+        here = max(matching, key=len, default="")
+        return [link | {"here": link["url"] == here} for link in links]

@@ -1,0 +1,81 @@
+/* The admin's keys, and the first page's refresh. Plain script: the page works without it. */
+"use strict";
+
+(() => {
+  const all = (selector) => [...document.querySelectorAll(selector)];
+  const rows = () => all("#result_list tbody tr");
+  let here = -1;
+
+  function go(step) {
+    const list = rows();
+    if (!list.length) return;
+    list[here]?.classList.remove("here");
+    here = Math.min(Math.max(here + step, 0), list.length - 1);
+    list[here].classList.add("here");
+    list[here].scrollIntoView({ block: "nearest" });
+    (list[here].querySelector("input.action-select, a") || list[here]).focus({ preventScroll: true });
+  }
+
+  function resend() {
+    const single = document.querySelector("form input[name=action][value=resend]");
+    if (single) return single.form.requestSubmit();
+    const form = document.querySelector("#changelist-form");
+    const action = form?.querySelector("select[name=action]");
+    if (!action || ![...action.options].some((option) => option.value === "resend")) return;
+    const chosen = form.querySelector("input.action-select:checked");
+    if (!chosen && rows()[here]) rows()[here].querySelector("input.action-select")?.click();
+    action.value = "resend";
+    form.querySelector("button[name=index]").click();
+  }
+
+  const keys = {
+    j: () => go(1),
+    k: () => go(-1),
+    x: () => rows()[here]?.querySelector("input.action-select")?.click(),
+    o: () => rows()[here]?.querySelector("th a, td a")?.click(),
+    r: resend,
+    h: () => document.querySelector("#site-name a")?.click(),
+    "/": () => document.querySelector("#searchbar")?.focus(),
+    "?": () => document.querySelector("#keys")?.showModal(),
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey || document.querySelector("dialog[open]")) return;
+    const typing = event.target.closest("input:not([type=checkbox]):not([type=radio]), textarea, select");
+    if (event.key === "Escape" && typing) typing.blur();
+    if (typing) return;
+    if (event.key === "Enter" && event.target.matches("input.action-select")) {
+      event.preventDefault();
+      keys.o();
+    } else if (Object.hasOwn(keys, event.key)) {
+      event.preventDefault();
+      keys[event.key]();
+    }
+  });
+
+  const front = document.querySelector("[data-refresh]");
+  if (!front) return;
+  const told = document.querySelector("#refreshed");
+  const url = new URL(location.href);
+  url.searchParams.set("part", "1");
+  let timer;
+
+  async function refresh() {
+    clearTimeout(timer);
+    if (document.hidden) return;
+    try {
+      const answer = await fetch(url, { signal: AbortSignal.timeout(10000) });
+      if (answer.redirected) return location.reload(); // logged out
+      if (!answer.ok) throw new Error(answer.status);
+      const text = await answer.text();
+      if (!front.contains(document.activeElement)) front.innerHTML = text; // nobody loses the focus
+      told.textContent = "";
+    } catch {
+      told.textContent = "The server does not answer: this page is as of the time above.";
+    }
+    timer = setTimeout(refresh, front.dataset.refresh * 1000);
+  }
+
+  document.addEventListener("visibilitychange", refresh);
+  timer = setTimeout(refresh, front.dataset.refresh * 1000);
+})();
