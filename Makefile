@@ -58,10 +58,10 @@ check: setup ## Check that migrations are complete and that production settings 
 
 lock: setup ## Compile both lock files again, to the newest versions that pyproject.toml allows
 	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv
-	@for group in "" dev; do \
-		$(PYTHON) -m uv pip compile pyproject.toml $${group:+--group $$group} --upgrade --quiet \
+	@for lock in "requirements --all-extras" "requirements-dev --group dev"; do \
+		$(PYTHON) -m uv pip compile pyproject.toml $${lock#* } --upgrade --quiet \
 			--generate-hashes --no-header --no-annotate --no-emit-index-url --universal \
-			--python-version 3.11 --output-file requirements$${group:+-$$group}.lock || exit 1; \
+			--python-version 3.11 --output-file $${lock%% *}.lock || exit 1; \
 	done
 
 clean: ## Remove caches and what local runs have left (var/); .venv stays

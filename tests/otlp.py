@@ -1,0 +1,101 @@
+"""A receiver of OTLP over HTTP, which keeps the spans that processes export."""
+
+from __future__ import annotations
+
+import dataclasses
+import http.server
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+KINDS = ["UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Received:
+    """One span; times are nanoseconds since the epoch."""
+
+    name: str
+    kind: str
+    service: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    links: tuple[str, ...]
+    start: int
+    end: int
+    attributes: dict[str, Any]
+    error: str
+
+
+class Receiver:
+    """Listens within a `with` block; `url` is for OTEL_EXPORTER_OTLP_ENDPOINT."""
+
+    def __init__(self) -> None:
+        self.spans: list[Received] = []
+        owner = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                owner.take(body)
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes a process send its spans here, at once."""
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.url,
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+        }
+
+    def take(self, body: bytes) -> None:
+        request = ExportTraceServiceRequest.FromString(body)
+        for resource in request.resource_spans:
+            named = {one.key: one.value.string_value for one in resource.resource.attributes}
+            for scope in resource.scope_spans:
+                self.spans += [_read(span, named.get("service.name", "")) for span in scope.spans]
+
+    def until(self, found: Callable[[list[Received]], bool], *, seconds: float = 30.0) -> list[Received]:
+        """Wait until the spans are as wanted, and return them."""
+        deadline = time.monotonic() + seconds
+        while not found(spans := list(self.spans)):
+            assert time.monotonic() < deadline, [(span.name, span.kind) for span in spans]
+            time.sleep(0.05)
+        return spans
+
+
+def _read(span: Any, service: str) -> Received:
+    return Received(
+        name=span.name,
+        kind=KINDS[span.kind],
+        service=service,
+        trace_id=span.trace_id.hex(),
+        span_id=span.span_id.hex(),
+        parent_id=span.parent_span_id.hex(),
+        links=tuple(link.span_id.hex() for link in span.links),
+        start=span.start_time_unix_nano,
+        end=span.end_time_unix_nano,
+        attributes={one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes},
+        error=span.status.message if span.status.code == 2 else "",
+    )
