@@ -1,9 +1,12 @@
-"""`make bench`: every measurement of docs/performance.md, on servers of its own.
+"""`make bench`: every measurement of docs/performance.md.
 
-    python -m benchmarks [--quick] [--only writes,drain,enqueue,growth,snapshot,relay]
+    python -m benchmarks [--quick] [--only orders,drain,enqueue,growth,snapshot,relay]
+    python -m benchmarks --checkout ../release-0.1.0 --pairs 5 [--cost] [--rate 167] [--seconds 60]
 
-Rounds are interleaved, so that a noisy minute meets all alike; what is printed are medians and ratios. A full
-run (some 25 minutes) writes benchmarks/results.md and the charts; --quick (under 3 minutes) and --only print.
+The first measures this tree: `orders` on `make run` as it ships, the other parts on servers of their own. A
+full run (some 25 minutes) writes benchmarks/results.md and the chart; --quick and --only print. The second
+measures `orders` on another checkout, which must be set up, and on this tree in turns. With --cost the rate
+is 50 for 30 s: the CPU of each order can be compared so while the machine has other work, too.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import charts, drain, enqueue, growth, relay
+from benchmarks import charts, drain, enqueue, growth, orders, relay
+from benchmarks.orders import PEAK, table
 from benchmarks.rig import Rig
-from benchmarks.writes import Pipeline
 
 HERE = Path(__file__).resolve().parent
 #: Who drains, and with how many threads in each of two processes; the first of post_office's is issue 5's.
@@ -32,14 +35,6 @@ DRAINERS = {
     "task for each × 20": ("task_each", 20),
     "django-mailer": ("mailer", 1),
 }
-Table = list[list[str]]
-
-
-def table(rows: Table) -> str:
-    """Return a table in Markdown; its first row is the head."""
-    head, *body = rows
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in body)])
 
 
 def median_of(found: list[dict[str, float]]) -> dict[str, float]:
@@ -53,61 +48,10 @@ class Bench:
     def __init__(self, *, quick: bool) -> None:
         self.quick = quick
 
-    def writes(self) -> str:
-        """Measure status changes through all processes."""
-        rounds, seconds = (1, 15.0) if self.quick else (3, 60.0)
-        rates = [200.0] if self.quick else [50.0, 100.0, 200.0, 230.0, 260.0, 300.0]
-        with Rig(EMAIL_RATE_LIMIT="1000") as rig:
-            pipeline = Pipeline(rig)
-            main = [pipeline.run_at(rate=167, seconds=seconds) for _ in range(rounds)]
-            ladder = [pipeline.run_at(rate=rate, seconds=min(20.0, seconds)) for rate in rates]
-        middle = sorted(main, key=lambda one: one["write"]["p99"])[len(main) // 2]
-        rows = [["167 changes a second, ms", "p50", "p95", "p99", "max"]]
-        for key, name in (
-            ("write", "write, from its intended start to the answer"),
-            ("mail", "commit → accepted by the provider and recorded"),
-            ("event", "commit → on the broker and recorded"),
-        ):
-            rows.append([name, *(f"{middle[key][share]:.0f}" for share in ("p50", "p95", "p99", "max"))])
-        cpu = ", ".join(f"{name} {share:.0f}" for name, share in middle["cpu"].items() if share >= 1)
-        p99s = ", ".join(f"{one['write']['p99']:.0f}" for one in main)
-        steps = sorted([middle, *ladder], key=lambda one: one["rate"])
-        climb = [["changes a second", "write p50, ms", "write p99, ms", "mail p99, ms", "errors"]]
-        climb += [
-            [
-                f"{one['rate']:.0f}",
-                f"{one['write']['p50']:.0f}",
-                f"{one['write']['p99']:.0f}",
-                f"{one['mail']['p99']:.0f}",
-                str(one["errors"]),
-            ]
-            for one in steps
-        ]
-        if not self.quick:
-            charts.lines(
-                HERE / "writes.svg",
-                title="Write latency with everything on two cores",
-                unit="ms",
-                x_unit="status changes a second",
-                bar=50,
-                series={
-                    name: [(one["rate"], min(one["write"][name], 150.0)) for one in steps]
-                    for name in ("p99", "p50")
-                },
-            )
-        held = [one["rate"] for one in steps if one["write"]["p99"] < 50]
-        return "\n\n".join(
-            [
-                table(rows),
-                f"{len(main)} × {seconds:g} s, the median one; write p99 of all: {p99s} ms."
-                f" Changes {sum(one['changes'] for one in main):,},"
-                f" errors {sum(one['errors'] for one in main)},"
-                f" mails sent {sum(one['sent'] for one in main):,}."
-                f" The client was itself late by {middle['client late p99']:.1f} ms at p99."
-                f" CPU in % of one core: {cpu}.",
-                table(climb),
-                f"Highest rate measured with p99 under 50 ms: {max(held, default=0):.0f} a second.",
-            ]
+    def orders(self) -> str:
+        """Measure orders placed and paid through `make run`, with everything on the machine."""
+        return orders.compare(
+            None, pairs=1, rate=PEAK, seconds=15 if self.quick else 60, rounds=1 if self.quick else 3
         )
 
     def drain(self) -> str:
@@ -206,7 +150,7 @@ class Bench:
 
 
 TITLES = {
-    "writes": "Writes, with everything on the machine",
+    "orders": "Orders placed and paid, with everything on the machine",
     "drain": "Draining a backlog",
     "enqueue": "Saving a change with its mail",
     "growth": "Beside millions of sent rows",
@@ -222,7 +166,19 @@ def main() -> None:
     )
     parser.add_argument("--quick", action="store_true", help="under three minutes, prints only")
     parser.add_argument("--only", default=",".join(TITLES), help="parts, separated by commas; prints only")
+    parser.add_argument("--checkout", type=Path, help="another checkout, set up, to compare `orders` with")
+    parser.add_argument("--pairs", type=int, default=0, help="how often `orders` is measured on each")
+    parser.add_argument("--cost", action="store_true", help="`orders` at 50 a second for 30 s: CPU, no peak")
+    parser.add_argument("--rate", type=float, help="orders a second")
+    parser.add_argument("--seconds", type=float, help="how long each")
     given = parser.parse_args()
+    if given.pairs or given.checkout or given.cost:
+        rate, seconds = (
+            given.rate or (50 if given.cost else PEAK),
+            given.seconds or (30 if given.cost else 60),
+        )
+        print(orders.compare(given.checkout, pairs=given.pairs or 1, rate=rate, seconds=seconds))
+        return
     parts = given.only.split(",")
     if unknown := set(parts) - set(TITLES):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(TITLES)}")

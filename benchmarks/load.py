@@ -1,114 +1,190 @@
-"""An open-loop HTTP client that costs little: one thread, one event loop, requests made of bytes.
+"""An open-loop HTTP client that costs little: one thread, one epoll, requests made of bytes.
 
-    python -m benchmarks.load < plan.json > latencies.json
+    python -I -S benchmarks/load.py < plan.json > seen.json
 
-The plan is JSON: host, port, connections, rate (requests a second), and requests (each the bytes of one, as
-text). A request is due at its time whatever became of those before it, and its latency counts from then:
-waiting for a free connection is the server's slowness, not the client's. Answers {"latencies": [ms …],
-"statuses": {"200": n}, "late": [ms …]}; `late` is how far behind its own plan the client was. A process of
-its own, so that nobody else's GIL is in its way.
+It places `orders` orders, `rate` a second, and pays each one `PAY_AFTER` seconds later. The plan is JSON:
+host, port, token, run (a name in every key), rate, orders, connections. A request is due at its time
+whatever became of those before it, and its latency counts from then: waiting for a free connection is the
+server's slowness, not the client's. Only the payment of an order that has no id yet waits for it; its
+latency counts from its own time, too. A process of its own, so that nobody else's GIL is in its way.
 """
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import json
+import resource
+import select
+import socket
 import sys
 import time
 from collections import Counter, deque
 from typing import Any
 
+PAY_AFTER = 1.0
+LAST_ANSWER_SECONDS = 120.0
+LOCALES = ("en", "de", "es", "fr")
+ITEMS = [
+    {"sku": "TEA-1", "name": "Green tea", "quantity": 2, "unit_amount": 1995},
+    {"sku": "CUP-7", "name": "Porcelain cup", "quantity": 1, "unit_amount": 900},
+]
 
-class _Connection(asyncio.Protocol):
-    """A kept-alive connection; one request at a time."""
 
-    def __init__(self, client: _Client) -> None:
-        self.client = client
-        self.due = 0.0
+class _Request:
+    __slots__ = ("due", "number", "raw")
+
+    def __init__(self, number: int, raw: bytes, due: float) -> None:
+        self.number, self.raw, self.due = number, raw, due
+
+
+class _Connection:
+    def __init__(self, host: str, port: int) -> None:
+        self.socket = socket.create_connection((host, port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.setblocking(False)
+        self.request: _Request | None = None
         self.buffer = b""
-        self.transport: asyncio.Transport | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.client.free.append(self)
 
-    def send(self, request: bytes, due: float) -> None:
-        """Write a request to the socket."""
-        assert self.transport is not None
-        self.due, self.buffer = due, b""
-        self.transport.write(request)
+class Client:
+    """One run. Requests have numbers: 2 n places order n, 2 n + 1 pays it."""
 
-    def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        head, end, body = self.buffer.partition(b"\r\n\r\n")
-        if not end:
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan = plan
+        self.rate, self.orders = float(plan["rate"]), int(plan["orders"])
+        self.head = f"Host: {plan['host']}\r\nAuthorization: Bearer {plan['token']}\r\n"
+        self.places = [self._place(number) for number in range(self.orders)]
+        self.ids: list[bytes | None] = [None] * self.orders
+        self.early: set[int] = set()  # orders whose payment is due before they have an id
+        self.free: deque[_Connection] = deque()
+        self.waiting: deque[_Request] = deque()
+        self.seen: dict[str, list[float]] = {"place": [], "pay": [], "late": []}
+        self.statuses: Counter[str] = Counter()
+        self.open = 2 * self.orders
+
+    def _place(self, number: int) -> bytes:
+        body = json.dumps(
+            {
+                "user_id": f"6f2b7c9e-4b0d-4c55-9b57-{number:012x}",
+                "email": f"bench-{number}@example.com",
+                "total_amount": 4990,
+                "name": f"Customer {number}",
+                "currency": "EUR",
+                "locale": LOCALES[number % len(LOCALES)],
+                "reference": f"B-{number}",
+                "items": ITEMS,
+            }
+        )
+        return (
+            f"POST /api/v1/orders HTTP/1.1\r\n{self.head}Content-Type: application/json\r\n"
+            f"Idempotency-Key: {self.plan['run']}-place-{number}\r\nX-Correlation-ID: {self.plan['run']}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n{body}"
+        ).encode()
+
+    def _pay(self, number: int) -> bytes:
+        id = self.ids[number]
+        assert id is not None
+        return (
+            f"POST {id.decode()}/pay HTTP/1.1\r\n{self.head}"
+            f"Idempotency-Key: {self.plan['run']}-pay-{number}\r\nX-Correlation-ID: {self.plan['run']}\r\n"
+            "Content-Length: 0\r\n\r\n"
+        ).encode()
+
+    def run(self) -> None:
+        """Send every request at its time and read every answer."""
+        poll, by_file = select.epoll(), {}
+        for _ in range(int(self.plan["connections"])):
+            connection = _Connection(self.plan["host"], self.plan["port"])
+            by_file[connection.socket.fileno()] = connection
+            poll.register(connection.socket, select.EPOLLIN)
+            self.free.append(connection)
+        gc.disable()
+        start = self.start = time.perf_counter() + 0.2
+        placed = paid = 0
+        while self.open:
+            now = time.perf_counter()
+            while placed < self.orders and (due := start + placed / self.rate) <= now:
+                self.seen["late"].append((now - due) * 1000)
+                self._send(_Request(2 * placed, self.places[placed], due))
+                placed += 1
+            while paid < self.orders and start + paid / self.rate + PAY_AFTER <= now:
+                self._pay_or_wait(paid)
+                paid += 1
+            nexts = [start + placed / self.rate] if placed < self.orders else []
+            nexts += [start + paid / self.rate + PAY_AFTER] if paid < self.orders else []
+            for file, _ in poll.poll(max(0.0, min(nexts) - time.perf_counter()) if nexts else 1.0):
+                self._read(by_file[file], poll)
+            if not nexts and time.perf_counter() > start + self.orders / self.rate + LAST_ANSWER_SECONDS:
+                self.statuses["no answer"] += self.open
+                return
+
+    def _pay_or_wait(self, number: int) -> None:
+        if self.ids[number] is None:
+            self.early.add(number)
+        else:
+            due = self.start + number / self.rate + PAY_AFTER
+            self._send(_Request(2 * number + 1, self._pay(number), due))
+
+    def _send(self, request: _Request) -> None:
+        if not self.free:
+            self.waiting.append(request)
+            return
+        connection = self.free.popleft()
+        connection.request, connection.buffer = request, b""
+        connection.socket.send(request.raw)
+
+    def _read(self, connection: _Connection, poll: select.epoll) -> None:
+        try:
+            data = connection.socket.recv(65536)
+        except BlockingIOError:
+            return
+        request = connection.request
+        if not data:
+            poll.unregister(connection.socket)
+            if connection in self.free:
+                self.free.remove(connection)
+            if request:
+                self._answered(request, b"lost", b"")
+            return
+        connection.buffer += data
+        head, end, body = connection.buffer.partition(b"\r\n\r\n")
+        if not end or request is None:
             return
         lower = head.lower()
         at = lower.find(b"content-length:")
-        length = int(lower[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
-        if len(body) >= length:
-            self.client.answered(self, head[9:12].decode())
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self.client.lost(self)
-
-
-class _Client:
-    def __init__(self, plan: dict[str, Any]) -> None:
-        self.host, self.port = plan["host"], plan["port"]
-        self.rate, self.connections = float(plan["rate"]), int(plan["connections"])
-        self.requests = [text.encode() for text in plan["requests"]]
-        self.free: deque[_Connection] = deque()
-        self.waiting: deque[tuple[bytes, float]] = deque()
-        self.latencies: list[float] = []
-        self.late: list[float] = []
-        self.statuses: Counter[str] = Counter()
-        self.done = asyncio.Event()
-
-    async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        for _ in range(self.connections):
-            await loop.create_connection(lambda: _Connection(self), self.host, self.port)
-        gc.disable()
-        start = time.perf_counter() + 0.2
-        for number, request in enumerate(self.requests):
-            due = start + number / self.rate
-            if (wait := due - time.perf_counter()) > 0:
-                await asyncio.sleep(wait)
-            self.late.append((time.perf_counter() - due) * 1000)
-            if self.free:
-                self.free.popleft().send(request, due)
-            else:
-                self.waiting.append((request, due))
-        await asyncio.wait_for(self.done.wait(), 120)
-
-    def answered(self, connection: _Connection, status: str) -> None:
-        """Record an answer and give the connection the next request."""
-        self.latencies.append((time.perf_counter() - connection.due) * 1000)
-        self.statuses[status] += 1
-        connection.due = 0.0
+        if len(body) < int(lower[at + 15 :].split(b"\r\n", 1)[0]):
+            return
+        connection.request = None
+        self.free.append(connection)
+        self._answered(request, head[9:12], head)
         if self.waiting:
-            connection.send(*self.waiting.popleft())
-        else:
-            self.free.append(connection)
-        if len(self.latencies) == len(self.requests):
-            self.done.set()
+            self._send(self.waiting.popleft())
 
-    def lost(self, connection: _Connection) -> None:
-        """Count a connection that ended in the middle of a request."""
-        if connection.due:
-            self.answered(connection, "lost")
-        if connection in self.free:
-            self.free.remove(connection)
+    def _answered(self, request: _Request, status: bytes, head: bytes) -> None:
+        number, is_pay = divmod(request.number, 2)
+        self.seen["pay" if is_pay else "place"].append((time.perf_counter() - request.due) * 1000)
+        self.statuses[status.decode()] += 1
+        self.open -= 1
+        if is_pay:
+            return
+        if status == b"201":
+            self.ids[number] = head.partition(b"Location: ")[2].partition(b"\r\n")[0]
+            if number in self.early:
+                self._pay_or_wait(number)
+        else:
+            self.open -= 1  # nothing to pay
+            self.statuses["not paid"] += 1
 
 
 def main() -> None:
-    """Read the plan, run it, print what was seen."""
-    client = _Client(json.load(sys.stdin))
-    asyncio.run(client.run())
-    json.dump({"latencies": client.latencies, "statuses": client.statuses, "late": client.late}, sys.stdout)
+    """Read the plan, run it, print what was seen and what this process used while it ran."""
+    client = Client(json.load(sys.stdin))
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    began = time.time()
+    client.run()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    json.dump({**client.seen, "statuses": client.statuses, "cpu": cpu, "began": began}, sys.stdout)
 
 
 if __name__ == "__main__":

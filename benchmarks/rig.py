@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import signal
@@ -11,14 +10,13 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from config.local.machine import HOST, PROJECT, free_port, guarded
-from config.local.processes import commands
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -37,7 +35,7 @@ class Rig:
             data=self.folder / "postgres", port=free_port(), throwaway=not durable
         )
         self.valkey = EmbeddedValkey(data=self.folder / "valkey", port=free_port())
-        self.port, self.provider_port = free_port(), free_port()
+        self.provider_port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.settings = settings
 
@@ -64,7 +62,7 @@ class Rig:
         inherited = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
         return {
             **inherited,
-            "DATABASE_URL": f"{self.postgres.url}?prepare_threshold=5",  # as docs/configuration.md advises
+            "DATABASE_URL": self.postgres.url,
             "REDIS_URL": self.valkey.url,
             "EMAIL_PROVIDERS": "sendgrid",
             "WEBHOOKS_UNSIGNED": "on",
@@ -90,24 +88,6 @@ class Rig:
             check=True,
         )
         return done.stdout
-
-    def start(self, *names: str, **settings: str) -> None:
-        """Start processes by kind; `worker:2` is a second worker."""
-        for name in names:
-            self.run(name, commands(port=self.port)[name.partition(":")[0]], **settings)
-        if "web" in names:
-            _until_answered(f"http://{HOST}:{self.port}/readyz")
-
-    def start_sandbox(self) -> None:
-        """Start the provider of `make run`, which posts its events to the web process."""
-        self.run(
-            "sandbox",
-            [
-                *(sys.executable, "-m", "config.local.sandbox", "--port", str(self.provider_port)),
-                *("--webhook-url", f"http://{HOST}:{self.port}/webhooks"),
-            ],
-        )
-        _until_answered(f"http://{HOST}:{self.provider_port}/control/stats")
 
     def start_provider(self, *, delay: float) -> None:
         """Start the cheap provider, which answers after `delay` seconds."""
@@ -154,10 +134,6 @@ class Rig:
         """Let a frozen process and its children go on."""
         os.killpg(self.processes[name].pid, signal.SIGCONT)
 
-    def log(self, name: str) -> str:
-        """Return the log of a process."""
-        return (self.folder / f"{name}.log").read_text(errors="replace")
-
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
@@ -193,11 +169,6 @@ class Rig:
         return total
 
 
-def spent(before: Mapping[str, float], after: Mapping[str, float], seconds: float) -> dict[str, float]:
-    """Return the share of one core that each class used, in per cent."""
-    return {name: (after[name] - before.get(name, 0.0)) / seconds * 100 for name in after}
-
-
 def percentile(values: list[float], share: float) -> float:
     """Return the value below which `share` of the values lie."""
     ordered = sorted(values)
@@ -208,20 +179,6 @@ def own_cpu() -> float:
     """Return the CPU seconds of this process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
-
-
-def load(*, port: int, rate: float, requests: list[str], connections: int = 64) -> dict[str, Any]:
-    """Run benchmarks.load in a process of its own and return what it saw."""
-    plan = {"host": HOST, "port": port, "connections": connections, "rate": rate, "requests": requests}
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", str(PROJECT / "benchmarks" / "load.py")],
-        input=json.dumps(plan),
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    seen: dict[str, Any] = json.loads(done.stdout)
-    return seen
 
 
 def _until_answered(url: str, seconds: float = 60.0) -> None:

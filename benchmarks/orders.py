@@ -1,0 +1,183 @@
+"""Orders placed and paid through `make run`: latency, mails, queues, and the CPU of every process.
+
+Two writes for each order. Mails and events flow, and the mailbox posts its webhooks.
+"""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+from benchmarks.rig import percentile
+from benchmarks.shop import Shop, busy
+from config.local.machine import PROJECT
+
+PEAK = 167.0  # orders a second: 10,000 a minute
+SETTINGS = {"EMAIL_RATE_LIMIT": "1000"}
+DRAIN_SECONDS = 60
+Table = list[list[str]]
+
+_UNSENT = "SELECT count(*) FROM email_notifications WHERE status IN ('pending', 'processing', 'failed')"
+_UNPUBLISHED = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
+_MAILS = """
+    SELECT extract(epoch FROM sent_at - created_at)::float8 * 1000, delivered_at IS NOT NULL
+    FROM email_notifications WHERE correlation_id = %s AND status = 'sent'
+"""
+
+
+def measure(shop: Shop, *, rate: float, seconds: float) -> dict[str, Any]:
+    """Place and pay orders at a rate and wait until all is sent. Times in ms, CPU in ms for each order."""
+    shop.load(rate=min(rate, 40), orders=int(min(rate, 40) * 6), run="warm-" + uuid.uuid4().hex[:8])
+    _drained(shop, 10)
+    orders, run = int(rate * seconds), uuid.uuid4().hex[:8]
+    cpu, machine, began = shop.cpu(), busy(), time.monotonic()
+    with _Queue(shop) as queue:
+        seen = shop.load(rate=rate, orders=orders, run=run)
+    loaded = time.monotonic() - began
+    drained = _drained(shop, DRAIN_SECONDS)
+    took, used = time.monotonic() - began, shop.cpu()
+    spent = {kind: used[kind] - cpu.get(kind, 0.0) for kind in used}
+    mails = shop.query(_MAILS, run)
+    statuses: dict[str, int] = seen["statuses"]
+    done = min(statuses.get("201", 0), statuses.get("200", 0))
+    writes = seen["place"] + seen["pay"]
+    waits = [wait for wait, _ in mails]
+    return {
+        "orders": done,
+        "errors": sum(count for status, count in statuses.items() if status not in ("200", "201")),
+        **{f"write {name}": percentile(writes, share) for name, share in SHARES.items()},
+        "place p99": percentile(seen["place"], 0.99),
+        "pay p99": percentile(seen["pay"], 0.99),
+        **{f"mail {name}": percentile(waits, share) for name, share in SHARES.items()},
+        "mails sent": float(len(waits)),
+        "delivered by webhook": float(sum(there for _, there in mails)),
+        "queue at half": float(queue.at(loaded / 2)),
+        "queue at end": float(queue.at(loaded)),
+        "seconds to drain": drained,
+        "CPU ms": sum(spent.values()) / max(done, 1) * 1000,
+        **{f"CPU ms {kind}": value / max(done, 1) * 1000 for kind, value in sorted(spent.items())},
+        "client CPU ms": seen["cpu"] / max(done, 1) * 1000,
+        "client late p99": percentile(seen["late"], 0.99),
+        "others' cores": max(0.0, busy() - machine - sum(spent.values()) - seen["cpu"]) / took,
+    }
+
+
+SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+
+
+class _Queue:
+    """How many mails and events wait, asked every two seconds."""
+
+    def __init__(self, shop: Shop) -> None:
+        self.shop, self.found, self.stop = shop, [(0.0, 0)], threading.Event()
+        self.thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> _Queue:
+        self.began = time.monotonic()
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.thread.join()
+        self.found.append((time.monotonic() - self.began, waiting(self.shop)))
+
+    def _look(self) -> None:
+        while not self.stop.wait(2.0):
+            self.found.append((time.monotonic() - self.began, waiting(self.shop)))
+
+    def at(self, second: float) -> int:
+        """Return the length that was seen nearest to a time."""
+        return min(self.found, key=lambda entry: abs(entry[0] - second))[1]
+
+
+def waiting(shop: Shop) -> int:
+    """Return how many mails and events wait."""
+    return sum(int(shop.query(sql)[0][0]) for sql in (_UNSENT, _UNPUBLISHED))
+
+
+def _drained(shop: Shop, seconds: float) -> float:
+    """Wait until nothing waits; return how many seconds that took, `seconds` at most."""
+    began = time.monotonic()
+    while waiting(shop) and time.monotonic() - began < seconds:
+        time.sleep(0.5)
+    return time.monotonic() - began
+
+
+def measure_checkout(checkout: Path, *, rate: float, seconds: float, rounds: int = 1) -> dict[str, Any]:
+    """Start a checkout's `make run` on new data and measure it."""
+    with Shop(checkout, **SETTINGS) as shop:
+        memory = shop.memory()
+        found = [measure(shop, rate=rate, seconds=seconds) for _ in range(rounds)]
+        return median(found) | {"memory MB": memory, "settings": shop.facts()}
+
+
+def median(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the median of each figure."""
+    return {
+        name: statistics.median(one[name] for one in found) if isinstance(value, int | float) else value
+        for name, value in found[0].items()
+        if all(name in one for one in found)
+    }
+
+
+def compare(other: Path | None, *, pairs: int, rate: float, seconds: float, rounds: int = 1) -> str:
+    """Measure this tree, or another checkout and this tree in turns. Return the section in Markdown."""
+    checkouts = {"this tree": PROJECT} if other is None else {"other": other, "this tree": PROJECT}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
+    for number in range(pairs):
+        turn = list(checkouts) if number % 2 == 0 else list(checkouts)[::-1]
+        for name in turn:
+            one = measure_checkout(checkouts[name], rate=rate, seconds=seconds, rounds=rounds)
+            found[name].append(one)
+            print(f"  {name}: {summary(one)}", flush=True)
+    medians = {name: median(several) for name, several in found.items()}
+    rows = [["", *medians, *(["ratio"] if other else [])]]
+    for figure in dict.fromkeys(name for one in medians.values() for name in one):
+        values = [one.get(figure) for one in medians.values()]
+        if isinstance(values[-1] if values[-1] is not None else values[0], int | float):
+            row = [figure, *("" if value is None else f"{value:,.2f}" for value in values)]
+            rows.append(row + ([_ratio(found, figure)] if other else []))
+    settings = "\n".join(f"- {name}: {_said(one['settings'])}" for name, one in medians.items())
+    note = f"{rate:g} orders a second for {rounds} × {seconds:g} s, each placed and paid; medians of {pairs}."
+    return f"{table(rows)}\n\n{note}\n\n{settings}"
+
+
+def _ratio(found: dict[str, list[dict[str, Any]]], figure: str) -> str:
+    before, now = found.values()
+    ratios = [
+        one[figure] / base[figure]
+        for base, one in zip(before, now, strict=True)
+        if base.get(figure) and figure in one
+    ]
+    return f"{statistics.median(ratios):.2f}" if ratios else ""
+
+
+def _said(settings: dict[str, str]) -> str:
+    return "; ".join(f"{name} {value}" for name, value in settings.items())
+
+
+def summary(one: dict[str, Any]) -> str:
+    """Return the figures that matter most, in one line."""
+    names = (
+        "orders",
+        "errors",
+        "write p50",
+        "write p99",
+        "mail p99",
+        "queue at end",
+        "CPU ms",
+        "others' cores",
+    )
+    return ", ".join(f"{name} {one[name]:.1f}" for name in names)
+
+
+def table(rows: Table) -> str:
+    """Return a table in Markdown; its first row is the head."""
+    head, *body = rows
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in body)])
