@@ -73,6 +73,7 @@ def _database(
     options.setdefault("tcp_user_timeout", 20_000)  # milliseconds
     # Parameters travel beside the statement instead of being written into it: a tenth less work for us.
     options.setdefault("server_side_binding", True)
+    options.setdefault("prepared", PREPARED_STATEMENTS)
     return database
 
 
@@ -108,6 +109,8 @@ try:
     # Seconds that one statement may take before the connection is closed; 0: for ever. Longer than 5 s, and a
     # request that meets a frozen server is not answered in time.
     DATABASE_TIMEOUT = env.float("DATABASE_TIMEOUT", 4.0, validate=not_negative)
+    # Off for a pgbouncer that shares sessions between transactions and keeps no prepared statements.
+    PREPARED_STATEMENTS = env.bool("PREPARED_STATEMENTS", True)
     DATABASE_MAINTENANCE_TIMEOUT = env.float("DATABASE_MAINTENANCE_TIMEOUT", 3600.0, validate=not_negative)
     DATABASES = {
         "default": _database("DATABASE_URL", timeout=DATABASE_TIMEOUT),

@@ -14,7 +14,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from notifications import tasks
+from notifications import inserts, tasks
 from notifications.delivery.log import log_changes, log_created
 from notifications.evidence import Evidence
 from notifications.models import EmailNotification, EventTimes
@@ -22,7 +22,9 @@ from notifications.providers.sending import PROVIDERS
 from notifications.rendering import RenderedEmail, render_email
 from notifications.suppressions import Cause, suppress, suppressed_among
 from outbox.core import context as work_context
+from outbox.core.ids import new_id
 from outbox.core.privacy import ERASED_ADDRESS
+from outbox.core.statement import Part, write
 from outbox.core.transactions import require_transaction
 from outbox.delivery.changes import Change, Refusal, Settlement
 from outbox.delivery.outcomes import ENDED, UNFINISHED, Outcome, Status, Verdict
@@ -50,20 +52,69 @@ def enqueue_email(
 ) -> uuid.UUID | None:
     """Render an e-mail and save it in the caller's transaction, to be sent after commit.
 
-    Return its id, or None when `NOTIFY_ON` does not list the event. There is one e-mail for each order, event
-    and version of the order: a second call returns the first one's id. `context` returns the template's
-    data; it is called only when the e-mail is rendered. Raise `TransactionRequired` outside a transaction,
-    `UnknownEmail` for an event without templates.
+    The arguments are those of `email_part`. Return the e-mail's id, or None when `NOTIFY_ON` leaves the event
+    out. A second call for the same order, event and version returns the first one's id. Raise
+    `TransactionRequired` outside a transaction, `UnknownEmail` for an event without templates.
     """
     require_transaction("an e-mail")
+    id = new_id()
+    part = email_part(
+        order_id=order_id,
+        event_type=event_type,
+        version=version,
+        recipient_email=recipient_email,
+        to_name=to_name,
+        locale=locale,
+        context=context,
+        id=id,
+    )
+    if part is None:
+        return None
+    (inserted,) = write(inserts=[part])
+    if inserted:
+        return id
+    return inserts.inserted_before(order_id=order_id, event_type=event_type, version=version)
+
+
+def email_part(
+    *,
+    order_id: uuid.UUID,
+    event_type: str,
+    version: int,
+    recipient_email: str,
+    to_name: str,
+    locale: str,
+    context: Callable[[], Mapping[str, object]],
+    id: uuid.UUID | None = None,
+) -> Part | None:
+    """Render an e-mail and return its insert, for the statement of the change that owes it.
+
+    Return None when `NOTIFY_ON` does not list the event. There is one e-mail for each order, event and
+    version: if it exists, nothing is inserted. `context` returns the template's data; it is called only when
+    the e-mail is rendered. Raise `UnknownEmail` for an event without templates.
+    """
     if event_type not in settings.NOTIFY_ON:
         return None
     mail = render_email(event_type=event_type, locale=locale, context=context())
     work = work_context.current()
+    notification_id = id or new_id()
     # The e-mails that an erased person would still get are recorded and never sent.
     erased = recipient_email == ERASED_ADDRESS
     status = Status.SUPPRESSED if erased else Status.PENDING
-    notification_id, inserted = EmailNotification.objects.insert_once(
+
+    def announce() -> None:
+        log_created(
+            notification_id=notification_id,
+            order_id=order_id,
+            event_type=event_type,
+            recipient_email=recipient_email,
+            status=status,
+        )
+        if settings.FAST_PATH:
+            tasks.waker.wake()
+
+    return inserts.insert_once(
+        id=notification_id,
         order_id=order_id,
         event_type=event_type,
         version=version,
@@ -78,22 +129,8 @@ def enqueue_email(
         max_retries=settings.MAX_RETRIES_FOR.get(event_type, settings.MAX_RETRIES),
         correlation_id=work.correlation_id,
         traceparent=work.traceparent,
+        announce=announce,
     )
-
-    def announce() -> None:
-        log_created(
-            notification_id=notification_id,
-            order_id=order_id,
-            event_type=event_type,
-            recipient_email=recipient_email,
-            status=status,
-        )
-        if settings.FAST_PATH:
-            tasks.waker.wake()
-
-    if inserted:
-        transaction.on_commit(announce, robust=True)
-    return notification_id
 
 
 def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import uuid
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from django.db import connections, models
 from django.db.models import F, Q
 from django.db.models.functions import Now, Upper
 
 from outbox.core.ids import new_id
+from outbox.core.postgres.cursor import Prepared
+from outbox.core.statement import Part
+
+
+class Seen(NamedTuple):
+    """An order as it was read, the database's time then, and what tells this state of its row from others."""
+
+    order: Order
+    now: dt.datetime
+    #: The id of the transaction that wrote the row (`xmin`). Every change of any column makes another.
+    row: str
 
 
 class OrderQuerySet(models.QuerySet["Order"]):
-    """The orders of a state, and the two statements of a change.
+    """The orders of a state, and the statements of a change.
 
     Those are written by hand: the ORM takes twice the time, on every change.
     """
@@ -24,29 +37,31 @@ class OrderQuerySet(models.QuerySet["Order"]):
         unfinished = [Order.Status.PENDING, Order.Status.PAID, Order.Status.CONFIRMED]
         return self.filter(Q(status__in=unfinished) | Q(status=Order.Status.PART_REFUNDED, completed_at=None))
 
-    def lock(self, *, order_id: uuid.UUID) -> tuple[Order, dt.datetime]:
-        """Lock an order's row until the transaction ends. Return the order and the database's time.
-
-        Raise `Order.DoesNotExist`.
-        """
-        rows = self.raw(
-            "SELECT *, statement_timestamp() AS database_now FROM orders WHERE id = %s FOR UPDATE", [order_id]
-        )
-        for order in rows:
-            return order, order.database_now  # type: ignore[attr-defined]  # a column of this statement
-        raise self.model.DoesNotExist
-
-    def save_change(self, order: Order, *, fields: Sequence[str], now: dt.datetime, versions: int) -> None:
-        """Write a locked order's status and `fields`, with `versions` more versions, changed at `now`."""
-        order.version += versions
-        order.updated_at = now
-        columns = ("status", "version", "updated_at", *fields)
-        assignments = ", ".join(f"{column} = %s" for column in columns)
+    def lock(self, *, order_id: uuid.UUID) -> Seen:
+        """Lock an order's row until the transaction ends. Raise `Order.DoesNotExist`."""
         with connections[self.db].cursor() as cursor:
-            cursor.execute(
-                f"UPDATE orders SET {assignments} WHERE id = %s",  # noqa: S608 - names of this model
-                [*(getattr(order, column) for column in columns), order.id],
-            )
+            cursor.execute(_LOCK, [order_id])
+            row = cursor.fetchone()
+        if row is None:
+            raise self.model.DoesNotExist
+        return self.seen(now=row[0], columns=row[1:])
+
+    def seen(self, *, now: dt.datetime, columns: Sequence[Any]) -> Seen:
+        """Make an order of the values of `SEEN_COLUMNS`, read at `now`."""
+        values = list(columns)
+        values[_ITEMS] = json.loads(values[_ITEMS])
+        return Seen(Order.from_db(self.db, _NAMES, values[:-1]), now, values[-1])
+
+    def insert_part(self, order: Order) -> Part:
+        """Return the insert of a new order as a part of a statement."""
+        return Part((_INSERT,), _values(order, _NAMES))
+
+    def update_part(self, order: Order, *, row: str) -> Part:
+        """Return the update of an order as a part of a statement. It has no row if another change came first.
+
+        `row` is that of the `Seen` that the change was decided by.
+        """
+        return Part((_UPDATE,), [*_values(order, _CHANGING), order.id, row])
 
 
 class Order(models.Model):
@@ -145,3 +160,44 @@ class Order(models.Model):
     def refundable_amount(self) -> int:
         """Minor units that can still be refunded."""
         return self.total_amount - self.refunded_amount
+
+
+_NAMES = [field.attname for field in Order._meta.concrete_fields]
+_ITEMS = _NAMES.index("items")
+#: What a change may write. Always all of them, so that all changes are one prepared statement.
+_CHANGING = [
+    "status",
+    "version",
+    "refunded_amount",
+    "updated_at",
+    "paid_at",
+    "stock_reserved_at",
+    "completed_at",
+]
+#: Of `orders AS o`.
+SEEN_COLUMNS = ", ".join([*(f"o.{name}" for name in _NAMES), "o.xmin::text"])
+# The names below are those of this model's columns.
+_LOCK = Prepared(
+    f"SELECT statement_timestamp(), {SEEN_COLUMNS} FROM orders AS o WHERE o.id = %s FOR UPDATE"  # noqa: S608
+)
+_INSERT = (
+    f"INSERT INTO orders ({', '.join(_NAMES)})"
+    f" SELECT {', '.join(['%s'] * len(_NAMES))} {{source}} RETURNING 1"
+)
+_UPDATE = (
+    f"UPDATE orders SET {', '.join(f'{name} = %s' for name in _CHANGING)} {{source}}"  # noqa: S608
+    " WHERE orders.id = %s AND orders.xmin = %s::xid RETURNING 1"
+)
+
+
+def _values(order: Order, names: Sequence[str]) -> list[Any]:
+    """Return what a statement takes. Ints go as text: their size would make other prepared statements."""
+    values = [getattr(order, name) for name in names]
+    return [
+        str(value)
+        if isinstance(value, int | str)
+        else json.dumps(value)
+        if isinstance(value, list)
+        else value
+        for value in values
+    ]

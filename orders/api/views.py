@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from django.http import HttpResponse
 from django.urls import reverse
@@ -13,7 +13,7 @@ from rest_framework.request import Request
 
 from notifications.api.serializers import NotificationHotPageSerializer, NotificationSerializer
 from notifications.models import EmailNotification
-from orders import services
+from orders import changes, services
 from orders.api.serializers import (
     CancelBody,
     ChangeProblemSerializer,
@@ -26,10 +26,11 @@ from orders.api.serializers import (
     OrderSerializer,
     RefundBody,
 )
-from orders.models import Order
+from orders.models import SEEN_COLUMNS, Order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
 from outbox.api.fields import Nothing, StrictSerializer
-from outbox.api.idempotency import answer_once
+from outbox.api.first_read import Beside
+from outbox.api.idempotency import NothingWritten, Once, answer_change
 from outbox.api.pages import PageQuery, hot_since, paginate, parse_sequence
 from outbox.api.problems import Problem, not_found
 from outbox.api.schema import operation
@@ -86,12 +87,23 @@ class Orders(ApiView):
     def post(self, request: Request) -> HttpResponse:
         values = self.body()
 
-        def work() -> HttpResponse:
-            order = services.place_order(**values)
-            location = reverse("order", kwargs={"id": order.id})
-            return json_response(present(OrderSerializer, order), status=201, location=location)
+        def attempt(once: Once) -> HttpResponse:
+            change = changes.place(now=once.first_read.now, **values)
+            return _write(change, once, _placed(change.order))
 
-        return answer_once(request=request, work=work)
+        return answer_change(view=self, attempt=attempt, work=lambda: _placed(services.place_order(**values)))
+
+
+def _placed(order: Order) -> HttpResponse:
+    location = reverse("order", kwargs={"id": order.id})
+    return json_response(present(OrderSerializer, order), status=201, location=location)
+
+
+def _write(change: changes.Change, once: Once, response: HttpResponse) -> HttpResponse:
+    """Write a change and its answer in one statement, and return the answer. Raise `NothingWritten`."""
+    if not change.needed or not change.write(guard=once.guard, inserts=once.stored(response)):
+        raise NothingWritten
+    return response
 
 
 class OneOrder(ApiView):
@@ -122,29 +134,42 @@ class ChangeView(ApiView):
     """The common part of the five changes of an order."""
 
     scopes = {"POST": WRITE}
+    beside = Beside(columns=f"o.id IS NOT NULL, {SEEN_COLUMNS}", join="LEFT JOIN orders AS o ON o.id = %s")
 
-    def change(self, request: Request, id: str, service: Callable[..., Order]) -> HttpResponse:
-        """Call `service` once for each idempotency key, and answer with the order after the change."""
+    def change(self, request: Request, id: str, decide: changes.Decide) -> HttpResponse:
+        """Change the order once for each idempotency key, and answer with the order after the change."""
         order_id, values = path_id(id), self.body()
+
+        def attempt(once: Once) -> HttpResponse:
+            read = once.first_read
+            if not read.beside:
+                raise not_found(NO_SUCH_ID)
+            seen = Order.objects.seen(now=read.now, columns=read.beside)
+            with _refusals_as_problems():
+                change = decide(seen, **values)
+            return _write(change, once, _changed(change.order))
 
         def work() -> HttpResponse:
             with _refusals_as_problems():
-                order = service(order_id=order_id, **values)
-            return json_response(present(OrderSerializer, order))
+                return _changed(services.change_order(order_id=order_id, decide=decide, **values))
 
-        return answer_once(request=request, work=work)
+        return answer_change(view=self, attempt=attempt, work=work)
+
+
+def _changed(order: Order) -> HttpResponse:
+    return json_response(present(OrderSerializer, order))
 
 
 class PayOrder(ChangeView):
     @change_operation(name="pay_order", summary="Mark an order paid")
     def post(self, request: Request, id: str) -> HttpResponse:
-        return self.change(request, id, services.pay_order)
+        return self.change(request, id, changes.pay)
 
 
 class ConfirmOrder(ChangeView):
     @change_operation(name="confirm_order", summary="Confirm an order: its stock is reserved")
     def post(self, request: Request, id: str) -> HttpResponse:
-        return self.change(request, id, services.confirm_order)
+        return self.change(request, id, changes.confirm)
 
 
 class CompleteOrder(ChangeView):
@@ -157,7 +182,7 @@ class CompleteOrder(ChangeView):
         example={"tracking_url": "https://parcels.example.com/42"},
     )
     def post(self, request: Request, id: str) -> HttpResponse:
-        return self.change(request, id, services.complete_order)
+        return self.change(request, id, changes.complete)
 
 
 class CancelOrder(ChangeView):
@@ -170,7 +195,7 @@ class CancelOrder(ChangeView):
         example={"reason": "Out of stock"},
     )
     def post(self, request: Request, id: str) -> HttpResponse:
-        return self.change(request, id, services.cancel_order)
+        return self.change(request, id, changes.cancel)
 
 
 class RefundOrder(ChangeView):
@@ -183,7 +208,7 @@ class RefundOrder(ChangeView):
         example={"amount": 1000},
     )
     def post(self, request: Request, id: str) -> HttpResponse:
-        return self.change(request, id, services.refund_order)
+        return self.change(request, id, changes.refund)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Authenticate requests by API token and authorize them by scope, with one SELECT for each request."""
+"""Authenticate requests by API token and authorize them by scope, with a request's first statement."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ from outbox.models import ApiToken
 if TYPE_CHECKING:
     from rest_framework.views import APIView  # which imports this module, through the settings
 
-# Raw SQL takes half as long as the ORM, and every request runs it.
-_LIVE = """
-    SELECT id, name, scopes FROM api_tokens
-    WHERE digest = %s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp())
-"""
+    from outbox.api.views import ApiView
 
 
 class TokenAuthentication(BaseAuthentication):
@@ -33,10 +29,8 @@ class TokenAuthentication(BaseAuthentication):
         scheme, _, secret = header.strip().partition(" ")
         if scheme.lower() != "bearer":
             raise AuthenticationFailed("The header must be: Authorization: Bearer <token>.")
-        found = list(ApiToken.objects.raw(_LIVE, [ApiToken.digest_of(secret.strip())]))
-        if not found:
-            raise AuthenticationFailed("This token is unknown, expired or revoked.")
-        return None, found[0]
+        view: ApiView = request.parser_context["view"]
+        return None, view.read_first(digest=ApiToken.digest_of(secret.strip())).token
 
     def authenticate_header(self, request: Request) -> str:
         """Make DRF answer 401, not 403."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote_to_bytes
 
 from django.http import HttpResponse
-from rest_framework.exceptions import ValidationError
+from rest_framework.exceptions import AuthenticationFailed, ValidationError
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
@@ -21,6 +21,8 @@ from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
 from outbox.api.fields import Nothing, StrictSerializer, kept, parse_uuid
+from outbox.api.first_read import Beside, FirstRead, read_first
+from outbox.api.idempotency import well_formed_key
 from outbox.api.parsers import FORBIDDEN
 from outbox.api.problems import Fault, Problem, invalid, malformed, not_found
 
@@ -48,6 +50,28 @@ class ApiView(APIView):
     scopes: ClassVar[Mapping[str, str]] = {}
     query_serializer: ClassVar[type[StrictSerializer]] = Nothing
     body_serializer: ClassVar[type[StrictSerializer]] = Nothing
+    #: The row that a POST to the view needs from the start, by the id in its path.
+    beside: ClassVar[Beside | None] = None
+    #: Set once the token is known.
+    first_read: FirstRead
+
+    def read_first(self, *, digest: str) -> FirstRead:
+        """Read the token, and for a POST what else it needs. Raise `AuthenticationFailed` without a token."""
+        posted = self.request.method == "POST"
+        found = read_first(
+            digest=digest,
+            key=well_formed_key(self.request) if posted else None,
+            beside=self.beside if posted else None,
+            id=parse_uuid(self.kwargs.get("id", "")),
+        )
+        if found is None:
+            raise AuthenticationFailed("This token is unknown, expired or revoked.")
+        self.first_read, self._digest = found, digest
+        return found
+
+    def read_again(self) -> FirstRead:
+        """Read as `read_first` did. What it raises, too, is the same."""
+        return self.read_first(digest=self._digest)
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Check token and scope, then the query string."""

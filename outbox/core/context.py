@@ -64,3 +64,13 @@ def working_for(context: Context) -> Iterator[Context]:
             yield context
         finally:
             _current.reset(token)
+
+
+@contextlib.contextmanager
+def under_key(key_hash: str) -> Iterator[None]:
+    """Put the hash of a caller's idempotency key into the current context."""
+    token = _current.set(dataclasses.replace(current(), idempotency_key=key_hash))
+    try:
+        yield
+    finally:
+        _current.reset(token)

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
 
 from outbox.core import context
 from outbox.core.ids import new_id
+from outbox.core.statement import Part, write
 from outbox.core.transactions import require_transaction
 from outbox.events import notify
 from outbox.models import SHARDS, OutboxEvent
@@ -38,17 +38,43 @@ def publish_event(
 ) -> uuid.UUID:
     """Save a domain event in the caller's transaction and return its id. The relay sends it later.
 
-    `event_type` is the topic, such as `order.order.paid.v1`. `sequence` is the aggregate's version after the
-    change, `version` that of the payload's schema. The payload must have no name and no address in it. Raises
-    `TransactionRequired` outside a transaction.
+    The arguments are those of `event_part`. Raises `TransactionRequired` outside a transaction.
     """
     require_transaction("a domain event")
-    work = context.current()
-    if settings.FAST_PATH:
-        transaction.on_commit(lambda: notify.waker.wake(), robust=True)
     event_id = new_id()
-    OutboxEvent.objects.insert(
+    part = event_part(
+        aggregate_type=aggregate_type,
+        aggregate_id=aggregate_id,
+        event_type=event_type,
+        sequence=sequence,
+        payload=payload,
+        user_id=user_id,
+        version=version,
         event_id=event_id,
+    )
+    write(inserts=[part])
+    return event_id
+
+
+def event_part(
+    *,
+    aggregate_type: str,
+    aggregate_id: uuid.UUID,
+    event_type: str,
+    sequence: int,
+    payload: Mapping[str, Any],
+    user_id: uuid.UUID | None = None,
+    version: int = 1,
+    event_id: uuid.UUID | None = None,
+) -> Part:
+    """Return the insert of a domain event, for the statement of the change that it reports.
+
+    `event_type` is the topic, such as `order.order.paid.v1`. `sequence` is the aggregate's version after the
+    change, `version` that of the payload's schema. The payload must have no name and no address in it.
+    """
+    work = context.current()
+    return OutboxEvent.objects.insert_part(
+        event_id=event_id or new_id(),
         aggregate_type=aggregate_type,
         aggregate_id=aggregate_id,
         event_type=event_type,
@@ -62,5 +88,9 @@ def publish_event(
             "userId": str(user_id) if user_id else None,
         },
         shard=shard_of(aggregate_id),
+        announce=_wake if settings.FAST_PATH else None,
     )
-    return event_id
+
+
+def _wake() -> None:
+    notify.waker.wake()

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import connection, connections
+from django.db import connection, connections, transaction
 
 from notifications.models import EmailNotification
-from orders import services
+from orders.api import views
 from orders.models import Order
 from outbox.api import idempotency
 from outbox.core.privacy import key_hash
 from outbox.models import IdempotencyKey, OutboxEvent
 from tests.api.conftest import Api, assert_problem, make_token, order_body
-from tests.concurrency.helpers import together
+from tests.concurrency.helpers import broken, together, wait_until_somebody_waits
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,54 +85,58 @@ def test_a_refused_request_stores_nothing_and_may_be_sent_again(api):
     assert response.status_code == 200 and "Idempotency-Replayed" not in response.headers
 
 
-def test_a_key_whose_request_crashed_after_its_work_left_nothing_and_works_again(api, monkeypatch):
-    def crash(*_):
-        raise RuntimeError("the process met its end")
-
+@pytest.mark.parametrize("table", ["orders", "outbox_events", "email_notifications", "idempotency_keys"])
+def test_a_request_that_failed_in_one_table_left_nothing_and_works_again(api, settings, table):
+    settings.NOTIFY_ON = ["order.placed"]
     body = order_body()
-    with monkeypatch.context() as broken:
-        broken.setattr(idempotency, "_store", crash)
+    with broken(table):
         assert_problem(api.post("/api/v1/orders", body, key="k"), 500, "internal")
-    assert not Order.objects.exists() and not OutboxEvent.objects.exists()
+    assert not any(rows.objects.exists() for rows in (Order, OutboxEvent, EmailNotification, IdempotencyKey))
     assert api.post("/api/v1/orders", body, key="k").status_code == 201
 
 
-def test_while_the_first_request_runs_the_second_is_409_at_once(api, monkeypatch):
-    running, finish = threading.Event(), threading.Event()
-    place = services.place_order
+def test_a_request_that_crashed_after_its_statement_is_answered_when_it_comes_again(api, monkeypatch):
+    def crash(*arguments):
+        write(*arguments)
+        raise RuntimeError("the process met its end")
 
-    def slowly(**values):
-        order = place(**values)
-        running.set()
-        assert finish.wait(30)
-        return order
+    body, write = order_body(), views._write
+    with monkeypatch.context() as broken_off:
+        broken_off.setattr(views, "_write", crash)
+        assert_problem(api.post("/api/v1/orders", body, key="k"), 500, "internal")
+    again = api.post("/api/v1/orders", body, key="k")
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert again.json()["id"] == str(Order.objects.get().id)
 
-    monkeypatch.setattr(services, "place_order", slowly)
-    body = order_body()
 
-    def first():
+def test_while_the_first_request_runs_the_second_is_409_at_once(api):
+    """The first one waits for the order's row, with its key's lock."""
+    path = api.place()
+
+    def pay():
         try:
-            return api.post("/api/v1/orders", body, key="k")
+            return api.post(f"{path}/pay", key="k")
         finally:
             connections.close_all()
 
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(first)
-        try:
-            assert running.wait(30)
-            refused = api.post("/api/v1/orders", body, key="k")
-        finally:
-            finish.set()
-        assert future.result(30).status_code == 201
+        with transaction.atomic():
+            Order.objects.select_for_update().get()
+            future = pool.submit(pay)
+            wait_until_somebody_waits()
+            (refused,) = together(1, lambda _: pay())
+        assert future.result(30).status_code == 200
     assert_problem(refused, 409, "idempotency-in-progress")
     assert refused.headers["Retry-After"] == "1"
-    assert api.post("/api/v1/orders", body, key="k").content == future.result().content
-    assert Order.objects.count() == 1
+    assert api.post(f"{path}/pay", key="k").content == future.result().content
+    assert Order.objects.get().version == 2
 
 
 def test_a_first_request_that_committed_between_look_and_lock_is_found_at_the_second_look(api, monkeypatch):
-    body = order_body()
-    first = api.post("/api/v1/orders", body, key="k")
+    mail = make_mail(status="dead_lettered")
+    path = f"/api/v1/notifications/{mail.id}/resend"
+    first = api.post(path, key="k")
+    EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
     look, looks = idempotency._look, []
 
     def blind_once(claim):
@@ -141,9 +144,9 @@ def test_a_first_request_that_committed_between_look_and_lock_is_found_at_the_se
         return None if len(looks) == 1 else look(claim)
 
     monkeypatch.setattr(idempotency, "_look", blind_once)
-    again = api.post("/api/v1/orders", body, key="k")
+    again = api.post(path, key="k")
     assert again.content == first.content and len(looks) == 2
-    assert Order.objects.count() == OutboxEvent.objects.count() == 1
+    assert EmailNotification.objects.get().status == "dead_lettered"
 
 
 def test_a_key_older_than_seven_days_is_free_again(api):

@@ -8,7 +8,7 @@ import pytest
 from django.db import InterfaceError, close_old_connections, connection, transaction
 from django.test import Client, RequestFactory
 
-from orders import services
+from orders import changes
 from orders.models import Order
 from outbox.api import problems
 from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
@@ -74,7 +74,7 @@ def test_a_failure_of_ours_is_500_without_its_cause(api, monkeypatch):
     def fail(**_):
         raise RuntimeError("password=hunter2 in /srv/secret")
 
-    monkeypatch.setattr(services, "place_order", fail)
+    monkeypatch.setattr(changes, "place", fail)
     response = api.post("/api/v1/orders", order_body())
     problem = assert_problem(response, 500, "internal")
     assert set(problem) == {"type", "title", "status", "detail"}
@@ -132,7 +132,7 @@ def test_a_lost_connection_is_503(api, monkeypatch):
     def fail(**_):
         raise InterfaceError("connection already closed")
 
-    monkeypatch.setattr(services, "place_order", fail)
+    monkeypatch.setattr(changes, "place", fail)
     assert_problem(api.post("/api/v1/orders", order_body()), 503, "unavailable")
 
 

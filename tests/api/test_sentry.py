@@ -10,7 +10,7 @@ from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
 from config import sentry
-from orders import services
+from orders import changes
 from orders.models import Order
 from outbox.core.ids import new_id
 from tests.api.conftest import Api, make_token, order_body
@@ -58,7 +58,7 @@ def test_a_failed_request_is_reported_once_with_its_correlation_id_and_nothing_p
         logging.getLogger("shop").warning("about to fail for %s", values["email"])
         raise RuntimeError(f"no mail for {values['email']} named {values['name'][:0]}")
 
-    monkeypatch.setattr(services, "place_order", fail)
+    monkeypatch.setattr(changes, "place", fail)
     secret = make_token()
     body = order_body(email=EMAIL, name=NAME)
     response = Api(secret).post(
@@ -86,7 +86,7 @@ def test_the_row_of_a_broken_constraint_does_not_leave(db, caught, monkeypatch, 
     def fail(**values):
         Order.objects.create(user_id=new_id(), email=EMAIL, name=f"{NAME}\n\nx", total_amount=-1)
 
-    monkeypatch.setattr(services, "place_order", fail)
+    monkeypatch.setattr(changes, "place", fail)
     assert Api(make_token()).post("/api/v1/orders", order_body(email=EMAIL, name=NAME)).status_code == 500
     sentry_sdk.flush()
     (event,) = [event for event in caught.events if "exception" in event]

@@ -1,13 +1,15 @@
-"""Threads that start together, each with a database connection of its own."""
+"""Threads that start together, each with a database connection of its own, and tables that refuse rows."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
-from django.db import connections
+from django.db import connection, connections
 
 T = TypeVar("T")
 
@@ -25,3 +27,37 @@ def together(count: int, work: Callable[[int], T]) -> list[T]:
 
     with ThreadPoolExecutor(count) as pool:
         return [future.result(60) for future in [pool.submit(run, number) for number in range(count)]]
+
+
+@contextmanager
+def broken(table: str) -> Iterator[None]:
+    """Have each insert into a table and each update of it fail: the statement dies at this very part."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION break_it() RETURNS trigger LANGUAGE plpgsql"
+            " AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$"
+        )
+        cursor.execute(
+            f"CREATE TRIGGER break_it BEFORE INSERT OR UPDATE ON {table}"
+            " FOR EACH ROW EXECUTE FUNCTION break_it()"
+        )
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION break_it() CASCADE")
+
+
+def wait_until_somebody_waits() -> None:
+    """Return once another session waits for a lock that this one holds."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted"
+                " AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
+            )
+            if cursor.fetchone()[0]:
+                return
+        time.sleep(0.01)
+    raise AssertionError("nobody waited")

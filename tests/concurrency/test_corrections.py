@@ -6,16 +6,16 @@ The version alone does not tell that the row is another one: what a change read 
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
-from django.db import connection, connections, transaction
+from django.db import connections, transaction
 
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
 from orders.services import confirm_order
 from tests.api.conftest import Api, make_token
+from tests.concurrency.helpers import wait_until_somebody_waits
 from tests.factories import make_mail, make_order
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -40,20 +40,6 @@ def pay_behind(order, change):
     (answer,) = answers
     assert answer.status_code == 200, answer.content
     return answer.json()
-
-
-def wait_until_somebody_waits():
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted"
-                " AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
-            )
-            if cursor.fetchone()[0]:
-                return
-        time.sleep(0.01)
-    raise AssertionError("nobody waited")
 
 
 def test_a_payment_that_waited_for_a_corrected_address_mails_the_new_one():

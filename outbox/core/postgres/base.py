@@ -1,4 +1,6 @@
-"""The backend: `ENGINE = "outbox.core.postgres"`, with `OPTIONS = {"deadline": 4.0}` in seconds.
+"""The backend: `ENGINE = "outbox.core.postgres"`, with `OPTIONS = {"deadline": 4.0, "prepared": True}`.
+
+`deadline` is in seconds. With `prepared` the statements that ask for it (`cursor.Prepared`) are prepared.
 
 Migrations, and what makes or drops whole databases, wait for as long as the server takes. Connection pools
 of psycopg are not supported: they connect with a class of their own.
@@ -16,12 +18,16 @@ from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base, schema
 
 from outbox.core.postgres.connection import BoundedConnection, Gate
+from outbox.core.postgres.cursor import PreparingCursor
 
 #: A connection that has been idle must answer its health check within this, else a new one is made.
 HEALTH_CHECK_SECONDS = 1.0
 
 #: A connection that answered within this, and was not closed since, is not asked for its health.
 RECENT_SECONDS = 1.0
+
+#: A `prepare_threshold` that no statement reaches: only those are prepared that ask for it.
+ON_REQUEST = 2**31
 
 #: One for each server, by host and port.
 _gates: defaultdict[tuple[str, str], Gate] = defaultdict(Gate)
@@ -51,6 +57,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def get_connection_params(self) -> dict[str, Any]:
         params: dict[str, Any] = super().get_connection_params()
         deadline = params.pop("deadline", None)
+        if params.pop("prepared", False):
+            params.setdefault("prepare_threshold", ON_REQUEST)
+            params["cursor_factory"] = PreparingCursor
         server = str(params.get("host", "")), str(params.get("port", ""))
         return params | {
             "deadline": None if self.alias == NO_DB_ALIAS else deadline,
@@ -58,18 +67,19 @@ class DatabaseWrapper(base.DatabaseWrapper):
         }
 
     def init_connection_state(self) -> None:
-        """Make sure that prepared statements are planned for their values.
+        """Set how prepared statements are planned.
 
-        A generic plan cannot use a partial index, and most of ours are: minutes instead of milliseconds.
-        docker/app_role.sql gives the role this setting. A session of another role sets it here, which a
-        pooler that shares sessions does not keep. pgbouncer refuses it as an option of the connection.
+        Those that are prepared on request have one plan for all values. Under a `prepare_threshold` of the
+        URL all statements are prepared, and each is planned for its values: a plan for all values cannot use
+        a partial index, and most of ours are: minutes instead of milliseconds. The setting is made here
+        because pgbouncer refuses it as an option of the connection.
         """
         super().init_connection_state()
-        if self.connection.prepare_threshold is not None:
+        threshold = self.connection.prepare_threshold
+        if threshold is not None:
+            mode = "auto" if threshold == ON_REQUEST else "force_custom_plan"
             with self.connection.cursor() as cursor:
-                (mode,) = cursor.execute("SELECT current_setting('plan_cache_mode')").fetchone()
-                if mode != "force_custom_plan":
-                    cursor.execute("SET plan_cache_mode = force_custom_plan")
+                cursor.execute("SELECT set_config('plan_cache_mode', %s, false)", [mode])
 
     def is_usable(self) -> bool:
         if self.connection is None:

@@ -1,0 +1,175 @@
+"""What each change of an order means: its next state, its events and e-mails, before anything is written.
+
+A function takes the order as it was seen and returns a `Change`. orders.services and the API write it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from notifications.services import email_part
+from orders.emails import email_context
+from orders.events import EVENTS, event_payload
+from orders.models import Order, Seen
+from orders.transitions import Action, RefundExceedsBalance, check, next_status
+from outbox.core import context
+from outbox.core.statement import Part, write
+from outbox.events.publish import event_part
+
+
+class Change:
+    """A change that is decided and not yet written. `order` is as it will stand."""
+
+    def __init__(self, *, order: Order, now: dt.datetime, row: str | None = None) -> None:
+        self.order = order
+        self.now = now
+        #: Of `Seen`; None for a new order.
+        self.row = row
+        #: False where the order already is as it should be.
+        self.needed = True
+        self._inserts: list[Part] = []
+
+    def record(self, event: str, *, details: dict[str, Any] | None = None, **change: Any) -> None:
+        """Add the event and the e-mail of a new version.
+
+        `details` go into the event, `change` into the e-mail.
+        """
+        order, now = self.order, self.now
+        self._inserts.append(
+            event_part(
+                aggregate_type="order",
+                aggregate_id=order.id,
+                event_type=EVENTS[event].topic,
+                sequence=order.version,
+                user_id=order.user_id,
+                payload=event_payload(order=order, details=details or {}),
+            )
+        )
+        email = email_part(
+            order_id=order.id,
+            event_type=event,
+            version=order.version,
+            recipient_email=order.email,
+            to_name=order.name,
+            locale=order.locale,
+            context=lambda: email_context(order=order, change={"at": now, **change}),
+        )
+        if email is not None:
+            self._inserts.append(email)
+
+    def write(self, *, guard: Part | None = None, inserts: Sequence[Part] = ()) -> bool:
+        """Write all of it, and `inserts`, in one statement. Return False if nothing was written.
+
+        That is so if `guard` has no row, or if another change came first.
+        """
+        rows = Order.objects
+        row = rows.insert_part(self.order) if self.row is None else rows.update_part(self.order, row=self.row)
+        return write(guard=guard, change=row, inserts=[*self._inserts, *inserts])[0]
+
+
+#: Takes `Seen` and the change's own values, by keyword. Raises `InvalidTransition`.
+Decide = Callable[..., Change]
+
+
+def _changed(seen: Seen) -> Change:
+    """Begin a change of a new version."""
+    seen.order.version += 1
+    return _unversioned(seen)
+
+
+def _unversioned(seen: Seen) -> Change:
+    seen.order.updated_at = seen.now
+    return Change(order=seen.order, now=seen.now, row=seen.row)
+
+
+def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values: Any) -> Change:
+    """Make a new, pending order. `values` are those of `services.place_order`."""
+    order = Order(
+        **values,
+        items=[dict(item) for item in items],
+        correlation_id=context.current().correlation_id,
+        created_at=now,
+        updated_at=now,
+    )
+    change = Change(order=order, now=now)
+    lines = [{key: item[key] for key in ("sku", "quantity")} for item in order.items]
+    change.record("order.placed", details={"items": lines})
+    return change
+
+
+def pay(seen: Seen) -> Change:
+    """Mark an order paid, and confirm it at once if its stock was reserved before."""
+    order = seen.order
+    order.status = next_status(order=order, action=Action.PAY)
+    order.paid_at = seen.now
+    change = _changed(seen)
+    change.record("order.paid")
+    if order.stock_reserved_at:
+        order.status = next_status(order=order, action=Action.CONFIRM)
+        order.version += 1
+        change.record("order.confirmed")
+    return change
+
+
+def confirm(seen: Seen) -> Change:
+    """Confirm a paid order. Of a pending one, only remember that its stock is reserved.
+
+    Remembering writes no event and no e-mail and keeps the version.
+    """
+    order = seen.order
+    status = next_status(order=order, action=Action.CONFIRM)
+    if status == order.status:
+        if order.stock_reserved_at is not None:
+            change = Change(order=order, now=seen.now, row=seen.row)
+            change.needed = False
+            return change
+        order.stock_reserved_at = seen.now
+        return _unversioned(seen)
+    order.status = status
+    order.stock_reserved_at = order.stock_reserved_at or seen.now
+    change = _changed(seen)
+    change.record("order.confirmed")
+    return change
+
+
+def complete(seen: Seen, *, tracking_url: str = "") -> Change:
+    """Complete an order. A part-refunded one keeps its status."""
+    order = seen.order
+    order.status = next_status(order=order, action=Action.COMPLETE)
+    order.completed_at = seen.now
+    change = _changed(seen)
+    details = {"trackingUrl": tracking_url} if tracking_url else {}
+    change.record("order.completed", details=details, tracking_url=tracking_url)
+    return change
+
+
+def cancel(seen: Seen, *, reason: str = "") -> Change:
+    """Cancel an order. A paid one can be refunded afterwards.
+
+    The customer reads `reason` in the e-mail. It stays out of the event, because it may hold a name.
+    """
+    order = seen.order
+    order.status = next_status(order=order, action=Action.CANCEL)
+    was_paid = order.paid_at is not None
+    change = _changed(seen)
+    change.record("order.cancelled", details={"wasPaid": was_paid}, reason=reason, was_paid=was_paid)
+    return change
+
+
+def refund(seen: Seen, *, amount: int | None = None) -> Change:
+    """Refund `amount` minor units, or all that is left. Raise `RefundExceedsBalance` if less is left."""
+    order = seen.order
+    check(order=order, action=Action.REFUND)
+    balance = order.refundable_amount
+    refunded = balance if amount is None else amount
+    if not 0 < refunded <= balance:
+        raise RefundExceedsBalance(amount=amount, left=balance)
+    left = balance - refunded
+    order.status = next_status(order=order, action=Action.REFUND, left=left)
+    order.refunded_amount += refunded
+    change = _changed(seen)
+    event = "order.part_refunded" if left else "order.refunded"
+    change.record(event, details={"amount": refunded}, amount=refunded)
+    return change

@@ -1,0 +1,101 @@
+"""What a request reads first, in one statement: its token, and what its view needs beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import json
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+
+from outbox.core.postgres.cursor import Prepared
+from outbox.models import ApiToken
+
+#: Of `api_tokens AS token`: neither revoked nor expired.
+LIVE = "token.revoked_at IS NULL AND (token.expires_at IS NULL OR token.expires_at > statement_timestamp())"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Beside:
+    """A row of the view's own table.
+
+    The first of `columns` is true if there is a row. `join` has one parameter: the id in the request's path.
+    """
+
+    columns: str
+    join: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    """What was answered to the first request with the caller's key. An expired one does not count."""
+
+    request_hash: str
+    status: int
+    body: str
+    location: str
+    expired: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FirstRead:
+    """The rows as they were at the database's time `now`. `beside` is empty without a row."""
+
+    token: ApiToken
+    now: dt.datetime
+    stored: StoredAnswer | None
+    beside: Sequence[Any]
+
+
+def read_first(
+    *, digest: str, key: str | None = None, beside: Beside | None = None, id: uuid.UUID | None = None
+) -> FirstRead | None:
+    """Read the live token of `digest`, or return None.
+
+    With `key` read the answer that is stored for the token's Idempotency-Key. With `beside` read that row.
+    """
+    values: list[Any] = [digest]
+    if beside is not None:
+        values.insert(0, id)
+    if key is not None:
+        values = [settings.IDEMPOTENCY_DAYS, key, *values]
+    with connection.cursor() as cursor:
+        cursor.execute(_text(key is not None, beside), values)
+        row = cursor.fetchone()
+    if row is None:
+        return None
+    token_id, name, scopes, now, *rest = row
+    token = ApiToken.from_db(connection.alias, ["id", "name", "scopes"], [token_id, name, json.loads(scopes)])
+    stored = None
+    if key is not None:
+        if rest[0] is not None:
+            stored = StoredAnswer(*rest[:5])
+        rest = rest[5:]
+    found = rest[1:] if beside is not None and rest[0] else []
+    return FirstRead(token, now, stored, found)
+
+
+@functools.cache
+def _text(with_key: bool, beside: Beside | None) -> Prepared:
+    columns = ["token.id, token.name, token.scopes, statement_timestamp()"]
+    joins = []
+    if with_key:
+        columns.append(
+            "stored.request_hash, stored.answer_status, stored.answer_body, stored.answer_location,"
+            " stored.created_at <= statement_timestamp() - %s * interval '1 day'"
+        )
+        joins.append(
+            "LEFT JOIN idempotency_keys AS stored ON stored.scope = 'token:' || token.id AND stored.key = %s"
+        )
+    if beside is not None:
+        columns.append(beside.columns)
+        joins.append(beside.join)
+    return Prepared(
+        f"SELECT {', '.join(columns)} FROM api_tokens AS token {' '.join(joins)}"  # noqa: S608 - no values
+        f" WHERE token.digest = %s AND {LIVE}"
+    )

@@ -1,0 +1,72 @@
+"""One SQL statement that changes a row and inserts all that follows from the change.
+
+`write` joins parts into one `WITH`: perhaps a guard, then the change, then what is inserted for it. Each
+takes its rows from the part before: if the guard or the change has no row, nothing is written. Outside a
+transaction the statement is one by itself. It saves the trips of BEGIN and COMMIT, and one for each table.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django.db import connections, transaction
+
+from outbox.core.postgres.cursor import Prepared
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Part:
+    """SQL that reads or writes one row for each row of the part before it.
+
+    Each of `steps` has one column and `{source}` where its FROM clause belongs; a step takes its rows from
+    the step before. `values` are the parameters of all steps. `announce` is called after the commit if the
+    last step had a row.
+    """
+
+    steps: tuple[str, ...]
+    values: Sequence[Any]
+    announce: Callable[[], None] | None = None
+
+
+def write(
+    *, guard: Part | None = None, change: Part | None = None, inserts: Sequence[Part], using: str = "default"
+) -> tuple[bool, ...]:
+    """Run the parts as one statement, and announce them after the commit.
+
+    Return whether each part had a row: the change, if there is one, then each of `inserts`.
+    """
+    chain = [part for part in (guard, change) if part is not None]
+    text = _text(tuple(part.steps for part in chain), tuple(part.steps for part in inserts))
+    values = [value for part in (*chain, *inserts) for value in part.values]
+    with connections[using].cursor() as cursor:
+        cursor.execute(text, values)
+        done = tuple(count > 0 for count in cursor.fetchone())
+    for part, written in zip(chain[-1:] + list(inserts), done, strict=True):
+        if written and part.announce is not None:
+            transaction.on_commit(part.announce, using=using, robust=True)
+    return done
+
+
+@functools.lru_cache(maxsize=256)
+def _text(chain: tuple[tuple[str, ...], ...], inserts: tuple[tuple[str, ...], ...]) -> Prepared:
+    """Return the statement. There are few: they differ in their parts, never in their values."""
+    parts: list[str] = []
+    results: list[str] = []
+
+    def add(steps: tuple[str, ...], source: str) -> str:
+        for step in steps:
+            parts.append(f"p{len(parts)} AS MATERIALIZED ({step.replace('{source}', source)})")
+            source = f"FROM p{len(parts) - 1}"
+        return source
+
+    source = ""
+    for steps in chain:
+        source = add(steps, source)
+    if chain:
+        results.append(source)
+    results += [add(steps, source) for steps in inserts]
+    counts = ", ".join(f"(SELECT count(*) {result})" for result in results)
+    return Prepared(f"WITH {', '.join(parts)} SELECT {counts}")

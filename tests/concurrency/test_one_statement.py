@@ -1,0 +1,222 @@
+"""What comes between a first read and its statement, or between the statement's snapshot and its lock."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection, connections, transaction
+from django.db.models.functions import Now
+
+from notifications import tasks
+from notifications.models import EmailNotification
+from orders import changes
+from orders.models import Order
+from orders.services import cancel_order, confirm_order, pay_order
+from outbox.events import notify
+from outbox.models import ApiToken, IdempotencyKey, OutboxEvent
+from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
+from tests.concurrency.helpers import together, wait_until_somebody_waits
+from tests.factories import make_order
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def after_the_read(monkeypatch) -> Callable[[str, Callable[[], object]], None]:
+    """Return a function that has something happen once, after the first read of a change."""
+
+    def arrange(name: str, event: Callable[[], object]) -> None:
+        decide, pending = getattr(changes, name), [event]
+
+        def decided(*arguments, **values):
+            if pending:
+                happen = pending.pop()
+                together(1, lambda _: happen())
+            return decide(*arguments, **values)
+
+        monkeypatch.setattr(changes, name, decided)
+
+    return arrange
+
+
+def pay(order: Order, api: Api, key: str | None = "k"):
+    return api.post(f"/api/v1/orders/{order.id}/pay", key=key)
+
+
+def mails_of(order: Order) -> list[str]:
+    return list(EmailNotification.objects.filter(order_id=order.id).values_list("event_type", flat=True))
+
+
+def behind_a_lock(hold: Callable[[], object], request: Callable[[], object]):
+    """Send a request while `hold` is uncommitted, commit once it waits, and return its answer."""
+
+    def send():
+        try:
+            return request()
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(1) as pool:
+        with transaction.atomic():
+            hold()
+            future = pool.submit(send)
+            wait_until_somebody_waits()
+        return future.result(30)
+
+
+def test_one_key_sent_ten_times_at_once_pays_once_and_tells_the_same():
+    order, secret = make_order(), make_token()
+    answers = together(10, lambda _: pay(order, Api(secret)))
+    assert {answer.status_code for answer in answers} <= {200, 409}
+    assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
+    assert Order.objects.get().version == 2
+    assert mails_of(order) == ["order.paid"]
+    assert OutboxEvent.objects.count() == IdempotencyKey.objects.exclude(scope="email").count() == 1
+
+
+def test_two_keys_at_once_pay_once_and_the_other_is_told_why():
+    for _ in range(5):
+        order, secret = make_order(), make_token()
+        answers = together(2, lambda number, s=secret, o=order: pay(o, Api(s), f"k{number}"))
+        assert sorted(answer.status_code for answer in answers) == [200, 409]
+        assert mails_of(order) == ["order.paid"]
+        assert IdempotencyKey.objects.filter(key__startswith="k").count() == 1
+        IdempotencyKey.objects.all().delete()
+
+
+def test_a_request_whose_order_moved_after_its_read_is_decided_by_the_order_as_it_is(after_the_read):
+    order, api = make_order(), Api(make_token())
+    after_the_read("pay", lambda: cancel_order(order_id=order.id))
+    assert_problem(pay(order, api), 409, "invalid-transition")
+    assert mails_of(order) == ["order.cancelled"]
+    assert not IdempotencyKey.objects.exclude(scope="email").exists()
+
+
+def test_the_same_key_that_was_answered_after_the_read_is_replayed(after_the_read):
+    order, api = make_order(), Api(make_token())
+    first = []
+    after_the_read("pay", lambda: first.append(pay(order, api)))
+    again = pay(order, api)
+    assert again.content == first[0].content
+    assert again.headers["Idempotency-Replayed"] == "true" and "Idempotency-Replayed" not in first[0].headers
+    assert mails_of(order) == ["order.paid"]
+
+
+def test_the_same_key_that_placed_after_the_read_is_replayed(after_the_read):
+    api, body, first = Api(make_token()), order_body(), []
+    after_the_read("place", lambda: first.append(api.post("/api/v1/orders", body, key="k")))
+    again = api.post("/api/v1/orders", body, key="k")
+    assert again.content == first[0].content and again.headers["Idempotency-Replayed"] == "true"
+    assert Order.objects.count() == OutboxEvent.objects.count() == 1
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_stock_that_was_reserved_after_the_read_is_not_forgotten(after_the_read, key):
+    """It keeps the order's version."""
+    order, api = make_order(), Api(make_token())
+    after_the_read("pay", lambda: confirm_order(order_id=order.id))
+    assert pay(order, api, key).json()["status"] == "confirmed"
+    assert Order.objects.get().stock_reserved_at is not None
+
+
+def test_an_address_that_was_corrected_after_the_read_gets_the_mail(after_the_read):
+    order, api = make_order(email="alice@exampel.com"), Api(make_token())
+    after_the_read("pay", lambda: Order.objects.update(email="alice@example.com"))
+    assert pay(order, api).json()["email"] == "alice@example.com"
+    assert EmailNotification.objects.get().recipient_email == "alice@example.com"
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+@pytest.mark.parametrize("name", ["pay", "place"])
+def test_a_token_that_was_revoked_after_the_read_changes_nothing(after_the_read, name, key):
+    order, api = make_order(), Api(make_token())
+    path = f"/api/v1/orders/{order.id}/pay" if name == "pay" else "/api/v1/orders"
+    before = row_counts()
+    after_the_read(name, lambda: ApiToken.objects.update(revoked_at=Now()))
+    assert_problem(api.post(path, None if name == "pay" else order_body(), key=key), 401, "unauthenticated")
+    assert row_counts() == before
+
+
+def test_the_same_change_that_commits_between_snapshot_and_row_lock_is_replayed():
+    order, secret = make_order(), make_token()
+    first = pay(make_order(), Api(secret), "other")  # for its columns only
+    stored = IdempotencyKey.objects.get(key="other")
+
+    def first_request():
+        pay_order(order_id=order.id)
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "INSERT INTO idempotency_keys (scope, key, request_hash, answer_status, answer_body,"
+                " answer_location) VALUES (%s, 'k', %s, 200, 'the first answer', '')",
+                [stored.scope, request_hash(order)],
+            )
+
+    assert first.status_code == 200
+    again = behind_a_lock(first_request, lambda: pay(order, Api(secret)))
+    assert (again.status_code, again.content) == (200, b"the first answer")
+    assert Order.objects.get(id=order.id).version == 2
+    assert mails_of(order) == ["order.paid"]
+
+
+def request_hash(order: Order) -> str:
+    return hashlib.sha256(f"POST /api/v1/orders/{order.id}/pay\n{{}}".encode()).hexdigest()
+
+
+def test_another_change_that_commits_between_snapshot_and_row_lock_decides():
+    order, secret = make_order(), make_token()
+    refused = behind_a_lock(lambda: cancel_order(order_id=order.id), lambda: pay(order, Api(secret)))
+    assert_problem(refused, 409, "invalid-transition")
+    assert mails_of(order) == ["order.cancelled"]
+
+
+def test_a_key_that_another_session_stores_uncommitted_is_waited_for_and_replayed():
+    """As release 0.1.0 stores it: at the end of a transaction. Here nobody holds the key's lock."""
+    secret, body = make_token(), order_body()
+    scope = f"token:{ApiToken.objects.get().id}"
+    placed = Api(secret).post("/api/v1/orders", body, key="k")
+    stored = IdempotencyKey.objects.get(key="k", scope=scope)
+    IdempotencyKey.objects.all().delete()
+    again = behind_a_lock(
+        lambda: IdempotencyKey.objects.create(
+            scope=scope,
+            key="k",
+            request_hash=stored.request_hash,
+            answer_status=201,
+            answer_body=stored.answer_body,
+            answer_location=stored.answer_location,
+        ),
+        lambda: Api(secret).post("/api/v1/orders", body, key="k"),
+    )
+    assert again.content == placed.content and again.headers["Idempotency-Replayed"] == "true"
+    assert Order.objects.count() == OutboxEvent.objects.count() == 1
+
+
+def test_wake_ups_and_the_mails_log_line_come_after_the_statement_and_only_then(monkeypatch, settings):
+    settings.FAST_PATH = True
+    seen: list[int] = []
+    for waker in (tasks.waker, notify.waker):
+        monkeypatch.setattr(
+            waker, "wake", lambda: seen.extend(together(1, lambda _: OutboxEvent.objects.count()))
+        )
+    order, api = make_order(), Api(make_token())
+    assert pay(order, api).status_code == 200
+    assert seen == [1, 1]
+    assert pay(order, api).status_code == 200
+    assert_problem(pay(order, api, "other"), 409, "invalid-transition")
+    assert seen == [1, 1]
+
+
+def test_requests_without_a_key_exclude_each_other():
+    order, secret = make_order(), make_token()
+    started = threading.Barrier(8)
+
+    def once(_):
+        started.wait(30)
+        return pay(order, Api(secret), None).status_code
+
+    assert sorted(together(8, once)) == [200] + [409] * 7
+    assert mails_of(order) == ["order.paid"]
