@@ -169,6 +169,9 @@ def main() -> None:
     parser.add_argument("--checkout", type=Path, help="another checkout, set up, to compare `orders` with")
     parser.add_argument("--pairs", type=int, default=0, help="how often `orders` is measured on each")
     parser.add_argument("--cost", action="store_true", help="`orders` at 50 a second for 30 s: CPU, no peak")
+    parser.add_argument(
+        "--together", action="store_true", help="both checkouts at the same time, side by side"
+    )
     parser.add_argument("--rate", type=float, help="orders a second")
     parser.add_argument("--seconds", type=float, help="how long each")
     given = parser.parse_args()
@@ -177,7 +180,11 @@ def main() -> None:
             given.rate or (50 if given.cost else PEAK),
             given.seconds or (30 if given.cost else 60),
         )
-        print(orders.compare(given.checkout, pairs=given.pairs or 1, rate=rate, seconds=seconds))
+        print(
+            orders.compare(
+                given.checkout, pairs=given.pairs or 1, rate=rate, seconds=seconds, together=given.together
+            )
+        )
         return
     parts = given.only.split(",")
     if unknown := set(parts) - set(TITLES):

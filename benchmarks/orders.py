@@ -9,6 +9,7 @@ import statistics
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -125,16 +126,24 @@ def median(found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def compare(other: Path | None, *, pairs: int, rate: float, seconds: float, rounds: int = 1) -> str:
-    """Measure this tree, or another checkout and this tree in turns. Return the section in Markdown."""
+def compare(
+    other: Path | None, *, pairs: int, rate: float, seconds: float, rounds: int = 1, together: bool = False
+) -> str:
+    """Measure this tree, or another checkout and this tree, in turns or `together`. Return Markdown."""
     checkouts = {"this tree": PROJECT} if other is None else {"other": other, "this tree": PROJECT}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
     for number in range(pairs):
         turn = list(checkouts) if number % 2 == 0 else list(checkouts)[::-1]
-        for name in turn:
-            one = measure_checkout(checkouts[name], rate=rate, seconds=seconds, rounds=rounds)
-            found[name].append(one)
-            print(f"  {name}: {summary(one)}", flush=True)
+        with ThreadPoolExecutor(len(turn) if together else 1) as pool:
+            started = {
+                name: pool.submit(
+                    measure_checkout, checkouts[name], rate=rate, seconds=seconds, rounds=rounds
+                )
+                for name in turn
+            }
+        for name, one in started.items():
+            found[name].append(one.result())
+            print(f"  {name}: {summary(one.result())}", flush=True)
     medians = {name: median(several) for name, several in found.items()}
     rows = [["", *medians, *(["ratio"] if other else [])]]
     for figure in dict.fromkeys(name for one in medians.values() for name in one):
