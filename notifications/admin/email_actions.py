@@ -1,116 +1,177 @@
-"""Resend and give up: ask for a confirmation, change the chosen e-mails, log each change."""
+"""Resend and give up: ask for a confirmation, then change the chosen e-mails and log each change.
+
+Rows that were ticked are changed at once. All that match a filter, or all of one cause, are changed in the
+background by a bulk job.
+"""
 
 from __future__ import annotations
 
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
+from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 
-from notifications import services
+from notifications import filters
 from notifications.admin.email_list import COUNT_LIMIT
+from notifications.bulk_actions import GIVE_UP, RESEND
 from notifications.models import EmailNotification
-from outbox.delivery.changes import Change, Refusal
+from outbox import bulk
+from outbox.core.clock import database_now
 from outbox.delivery.outcomes import Status
 
-#: One confirmation changes at most this many rows, in transactions of CHUNK rows.
-MAX_ROWS = 50_000
+#: What a search found is changed at once, and at most so many rows of it.
+MAX_ROWS = 5_000
 CHUNK = 500
-Service = Callable[..., tuple[list[Change], list[Refusal]]]
+ACTIONS = {"resend": RESEND, "give_up": GIVE_UP}
+#: The states that each action changes; others are left alone.
+TAKEN = {
+    "resend": (Status.DEAD_LETTERED, Status.DISCARDED, Status.SUPPRESSED, Status.FAILED),
+    "give_up": (Status.DEAD_LETTERED, Status.FAILED),
+}
+#: Without one of these parameters a list is too long to be changed as a whole.
+NARROW = ("status", "failing", "cause")
 
 
 class ActionsPage(admin.ModelAdmin[EmailNotification]):
     actions = ["resend", "give_up"]
 
     def has_resend_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("notifications.resend_emailnotification")
+        return request.user.has_perm(RESEND.permission)
 
     def has_discard_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("notifications.discard_emailnotification")
+        return request.user.has_perm(GIVE_UP.permission)
 
     @admin.action(description="Resend", permissions=["resend"])
     def resend(self, request: HttpRequest, queryset: QuerySet[EmailNotification]) -> HttpResponse | None:
-        return self._change(request, queryset, "resend", services.resend, "Resent")
+        return self._act(request, queryset, "resend")
 
     @admin.action(description="Give up", permissions=["discard"])
     def give_up(self, request: HttpRequest, queryset: QuerySet[EmailNotification]) -> HttpResponse | None:
-        return self._change(request, queryset, "give_up", services.give_up, "Given up")
+        return self._act(request, queryset, "give_up")
 
-    def _change(
-        self,
-        request: HttpRequest,
-        queryset: QuerySet[EmailNotification],
-        action: str,
-        service: Service,
-        done: str,
+    def _act(
+        self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str
     ) -> HttpResponse | None:
+        """Change the ticked rows, or what a search found; lead everything else to `bulk_view`."""
+        across = request.POST.get("select_across") == "1"
+        if across and not request.GET.get("q"):
+            if not any(request.GET.get(name) for name in NARROW):
+                text = "Filter by status first: a list of all e-mails is not changed as a whole."
+                self.message_user(request, text, messages.WARNING)
+                return None
+            params = filters.freeze(request.GET.dict(), now=database_now())
+            return self._ask(request, queryset, action, to=_bulk_url(), hidden=[*params.items()])
         if "confirmed" not in request.POST:
-            return self._ask(request, queryset, action)
+            ticked = [(ACTION_CHECKBOX_NAME, id) for id in request.POST.getlist(ACTION_CHECKBOX_NAME)[:1000]]
+            return self._ask(
+                request, queryset, action, hidden=[*ticked, ("select_across", "1" if across else "0")]
+            )
+        self._change(request, queryset, action)
+        return None
+
+    def bulk_view(self, request: HttpRequest) -> HttpResponse:
+        """Ask, and then start a job for every e-mail that the posted filter matches."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        name = request.POST.get("action", "")
+        if (action := ACTIONS.get(name)) is None:
+            raise Http404
+        if not (self.has_view_permission(request) and request.user.has_perm(action.permission)):
+            raise PermissionDenied
+        params = filters.freeze(request.POST.dict(), now=database_now())
+        if not any(params.get(one) for one in NARROW):
+            raise Http404
+        if "confirmed" not in request.POST:
+            rows = filters.narrow(EmailNotification.objects.all(), params)
+            return self._ask(request, rows, name, to=_bulk_url(), hidden=[*params.items()])
+        assert request.user.is_authenticated
+        job = bulk.start_job(
+            action=action.name,
+            filter=params,
+            user=request.user,
+            reason=request.POST.get("reason", "").strip(),
+        )
+        return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
+
+    def _change(self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str) -> None:
+        """Change up to MAX_ROWS rows, CHUNK in each transaction, and report what was done and refused."""
         reason = request.POST.get("reason", "").strip()[:200]
         ids = list(queryset.order_by("id").values_list("id", flat=True)[:MAX_ROWS])
         changed, refused = 0, Counter[str]()
+        kind = ContentType.objects.get_for_model(EmailNotification)
         for start in range(0, len(ids), CHUNK):
             with transaction.atomic():
-                changes, refusals = service(ids=ids[start : start + CHUNK])
-                self._log(
-                    request,
-                    [(change.row.pk, f"{done} (was {change.was}). {reason}".rstrip()) for change in changes],
+                result = ACTIONS[action].change(ids[start : start + CHUNK])
+                LogEntry.objects.bulk_create(
+                    LogEntry(
+                        user_id=request.user.pk or 0,
+                        content_type=kind,
+                        object_id=str(id),
+                        object_repr=f"E-mail {id}",
+                        action_flag=CHANGE,
+                        change_message=f"{line} {reason}".rstrip(),
+                    )
+                    for id, line in result.lines
                 )
-            changed += len(changes)
-            refused.update(refusal.reason for refusal in refusals)
-        level = messages.SUCCESS if changed else messages.WARNING
-        text = f"{done}: {changed}."
+            changed += len(result.lines)
+            refused += result.refusals
+        text = f"{'Resent' if action == 'resend' else 'Given up'}: {changed}."
         if refused:
             text += (
                 " Left alone: " + "; ".join(f"{count} ({why})" for why, count in refused.most_common()) + "."
             )
-        self.message_user(request, text, level)
-        return None
+        self.message_user(request, text, messages.SUCCESS if changed else messages.WARNING)
 
-    def _log(self, request: HttpRequest, lines: Iterable[tuple[uuid.UUID, str]]) -> None:
-        kind = ContentType.objects.get_for_model(EmailNotification)
-        LogEntry.objects.bulk_create(
-            LogEntry(
-                user_id=request.user.pk or 0,
-                content_type=kind,
-                object_id=str(id),
-                object_repr=f"E-mail {id}",
-                action_flag=CHANGE,
-                change_message=message,
-            )
-            for id, message in lines
-        )
-
-    def _ask(self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str) -> HttpResponse:
+    def _ask(
+        self,
+        request: HttpRequest,
+        queryset: QuerySet[EmailNotification],
+        action: str,
+        *,
+        hidden: list[tuple[str, str]],
+        to: str = "",
+    ) -> HttpResponse:
+        """Show what would be done to how many; the answer is posted to `to`, by default to this page."""
         counts = Counter(queryset.order_by().values_list("status", flat=True)[: COUNT_LIMIT + 1])
-        taken = (
-            (Status.DEAD_LETTERED, Status.DISCARDED, Status.SUPPRESSED, Status.FAILED)
-            if action == "resend"
-            else (Status.DEAD_LETTERED,)
-        )
-        total = sum(counts.values())
-        context = {
+        total, taken = sum(counts.values()), TAKEN[action]
+        more = total > COUNT_LIMIT
+        context: dict[str, Any] = {
             **self.admin_site.each_context(request),
             "title": "Resend e-mails" if action == "resend" else "Give up e-mails",
             "opts": self.opts,
             "action": action,
-            "taken": [(status.replace("_", " "), counts[status]) for status in taken if counts[status]],
+            "taken": [(_words(status), _count(counts[status], more)) for status in taken if counts[status]],
             "left": [
-                (status.replace("_", " "), n) for status, n in sorted(counts.items()) if status not in taken
+                (_words(status), _count(n, more))
+                for status, n in sorted(counts.items())
+                if status not in taken
             ],
-            "total": f"{COUNT_LIMIT:,}+" if total > COUNT_LIMIT else total,
-            "most": MAX_ROWS,
-            "selected": request.POST.getlist(ACTION_CHECKBOX_NAME)[:1000],
-            "checkbox": ACTION_CHECKBOX_NAME,
-            "across": request.POST.get("select_across", "0"),
+            "total": _count(total, more),
+            "to": to,
+            "most": None if to else MAX_ROWS,
+            "hidden": hidden,
             "media": self.media,
         }
         return TemplateResponse(request, "admin/notifications/emailnotification/confirm.html", context)
+
+
+def _bulk_url() -> str:
+    return reverse("admin:notifications_emailnotification_bulk")
+
+
+def _words(status: str) -> str:
+    return status.replace("_", " ")
+
+
+def _count(number: int, more: bool) -> str:
+    """Return a count as text; of more rows than were counted, that there are more."""
+    return f"{min(number, COUNT_LIMIT):,}+" if more else f"{number:,}"

@@ -14,10 +14,12 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from notifications import filters
 from notifications.delivery.process import gate
 from notifications.models import EmailNotification, EmailNotificationQuerySet
 from notifications.rendering import event_types
 from outbox.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
+from outbox.admin.period import PeriodFilter
 from outbox.delivery.breaker import State
 from outbox.delivery.outcomes import Status
 from outbox.models import Heartbeat
@@ -26,7 +28,15 @@ from outbox.models import Heartbeat
 COUNT_LIMIT = 10_000
 
 
-class StatusFilter(ChoiceFilter):
+class ParameterFilter(ChoiceFilter):
+    """A filter whose meaning is in notifications.filters, which bulk jobs use too."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        params = {str(self.parameter_name): self.value() or ""}
+        return filters.narrow(cast(EmailNotificationQuerySet, queryset), params)
+
+
+class StatusFilter(ParameterFilter):
     title, parameter_name = "status", "status"
 
     def choices_of(self) -> Iterable[str]:
@@ -35,33 +45,35 @@ class StatusFilter(ChoiceFilter):
         return [Status(value).value for value in order]
 
 
-class EventFilter(ChoiceFilter):
+class CauseFilter(ParameterFilter):
+    """One group of the page of causes; shown only when one is chosen there."""
+
+    title, parameter_name = "cause", "cause"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        chosen = request.GET.get("cause", "")
+        return [(chosen, f"dead letters of cause {chosen[:6]}…")] if chosen else []
+
+
+class EventFilter(ParameterFilter):
     title, parameter_name = "event", "event_type"
 
     def choices_of(self) -> Iterable[str]:
         return sorted(event_types())
 
 
-class ProviderFilter(ChoiceFilter):
+class ProviderFilter(ParameterFilter):
     title, parameter_name = "provider", "provider"
 
     def choices_of(self) -> Iterable[str]:
         return settings.EMAIL_PROVIDERS
 
 
-class FailingFilter(admin.SimpleListFilter):
+class FailingFilter(ParameterFilter):
     title, parameter_name = "trouble", "failing"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [("hour", "failing for an hour")]
-
-    def queryset(
-        self, request: HttpRequest, queryset: QuerySet[EmailNotification]
-    ) -> QuerySet[EmailNotification]:
-        """Return what has failed and is unfinished an hour after it was due first."""
-        if self.value() != "hour":
-            return queryset
-        return cast(EmailNotificationQuerySet, queryset).failing()
 
 
 class ListPage(admin.ModelAdmin[EmailNotification]):
@@ -76,7 +88,32 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         "next_try",
     ]
     list_display_links = ["state", "event_type"]
-    list_filter = [StatusFilter, FailingFilter, EventFilter, ProviderFilter, AgeFilter]
+    list_filter = [
+        StatusFilter,
+        CauseFilter,
+        FailingFilter,
+        EventFilter,
+        ProviderFilter,
+        AgeFilter,
+        PeriodFilter,
+    ]
+    csv_columns: tuple[str, ...] = (
+        "id",
+        "order_id",
+        "event_type",
+        "status",
+        "recipient_email",
+        "provider",
+        "provider_message_id",
+        "retry_count",
+        "last_error",
+        "error_fingerprint",
+        "correlation_id",
+        "created_at",
+        "sent_at",
+        "delivered_at",
+        "bounced_at",
+    )
     search_fields = ["recipient_email"]
     search_help_text = "An exact address, an order's or notification's id, or an order's reference."
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import URLPattern, path
 
+from notifications.admin.causes import CausesPage
 from notifications.admin.email_actions import ActionsPage
 from notifications.admin.email_detail import DetailPage
 from notifications.admin.email_list import ListPage
@@ -17,10 +18,13 @@ from outbox.site import MenuItem
 
 @admin.register(EmailNotification)
 class EmailNotificationAdmin(
-    ListPage, DetailPage, ActionsPage, PreviewPage, ProvidersPage, TriageAdmin[EmailNotification]
+    ListPage, DetailPage, ActionsPage, CausesPage, PreviewPage, ProvidersPage, TriageAdmin[EmailNotification]
 ):
     menu = MenuItem(20, "E-mails")
-    more_menu = (MenuItem(60, "Providers", "notifications_emailnotification_providers"),)
+    more_menu = (
+        MenuItem(25, "Causes", "notifications_emailnotification_causes"),
+        MenuItem(60, "Providers", "notifications_emailnotification_providers"),
+    )
 
     def get_urls(self) -> list[URLPattern]:
         name = "notifications_emailnotification"
@@ -28,5 +32,7 @@ class EmailNotificationAdmin(
             path("<uuid:id>/preview/", self.admin_site.admin_view(self.preview_view), name=f"{name}_preview"),
             path("<uuid:id>/message.eml", self.admin_site.admin_view(self.mime_view), name=f"{name}_mime"),
             path("providers/", self.admin_site.admin_view(self.providers_view), name=f"{name}_providers"),
+            path("causes/", self.admin_site.admin_view(self.causes_view), name=f"{name}_causes"),
+            path("bulk/", self.admin_site.admin_view(self.bulk_view), name=f"{name}_bulk"),
             *super().get_urls(),
         ]

@@ -12,17 +12,25 @@ import uuid
 from collections.abc import Iterable
 from typing import Any, TypeVar, cast
 
+import structlog
 from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db import connections, models
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from outbox.core.ids import id_floor
+from outbox.admin.csv import csv_response, rows_by_key
+from outbox.core import periods
+
+log = structlog.get_logger(__name__)
 
 EXACT_BELOW = 10_000
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -67,16 +75,14 @@ class AgeFilter(admin.SimpleListFilter):
 
     title = "age"
     parameter_name = "age"
-    hours = {"1h": 1, "24h": 24, "7d": 7 * 24, "31d": 31 * 24}
+    hours = periods.AGES
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [("1h", "last hour"), ("24h", "last 24 hours"), ("7d", "last 7 days"), ("31d", "last 31 days")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Row]) -> QuerySet[Row]:
-        hours = self.hours.get(self.value() or "")
-        if hours is None:
-            return queryset
-        return queryset.filter(id__gte=id_floor(timezone.now() - dt.timedelta(hours=hours)))
+        params = {"age": self.value() or ""}
+        return periods.narrow_to_period(queryset, params, now=timezone.now())
 
 
 class TriageAdmin(admin.ModelAdmin[Row]):
@@ -89,6 +95,43 @@ class TriageAdmin(admin.ModelAdmin[Row]):
     list_max_show_all = 50
     ordering = ["-id"]
     list_select_related = False
+    change_list_template = "admin/triage_list.html"
+    #: The columns of the list's CSV file; without any there is no file.
+    csv_columns: tuple[str, ...] = ()
+
+    def get_urls(self) -> list[URLPattern]:
+        name = f"{self.opts.app_label}_{self.opts.model_name}_csv"
+        return [path("csv/", self.admin_site.admin_view(self.csv_view), name=name), *super().get_urls()]
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Add the address of the CSV file with the same filters and search."""
+        context = dict(extra_context or {})
+        if self.csv_columns and request.method == "GET":
+            page = reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_csv")
+            query = request.GET.copy()
+            query.pop("p", None)
+            context["csv_url"] = f"{page}?{query.urlencode()}"
+        return super().changelist_view(request, context)
+
+    def csv_view(self, request: HttpRequest) -> HttpResponseBase:
+        """Answer with all rows of the filtered list, however many, as a CSV file."""
+        if not (self.csv_columns and self.has_view_permission(request)):
+            raise PermissionDenied
+        try:
+            rows = self.get_changelist_instance(request).get_queryset(request)
+        except IncorrectLookupParameters as error:
+            raise Http404 from error
+        log.info("list downloaded", list=self.opts.label, filters=sorted(request.GET), user=request.user.pk)
+        return csv_response(
+            filename=str(self.opts.db_table),
+            header=self.csv_columns,
+            rows=(
+                [getattr(row, column) for column in self.csv_columns]
+                for row in rows_by_key(queryset=rows.only(*self.csv_columns))
+            ),
+        )
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False

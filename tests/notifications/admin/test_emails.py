@@ -13,7 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from notifications.models import EmailNotification
+from outbox import bulk
 from outbox.delivery.outcomes import Status
+from outbox.models import BulkJob
 from tests.factories import make_mail, make_mails, make_order, staff_client, statuses
 
 pytestmark = pytest.mark.django_db
@@ -66,14 +68,68 @@ def test_giving_up_discards_dead_letters_and_what_keeps_failing_and_nothing_else
     assert statuses() == {"discarded": 2, "pending": 1}
 
 
-def test_all_that_match_a_filter_can_be_resent_at_once(admin_client):
+def all_of(client: Client, action: str, query: str, **fields):
+    one = EmailNotification.objects.earliest("id")
+    data = {"action": action, "_selected_action": [str(one.id)], "select_across": "1"} | fields
+    return client.post(LIST + query, data, follow=True)
+
+
+def test_all_that_match_a_filter_are_resent_by_a_job(admin_client):
     make_mails(1200, status="dead_lettered")
     make_mails(5, status="sent")
-    one = EmailNotification.objects.dead().first()
-    data = {"action": "resend", "_selected_action": [str(one.id)], "select_across": "1", "confirmed": "yes"}
-    admin_client.post(LIST + "?status=dead_lettered", data)
+    asked = all_of(admin_client, "resend", "?status=dead_lettered")
+    assert b"<b>1,200</b> dead lettered: will be sent again" in asked.content
+    answer = dict(asked.context["hidden"]) | {"action": "resend", "confirmed": "yes", "reason": "SPF mended"}
+    page = admin_client.post(LIST + "bulk/", answer, follow=True)
+    job = BulkJob.objects.get()
+    assert page.redirect_chain[-1][0] == f"/admin/outbox/bulkjob/{job.id}/change/"
+    assert b"SPF mended" in page.content
+    bulk.run_jobs()
     assert statuses() == {"pending": 1200, "sent": 5}
     assert LogEntry.objects.count() == 1200
+    progress = admin_client.get(f"/admin/outbox/bulkjob/{job.id}/progress/").json()
+    assert (progress["state"], progress["done"], progress["left"], progress["percent"]) == (
+        "done",
+        1200,
+        0,
+        100,
+    )
+
+
+def test_all_that_a_search_found_are_resent_at_once(admin_client):
+    make_mails(3, status="dead_lettered")
+    all_of(admin_client, "resend", "?q=user2@example.com", confirmed="yes")
+    assert statuses() == {"dead_lettered": 2, "pending": 1}
+    assert not BulkJob.objects.exists()
+
+
+def test_a_list_of_all_emails_is_not_changed_as_a_whole(admin_client):
+    make_mails(3, status="dead_lettered")
+    assert b"Filter by status first" in all_of(admin_client, "resend", "", confirmed="yes").content
+    assert admin_client.post(LIST + "bulk/", {"action": "resend", "confirmed": "yes"}).status_code == 404
+    assert statuses() == {"dead_lettered": 3}
+
+
+def test_a_job_needs_the_permission_of_its_action_and_is_seen_and_stopped_by_whom_it_concerns():
+    make_mails(3, status="dead_lettered")
+    answer = {"action": "resend", "confirmed": "yes", "status": "dead_lettered"}
+    viewer = staff_client("view_emailnotification", name="viewer")
+    assert viewer.post(LIST + "bulk/", answer).status_code == 403
+    support = staff_client("view_emailnotification", "resend_emailnotification", name="support")
+    page = support.post(LIST + "bulk/", answer)
+    assert support.get(LIST + "bulk/").status_code == 405
+    assert b"Stop" in support.get(page.url).content
+    other = staff_client("view_emailnotification", "discard_emailnotification", name="other")
+    for client in (viewer, other):
+        assert client.get(page.url).status_code in (403, 404)
+    watcher = staff_client("view_bulkjob", name="watcher")
+    assert b"Stop" not in watcher.get(page.url).content
+    stop = page.url.replace("change", "stop")
+    assert watcher.post(stop).status_code == 403
+    assert b"Stopped." in support.post(stop, follow=True).content
+    bulk.run_jobs()
+    assert statuses() == {"dead_lettered": 3}
+    assert b"had ended already" in support.post(stop, follow=True).content
 
 
 @pytest.mark.parametrize("action", ["resend", "give_up"])

@@ -1,0 +1,86 @@
+"""Dead letters by cause: how many, since when, what it means, what to do, and buttons for the whole group."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.utils.safestring import SafeString
+
+from notifications.models import EmailNotification
+from notifications.providers.causes import Explanation, explain
+from outbox.admin.base import ago
+from outbox.admin.front import panel
+from outbox.core.ids import id_time
+from outbox.delivery.causes import COUNT_LIMIT, dead_causes
+
+#: Groups on the page.
+SHOWN = 50
+ON_FIRST_PAGE = 5
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Group:
+    """One cause on the page. `count` is a text, for a count stops at COUNT_LIMIT."""
+
+    fingerprint: str
+    count: str
+    since: str
+    last: str
+    example: EmailNotification
+    means: Explanation
+
+
+def cause_groups(*, limit: int = SHOWN) -> list[Group]:
+    """Return the largest groups of dead letters, in two statements."""
+    causes = dead_causes(EmailNotification.objects.all())[:limit]
+    fields = ("id", "provider", "last_error", "updated_at", "event_type", "recipient_email")
+    newest = EmailNotification.objects.only(*fields).in_bulk([cause.newest for cause in causes])
+    return [
+        Group(
+            fingerprint=cause.fingerprint,
+            count=f"{COUNT_LIMIT:,}+" if cause.count > COUNT_LIMIT else f"{cause.count:,}",
+            since=ago(id_time(cause.oldest)),
+            last=ago(mail.updated_at),
+            example=mail,
+            means=explain(provider=mail.provider, error=mail.last_error),
+        )
+        for cause in causes
+        if (mail := newest.get(cause.newest)) is not None
+    ]
+
+
+class CausesPage(admin.ModelAdmin[EmailNotification]):
+    """A mixin of the e-mails' admin, which gives the page its address."""
+
+    def causes_view(self, request: HttpRequest) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        without = EmailNotification.objects.dead().filter(error_fingerprint=None)
+        context: dict[str, Any] = {
+            **self.admin_site.each_context(request),
+            "title": "Dead letters by cause",
+            "opts": self.opts,
+            "groups": cause_groups(),
+            "shown": SHOWN,
+            "without": without[: COUNT_LIMIT + 1].count(),
+            "may_resend": request.user.has_perm("notifications.resend_emailnotification"),
+            "may_give_up": request.user.has_perm("notifications.discard_emailnotification"),
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/notifications/emailnotification/causes.html", context)
+
+
+@panel(10)
+def largest_causes(request: HttpRequest) -> SafeString:
+    """Show the largest groups on the first page."""
+    if not request.user.has_perm("notifications.view_emailnotification"):
+        return SafeString("")
+    groups = cause_groups(limit=ON_FIRST_PAGE + 1)
+    context = {"groups": groups[:ON_FIRST_PAGE], "more": len(groups) > ON_FIRST_PAGE}
+    return render_to_string("admin/notifications/emailnotification/largest_causes.html", context)

@@ -1,0 +1,150 @@
+"""Background jobs in the admin: how far each is, what it did, and a button that stops it."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q, QuerySet
+from django.http import (
+    Http404,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseNotAllowed,
+    HttpResponseRedirect,
+    JsonResponse,
+)
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.safestring import SafeString
+
+from outbox import bulk
+from outbox.admin.base import TriageAdmin, ago, pill
+from outbox.models import BulkJob
+from outbox.site import MenuItem
+
+_PILLS = {"running": "processing", "done": "sent", "stopped": "discarded"}
+
+
+@admin.register(BulkJob)
+class BulkJobAdmin(TriageAdmin[BulkJob]):
+    """Everybody sees their own jobs; with the permission to view jobs, those of all."""
+
+    menu = MenuItem(70, "Jobs")
+    list_display = ["what", "status", "done_count", "refused_count", "username", "started"]
+    list_display_links = ["what"]
+
+    class Media:
+        js = ["orderpost/job.js"]
+
+    @admin.display(description="what")
+    def what(self, job: BulkJob) -> str:
+        return f"{_title(job)}: {_describe(job)}"
+
+    @admin.display(description="state")
+    def status(self, job: BulkJob) -> SafeString:
+        return pill(_PILLS[job.state], job.state)
+
+    @admin.display(description="started")
+    def started(self, job: BulkJob) -> SafeString | str:
+        return ago(job.created_at)
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view
+        return [
+            path("<uuid:id>/progress/", view(self.progress_view), name="outbox_bulkjob_progress"),
+            path("<uuid:id>/stop/", view(self.stop_view), name="outbox_bulkjob_stop"),
+            *super().get_urls(),
+        ]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[BulkJob]:
+        jobs = super().get_queryset(request)
+        if request.user.has_perm("outbox.view_bulkjob"):
+            return jobs
+        return jobs.filter(Q(user_id=request.user.pk))
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("outbox.view_bulkjob") or _may_start_any(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: BulkJob | None = None) -> bool:
+        own = _may_start_any(request) if obj is None else obj.user_id == request.user.pk
+        return own or request.user.has_perm("outbox.view_bulkjob")
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show a job's progress, which job.js refreshes."""
+        job = self._job(request, object_id)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"{_title(job)}: {_describe(job)}",
+            "opts": self.opts,
+            "job": job,
+            "progress": job.as_progress(),
+            "pill": pill(_PILLS[job.state], job.state),
+            "started": ago(job.created_at),
+            "finished": ago(job.finished_at),
+            "may_stop": job.state == job.State.RUNNING and _may_stop(request, job),
+            "rows": _list_url(job),
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/outbox/bulkjob/job.html", context)
+
+    def progress_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        """Answer with what job.js shows."""
+        return JsonResponse(self._job(request, id).as_progress(), headers={"Cache-Control": "no-store"})
+
+    def stop_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        """Stop a job: what it has changed stays, what is left stays as it is."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        job = self._job(request, id)
+        if not _may_stop(request, job):
+            raise PermissionDenied
+        if BulkJob.objects.stop(id=job.id):
+            self.log_change(request, job, "Stopped.")
+            self.message_user(request, "Stopped. What was changed stays changed; the rest was not touched.")
+        else:
+            self.message_user(request, "It had ended already.", messages.WARNING)
+        return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
+
+    def _job(self, request: HttpRequest, id: str | uuid.UUID) -> BulkJob:
+        job = self.get_object(request, str(id))
+        if job is None:
+            raise Http404
+        if not self.has_view_permission(request, job):
+            raise PermissionDenied
+        return job
+
+
+def _title(job: BulkJob) -> str:
+    """Return the action's title; of an action that this release does not know, its name."""
+    return bulk.ACTIONS[job.action].title if job.action in bulk.ACTIONS else job.action
+
+
+def _describe(job: BulkJob) -> str:
+    return bulk.ACTIONS[job.action].describe(job.filter) if job.action in bulk.ACTIONS else ""
+
+
+def _list_url(job: BulkJob) -> str:
+    """Return the address of the list that the job's rows are in."""
+    if job.action not in bulk.ACTIONS:
+        return ""
+    options = bulk.ACTIONS[job.action].model._meta
+    return reverse(f"admin:{options.app_label}_{options.model_name}_changelist")
+
+
+def _may_start_any(request: HttpRequest) -> bool:
+    return any(request.user.has_perm(action.permission) for action in bulk.ACTIONS.values())
+
+
+def _may_stop(request: HttpRequest, job: BulkJob) -> bool:
+    """Return whether the user started the job or may start one like it."""
+    action = bulk.ACTIONS.get(job.action)
+    return job.user_id == request.user.pk or (action is not None and request.user.has_perm(action.permission))
