@@ -18,6 +18,7 @@ from notifications.delivery.process import Process, spare
 from notifications.delivery.screening import screen
 from notifications.delivery.sending import SLOT_SECONDS, send
 from notifications.models import EmailNotification
+from outbox.core import tracing
 from outbox.delivery.causes import fill_fingerprints
 from outbox.delivery.changes import Change
 from outbox.delivery.drain import Drain
@@ -80,7 +81,10 @@ def drain_emails() -> Drained | None:
         if not process.draining.acquire(blocking=False):
             break
         try:
-            done = drain.run(seconds=DRAIN_SECONDS, should_stop=process.stopping.is_set)
+            with tracing.span("drain") as span:
+                process.drain_span = span.traceparent
+                done = drain.run(seconds=DRAIN_SECONDS, should_stop=process.stopping.is_set)
+                span.set("orderpost.settled", done.settled)
         finally:
             process.draining.release()
         if done.more or done.pause:

@@ -24,6 +24,7 @@ class Process:
         self.draining = threading.Lock()
         self.stopping = threading.Event()
         self.neighbours = Neighbours()
+        self.drain_span = ""  # the traceparent of the drain that runs, where spans are recorded
 
     @functools.cached_property
     def pool(self) -> ThreadPoolExecutor:

@@ -14,6 +14,8 @@ from django.conf import settings
 from notifications.delivery.process import Process, spare
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
+from outbox.core import tracing
+from outbox.core.tracing import Kind
 from outbox.delivery.attempts import last_doubt
 from outbox.delivery.gate import Entry
 from outbox.delivery.outcomes import NOT_ACCEPTED, Outcome, Verdict
@@ -66,7 +68,17 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
 
 def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:
     """Ask one provider, and report its answer to the breakers and the neighbours."""
-    outcome = PROVIDERS[entry.provider].send(mail)
+    links = [process.drain_span]
+    with tracing.span("send", kind=Kind.CLIENT, parent=mail.traceparent, links=links) as span:
+        span.set("orderpost.event_type", mail.event_type)
+        outcome = PROVIDERS[entry.provider].send(mail)
+        span.set("orderpost.provider", entry.provider)
+        span.set("orderpost.notification_id", str(mail.id))
+        span.set("orderpost.order_id", str(mail.order_id))
+        span.set("orderpost.outcome", str(outcome.verdict))
+        if outcome.verdict is not Verdict.ACCEPTED:
+            span.set("error.type", outcome.code or str(outcome.verdict))
+            span.fail(str(outcome.verdict))
     outcome = dataclasses.replace(outcome, probe=entry.permit.probe)
     gate, reason = process.gate, f"{outcome.verdict} {outcome.code}".strip()
     match outcome.verdict:

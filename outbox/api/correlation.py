@@ -11,11 +11,14 @@ from collections.abc import Callable
 import structlog
 from django.http import HttpRequest, HttpResponseBase
 
-from outbox.core import context
+from outbox.core import context, tracing
+from outbox.core.tracing import Kind, Span
 
 log = structlog.get_logger("orderpost.access")
 
 HEADER = "X-Correlation-ID"
+#: Answered every few seconds, to nobody's interest.
+UNTRACED = frozenset(["/healthz", "/readyz", "/metrics"])
 
 
 class CorrelationMiddleware:
@@ -26,19 +29,39 @@ class CorrelationMiddleware:
         """Take the caller's id and trace if they are well formed, else make an id. Log the answer."""
         # META, not headers: to make the mapping of all headers costs each request 20 µs.
         given = context.accept_correlation_id(request.META.get("HTTP_X_CORRELATION_ID"))
-        work = context.Context(
-            given or context.new_correlation_id(),
-            context.accept_traceparent(request.META.get("HTTP_TRACEPARENT")),
-        )
+        caller = context.accept_traceparent(request.META.get("HTTP_TRACEPARENT"))
         started = time.perf_counter()
-        with context.working_for(work):
-            response = self.get_response(request)
-            response.headers[HEADER] = work.correlation_id
-            log.info(
-                "request",
-                method=request.method,
-                path=request.path,  # without the query, which may have an address
-                status=response.status_code,
-                duration_ms=round((time.perf_counter() - started) * 1000, 1),
-            )
+        with _span(request, caller) as span:
+            work = context.Context(given or context.new_correlation_id(), span.traceparent or caller)
+            with context.working_for(work):
+                response = self.get_response(request)
+                response.headers[HEADER] = work.correlation_id
+                log.info(
+                    "request",
+                    method=request.method,
+                    path=request.path,  # without the query, which may have an address
+                    status=response.status_code,
+                    duration_ms=round((time.perf_counter() - started) * 1000, 1),
+                )
+            if span.traceparent:
+                _describe(span, request, response.status_code)
         return response
+
+
+def _span(request: HttpRequest, caller: str) -> Span:
+    """Begin the request's span; probes and scrapes have none."""
+    if request.path in UNTRACED:
+        return Span()
+    return tracing.span(str(request.method), kind=Kind.SERVER, parent=caller)
+
+
+def _describe(span: Span, request: HttpRequest, status: int) -> None:
+    """Name the span by its route, as OpenTelemetry's conventions for HTTP have it."""
+    route = f"/{request.resolver_match.route}" if request.resolver_match else ""
+    span.rename(f"{request.method} {route}".rstrip())
+    span.set("http.request.method", str(request.method))
+    span.set("http.route", route)
+    span.set("url.path", request.path)
+    span.set("http.response.status_code", status)
+    if status >= 500:
+        span.fail(str(status))

@@ -28,6 +28,7 @@ class Deliverable(models.Model):
         "errors",
         "provider",
         "correlation_id",
+        "traceparent",
         "resent_at",
     )
     Status = Status

@@ -7,6 +7,7 @@ operator, and goes to `<topic>.dlt`. Called by outbox.events.consumer.
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -17,7 +18,8 @@ from django.conf import settings
 from django.db import DataError, transaction
 from django.db.models.functions import Now
 
-from outbox.core import context
+from outbox.core import context, tracing
+from outbox.core.tracing import Kind
 from outbox.events.envelope import LARGEST, Envelope, Rejected, event_id_of, read_envelope, read_json
 from outbox.events.publish import publish_event
 from outbox.events.transports import Received
@@ -44,7 +46,14 @@ def process(*, received: Received, consumer: str, handlers: Mapping[str, Handler
         envelope = read_envelope(topic=received.topic, value=received.value)
     except Rejected as reason:
         return dead_letter(received=received, consumer=consumer, reason=str(reason))
-    with context.working_for(envelope.context):
+    work = envelope.context
+    with (
+        tracing.span(f"process {received.topic}", kind=Kind.CONSUMER, parent=work.traceparent) as span,
+        context.working_for(dataclasses.replace(work, traceparent=span.traceparent or work.traceparent)),
+    ):
+        span.set("messaging.destination.name", received.topic)
+        span.set("messaging.message.id", str(envelope.id))
+        span.set("messaging.consumer.group.name", consumer)
         try:
             with transaction.atomic(durable=True):
                 receipt = _record(envelope, consumer)
@@ -54,6 +63,7 @@ def process(*, received: Received, consumer: str, handlers: Mapping[str, Handler
                 _check_age(envelope, received, receipt.received_at)
                 handlers[received.topic](envelope)
         except (Rejected, DataError) as error:
+            span.fail(explain(error))
             return dead_letter(received=received, consumer=consumer, reason=explain(error), envelope=envelope)
         log.info("event taken", event_id=str(envelope.id), topic=received.topic)
     return "done"

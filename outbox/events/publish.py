@@ -86,6 +86,7 @@ def event_part(
             "correlationId": work.correlation_id,
             "idempotencyKey": work.idempotency_key or f"{aggregate_id}:{event_type}:{sequence}",
             "userId": str(user_id) if user_id else None,
+            **({"traceparent": work.traceparent} if work.traceparent else {}),
         },
         shard=shard_of(aggregate_id),
         announce=_wake if settings.FAST_PATH else None,

@@ -18,7 +18,7 @@ from django.conf import settings
 
 from outbox.core.ids import id_floor
 from outbox.events.relay import message_of
-from outbox.events.transports import BrokerAway, Message, Publisher, Refused, TopicUnavailable, publisher
+from outbox.events.transports import BrokerAway, Publisher, Refused, TopicUnavailable, publisher
 from outbox.models.events import OutboxEventQuerySet, OutgoingEvent
 
 log = structlog.get_logger(__name__)
@@ -86,9 +86,7 @@ def resend_events(*, events: OutboxEventQuerySet, consumer: str = "", limit: int
 
 
 def _send(transport: Publisher, batch: Sequence[OutgoingEvent], topic: str, result: Resent) -> None:
-    messages = [message_of(event) for event in batch]
-    if topic:
-        messages = [Message(topic, message.key, message.value) for message in messages]
+    messages = [message_of(event, topic=topic) for event in batch]
     stopped: BrokerAway | None = None
     for event, answer in zip(batch, transport.publish(messages), strict=True):
         if answer is None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 from django.db import connections, models, transaction
 from django.db.models import F, Func, Q, Value
 from django.db.models.expressions import RawSQL
+from django.db.models.fields.json import KT
 from django.db.models.functions import Now
 
 from outbox.core.ids import id_floor, new_id
@@ -48,6 +49,12 @@ _ENVELOPE = """
 """
 
 
+_OUTGOING = (
+    *("id", "aggregate_id", "event_type", "retry_count", "position"),
+    *("correlation", "trace", "envelope"),
+)
+
+
 class OutgoingEvent(NamedTuple):
     """An event on its way to the broker."""
 
@@ -56,6 +63,8 @@ class OutgoingEvent(NamedTuple):
     topic: str
     retry_count: int
     position: int
+    correlation_id: str
+    traceparent: str
     envelope: bytes
 
 
@@ -106,20 +115,24 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         return self.filter(_raw("aggregate_id <> ALL(%s::uuid[])", list(aggregate_ids)))
 
     def outgoing(self, *, source: str, limit: int | None = None) -> Iterator[OutgoingEvent]:
-        """Yield the events in the relay's order, with their envelopes; `source` names this service in them.
+        """Yield the events in the relay's order, with envelopes in which `source` names this service.
 
         Without `limit` the rows are read through a cursor of the server, a few at a time.
         """
         envelope = RawSQL(_ENVELOPE, [source, key_hash_salt()], output_field=models.TextField())  # noqa: S611
         rows = (
-            self.annotate(envelope=envelope)
+            self.annotate(
+                envelope=envelope,
+                correlation=KT("metadata__correlationId"),
+                trace=KT("metadata__traceparent"),
+            )
             .order_by("position")
-            .values_list("id", "aggregate_id", "event_type", "retry_count", "position", "envelope")
+            .values_list(*_OUTGOING)
         )
-        for id, aggregate_id, topic, retries, position, text in (
-            rows.iterator() if limit is None else rows[:limit]
-        ):
-            yield OutgoingEvent(id, aggregate_id, topic, retries, position, text.encode())
+        for row in rows.iterator() if limit is None else rows[:limit]:
+            id, aggregate_id, topic, retries, position, correlation, trace, text = row
+            ids = (id, aggregate_id, topic, retries, position)
+            yield OutgoingEvent(*ids, correlation or "", trace or "", text.encode())
 
     #: The columns that an insert does not name have defaults in the database.
     _INSERT = """

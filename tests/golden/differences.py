@@ -40,6 +40,16 @@ DIFFERENCES = [
         now=rf'\\"idempotencyKey\\":\\"sha256:{"0" * 64}\\"',
     ),
     Difference(
+        reason="An event keeps the caller's whole traceparent: its span has the request's for a parent.",
+        was=r'"traceId": "([0-9a-f]{32})"',
+        now=r'"traceId": "\1", "traceparent": "00-\1-b7ad6b7169203331-01"',
+    ),
+    Difference(
+        reason="The same, in the answer of GET /orders/{id}/events.",
+        was=r'\\"traceId\\":\\"([0-9a-f]{32})\\"',
+        now=r'\\"traceId\\":\\"\1\\",\\"traceparent\\":\\"00-\1-b7ad6b7169203331-01\\"',
+    ),
+    Difference(
         reason="An e-mail names the one that it is a copy of.",
         was=r'(\\"bounced_at\\":(?:null|\\"<time>\\"))}',
         now=r'\1,\\"resend_of\\":null}',

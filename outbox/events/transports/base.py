@@ -14,11 +14,15 @@ class BrokerAway(RuntimeError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """What is published: `key` keeps the messages of one aggregate in order, `value` is the envelope."""
+    """What is published: `key` keeps the messages of one aggregate in order, `value` is the envelope.
+
+    `headers` repeat ids of the envelope for those who route and trace without reading it.
+    """
 
     topic: str
     key: str
     value: bytes
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

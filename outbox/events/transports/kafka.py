@@ -82,7 +82,13 @@ class Publisher(base.Publisher):
                 answers[number] = reason
                 continue
             try:
-                producer.produce(message.topic, message.value, message.key, on_delivery=delivered(number))
+                producer.produce(
+                    message.topic,
+                    message.value,
+                    message.key,
+                    on_delivery=delivered(number),
+                    headers=list(message.headers),
+                )
             except kafka.KafkaException as error:
                 answers[number] = error.args[0]
             except BufferError:

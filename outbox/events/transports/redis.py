@@ -89,12 +89,14 @@ class Publisher(base.Publisher):
 def _xadd(message: Message, length: bytes) -> bytes:
     """Write the command as Redis reads it (RESP): redis-py takes as long for one as for all the rest."""
     topic, key = message.topic.encode(), message.key.encode()
+    headers = [(name.encode(), value.encode()) for name, value in message.headers]
     return b"".join(
         (
-            b"*10\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n" % (len(topic), topic),
+            b"*%d\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n" % (10 + 2 * len(headers), len(topic), topic),
             b"$6\r\nMAXLEN\r\n$1\r\n~\r\n$%d\r\n%b\r\n$1\r\n*\r\n" % (len(length), length),
             b"$3\r\nkey\r\n$%d\r\n%b\r\n" % (len(key), key),
             b"$5\r\nvalue\r\n$%d\r\n%b\r\n" % (len(message.value), message.value),
+            *(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(text), text) for name, text in headers),
         )
     )
 
