@@ -1,17 +1,26 @@
-"""Print the logs of a local run's programs as they grow, each line with its program's name.
+"""Print what a person needs of a local run's logs as they grow, each line with its program's name.
 
-For `config.local`. The programs write to var/log through supervisord, which rotates the files.
+For `config.local`. The programs write JSON lines to var/log through supervisord, which rotates the files.
+All warnings and errors are printed, and what is no JSON. Of the other lines a few are: enough to see a request
+and its e-mail. Under load the console stays readable and costs next to nothing.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+#: How many lines below a warning are printed: so many at once, and then so many a second.
+BURST, RATE = 20, 2
+SUMMARY_SECONDS = 10
+_QUIET = ('"level": "info"', '"level": "debug"')
+_UNSHOWN = ("event", "level", "logger", "timestamp", "exception", "stack", "correlation_id")
 COLOURS = (36, 32, 33, 35, 34)  # cyan, green, yellow, magenta, blue
 
 
@@ -55,18 +64,47 @@ class LogFollower:
         return here.st_ino != there.st_ino or there.st_size < self._file.tell()
 
 
+def readable(line: str) -> str:
+    """Return a line of JSON as a person reads it: time, level unless info, event and facts; else as it is."""
+    try:
+        entry = json.loads(line)
+        text = f"{entry['timestamp'][11:19]} {entry['event']}"
+    except (ValueError, KeyError, TypeError):
+        return line
+    level = str(entry.get("level", ""))
+    facts = [f"{key}={value}" for key, value in entry.items() if key not in _UNSHOWN and value != ""]
+    traces = [str(entry[key]) for key in ("stack", "exception") if entry.get(key)]
+    level = "" if level in ("", "info") else f"{level.upper()} "
+    return "\n".join([" ".join([level + text, *facts]), *traces])
+
+
 class Console:
     """The terminal: the logs of the named programs, and the local run's own messages."""
 
     def __init__(self, *, logs: Path, names: Sequence[str]) -> None:
+        self._logs = logs
         self._width = max(map(len, names))
         self._colours = {name: COLOURS[n % len(COLOURS)] for n, name in enumerate(names)}
         self._followers = {name: LogFollower(logs / f"{name}.log") for name in names}
+        self._left, self._filled = float(BURST), time.monotonic()
+        self._hidden, self._summed = 0, 0.0
 
     def pump(self) -> None:
-        """Print what the programs have written since the last call."""
+        """Print what matters of what the programs have written since the last call."""
+        now = time.monotonic()
+        self._left = min(BURST, self._left + (now - self._filled) * RATE)
+        self._filled = now
+        if self._hidden and now - self._summed > SUMMARY_SECONDS:
+            print(f"… and {self._hidden} more lines in {self._logs}")
+            self._hidden, self._summed = 0, now
         for name, follower in self._followers.items():
             for line in follower.lines():
+                if any(mark in line for mark in _QUIET):
+                    if self._left < 1:
+                        self._hidden += 1
+                        continue
+                    self._left -= 1
+                line = readable(line)
                 label = f"{name:<{self._width}}"
                 if sys.stdout.isatty():
                     label = f"\033[{self._colours[name]}m{label}\033[0m"

@@ -32,7 +32,7 @@ def complete(
     webhook_keys_file: Path,
 ) -> dict[str, str]:
     """Return the environment of every process: what is set already wins."""
-    ours = {"HTTPS": "off", "LOG_FORMAT": "console"}
+    ours = {"HTTPS": "off", "LOG_FORMAT": "json"}
     if database_url is not None:
         ours["DATABASE_URL"] = database_url
     if redis_url is not None:

@@ -206,7 +206,7 @@ class Stack:
             lines.append(f"  PostgreSQL     {self.postgres.url}")
         if self.valkey is not None:
             lines.append(f"  Valkey         {self.valkey.url}")
-        lines.append(f"  Logs           {VAR / 'log'}")
+        lines.append(f"  Logs           {VAR / 'log'}, in full as JSON lines; warnings and a few more here")
         return "\n".join([*lines, "\nCtrl-C stops everything.\n"])
 
 

@@ -85,6 +85,36 @@ def test_the_row_of_a_broken_constraint_is_not_written(written):
     assert "violates check" in text and "HINT: no" in text
 
 
+PIECES = st.sampled_from(
+    [
+        *("alice.smith@example.com", "bob%40example.com", "Bearer abc", "BaSic YWxp", "baſic abc", SECRET),
+        *("SG.abcdef.ghi-jkl", "whsec_abcdefghijk", "re_abcdefghijk", "key-" + "0a" * 16, "a://b:c@d"),
+        *("DETAIL:  Failing row (Ann)", "CONTEXT: x", "\n", "core_values", "é", "plain", " ", '"', "\\"),
+    ]
+)
+TEXTS = st.lists(PIECES, max_size=4).map("".join)
+
+
+@given(st.dictionaries(TEXTS | st.sampled_from(["password", "Cookie", "to"]), TEXTS | st.lists(TEXTS)))
+def test_a_line_that_is_rendered_at_once_has_nothing_to_mask(event):
+    assert json.loads(logs.json_line(event)) == json.loads(json.dumps(logs.scrub(event)))
+
+
+def test_celerys_lines_about_each_task_are_left_out_but_not_its_errors(written):
+    for name in ("celery.app.trace", "celery.worker.strategy"):
+        logging.getLogger(name).info("Task notifications.tasks.drain received")
+        logging.getLogger(name).error("Task notifications.tasks.drain raised")
+    assert [line["event"] for line in written()] == ["Task notifications.tasks.drain raised"] * 2
+
+
+def test_a_line_has_the_stack_and_what_json_does_not_know(written):
+    structlog.get_logger("ours").info("x", stack_info=True, id=object)
+    logging.getLogger("other").info({"a": 1}, stack_info=True)
+    ours, other = written()
+    assert "test_logs" in ours["stack"] and "object" in ours["id"]
+    assert other["event"] == "{'a': 1}" and "test_logs" in other["stack"]
+
+
 def test_a_line_with_breaks_stays_one_line(written):
     structlog.get_logger("ours").info("a\nb\r\n{}", x="\u2028\ud800")
     assert len(written()) == 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from config.local.console import Console, LogFollower
+from config.local.console import BURST, Console, LogFollower, readable
 
 
 def append(path: Path, text: str) -> None:
@@ -46,3 +47,48 @@ def test_it_names_the_program_of_each_line(tmp_path: Path, capsys: pytest.Captur
     console.pump()
     console.close()
     assert capsys.readouterr().out == "web    | hello\nworker | ready\n"
+
+
+def line(event: str, level: str = "info", **facts: object) -> str:
+    """Return a line of a program's log."""
+    common = {"level": level, "logger": "x", "timestamp": "2026-11-21T12:03:04.5Z", "correlation_id": "c"}
+    return json.dumps({**facts, "event": event, **common})
+
+
+def test_it_shows_every_warning_and_of_other_lines_only_the_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console = Console(logs=tmp_path, names=["web"])
+    for number in range(500):
+        append(tmp_path / "web.log", line("request", path=f"/{number}") + "\n")
+    for number in range(50):
+        append(tmp_path / "web.log", line(f"away {number}", "warning") + "\n")
+    append(tmp_path / "web.log", "not JSON\n")
+    console.pump()
+    console.close()
+    shown = capsys.readouterr().out.splitlines()
+    assert sum("request" in text for text in shown) == BURST
+    assert sum("WARNING 12:03:04 away" in text for text in shown) == 50
+    assert shown[-1] == "web | not JSON"
+
+
+def test_it_says_how_many_lines_it_left_out_and_where_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console = Console(logs=tmp_path, names=["web"])
+    append(tmp_path / "web.log", "".join(line("request") + "\n" for _ in range(BURST + 7)))
+    console.pump()
+    console.pump()
+    console.close()
+    assert f"… and 7 more lines in {tmp_path}" in capsys.readouterr().out
+
+
+def test_a_line_is_readable_and_loses_no_fact() -> None:
+    assert readable(line("request", path="/x", status=201)) == "12:03:04 request path=/x status=201"
+    failed = line("failed", "error", exception="Traceback\n  ValueError: x", row=1)
+    assert readable(failed) == "ERROR 12:03:04 failed row=1\nTraceback\n  ValueError: x"
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", "[]", "plain", '{"event": 1}', "null"])
+def test_what_is_no_line_of_ours_is_shown_as_it_is(text: str) -> None:
+    assert readable(text) == text
