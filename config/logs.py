@@ -131,7 +131,7 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         event: Any
         if hasattr(record, "_logger"):  # structlog's
-            event = dict(record.msg)  # type: ignore[call-overload] # its message is a dict
+            event = dict(record.msg)  # type: ignore[arg-type] # its message is a dict
         else:
             event = {"event": record.getMessage()}
             if record.exc_info:
