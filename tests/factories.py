@@ -51,7 +51,7 @@ def make_mail(**fields: Any) -> EmailNotification:
     return mail
 
 
-def make_mails(count: int, *, status: str = "pending", age: float = 60.0) -> None:
+def make_mails(count: int, *, status: str = "pending", age: float = 1.0) -> None:
     """Many e-mails in one statement, due `age` seconds ago, with ids of now."""
     with connection.cursor() as cursor:
         cursor.execute(

@@ -86,6 +86,7 @@ def drain_emails() -> Drained | None:
                 done = drain.run(seconds=DRAIN_SECONDS, should_stop=process.stopping.is_set)
                 span.set("orderpost.settled", done.settled)
         finally:
+            process.gate.rest()
             process.draining.release()
         if done.more or done.pause:
             break

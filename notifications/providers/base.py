@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import uuid
@@ -111,8 +112,12 @@ def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlterna
 
 def message_id(notification_id: uuid.UUID) -> str:
     """Return the RFC 5322 Message-ID of a notification, at our own domain."""
-    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
-    return f"<{notification_id}@{domain}>"
+    return f"<{notification_id}@{_domain_of(settings.DEFAULT_FROM_EMAIL)}>"
+
+
+@functools.lru_cache(maxsize=4)
+def _domain_of(address: str) -> str:
+    return parseaddr(address)[1].rpartition("@")[2] or "localhost"
 
 
 def formatted_address(*, name: str, recipient_email: str) -> str:

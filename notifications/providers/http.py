@@ -7,6 +7,7 @@ says otherwise.
 from __future__ import annotations
 
 import email.utils
+import functools
 import math
 import time
 from abc import abstractmethod
@@ -16,10 +17,12 @@ from typing import Any
 
 import requests
 import urllib3.exceptions
+from anymail.backends.base import BasePayload
 from anymail.backends.base_requests import AnymailRequestsBackend
 from anymail.exceptions import AnymailConfigurationError, AnymailRequestsAPIError
 from django.core.mail import EmailMultiAlternatives
 
+from notifications.providers import addresses
 from notifications.providers.base import Provider
 from notifications.providers.session import NeverConnected, Session, make_session
 from outbox.delivery.outcomes import Outcome, Verdict
@@ -27,6 +30,17 @@ from outbox.delivery.outcomes import Outcome, Verdict
 #: Answers about us rather than the message: a wrong key, plan, or address of the API.
 ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})
 _LONGEST_WAIT = 3600.0
+
+
+# The only place where anymail takes another parser.
+BasePayload.base_message_attrs = tuple(  # type: ignore[assignment]
+    (
+        name,
+        combiner,
+        functools.partial(addresses.parse, field=name) if name in ("from_email", "to") else convert,
+    )
+    for name, combiner, convert in BasePayload.base_message_attrs
+)
 
 
 class LeanBackend(AnymailRequestsBackend):

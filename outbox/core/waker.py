@@ -1,8 +1,8 @@
 """Tells the workers, after a commit, that there is something to do, without the caller waiting for a broker.
 
 `wake()` sets an event and returns; a thread of the process (started on first use, so after any fork)
-enqueues at most one task in each interval. A wake-up is only a hint: one that fails is logged and
-counted, and the poll finds the rows.
+enqueues at most one task in each interval: at once after a pause, less often under load. A wake-up is only a
+hint: one that fails is logged and counted, and the poll finds the rows.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-INTERVAL = 0.1
+#: Seconds after a call of `enqueue`; the longer one while wake-ups keep coming: one call then does for more.
+INTERVAL, BUSY_INTERVAL = 0.1, 0.25
 
 
 class Waker:
     """A debounced, fire-and-forget call of `enqueue` from a thread of its own."""
 
-    def __init__(self, enqueue: Callable[[], object], *, interval: float = INTERVAL) -> None:
+    def __init__(
+        self, enqueue: Callable[[], object], *, interval: float = INTERVAL, busy: float = BUSY_INTERVAL
+    ) -> None:
         self._enqueue = enqueue
-        self._interval = interval
+        self._interval, self._busy = interval, busy
         self.failures = 0
         self._reset()
         os.register_at_fork(after_in_child=self._reset)
@@ -36,7 +39,8 @@ class Waker:
 
     def wake(self) -> None:
         """Have `enqueue` called soon, without waiting for it and without its errors."""
-        self._event.set()
+        if not self._event.is_set():  # else the thread has yet to clear it, and enqueues after that
+            self._event.set()
         if self._thread is None:
             with self._start:
                 if self._thread is None:
@@ -44,6 +48,7 @@ class Waker:
                     self._thread.start()
 
     def _run(self) -> None:
+        interval = self._interval
         while True:
             self._event.wait()
             self._event.clear()
@@ -52,4 +57,5 @@ class Waker:
             except Exception as error:  # noqa: BLE001 - whatever the broker's client raises, the poll is the cure
                 self.failures += 1
                 log.warning("wake-up failed, left to the poll", error=str(error), failures=self.failures)
-            time.sleep(self._interval)
+            time.sleep(interval)
+            interval = self._busy if self._event.is_set() else self._interval

@@ -1,7 +1,7 @@
 """Who may send now: each provider's circuit breaker and the common rate limit, over all processes.
 
 Called from sending threads by an app's delivery package; the admin reads and forces. One round trip to Redis
-for each send; `outbox.delivery.shared_state` says what happens without Redis.
+for every ten sends (`outbox.delivery.slots`); `outbox.delivery.shared_state` says what happens without Redis.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Literal
 from outbox.delivery import breaker as circuit
 from outbox.delivery.breaker import Breaker, Permit, Rules, State
 from outbox.delivery.shared_state import SharedState
+from outbox.delivery.slots import Slots
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Gate:
     ) -> None:
         self.providers, self.rate, self.rules = list(providers), rate, rules
         self._shared = SharedState(names=providers, url=url, rate=rate, burst=burst)
+        self._slots = Slots(self._shared)
         self._accepted_at = dict.fromkeys(providers, float("-inf"))  # monotonic
 
     def enter(
@@ -85,7 +87,7 @@ class Gate:
         A slot that is over `patience` seconds away is not taken. `only` and `without` narrow the choice;
         `untried` says that the message has no recorded failure and was not resent.
         """
-        now, delay = self._shared.look(patience=patience)
+        now, delay = self._slots.take(patience=patience)
         if delay > patience:
             return Entry("", delay, Permit(False, wait=delay))
         wait = self.rules.waiting_every
@@ -105,7 +107,8 @@ class Gate:
 
         No more than the rate lets out within `horizon` seconds, less what others have taken of it.
         """
-        now, ahead = self._shared.look()
+        look = self._shared.look()
+        now, ahead = look.now, look.wait
         breakers = list(self._shared.known.values())
         if any(one.state(now) is State.CLOSED for one in breakers):
             if not self.rate:
@@ -118,6 +121,10 @@ class Gate:
         if untried_in > 0:
             return Capacity(0, max(0.05, untried_in))
         return Capacity(1, max(0.05, waiting_in), untried=True, waiting=waiting_in <= 0)
+
+    def rest(self) -> None:
+        """Give back the slots that were taken and not used: nothing is sent for now."""
+        self._slots.give_back()
 
     def accepted(self, entry: Entry) -> None:
         """Report that a provider took a message. Costs nothing while nothing had failed."""
@@ -153,7 +160,7 @@ class Gate:
 
     def views(self) -> list[ProviderView]:
         """Return every provider's breaker."""
-        now, _ = self._shared.look()
+        now = self._shared.look().now
         return [
             ProviderView(
                 name,
@@ -176,5 +183,5 @@ class Gate:
         return not self._shared.is_away
 
     def _tell(self, name: str, change: Callable[[Breaker, float], Breaker]) -> None:
-        now, _ = self._shared.look()
+        now = self._shared.look().now
         self._shared.change(name, lambda breaker, at: (change(breaker, at), True), now=now)

@@ -1,6 +1,6 @@
 """The breakers and the rate of all processes, in Redis; without it, of this process alone.
 
-One round trip reads the breakers and takes a slot in the rate (GCRA) by the same script, by Redis' own clock.
+One round trip reads the breakers and takes slots of the rate (GCRA) by the same script, by Redis' own clock.
 While Redis is away, every process goes on with what it knew of the breakers and its share of the rate, and
 asks again once a second. Nothing here raises an error of Redis. Called by `outbox.delivery.gate`.
 """
@@ -33,21 +33,34 @@ ALIVE_SECONDS = 5.0
 _TRIES = 20
 
 #: KEYS: the rate's time, then the breakers. ARGV: microseconds for each slot, how many may come at once, how
-#: long a slot may be waited for (-1: none is wanted). Answers the time and the wait, in microseconds, and the
-#: states; the slot is taken only if its wait is not too long.
+#: long a slot may be waited for (-1: none is wanted), and how many are wanted. Answers the time, the wait for
+#: the first slot (microseconds; below 0 it was free before), how many were taken, the rate's time after that,
+#: and the states; only slots whose wait is not too long are taken.
 _LOOK = """
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local wait = 0
-local each, burst, patience = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local each, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
+local patience, count = tonumber(ARGV[3]), tonumber(ARGV[4])
+local wait, due = 0, ''
 if each > 0 then
-  local due = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now - each * (burst - 1))
-  wait = math.max(0, due - now)
-  if wait <= patience then redis.call('SET', KEYS[1], string.format('%.0f', due + each), 'PX', 60000) end
+  local first = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now - each * (burst - 1))
+  wait = first - now
+  if patience < 0 or wait > patience then count = 0 end
+  count = math.min(count, 1 + math.floor((patience - wait) / each))
+  if count > 0 then
+    due = string.format('%.0f', first + each * count)
+    redis.call('SET', KEYS[1], due, 'PX', 60000)
+  end
 end
-local answer = {string.format('%.0f', now), string.format('%.0f', wait)}
-for i = 2, #KEYS do answer[i + 1] = redis.call('GET', KEYS[i]) or '' end
+local answer = {string.format('%.0f', now), string.format('%.0f', wait), count, due}
+for i = 2, #KEYS do answer[i + 3] = redis.call('GET', KEYS[i]) or '' end
 return answer
+"""
+#: KEYS: the rate's time. ARGV: what it was after slots were taken, and microseconds of those to give back.
+_GIVE_BACK = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  redis.call('SET', KEYS[1], string.format('%.0f', ARGV[1] - ARGV[2]), 'PX', 60000)
+end
 """
 #: Compare and set: KEYS: a breaker. ARGV: what it was, letter for letter (empty: not there), what it becomes.
 _SWAP = """
@@ -57,6 +70,30 @@ return 1
 """
 
 Answer = TypeVar("Answer")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """The answer to `SharedState.look`, in seconds of Redis' clock.
+
+    `first` is how far away the first slot is, below 0 where it was free before; `each` is the time between
+    two. `due` is the rate's own time afterwards, as text.
+    """
+
+    now: float
+    first: float
+    taken: int
+    each: float = 0.0
+    due: str = ""
+
+    @property
+    def wait(self) -> float:
+        """How long to wait for the first slot."""
+        return max(0.0, self.first)
+
+    def wait_for(self, number: int) -> float:
+        """Return how far away a slot is, counted from 0; below 0 it was free before."""
+        return self.first + number * self.each
 
 
 class SharedState:
@@ -72,28 +109,36 @@ class SharedState:
         self._texts: dict[str, str] = dict.fromkeys(names, "")
         self._client = make_client(url=url, decode=True)
         self._look, self._swap = self._client.register_script(_LOOK), self._client.register_script(_SWAP)
+        self._return = self._client.register_script(_GIVE_BACK)
         self._lock = threading.Lock()
         self._away_until = 0.0
         self._local_due = 0.0
         self._alive, self._alive_at = 1, 0.0
 
-    def look(self, *, patience: float | None = None) -> tuple[float, float]:
-        """Return the time and how long to wait for a slot, and refresh what is known of the breakers.
+    def look(self, *, patience: float | None = None, count: int = 1) -> Look:
+        """Take slots of the rate and refresh what is known of the breakers.
 
-        With `patience` (seconds) a slot is taken if it is free within that time; without it none is taken.
+        With `patience` (seconds) up to `count` slots are taken, as far as they are free within that time;
+        without it none is taken. Without Redis it is one at most.
         """
         each = 1_000_000 / self.rate if self.rate else 0
         keys = [f"{RATE_PREFIX}rate", *(BREAKER_PREFIX + name for name in self.names)]
         wished = -1 if patience is None else int(patience * 1e6)
-        answer = self._ask(lambda: self._look(keys=keys, args=[each, self.burst, wished]))
+        answer = self._ask(lambda: self._look(keys=keys, args=[each, self.burst, wished, count]))
         if answer is None:
-            return time.time(), self._local_wait(patience)
-        now, wait, *texts = cast("list[str]", answer)
+            wait = self._local_wait(patience)
+            return Look(time.time(), wait, int(patience is not None and wait <= patience))
+        now, first, taken, due, *texts = cast("list[str]", answer)
         for name, text in zip(self.names, texts, strict=True):
             if text != self._texts[name]:
                 self._texts[name], self.known[name] = text, load(text)
         self._count_alive()
-        return int(now) / 1e6, int(wait) / 1e6
+        return Look(int(now) / 1e6, int(first) / 1e6, int(taken), each / 1e6, due)
+
+    def give_back(self, *, count: int, due: str) -> None:
+        """Return the last `count` slots of a look that left the rate at `due`, if nobody took any since."""
+        microseconds = count * 1_000_000 / self.rate
+        self._ask(lambda: self._return(keys=[f"{RATE_PREFIX}rate"], args=[due, microseconds]))
 
     def change(
         self, name: str, change: Callable[[Breaker, float], tuple[Breaker, Answer]], *, now: float
@@ -120,7 +165,7 @@ class SharedState:
                 self._texts[name], self.known[name] = pair[1], after
                 log_change(name, before, after, now)
                 return answer
-            now, _ = self.look()
+            now = self.look().now
         return None
 
     def _ask(self, call: Callable[[], Any]) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from outbox.core import waker as module
 from outbox.core.waker import Waker
 
 
@@ -25,6 +27,37 @@ def test_a_thousand_wakes_at_once_enqueue_few_tasks_and_at_least_one_after_the_l
         waker.wake()
     wait_until(lambda: not waker._event.is_set() and bool(enqueued))
     assert 1 <= len(enqueued) <= 3
+
+
+def test_it_waits_longer_while_wake_ups_keep_coming_and_not_after_a_pause(monkeypatch):
+    slept, calls, idle = [], [], threading.Event()
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if len(slept) in (1, 2, 4):
+            waker.wake()
+        if len(slept) in (3, 5):
+            idle.set()
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
+    waker = Waker(lambda: calls.append(1), interval=1.0, busy=3.0)
+    waker.wake()
+    assert idle.wait(20)
+    idle.clear()
+    waker.wake()
+    assert idle.wait(20)
+    assert slept == [1.0, 3.0, 3.0, 1.0, 3.0] and len(calls) == 5
+
+
+def test_a_wake_up_that_is_already_set_takes_no_lock(monkeypatch):
+    release, entered = threading.Event(), threading.Event()
+    waker = Waker(lambda: entered.set() or release.wait(20), interval=0)
+    waker.wake()
+    assert entered.wait(20)
+    waker.wake()  # sets it; the thread is still busy
+    monkeypatch.setattr(waker._event, "set", lambda: pytest.fail("it was set already"))
+    waker.wake()
+    release.set()
 
 
 def test_a_blocking_broker_does_not_block_the_caller():

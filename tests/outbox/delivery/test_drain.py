@@ -335,7 +335,7 @@ class TestLateAnswers:
         release = threading.Event()
         drain = make(lambda row: (row.id != slow.id or release.wait(20)) and ACCEPTED, send_timeout=0.2)
         drain.run(seconds=0.1)
-        make_mails(20, age=0)
+        make_mails(20)
         drain.run(seconds=5)
         release.set()
         assert statuses() == {"sent": 20, "processing": 1}
