@@ -5,6 +5,17 @@ from django.apps import AppConfig
 
 class NotificationsConfig(AppConfig):
     name = "notifications"
+    roles = {
+        "viewer": ["notifications.view_emailnotification", "notifications.view_suppression"],
+        "support": [
+            "notifications.resend_emailnotification",
+            "notifications.discard_emailnotification",
+            "notifications.copy_emailnotification",
+            "notifications.add_suppression",
+            "notifications.lift_suppression",
+        ],
+        "operator": ["notifications.force_provider"],
+    }
 
     def ready(self) -> None:
         """Register the deploy checks."""

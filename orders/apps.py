@@ -10,6 +10,11 @@ from django.core.exceptions import ImproperlyConfigured
 
 class OrdersConfig(AppConfig):
     name = "orders"
+    roles = {
+        "viewer": ["orders.view_order"],
+        "support": ["orders.correct_address", "orders.export_person"],
+        "operator": ["orders.erase_person"],
+    }
 
     def ready(self) -> None:
         """Check the declared events against settings, schemas and templates. A mistake stops the process."""

@@ -18,6 +18,13 @@ def make_partitions(*, using: str, **_: Any) -> None:
         pass
 
 
+def make_groups(*, using: str, **_: Any) -> None:
+    """Make the groups viewer, support and operator at the end of every migrate."""
+    from outbox.roles import make_roles
+
+    make_roles(using=using)
+
+
 class SiteConfig(admin_apps.AdminConfig):
     """Django's admin with our site."""
 
@@ -28,10 +35,23 @@ class SiteConfig(admin_apps.AdminConfig):
 class OutboxConfig(AppConfig):
     name = "outbox"
     default = True
+    #: What the groups that migrate makes may do: outbox.roles.
+    roles = {
+        "viewer": [
+            "outbox.view_outboxevent",
+            "outbox.view_deadevent",
+            "outbox.view_heartbeat",
+            "outbox.view_retiredpartition",
+            "outbox.view_bulkjob",
+            "admin.view_logentry",
+        ],
+        "operator": ["outbox.resolve_outboxevent", "outbox.resolve_deadevent"],
+    }
 
     def ready(self) -> None:
         """Make partitions once the last app is migrated; import what each app declares."""
         from django.apps import apps
 
         post_migrate.connect(make_partitions, sender=apps.get_app_config("orders"), dispatch_uid="partitions")
+        post_migrate.connect(make_groups, sender=apps.get_app_config("orders"), dispatch_uid="groups")
         autodiscover_modules("metrics", "sums", "bulk_actions")

@@ -19,6 +19,7 @@ from outbox.core.ids import new_id
 from outbox.models.events import SHARDS, OutboxEvent
 from outbox.models.inbox import InboundDeadLetter, ProcessedEvent
 from outbox.models.jobs import BulkJob
+from outbox.models.roles import RoleGrant
 from outbox.models.traffic import TrafficSum
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "InboundDeadLetter",
     "OutboxEvent",
     "ProcessedEvent",
+    "RoleGrant",
     "TrafficSum",
 ]
 

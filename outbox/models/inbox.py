@@ -120,6 +120,14 @@ class InboundDeadLetter(models.Model):
                     replay_requested_at__isnull=False, replayed_at__isnull=True, discarded_at__isnull=True
                 ),
             ),
+            # the admin's first page: those that wait for a decision
+            models.Index(
+                fields=["-id"],
+                name="dead_events_open",
+                condition=Q(
+                    replay_requested_at__isnull=True, replayed_at__isnull=True, discarded_at__isnull=True
+                ),
+            ),
         ]
 
     def __str__(self) -> str:

@@ -1,4 +1,7 @@
-"""`manage.py demo`: place orders beside `make run`. The provider refuses some recipients."""
+"""`manage.py demo`: place orders beside `make run`, or fill the tables with a history (`--days`).
+
+The provider refuses some recipients.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,9 @@ from rich.table import Table
 from notifications.models import EmailNotification
 from notifications.providers.sending import api_url
 from orders import services
+from orders.management.demo_history import DOMAIN
+from orders.management.demo_mails import MARK
+from orders.management.demo_write import write_history
 from orders.models import Order
 from outbox.core import context
 from outbox.delivery.outcomes import DUE, Status
@@ -52,18 +58,30 @@ COURSES: tuple[tuple[Step, ...], ...] = (
 class Command(BaseCommand):
     help = (
         "Place and change orders on the running stack, wait for their e-mails and count them by state. "
-        "Works only with the bundled mailbox as the provider."
+        "Works only with the bundled mailbox as the provider. With --days: write a history instead, so that "
+        "the admin's charts and lists have something to show."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--orders", type=int, default=300, help="how many to place (default 300)")
+        parser.add_argument("--orders", type=int, help="how many (default 300; with --days 20000)")
         parser.add_argument(
             "--wait", type=float, default=60, help="seconds to wait for the mails (default 60)"
         )
 
-    def handle(self, *args: Any, orders: int, wait: float, **options: Any) -> None:
+        parser.add_argument("--days", type=int, help="write a history of so many days (1 to 90)")
+        parser.add_argument(
+            "--force", action="store_true", help="write it beside real orders, or in production"
+        )
+
+    def handle(
+        self, *args: Any, orders: int | None, wait: float, days: int | None, force: bool, **options: Any
+    ) -> None:
+        orders = orders or (20_000 if days else 300)
         if not 1 <= orders <= 100_000:
             raise CommandError("--orders must be from 1 to 100000.")
+        if days is not None:
+            self.write_history(orders=orders, days=days, force=force)
+            return
         sandbox = mailbox_url()
         for recipient, status in ((REFUSED, 400), (DOWN, 503)):
             fail(sandbox=sandbox, recipient=recipient, status=status)
@@ -96,6 +114,27 @@ class Command(BaseCommand):
             f"failed ones ('{DOWN}-…') are retried.\nThe mailbox: {sandbox}/ — mend the "
             f"provider there, then select the dead letters and resend them.\nAll of this run's log lines and "
             f"rows carry the correlation id {run}."
+        )
+
+    def write_history(self, *, orders: int, days: int, force: bool) -> None:
+        """Write a history, unless the database may be a real shop's."""
+        if not 1 <= days <= 90:
+            raise CommandError("--days must be from 1 to 90.")
+        if Order.objects.filter(correlation_id=MARK).exists():
+            raise CommandError("The demo's history is there already: `make clean` starts anew.")
+        if not force and settings.HTTPS:
+            raise CommandError("This looks like production: HTTPS is on. --force writes demo data anyway.")
+        if not force and Order.objects.exclude(correlation_id__startswith="demo-").exists():
+            raise CommandError("There are real orders. --force writes demo data beside them.")
+        began = time.monotonic()
+        history = write_history(orders=orders, days=days)
+        rows = (
+            f"{len(history.orders):,} orders, {len(history.mails):,} e-mails, {len(history.events):,} events"
+        )
+        self.stdout.write(
+            f"{rows} of the last {days} days, in {time.monotonic() - began:.0f} s."
+            f" Rows whose partition would have left by now are left out."
+            f"\nAll of it has the correlation id {MARK}, references DEMO-… and addresses of {DOMAIN}."
         )
 
 

@@ -1,0 +1,93 @@
+"""The groups viewer, support and operator: what each may do, and that no button of theirs fails."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.db.models.functions import Now
+from django.test import Client
+
+from notifications.delivery import process
+from notifications.models import Suppression
+from outbox.core.ids import new_id
+from outbox.models import Heartbeat, InboundDeadLetter, OutboxEvent, RoleGrant
+from outbox.roles import ROLES, make_roles, permissions_of
+from tests.factories import make_mail, make_order
+from tests.walk import walk
+
+pytestmark = pytest.mark.django_db
+
+
+def member_of(role: str) -> User:
+    user = User.objects.create_user(role, password="x", is_staff=True)
+    user.groups.add(Group.objects.get(name=role))
+    return user
+
+
+def granted(role: str) -> set[str]:
+    rows = Permission.objects.filter(group__name=role).values_list("content_type__app_label", "codename")
+    return {f"{app}.{code}" for app, code in rows}
+
+
+def test_each_group_has_what_is_declared_and_all_of_the_one_before():
+    for role in ROLES:
+        assert granted(role) == permissions_of(role)
+    assert granted("viewer") < granted("support") < granted("operator")
+    assert all(name.partition(".")[2].startswith("view_") for name in granted("viewer"))
+
+
+def test_what_a_shop_changed_stays_changed():
+    Group.objects.get(name="support").permissions.set(Permission.objects.filter(codename="view_order"))
+    Group.objects.get(name="operator").delete()
+    make_roles()
+    assert granted("support") == {"orders.view_order"}
+    assert not Group.objects.filter(name="operator").exists()
+
+
+def test_a_shops_own_group_of_the_same_name_is_left_alone():
+    RoleGrant.objects.all().delete()
+    Group.objects.all().delete()
+    Group.objects.create(name="support")
+    make_roles()
+    assert granted("support") == set()
+    assert granted("viewer") == permissions_of("viewer")
+
+
+def test_a_permission_of_a_later_release_is_given():
+    taken = Permission.objects.get(codename="erase_person")
+    Group.objects.get(name="operator").permissions.remove(taken)
+    RoleGrant.objects.filter(role="operator", permission="orders.erase_person").delete()
+    make_roles()
+    assert "orders.erase_person" in granted("operator")
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
+@pytest.mark.parametrize(
+    "role", ["viewer", *(pytest.param(role, marks=pytest.mark.drill) for role in ROLES[1:])]
+)
+def test_no_link_and_no_button_fails(role, valkey_url):
+    process.start_anew()
+    order = make_order()
+    for status in ("dead_lettered", "sent", "failed", "suppressed", "discarded", "pending"):
+        make_mail(order_id=order.id, status=status, last_error="400: no", provider="sendgrid")
+    values = {
+        "aggregate_type": "order",
+        "aggregate_id": order.id,
+        "event_type": "t.v1",
+        "payload": {},
+        "shard": 1,
+    }
+    for number, state in enumerate(({}, {"dead_lettered_at": Now()}, {"published_at": Now()})):
+        OutboxEvent.objects.create(sequence=number, **values | state)
+    InboundDeadLetter.objects.create(topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="e")
+    Suppression.objects.create(address_hash="0" * 64, reason="complaint")
+    Heartbeat.beat(name="poll")
+    client = Client()
+    client.force_login(member_of(role))
+    try:
+        statuses = walk(client, "/admin/")
+    finally:
+        process.start_anew()
+    assert {request: status for request, status in statuses.items() if status >= 400} == {}
+    assert len(statuses) > 40
+    assert client.get("/admin/auth/user/").status_code == 403

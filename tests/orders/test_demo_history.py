@@ -1,0 +1,64 @@
+"""`manage.py demo --days`: a history that the charts and lists can show, and no real shop's."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import jsonschema
+import pytest
+from django.core.management import CommandError, call_command
+
+from notifications.models import EmailNotification
+from orders.events import EVENTS
+from orders.management.demo_mails import MARK
+from orders.models import Order
+from outbox import traffic
+from outbox.core.clock import database_now
+from outbox.models import OutboxEvent, TrafficSum
+from tests.factories import make_order, statuses
+from tests.outbox.retention.months import tidy
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "owner"])
+
+
+@pytest.fixture(autouse=True)
+def _local(settings):
+    settings.HTTPS = False
+    with tidy():
+        yield
+
+
+def test_it_writes_orders_mails_and_events_as_they_would_be_and_sums_them(admin_client):
+    call_command("demo", "--days", "3", "--orders", "500")
+    assert Order.objects.filter(correlation_id=MARK).count() == 500
+    assert {"sent", "dead_lettered"} <= statuses().keys()
+    assert not {"pending", "processing"} & statuses().keys()
+    assert not EmailNotification.objects.exclude(recipient_email__endswith="@demo.example.com").exists()
+    mail = EmailNotification.objects.filter(status="sent").latest("id")
+    assert "DEMO-0" in mail.subject + mail.body_text and "DEMO-REFERENCE" not in mail.body
+    for topic, schema in ((event.topic, json.loads(event.schema.read_text())) for event in EVENTS.values()):
+        for event in OutboxEvent.objects.filter(event_type=topic)[:3]:
+            jsonschema.validate(event.payload, schema)
+    now = database_now()
+    for span in (TrafficSum.MINUTE, TrafficSum.HOUR):
+        sums = traffic.read_sums(span=span, since=now - dt.timedelta(days=4), until=now)
+        whole = traffic.Sums.total(sums.values())
+        assert (
+            whole.count("placed") > 490 and whole.count("sent") > 300 and whole.samples["open:sendgrid"] > 0
+        )
+    assert admin_client.get("/admin/?range=month").status_code == 200
+
+
+def test_it_refuses_a_real_shop_a_second_time_and_production_unless_told_so(settings):
+    settings.HTTPS = True
+    with pytest.raises(CommandError, match="production"):
+        call_command("demo", "--days", "1", "--orders", "5")
+    settings.HTTPS = False
+    make_order()
+    with pytest.raises(CommandError, match="real orders"):
+        call_command("demo", "--days", "1", "--orders", "5")
+    call_command("demo", "--days", "1", "--orders", "5", "--force")
+    with pytest.raises(CommandError, match="there already"):
+        call_command("demo", "--days", "1", "--orders", "5", "--force")
+    assert Order.objects.count() == 6
