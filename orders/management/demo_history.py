@@ -137,7 +137,7 @@ def _apply(order: Order, step: str, at: dt.datetime) -> dict[str, Any]:
 
 
 def _order_row(order: Order, at: dt.datetime) -> Row:
-    row = {field.column: getattr(order, field.attname) for field in Order._meta.concrete_fields}
+    row = {str(field.column): getattr(order, field.attname) for field in Order._meta.concrete_fields}
     return row | {"items": json.dumps(order.items), "updated_at": at}
 
 

@@ -67,12 +67,12 @@ def _copy(model: type[models.Model], rows: Sequence[Row]) -> None:
         if field.column in names or field.db_default is models.NOT_PROVIDED
     ]
     quote = connections["default"].ops.quote_name
-    columns = ", ".join(quote(field.column) for field in fields)
+    columns = ", ".join(quote(str(field.column)) for field in fields)
     with connections["default"].cursor() as cursor:
         statement = f"COPY {quote(model._meta.db_table)} ({columns}) FROM STDIN"
         with cursor.copy(statement) as copy:
             for row in rows:
-                copy.write_row([row.get(field.column, _empty(field)) for field in fields])
+                copy.write_row([row.get(str(field.column), _empty(field)) for field in fields])
 
 
 def _empty(field: models.Field[object, object]) -> object:
