@@ -40,7 +40,7 @@ coverage: setup ## Run the tests, and see that they reach 95 % of lines and bran
 chaos: setup ## Break things for five minutes, and see that nothing is lost (ARGS="--minutes 30 --seed 7")
 	@exec $(PYTHON) -m tests.chaos $(filter-out -q,$(ARGS))
 
-bench: setup ## Measure everything on servers of its own, half an hour (ARGS=--quick: 3 minutes)
+bench: setup ## Measure make run and its parts, half an hour (ARGS=--quick: 4 minutes)
 	@exec $(PYTHON) -m benchmarks $(filter-out -q,$(ARGS))
 
 lint: setup ## Check style, format and the import contracts

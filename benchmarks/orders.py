@@ -14,16 +14,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rig import percentile
-from benchmarks.shop import Shop, busy
+from benchmarks.shop import READY_SECONDS, Shop, busy
 from config.local.machine import PROJECT
 
 PEAK = 167.0  # orders a second: 10,000 a minute
 SETTINGS = {"EMAIL_RATE_LIMIT": "1000"}
 DRAIN_SECONDS = 60
+IDLE_SECONDS = 5
 Table = list[list[str]]
 
-_UNSENT = "SELECT count(*) FROM email_notifications WHERE status IN ('pending', 'processing', 'failed')"
-_UNPUBLISHED = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
+_WAITING = """
+    SELECT (SELECT count(*) FROM email_notifications WHERE status IN ('pending', 'processing', 'failed'))
+        + (SELECT count(*) FROM outbox_events WHERE published_at IS NULL)
+"""
 _MAILS = """
     SELECT extract(epoch FROM sent_at - created_at)::float8 * 1000, delivered_at IS NOT NULL
     FROM email_notifications WHERE correlation_id = %s AND status = 'sent'
@@ -34,6 +37,9 @@ def measure(shop: Shop, *, rate: float, seconds: float) -> dict[str, Any]:
     """Place and pay orders at a rate and wait until all is sent. Times in ms, CPU in ms for each order."""
     shop.load(rate=min(rate, 40), orders=int(min(rate, 40) * 6), run="warm-" + uuid.uuid4().hex[:8])
     _drained(shop, 10)
+    idle, rested = shop.cpu(), time.monotonic()
+    time.sleep(IDLE_SECONDS)
+    idling = (sum(shop.cpu().values()) - sum(idle.values())) / (time.monotonic() - rested)
     orders, run = int(rate * seconds), uuid.uuid4().hex[:8]
     cpu, machine, began = shop.cpu(), busy(), time.monotonic()
     with _Queue(shop) as queue:
@@ -61,6 +67,7 @@ def measure(shop: Shop, *, rate: float, seconds: float) -> dict[str, Any]:
         "seconds to drain": drained,
         "CPU ms": sum(spent.values()) / max(done, 1) * 1000,
         **{f"CPU ms {kind}": value / max(done, 1) * 1000 for kind, value in sorted(spent.items())},
+        "idle, cores": idling,
         "client CPU ms": seen["cpu"] / max(done, 1) * 1000,
         "client late p99": percentile(seen["late"], 0.99),
         "others' cores": max(0.0, busy() - machine - sum(spent.values()) - seen["cpu"]) / took,
@@ -98,7 +105,7 @@ class _Queue:
 
 def waiting(shop: Shop) -> int:
     """Return how many mails and events wait."""
-    return sum(int(shop.query(sql)[0][0]) for sql in (_UNSENT, _UNPUBLISHED))
+    return int(shop.query(_WAITING)[0][0])
 
 
 def _drained(shop: Shop, seconds: float) -> float:
@@ -109,9 +116,13 @@ def _drained(shop: Shop, seconds: float) -> float:
     return time.monotonic() - began
 
 
-def measure_checkout(checkout: Path, *, rate: float, seconds: float, rounds: int = 1) -> dict[str, Any]:
-    """Start a checkout's `make run` on new data and measure it."""
+def measure_checkout(
+    checkout: Path, *, rate: float, seconds: float, rounds: int = 1, start: threading.Barrier | None = None
+) -> dict[str, Any]:
+    """Start a checkout's `make run` on new data and measure it, from `start` on if there is one."""
     with Shop(checkout, **SETTINGS) as shop:
+        if start:
+            start.wait(READY_SECONDS)
         memory = shop.memory()
         found = [measure(shop, rate=rate, seconds=seconds) for _ in range(rounds)]
         return median(found) | {"memory MB": memory, "settings": shop.facts()}

@@ -46,6 +46,7 @@ class Shop:
         self._folder = tempfile.TemporaryDirectory(prefix="orderpost-bench-")
         self.copy = Path(self._folder.name) / "shop"
         self._process: subprocess.Popen[bytes] | None = None
+        self._session: psycopg.Connection[Any] | None = None
 
     def __enter__(self) -> Shop:
         try:
@@ -75,6 +76,8 @@ class Shop:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._session is not None:
+            self._session.close()
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGINT)  # Ctrl-C
             try:
@@ -128,8 +131,9 @@ class Shop:
 
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
-        with psycopg.connect(self.dsn, autocommit=True) as connection:
-            return connection.execute(sql.encode(), parameters or None).fetchall()
+        if self._session is None:  # kept: a new one costs PostgreSQL a process
+            self._session = psycopg.connect(self.dsn, autocommit=True)
+        return self._session.execute(sql.encode(), parameters or None).fetchall()
 
     def processes(self) -> list[tuple[int, str, str]]:
         """Return id, class and command line of every process that `make run` has started."""
