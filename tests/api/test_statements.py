@@ -57,6 +57,19 @@ def test_placing_takes_two_statements_in_two_trips(api, tmp_path, key):
     assert len(found) == 2 and trips == 2, "\n".join(found)
 
 
+def test_only_the_statements_of_a_change_are_prepared_and_planned_once_for_all_values(api):
+    for number in range(8):
+        api.post(f"{api.place()}/pay", key=f"{number}")
+        api.get("/api/v1/orders")
+        api.get("/api/v1/notifications?status=sent")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement, generic_plans FROM pg_prepared_statements")
+        prepared = dict(cursor.fetchall())
+    assert any("UPDATE orders" in statement for statement in prepared)
+    assert all("api_tokens" in statement for statement in prepared), list(prepared)
+    assert sum(plans for plans in prepared.values()) > 0
+
+
 def _cost(request, tmp_path) -> tuple[list[str], int]:
     """Return the statements of a request, and the trips: how often we waited for the server's answer."""
     path = tmp_path / "trace"

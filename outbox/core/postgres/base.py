@@ -58,7 +58,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         params: dict[str, Any] = super().get_connection_params()
         deadline = params.pop("deadline", None)
         if params.pop("prepared", False):
-            params.setdefault("prepare_threshold", ON_REQUEST)
+            if params["prepare_threshold"] is None:
+                params["prepare_threshold"] = ON_REQUEST
             params["cursor_factory"] = PreparingCursor
         server = str(params.get("host", "")), str(params.get("port", ""))
         return params | {

@@ -1,6 +1,6 @@
 """Prepared statements through pgbouncer, which refuses `options` at connect.
 
-In session mode: versions before 1.21 cannot share prepared statements between sessions.
+Versions before 1.21 cannot share prepared statements between sessions: in session mode, or without them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from django.db import OperationalError, connection
 
 from config.local.machine import free_port
+from outbox.core.postgres.cursor import Prepared
 from tests.local.helpers import eventually
 from tests.outbox.core.test_postgres import ask, wrapper
 from tests.outbox.retention.months import dsn
@@ -28,8 +29,8 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def pooler() -> Iterator[int]:
+@pytest.fixture(params=["session"])
+def pooler(request: pytest.FixtureRequest) -> Iterator[int]:
     given, port = connection.settings_dict, free_port()
     with tempfile.TemporaryDirectory(prefix="orderpost-pgbouncer-") as folder:
         Path(folder).chmod(0o755)  # pgbouncer refuses root, so that nobody reads it
@@ -37,7 +38,7 @@ def pooler() -> Iterator[int]:
         settings.write_text(
             f"[databases]\n* = host={given['HOST']} port={given['PORT']} user={given['USER']}\n"
             f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
-            "auth_type = any\npool_mode = session\ndefault_pool_size = 1\n"
+            f"auth_type = any\npool_mode = {request.param}\ndefault_pool_size = 1\n"
         )
         user = "nobody" if os.geteuid() == 0 else None
         process = subprocess.Popen([str(PROGRAM), str(settings)], user=user, stderr=subprocess.DEVNULL)
@@ -72,3 +73,19 @@ def test_options_at_connect_would_be_refused(pooler):
         database.settings_dict["OPTIONS"]["options"] = "-c plan_cache_mode=force_custom_plan"
         with pytest.raises(OperationalError, match="unsupported startup parameter"):
             ask(database)
+
+
+@pytest.mark.parametrize("pooler", ["transaction"], indirect=True)
+def test_sessions_may_be_shared_once_prepared_statements_are_off(pooler):
+    """Two of our connections take turns on one session of the server."""
+    with wrapper(port=pooler) as database:
+        database.settings_dict["OPTIONS"]["prepared"] = False
+        other = database.copy()
+        try:
+            for number in range(4):
+                for mine in (database, other):
+                    assert ask(mine, Prepared("SELECT %s::int + 1"), [number]) == number + 1
+            pids = {ask(mine, "SELECT pg_backend_pid()") for mine in (database, other)}
+            assert len(pids) == 1
+        finally:
+            other.close()

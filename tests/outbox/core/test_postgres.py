@@ -18,6 +18,7 @@ from django.db import OperationalError, connection, connections, transaction
 
 from outbox.core.postgres.base import DatabaseWrapper
 from outbox.core.postgres.connection import patient
+from outbox.core.postgres.cursor import Prepared
 from tests.proxy import Proxy
 
 DEADLINE = 0.5
@@ -214,6 +215,28 @@ def test_statements_are_bound_by_the_server_and_prepared_as_before():
             )
             == 1
         )
+
+
+def prepared_statements(database: DatabaseWrapper) -> int:
+    return int(ask(database, "SELECT count(*) FROM pg_prepared_statements"))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_statement_that_asks_for_it_is_prepared_where_that_is_on_and_no_other_is(on):
+    with wrapper() as database:
+        database.settings_dict["OPTIONS"]["prepared"] = on
+        for number in range(12):
+            assert ask(database, Prepared("SELECT %s::int + 1"), [number]) == number + 1
+            assert ask(database, "SELECT %s::int + 2", [number]) == number + 2
+        assert prepared_statements(database) == on
+
+
+def test_statements_that_a_urls_threshold_prepares_are_planned_for_their_values():
+    with wrapper() as database:
+        assert ask(database, "SHOW plan_cache_mode") == "auto"
+    with wrapper() as database:
+        database.settings_dict["OPTIONS"]["prepare_threshold"] = 1
+        assert ask(database, "SHOW plan_cache_mode") == "force_custom_plan"
 
 
 def test_tcp_finds_out_when_the_other_host_is_gone():
