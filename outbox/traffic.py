@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import json
+import operator
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
 from django.db import connections
-from django.db.models import Max
+from django.db.models import Max, Q
 
 from outbox.core.clock import database_now
 from outbox.core.spread import Spread, add_spreads, quantile
@@ -62,6 +64,10 @@ class Sums:
     def quantile(self, series: str, *, share: float) -> float | None:
         """Return the seconds that `share` of the durations of a series do not exceed."""
         return quantile(self.spreads.get(series, {}), share=share)
+
+
+#: The sums of steps of time, oldest first; None where nothing was summed.
+Steps = Sequence[tuple[dt.datetime, Sums | None]]
 
 
 def sum_minutes() -> int:
@@ -139,8 +145,16 @@ def store(span: int, steps: Mapping[dt.datetime, Sums]) -> None:
 
 def read_sums(*, span: int, since: dt.datetime, until: dt.datetime) -> dict[dt.datetime, Sums]:
     """Return the stored sums of [since, until), by the start of each step."""
-    rows = TrafficSum.objects.filter(span=span, start__gte=since, start__lt=until).order_by("start")
-    return {
-        start: Sums(counts, spreads, samples)
-        for start, counts, spreads, samples in rows.values_list("start", "counts", "spreads", "samples")
-    }
+    return read_spans(since={span: since}, until=until)[span]
+
+
+def read_spans(*, since: Mapping[int, dt.datetime], until: dt.datetime) -> dict[int, dict[dt.datetime, Sums]]:
+    """Return the stored sums of several spans in one statement; `since` has the beginning of each."""
+    wanted = functools.reduce(operator.or_, (Q(span=span, start__gte=start) for span, start in since.items()))
+    rows = TrafficSum.objects.filter(wanted, start__lt=until).order_by("span", "start")
+    found: dict[int, dict[dt.datetime, Sums]] = {span: {} for span in since}
+    for span, start, counts, spreads, samples in rows.values_list(
+        "span", "start", "counts", "spreads", "samples"
+    ):
+        found[span][start] = Sums(counts, spreads, samples)
+    return found

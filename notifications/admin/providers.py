@@ -10,11 +10,15 @@ from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
+from django.utils.safestring import SafeString
 
+from notifications.admin.provider_history import with_history
 from notifications.delivery.process import gate
 from notifications.models import EmailNotification
 from outbox.admin.base import ago
+from outbox.admin.front import panel
 from outbox.models import Heartbeat
 
 
@@ -35,7 +39,7 @@ class ProvidersPage(admin.ModelAdmin[EmailNotification]):
             **self.admin_site.each_context(request),
             "title": "Providers",
             "opts": self.opts,
-            "providers": provider_lines(),
+            "providers": with_history(request, provider_lines()),
             "shared": gate().is_shared,
             "may_force": may_force,
             "rate": settings.EMAIL_RATE_LIMIT,
@@ -59,6 +63,15 @@ class ProvidersPage(admin.ModelAdmin[EmailNotification]):
             change_message=done,
         )
         self.message_user(request, done)
+
+
+@panel(60)
+def providers(request: HttpRequest) -> SafeString:
+    """Return the first page's table of the providers, for those who may see e-mails."""
+    if not request.user.has_perm("notifications.view_emailnotification"):
+        return SafeString("")
+    context = {"providers": with_history(request, [{"view": view} for view in gate().views()])}
+    return render_to_string("admin/notifications/_providers.html", context, request=request)
 
 
 def provider_lines() -> list[dict[str, Any]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 
 from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from outbox.admin.front import Tile, attention
-from outbox.core.clock import database_now
+from outbox.admin.front import Tile, View, attention
 from outbox.core.ids import id_floor
 from outbox.models import Heartbeat, InboundDeadLetter, OutboxEvent
 from outbox.retention import partitions
@@ -46,15 +46,16 @@ def events(request: HttpRequest) -> Iterator[Tile]:
 
 @attention(40)
 def upkeep(request: HttpRequest) -> Iterator[Tile]:
+    view = View.of(request)
     if request.user.has_perm("outbox.view_retiredpartition"):
         yield Tile(
             label="rows that hold a partition",
             url=reverse("admin:outbox_detachedpartition_changelist"),
-            rows=(_holding(), []),
+            rows=(_holding(view.now), []),
             help="Unfinished rows in partitions past their hot days. Finish them, and the partitions leave.",
         )
     if request.user.has_perm("outbox.view_heartbeat"):
-        late = _late_jobs()
+        late = _late_jobs(view.now)
         yield Tile(
             label="late: " + ", ".join(late) if late else "regular jobs",
             url=reverse("admin:outbox_heartbeat_changelist"),
@@ -64,9 +65,8 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
         )
 
 
-def _holding() -> str:
+def _holding(now: dt.datetime) -> str:
     """Return SQL for the unfinished rows of partitions that are past their hot days."""
-    now = database_now()
     parts = []
     for model in partitions.partitioned_models():
         rules = model.retention
@@ -76,14 +76,13 @@ def _holding() -> str:
     return " UNION ALL ".join(parts)
 
 
-def _late_jobs() -> list[str]:
+def _late_jobs(now: dt.datetime) -> list[str]:
     """Return the regular jobs that did not run when they should have."""
     limits = {
         "poll": ("poll", 2 * settings.POLL_INTERVAL),
         SUMMED: ("sums", 300.0),
         partitions.MADE: ("partitions", PARTITIONS_LATE),
     }
-    now = database_now()
     ran = dict(Heartbeat.objects.filter(name__in=limits).values_list("name", "beat_at"))
     return [
         title

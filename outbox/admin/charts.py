@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from outbox.traffic import Sums
+from outbox.traffic import Steps, Sums
 
-Steps = Sequence[tuple[dt.datetime, Sums | None]]
 WIDTH, HEIGHT = 10, 100  # of one bar, and of the chart, in its own units
 FLOOR = 0.01  # seconds: the foot of the logarithmic scale of durations
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from django.conf import settings
 from django.db import connections
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -20,12 +20,14 @@ from django.utils.safestring import SafeString
 from outbox.admin import charts
 from outbox.core.clock import database_now
 from outbox.models import TrafficSum
-from outbox.traffic import Sums, read_sums
+from outbox.traffic import Steps, Sums, read_spans
 
 #: Counts stop here: a count of a million rows would take seconds.
 COUNT_LIMIT = 10_000
 #: Seconds between two refreshes of an open page.
 REFRESH_SECONDS = 15
+#: Panels with a lower place stand above the charts.
+BELOW_CHARTS = 50
 
 Sql = tuple[str, Sequence[Any]]
 
@@ -76,6 +78,7 @@ RANGES = {
     "month": Range("Last 30 days", "31d", dt.timedelta(days=30), dt.timedelta(hours=6), TrafficSum.HOUR),
 }
 
+Part = TypeVar("Part")
 Attention = Callable[[HttpRequest], Iterable[Tile]]
 Panel = Callable[[HttpRequest], SafeString]
 _attention: list[tuple[int, Attention]] = []
@@ -94,7 +97,7 @@ def attention(place: int) -> Callable[[Attention], Attention]:
 
 
 def panel(place: int) -> Callable[[Panel], Panel]:
-    """Show the HTML that the decorated function returns, below the charts. It checks the permissions."""
+    """Show the HTML that the decorated function returns. It checks the permissions."""
 
     def register(source: Panel) -> Panel:
         _panels.append((place, source))
@@ -108,25 +111,59 @@ def show_series(series: Series) -> None:
     _series.append(series)
 
 
+class View:
+    """What the parts of one page share, so that it is read once: the time, and the sums of the charts."""
+
+    def __init__(self, chosen: str) -> None:
+        self.range = RANGES.get(chosen, RANGES["hour"])
+
+    @classmethod
+    def of(cls, request: HttpRequest) -> View:
+        """Return the view of a request. `?range=` chooses the charts' stretch of time."""
+        if not hasattr(request, "front_view"):
+            request.front_view = cls(request.GET.get("range", "hour"))  # type: ignore[attr-defined]
+        view: View = request.front_view  # type: ignore[attr-defined]
+        return view
+
+    @functools.cached_property
+    def now(self) -> dt.datetime:
+        return database_now()
+
+    @functools.cached_property
+    def _sums(self) -> dict[int, dict[dt.datetime, Sums]]:
+        wanted = {RANGES["day"], self.range} - {RANGES["hour"]}
+        return read_spans(
+            since={one.span: self.now - one.length - one.step for one in wanted}, until=self.now
+        )
+
+    def steps(self, shown: Range) -> Steps:
+        """Return the sums of each bar of a range, oldest first; None where nothing was summed."""
+        return in_steps(shown, now=self.now, rows=self._sums[shown.span])
+
+
 def page(request: HttpRequest) -> dict[str, Any]:
-    """Return the context of the first page. `?range=` chooses the charts' stretch of time."""
-    chosen = request.GET.get("range", "hour")
-    chosen = chosen if chosen in RANGES else "hour"
-    now = database_now()
+    """Return the context of the first page."""
+    view = View.of(request)
     return {
         "tiles": tiles(request),
-        "ranges": [{"key": key, "title": one.title, "here": key == chosen} for key, one in RANGES.items()],
-        "charts": _charts(request, RANGES[chosen], now),
-        "panels": [source(request) for _, source in sorted(_panels, key=lambda one: one[0])],
-        "now": now,
+        "ranges": [
+            {"key": key, "title": one.title, "here": one is view.range} for key, one in RANGES.items()
+        ],
+        "charts": _charts(request, view),
+        "urgent": [source(request) for place, source in _in_order(_panels) if place < BELOW_CHARTS],
+        "panels": [source(request) for place, source in _in_order(_panels) if place >= BELOW_CHARTS],
+        "now": view.now,
         "refresh_seconds": REFRESH_SECONDS,
-        "debug": settings.DEBUG,
     }
+
+
+def _in_order(parts: Sequence[tuple[int, Part]]) -> list[tuple[int, Part]]:
+    return sorted(parts, key=lambda one: one[0])
 
 
 def tiles(request: HttpRequest) -> list[dict[str, Any]]:
     """Return what needs a person, counted in one statement."""
-    found = [tile for _, source in sorted(_attention, key=lambda one: one[0]) for tile in source(request)]
+    found = [tile for _, source in _in_order(_attention) for tile in source(request)]
     counted = [tile for tile in found if tile.rows is not None]
     numbers = dict(zip(map(id, counted), count_each([tile.rows for tile in counted]), strict=True))
     shown = []
@@ -167,28 +204,25 @@ def bounded(number: int) -> str:
     return f"{COUNT_LIMIT:,}+" if number > COUNT_LIMIT else f"{number:,}"
 
 
-def _charts(request: HttpRequest, shown: Range, now: dt.datetime) -> list[dict[str, Any]]:
+def _charts(request: HttpRequest, view: View) -> list[dict[str, Any]]:
     allowed = [one for one in _series if request.user.has_perm(one.permission)]
     if not allowed:
         return []
-    steps = in_steps(shown, now)
+    steps, step = view.steps(view.range), view.range.step
     whole = Sums.total(sums for _, sums in steps if sums is not None)
     found = []
     for one in sorted(allowed, key=lambda one: one.place):
         chart = charts.durations if one.durations else charts.counts
-        number, svg = chart(one.name, title=one.title, steps=steps, whole=whole, step=shown.step)
-        url = one.list_url().replace("{age}", shown.age)
+        number, svg = chart(one.name, title=one.title, steps=steps, whole=whole, step=step)
+        url = one.list_url().replace("{age}", view.range.age)
         found.append({"title": one.title, "number": number, "svg": svg, "url": url, "tone": one.tone})
     return found
 
 
-def in_steps(shown: Range, now: dt.datetime) -> list[tuple[dt.datetime, Sums | None]]:
-    """Return the sums of each bar, oldest first; None where nothing was summed."""
+def in_steps(shown: Range, *, now: dt.datetime, rows: Mapping[dt.datetime, Sums]) -> Steps:
+    """Put sums together to the bars of a range that ends at `now`."""
     count = int(shown.length / shown.step)
     last = now - dt.timedelta(seconds=now.timestamp() % shown.step.total_seconds())
-    rows: Mapping[dt.datetime, Sums] = read_sums(
-        span=shown.span, since=last - (count + 1) * shown.step, until=now
-    )
     if shown.step.total_seconds() == TrafficSum.MINUTE:
         # The present minute is not over, and the one before it is summed some seconds later.
         last -= shown.step if last - shown.step in rows else 2 * shown.step
