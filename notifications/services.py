@@ -22,6 +22,7 @@ from notifications.providers.sending import PROVIDERS
 from notifications.rendering import RenderedEmail, render_email
 from notifications.suppressions import Cause, suppress, suppressed_among
 from outbox.core import context as work_context
+from outbox.core import tracing
 from outbox.core.ids import new_id
 from outbox.core.privacy import ERASED_ADDRESS
 from outbox.core.statement import Part, write
@@ -241,16 +242,19 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
                 for id, some in by_id.items()
             )
             rows = EmailNotification.objects.filter(id__in=list(by_id))
-            known = dict(rows.values_list("id", "recipient_email"))
-            EmailNotification.objects.keep_earliest(
-                _times(id, some) for id, some in by_id.items() if id in known
-            )
-            suppress(
-                Cause(known[id], fact.suppress, provider, id)
-                for id, some in by_id.items()
-                for fact in some
-                if id in known and fact.suppress
-            )
+            found = list(rows.values_list("id", "recipient_email", "traceparent"))
+            known = {id: address for id, address, _ in found}
+            with tracing.span("record evidence", links=[trace for *_, trace in found]) as span:
+                span.set("orderpost.provider", provider)
+                EmailNotification.objects.keep_earliest(
+                    _times(id, some) for id, some in by_id.items() if id in known
+                )
+                suppress(
+                    Cause(known[id], fact.suppress, provider, id)
+                    for id, some in by_id.items()
+                    for fact in some
+                    if id in known and fact.suppress
+                )
     log_changes(changes)
     log.info(
         "webhook events",

@@ -14,8 +14,9 @@ from orders.emails import email_context
 from orders.events import EVENTS, event_payload
 from orders.models import Order, Seen
 from orders.transitions import Action, RefundExceedsBalance, check, next_status
-from outbox.core import context
+from outbox.core import context, tracing
 from outbox.core.statement import Part, write
+from outbox.core.tracing import Kind
 from outbox.events.publish import event_part
 
 
@@ -65,8 +66,13 @@ class Change:
         That is so if `guard` has no row, or if another change came first.
         """
         rows = Order.objects
+        # A later request has a trace of its own: the link leads back to that of the order's placing.
+        link = "" if self.row is None else self.order.traceparent
         row = rows.insert_part(self.order) if self.row is None else rows.update_part(self.order, row=self.row)
-        return write(guard=guard, change=row, inserts=[*self._inserts, *inserts])[0]
+        with tracing.span("save order", kind=Kind.CLIENT, links=[link]) as span:
+            span.set("db.system.name", "postgresql")
+            span.set("orderpost.order_id", str(self.order.id))
+            return write(guard=guard, change=row, inserts=[*self._inserts, *inserts])[0]
 
 
 #: Takes `Seen` and the change's own values, by keyword. Raises `InvalidTransition`.
@@ -86,10 +92,12 @@ def _unversioned(seen: Seen) -> Change:
 
 def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values: Any) -> Change:
     """Make a new, pending order. `values` are those of `services.place_order`."""
+    work = context.current()
     order = Order(
         **values,
         items=[dict(item) for item in items],
-        correlation_id=context.current().correlation_id,
+        correlation_id=work.correlation_id,
+        traceparent=work.traceparent,
         created_at=now,
         updated_at=now,
     )

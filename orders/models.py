@@ -92,6 +92,7 @@ class Order(models.Model):
     currency = models.CharField(max_length=3, default="USD")
 
     correlation_id = models.CharField(max_length=128, default="", blank=True)
+    traceparent = models.CharField(max_length=55, default="", db_default="", editable=False)
 
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)

@@ -29,6 +29,7 @@ def log_changes(changes: Sequence[Change]) -> None:
             "order_id": str(mail.order_id),
             "event_type": mail.event_type,
             "correlation_id": mail.correlation_id,
+            **({"trace_id": mail.traceparent[3:35]} if mail.traceparent else {}),
             "recipient": mail.recipient_email,
             "was": str(change.was),
             "now": str(change.now),

@@ -9,6 +9,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
+from outbox.api.correlation import CALLER
 from outbox.api.problems import Problem
 from outbox.models import ApiToken
 
@@ -30,7 +31,9 @@ class TokenAuthentication(BaseAuthentication):
         if scheme.lower() != "bearer":
             raise AuthenticationFailed("The header must be: Authorization: Bearer <token>.")
         view: ApiView = request.parser_context["view"]
-        return None, view.read_first(digest=ApiToken.digest_of(secret.strip())).token
+        token = view.read_first(digest=ApiToken.digest_of(secret.strip())).token
+        request._request.META[CALLER] = token.name  # for the access log, outside of DRF
+        return None, token
 
     def authenticate_header(self, request: Request) -> str:
         """Make DRF answer 401, not 403."""

@@ -17,6 +17,8 @@ from outbox.core.tracing import Kind, Span
 log = structlog.get_logger("orderpost.access")
 
 HEADER = "X-Correlation-ID"
+#: Where authentication leaves the name of the caller's token in `request.META`; no header can have this name.
+CALLER = "orderpost.token"
 #: Answered every few seconds, to nobody's interest.
 UNTRACED = frozenset(["/healthz", "/readyz", "/metrics"])
 
@@ -42,6 +44,7 @@ class CorrelationMiddleware:
                     path=request.path,  # without the query, which may have an address
                     status=response.status_code,
                     duration_ms=round((time.perf_counter() - started) * 1000, 1),
+                    **({"token": request.META[CALLER]} if CALLER in request.META else {}),
                 )
             if span.traceparent:
                 _describe(span, request, response.status_code)

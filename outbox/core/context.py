@@ -57,9 +57,12 @@ def current() -> Context:
 
 @contextlib.contextmanager
 def working_for(context: Context) -> Iterator[Context]:
-    """Make `context` the current one and put its correlation id on every log line."""
+    """Make `context` the current one and put its correlation id, and its trace, on every log line."""
     token = _current.set(context)
-    with structlog.contextvars.bound_contextvars(correlation_id=context.correlation_id):
+    ids = {"correlation_id": context.correlation_id}
+    if context.traceparent:
+        ids["trace_id"] = context.trace_id
+    with structlog.contextvars.bound_contextvars(**ids):
         try:
             yield context
         finally:

@@ -9,6 +9,8 @@ from typing import TypeVar
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
+from outbox.core import tracing
+from outbox.core.tracing import Kind
 from outbox.delivery.changes import Change, Settlement
 from outbox.delivery.deliverable import Deliverable
 from outbox.delivery.queryset import DeliverableQuerySet
@@ -28,7 +30,9 @@ def settle_until(
     wait = 0.05
     while True:
         try:
-            changes = rows.settle(settlements)
+            with tracing.span("settle", kind=Kind.CLIENT) as span:
+                span.set("db.system.name", "postgresql")
+                changes = rows.settle(settlements)
         except (OperationalError, InterfaceError) as error:
             connections[rows.db].close()
             if time.monotonic() + wait > until:

@@ -1,0 +1,18 @@
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    """The trace of an order's placing. With a default, so release 0.1.0 can go on inserting."""
+
+    dependencies = [
+        ("orders", "0004_permissions"),
+    ]
+
+    operations = [
+        migrations.RunSQL("SET LOCAL lock_timeout = '5s'", migrations.RunSQL.noop),
+        migrations.AddField(
+            model_name="order",
+            name="traceparent",
+            field=models.CharField(db_default="", default="", editable=False, max_length=55),
+        ),
+    ]
