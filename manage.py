@@ -5,6 +5,11 @@ import os
 import sys
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["health"] and sys.argv[2:] and not sys.argv[2].startswith("-"):
+        # A container's probe calls it every few seconds, and Django takes seconds to start.
+        from outbox.core import health
+
+        sys.exit(health.main(sys.argv[2:]))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     from django.core.management import execute_from_command_line
 

@@ -15,6 +15,8 @@ from django.db import DatabaseError, InterfaceError, connection, connections, tr
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler
 
+from outbox.core import health
+
 log = structlog.get_logger(__name__)
 
 LOCK = 0x6F726465  # "orde": one beat for each database
@@ -77,6 +79,7 @@ class SingleBeat(DatabaseScheduler):
 
     def tick(self, *args: Any, **kwargs: Any) -> float:
         """Send the due tasks if this beat holds the lock. Return the seconds to sleep."""
+        health.beat()
         try:
             if not self._leads():
                 return WAIT_SECONDS

@@ -53,6 +53,20 @@ def _drop_dead_connections(**_: Any) -> None:
     close_old_connections()
 
 
+@signals.worker_init.connect
+def _watch_worker(**_: Any) -> None:
+    from outbox.core.metrics_server import watch
+
+    watch("worker")
+
+
+@signals.beat_init.connect
+def _watch_beat(**_: Any) -> None:
+    from outbox.core.metrics_server import watch
+
+    watch("beat")
+
+
 @signals.worker_shutting_down.connect
 def _hand_back(**_: Any) -> None:
     from notifications.delivery import drain as delivery

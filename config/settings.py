@@ -217,6 +217,9 @@ try:
 
     # --- Watching ------------------------------------------------------------------------------
     METRICS_TOKEN = env.str("METRICS_TOKEN", "")
+    # Where each process serves its own metrics; 0: nowhere. The web also answers /metrics on its own port.
+    METRICS_PORT = env.int("METRICS_PORT", 0, validate=validate.Range(min=0, max=65535))
+    METRICS_HOST = env.str("METRICS_HOST", "")  # the address to listen on; "": all
     SENTRY_DSN = env.str("SENTRY_DSN", "")
     SENTRY_ENVIRONMENT = env.str("SENTRY_ENVIRONMENT", "production")
     SENTRY_TRACES_SAMPLE_RATE = env.float(
@@ -397,6 +400,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "unacked_restore_throttle": 1,
 }
 CELERY_WORKER_POOL = "threads"
+CELERY_WORKER_CONSUMER = "config.worker:Consumer"
 CELERY_WORKER_CONCURRENCY = 4  # a drain brings its own threads; these run polls and upkeep beside it
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False

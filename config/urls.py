@@ -6,7 +6,7 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
-from outbox.api import operations, problems, schema
+from outbox.api import problems, schema
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", include("orders.api.urls")),
@@ -14,7 +14,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("api/schema", schema.SchemaView.as_view(), name="schema"),
     path("api/docs", schema.DocsView.as_view(url_name="schema"), name="docs"),
     path("", RedirectView.as_view(url="/api/docs"), name="home"),
-    path("metrics", operations.metrics),  # /healthz and /readyz: operations.probes_first, a middleware
     path("webhooks/", include("notifications.webhooks")),
     path("admin/", admin.site.urls),
     # Not left to handler404, which DEBUG replaces with a page.

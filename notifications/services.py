@@ -14,7 +14,7 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from notifications import inserts, tasks
+from notifications import inserts, metrics, tasks
 from notifications.delivery.log import log_changes, log_created
 from notifications.evidence import Evidence
 from notifications.models import EmailNotification, EventTimes
@@ -234,6 +234,7 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
         if fact.id is not None:
             by_id.setdefault(fact.id, []).append(fact)
     known: dict[uuid.UUID, str] = {}
+    news: Counter[str] = Counter()
     changes: list[Change] = []
     if by_id:
         with transaction.atomic():
@@ -242,13 +243,15 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
                 for id, some in by_id.items()
             )
             rows = EmailNotification.objects.filter(id__in=list(by_id))
-            found = list(rows.values_list("id", "recipient_email", "traceparent"))
-            known = {id: address for id, address, _ in found}
-            with tracing.span("record evidence", links=[trace for *_, trace in found]) as span:
+            columns = ("id", "recipient_email", "traceparent", *metrics.REPORTED)
+            stored = {row[0]: row for row in rows.values_list(*columns)}
+            known = {id: row[1] for id, row in stored.items()}
+            times = [_times(id, some) for id, some in by_id.items() if id in known]
+            for time in times:
+                news.update(metrics.newly_reported(time, stored[time.id][3:]))
+            with tracing.span("record evidence", links=[row[2] for row in stored.values()]) as span:
                 span.set("orderpost.provider", provider)
-                EmailNotification.objects.keep_earliest(
-                    _times(id, some) for id, some in by_id.items() if id in known
-                )
+                EmailNotification.objects.keep_earliest(times)
                 suppress(
                     Cause(known[id], fact.suppress, provider, id)
                     for id, some in by_id.items()
@@ -256,11 +259,13 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
                     if id in known and fact.suppress
                 )
     log_changes(changes)
+    unknown = sum(fact.id not in known for fact in facts)
+    metrics.count_feedback(provider, events=len(facts), unknown=unknown, news=news)
     log.info(
         "webhook events",
         provider=provider,
         events=len(facts),
-        unknown=sum(fact.id not in known for fact in facts),
+        unknown=unknown,
         changed=len(changes),
         kinds=dict(Counter(fact.kind for fact in facts)),
     )

@@ -69,6 +69,6 @@ def _enqueue_drain() -> None:
 
 
 #: After a commit: `waker.wake()`.
-waker = Waker(_enqueue_drain)
+waker = Waker(_enqueue_drain, target="drain")
 #: In a worker: when the earliest waiting row is due.
 alarm = Alarm(_drain_when_due)

@@ -14,6 +14,7 @@ from django.urls import path
 from django.utils.module_loading import import_string
 from django.views.decorators.csrf import csrf_exempt
 
+from notifications import metrics
 from notifications.providers.registry import Declaration, declarations
 from notifications.providers.webhook import Malformed, Unsigned, Unverifiable, Webhook
 from notifications.services import record_evidence
@@ -22,6 +23,8 @@ from outbox.models import Heartbeat
 
 MOST_BYTES = 1_000_000
 NOTE_SECONDS = 5.0
+#: The slugs of the problems that a post can have; any other error is ours.
+REFUSALS = frozenset({"unsigned", "malformed", "too-large", "unverifiable"})
 _noted: dict[str, float] = {}
 
 
@@ -38,8 +41,12 @@ def receive(request: HttpRequest, provider: str) -> HttpResponse:
             raise refusal(413, "too-large", f"A batch has at most {MOST_BYTES:,} bytes.")
         if request.method == "POST":
             _record(request, declared)
+            metrics.WEBHOOKS.labels(provider, "accepted").inc()
         return HttpResponse()
     except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
+        if request.method == "POST":
+            slug = error.slug if isinstance(error, Problem) and error.slug in REFUSALS else "error"
+            metrics.WEBHOOKS.labels(provider, slug.replace("-", "_")).inc()
         return problem_response(error, {})
 
 

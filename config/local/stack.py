@@ -8,12 +8,13 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from config.local import environment, orphans
+from config.local import environment, metrics, orphans
 from config.local.console import Console
 from config.local.files import is_given
 from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, is_free
@@ -44,6 +45,8 @@ class Stack:
         )
         self.valkey = None if given["REDIS_URL"] else EmbeddedValkey(data=VAR / "valkey", port=free_port())
         self.sandbox_port = mailbox_port(web=port) if environment.wants_sandbox(environ=os.environ) else None
+        first = int(os.environ.get("METRICS_PORT") or port + 2)
+        self.metrics_ports = metrics.ports(names=PROCESSES, first=first)
         self.environment = environment.complete(
             environ=os.environ,
             database_url=self.postgres.url if self.postgres else None,
@@ -72,6 +75,7 @@ class Stack:
         ended = orphans.end(var=VAR, postgres_data=self.data, grace=25)
         if ended:
             say(f"  ended {ended} processes that an earlier run had left")
+        metrics.prepare(var=VAR, ports=self.metrics_ports)
         environment.write_local_env(VAR / "local.env", environment=self.environment)
         worker_grace = self.check_settings()
         if self.postgres and not (self.postgres.data / "PG_VERSION").exists():
@@ -81,7 +85,9 @@ class Stack:
         self.supervisor = Supervisor(
             var=VAR,
             servers=self.server_programs(),
-            application=application_programs(port=self.port, worker_grace=worker_grace),
+            application=application_programs(
+                port=self.port, worker_grace=worker_grace, metrics_ports=self.metrics_ports
+            ),
         )
         self.supervisor.start(environment=self.environment)
         for server in self.servers:
@@ -206,11 +212,13 @@ class Stack:
             lines.append(f"  PostgreSQL     {self.postgres.url}")
         if self.valkey is not None:
             lines.append(f"  Valkey         {self.valkey.url}")
+        ports = ", ".join(f"{name} {port}" for name, port in self.metrics_ports.items())
+        lines.append(f"  Metrics        http://{HOST}:PORT/metrics: {ports}")
         lines.append(f"  Logs           {VAR / 'log'}, in full as JSON lines; warnings and a few more here")
         return "\n".join([*lines, "\nCtrl-C stops everything.\n"])
 
 
-def application_programs(*, port: int, worker_grace: int) -> list[Program]:
+def application_programs(*, port: int, worker_grace: int, metrics_ports: Mapping[str, int]) -> list[Program]:
     """Return what needs the database; these programs stop first and all at once."""
     as_root = {"PYTHONWARNINGS": "ignore:You're running the worker"} if os.geteuid() == 0 else {}
     return [
@@ -219,7 +227,10 @@ def application_programs(*, port: int, worker_grace: int) -> list[Program]:
             command=supervised(*command),
             priority=100,
             stop_seconds=max(15, worker_grace),
-            environment=as_root if name in ("worker", "beat") else {},
+            environment={
+                **(as_root if name in ("worker", "beat") else {}),
+                **metrics.environment(name=name, port=metrics_ports[name], var=VAR),
+            },
         )
         for name, command in commands(port=port).items()
     ]

@@ -18,7 +18,7 @@ from notifications.delivery.process import Process, spare
 from notifications.delivery.screening import screen
 from notifications.delivery.sending import SLOT_SECONDS, send
 from notifications.models import EmailNotification
-from outbox.core import tracing
+from outbox.core import instruments, tracing
 from outbox.delivery.causes import fill_fingerprints
 from outbox.delivery.changes import Change
 from outbox.delivery.drain import Drain
@@ -109,9 +109,15 @@ def poll(*, record: bool = True) -> Drained | None:
     `record` notes that a poll ran, which keeps the standby quiet; the standby itself does not note its own. A
     poll counts only if the process's drain got something from the database.
     """
+    with instruments.POLLS.time():
+        return _poll(record=record)
+
+
+def _poll(*, record: bool) -> Drained | None:
     process = processes.current()
     while changes := EmailNotification.objects.recover(lease=settings.LEASE_SECONDS, limit=RECOVER_BATCH):
         log_changes(changes)
+        instruments.EXPIRED.labels(EmailNotification._meta.db_table).inc(len(changes))
         if len(changes) < RECOVER_BATCH:
             break
     _drain_of(process).lookback.forget()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from notifications import metrics
 from notifications.delivery.process import Process
 from notifications.models import EmailNotification
 from outbox.delivery.changes import Change
@@ -20,7 +21,8 @@ COUNTED = 10_000
 
 
 def log_changes(changes: Sequence[Change]) -> None:
-    """Write one log line for each change of state: dead letters as errors, other failures as warnings."""
+    """Count changes of state, and log each: dead letters as errors, other failures as warnings."""
+    metrics.count_changes(changes)
     for change in changes:
         mail = change.row
         assert isinstance(mail, EmailNotification)
@@ -58,7 +60,8 @@ def log_created(
     status: Status,
     resend_of: uuid.UUID | None = None,
 ) -> None:
-    """Log a new e-mail like every other change of state; `was` is empty."""
+    """Count a new e-mail, and log it like every other change of state; `was` is empty."""
+    metrics.count_created(event_type)
     copied = {"resend_of": str(resend_of)} if resend_of else {}
     log.info(
         "notification changed",

@@ -8,6 +8,7 @@ import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
 from notifications.delivery.screening import ENDPOINT
+from outbox.core import health
 from outbox.models import Heartbeat
 
 log = structlog.get_logger(__name__)
@@ -18,6 +19,7 @@ PULSE_SECONDS = 5.0
 def pulse() -> None:
     """Beat until the process ends; for a thread of the web process."""
     while True:
+        health.beat()
         try:
             Heartbeat.beat(name=ENDPOINT)
         except (DatabaseError, InterfaceError) as error:

@@ -11,6 +11,7 @@ import time
 import structlog
 from django.conf import settings
 
+from notifications import metrics
 from notifications.delivery.process import Process, spare
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
@@ -71,7 +72,9 @@ def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:
     links = [process.drain_span]
     with tracing.span("send", kind=Kind.CLIENT, parent=mail.traceparent, links=links) as span:
         span.set("orderpost.event_type", mail.event_type)
+        began = time.monotonic()
         outcome = PROVIDERS[entry.provider].send(mail)
+        seconds = time.monotonic() - began
         span.set("orderpost.provider", entry.provider)
         span.set("orderpost.notification_id", str(mail.id))
         span.set("orderpost.order_id", str(mail.order_id))
@@ -79,6 +82,8 @@ def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:
         if outcome.verdict is not Verdict.ACCEPTED:
             span.set("error.type", outcome.code or str(outcome.verdict))
             span.fail(str(outcome.verdict))
+    held = outcome.verdict is Verdict.AMBIGUOUS and not PROVIDERS[entry.provider].idempotent
+    metrics.count_attempt(outcome, provider=entry.provider, seconds=seconds, held=held)
     outcome = dataclasses.replace(outcome, probe=entry.permit.probe)
     gate, reason = process.gate, f"{outcome.verdict} {outcome.code}".strip()
     match outcome.verdict:

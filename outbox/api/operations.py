@@ -6,13 +6,11 @@ They are not part of the API and need none of its tokens. /metrics needs `METRIC
 from __future__ import annotations
 
 import functools
-import secrets
 import time
 from collections.abc import Callable
 
 import redis
 import structlog
-from django.conf import settings
 from django.db import Error as DatabaseFault
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
@@ -24,6 +22,7 @@ from outbox.api.problems import Problem, problem_response
 from outbox.api.views import json_response
 from outbox.core.clock import database_now
 from outbox.core.metrics import exposition
+from outbox.core.metrics_server import may_read
 from outbox.core.redis_client import make_client
 from outbox.retention import partitions
 
@@ -138,22 +137,10 @@ def _log_low_stock(_period: int) -> None:
         partitions.check_stock(model=model, now=database_now())
 
 
-PROBES: dict[str, Endpoint] = {"/healthz": healthz, "/readyz": readyz}
-
-
-def probes_first(get_response: Endpoint) -> Endpoint:
-    """Answer probes before Django checks the Host header, in which an orchestrator sends an IP address."""
-
-    def answer(request: HttpRequest) -> HttpResponse:
-        return PROBES.get(request.path_info, get_response)(request)
-
-    return answer
-
-
 @_get_only
 def metrics(request: HttpRequest) -> HttpResponse:
     """Answer the metrics that the apps declare, in Prometheus' text format."""
-    if settings.METRICS_TOKEN and not _may_read_metrics(request):
+    if not may_read(request.headers.get("Authorization", "")):
         raise Problem(
             status=401,
             slug="unauthenticated",
@@ -164,8 +151,16 @@ def metrics(request: HttpRequest) -> HttpResponse:
     return HttpResponse(exposition(), CONTENT_TYPE_LATEST)
 
 
-def _may_read_metrics(request: HttpRequest) -> bool:
-    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-    return scheme.lower() == "bearer" and secrets.compare_digest(
-        given.strip().encode(), settings.METRICS_TOKEN.encode()
-    )
+PROBES: dict[str, Endpoint] = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
+
+
+def probes_first(get_response: Endpoint) -> Endpoint:
+    """Answer probes before Django checks the Host header.
+
+    An orchestrator and Prometheus send an IP address in it.
+    """
+
+    def answer(request: HttpRequest) -> HttpResponse:
+        return PROBES.get(request.path_info, get_response)(request)
+
+    return answer

@@ -121,7 +121,7 @@ def operation(
     if query:
         parameters.append(query)
     examples = [OpenApiExample("Example", value=dict(example), request_only=True)] if example else []
-    decorate: Callable[[Method], Method] = extend_schema(
+    describe: Callable[[Method], Method] = extend_schema(
         operation_id=name,
         summary=summary,
         description=f"Scope: `{scope}`.",
@@ -131,6 +131,11 @@ def operation(
         examples=examples,
         tags=list(tags),
     )
+
+    def decorate(method: Method) -> Method:
+        method.operation_name = name  # type: ignore[attr-defined]  # for outbox.api.views.operation_name
+        return describe(method)
+
     return decorate
 
 

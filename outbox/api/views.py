@@ -7,6 +7,7 @@ reads `self.query` and `self.body()`.
 from __future__ import annotations
 
 import functools
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -25,6 +26,7 @@ from outbox.api.first_read import Beside, FirstRead, read_first
 from outbox.api.idempotency import well_formed_key
 from outbox.api.parsers import FORBIDDEN
 from outbox.api.problems import Fault, Problem, invalid, malformed, not_found
+from outbox.core import instruments
 
 
 class OneFormat(BaseContentNegotiation):
@@ -72,6 +74,14 @@ class ApiView(APIView):
     def read_again(self) -> FirstRead:
         """Read as `read_first` did. What it raises, too, is the same."""
         return self.read_first(digest=self._digest)
+
+    def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        """Answer as DRF does, and measure the time that it takes."""
+        began = time.perf_counter()
+        response = super().dispatch(request, *args, **kwargs)
+        name = operation_name(type(self), request.method)
+        instruments.requests_of(name, response.status_code).observe(time.perf_counter() - began)
+        return response
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Check token and scope, then the query string."""
@@ -147,6 +157,12 @@ def _one_of_each(classes: tuple[Callable[[], Any], ...]) -> list[Any]:
 
 _negotiator = OneFormat()
 _renderer = JSONRenderer()
+
+
+def operation_name(view: type[ApiView], method: str) -> str:
+    """Return an operation's name in the OpenAPI document; `other` for a method that the view has not."""
+    name = {"HEAD": "get", "GET": "get", "POST": "post"}.get(method, "")
+    return str(getattr(getattr(view, name, None), "operation_name", "other"))
 
 
 def path_id(text: str) -> uuid.UUID:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
+from outbox.core import health
 from outbox.core.backoff import ceiling, jitter
 
 log = structlog.get_logger(__name__)
@@ -44,7 +45,7 @@ def run_until_stopped(
     base: float = BASE_SECONDS,
     cap: float = CAP_SECONDS,
 ) -> None:
-    """Call `step` again and again until `stopped`; `step` does its own waiting.
+    """Call `step` again and again until `stopped`; `step` does its own waiting, with `health.wait`.
 
     After one of `errors` (a neighbour is away): log `describe(error)`, call `reconnect`, which drops the
     connection, and wait: 1, 2, 4 … 16 seconds with equal jitter. A step that succeeds resets the wait. Every
@@ -52,6 +53,7 @@ def run_until_stopped(
     """
     failures = 0
     while not stopped.is_set():
+        health.beat()
         try:
             step()
             failures = 0
@@ -61,4 +63,5 @@ def run_until_stopped(
             seconds = jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
             log.warning(describe(error), error=str(error), seconds=round(seconds, 1))
             reconnect()
+            health.beat(within=seconds + health.WITHIN)
             stopped.wait(seconds)

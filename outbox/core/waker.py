@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 import structlog
 
+from outbox.core import instruments
+
 log = structlog.get_logger(__name__)
 
 #: Seconds after a call of `enqueue`; the longer one while wake-ups keep coming: one call then does for more.
@@ -21,13 +23,22 @@ INTERVAL, BUSY_INTERVAL = 0.1, 0.25
 
 
 class Waker:
-    """A debounced, fire-and-forget call of `enqueue` from a thread of its own."""
+    """A debounced, fire-and-forget call of `enqueue` from a thread of its own.
+
+    `target` names whom it wakes, for the metrics.
+    """
 
     def __init__(
-        self, enqueue: Callable[[], object], *, interval: float = INTERVAL, busy: float = BUSY_INTERVAL
+        self,
+        enqueue: Callable[[], object],
+        *,
+        target: str = "other",
+        interval: float = INTERVAL,
+        busy: float = BUSY_INTERVAL,
     ) -> None:
         self._enqueue = enqueue
         self._interval, self._busy = interval, busy
+        self._sent, self._lost = (instruments.WAKEUPS.labels(target, result) for result in ("sent", "lost"))
         self.failures = 0
         self._reset()
         os.register_at_fork(after_in_child=self._reset)
@@ -54,8 +65,10 @@ class Waker:
             self._event.clear()
             try:
                 self._enqueue()
+                self._sent.inc()
             except Exception as error:  # noqa: BLE001 - whatever the broker's client raises, the poll is the cure
                 self.failures += 1
+                self._lost.inc()
                 log.warning("wake-up failed, left to the poll", error=str(error), failures=self.failures)
             time.sleep(interval)
             interval = self._busy if self._event.is_set() else self._interval

@@ -21,6 +21,7 @@ from typing import Generic, TypeVar
 import structlog
 from django.db import connections
 
+from outbox.core import health, instruments
 from outbox.delivery.attempts import goes_alone
 from outbox.delivery.changes import Change, Settlement
 from outbox.delivery.deliverable import Deliverable
@@ -60,6 +61,9 @@ class Drain(Generic[Row]):
         self._settle_by = 0.0
         self._fresh_credit = 0.0
         self.lookback = Lookback()
+        table = rows.model._meta.db_table
+        self._count_claimed = instruments.CLAIMED.labels(table)
+        self._run_seconds = instruments.DRAINS.labels(table)
         self._begin(seconds=0.0)
 
     def _begin(self, *, seconds: float) -> None:
@@ -78,7 +82,20 @@ class Drain(Generic[Row]):
         after settling what is in flight.
         """
         self._begin(seconds=seconds)
+        try:
+            with self._run_seconds.time():
+                self._run(should_stop)
+        finally:
+            health.end("drain")
+        if self._failed:
+            connections[self._rows.db].close()
+            raise self._failed
+        self._done.more = self._closing and self._looking and not self._done.pause
+        return self._done
+
+    def _run(self, should_stop: Callable[[], bool]) -> None:
         while True:
+            health.beat("drain")
             if self._all_slots_hang():
                 self._done.pause = SHORT_PAUSE
             self._closing = bool(
@@ -93,12 +110,7 @@ class Drain(Generic[Row]):
             self._collect()
             self._settle()
             if self._is_over():
-                break
-        if self._failed:
-            connections[self._rows.db].close()
-            raise self._failed
-        self._done.more = self._closing and self._looking and not self._done.pause
-        return self._done
+                return
 
     def _notice_wake_up(self) -> None:
         if self.woken.is_set():
@@ -177,6 +189,7 @@ class Drain(Generic[Row]):
         if not batch:
             return
         self._done.claimed += len(batch)
+        self._count_claimed.inc(len(batch))
         screened: Mapping[uuid.UUID, Outcome] = {}
         try:
             self._sender.changed([Change(row, row.was, Status.PROCESSING) for row in batch])

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from outbox.core import instruments
 from outbox.delivery import breaker as circuit
 from outbox.delivery.breaker import Breaker, Permit, Rules, State
 from outbox.delivery.shared_state import SharedState
@@ -90,6 +91,8 @@ class Gate:
         now, delay = self._slots.take(patience=patience)
         if delay > patience:
             return Entry("", delay, Permit(False, wait=delay))
+        if delay:
+            instruments.RATE_WAITS.observe(delay)
         wait = self.rules.waiting_every
         for name in self.providers:
             if name in without or only not in (None, name):

@@ -9,7 +9,7 @@ from typing import TypeVar
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError, connections
 
-from outbox.core import tracing
+from outbox.core import health, tracing
 from outbox.core.tracing import Kind
 from outbox.delivery.changes import Change, Settlement
 from outbox.delivery.deliverable import Deliverable
@@ -29,6 +29,7 @@ def settle_until(
     """
     wait = 0.05
     while True:
+        health.beat("drain")
         try:
             with tracing.span("settle", kind=Kind.CLIENT) as span:
                 span.set("db.system.name", "postgresql")

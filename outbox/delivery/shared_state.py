@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 import redis
 import structlog
 
+from outbox.core import instruments
 from outbox.core.redis_client import make_client
 from outbox.delivery.breaker import Breaker
 
@@ -218,6 +219,16 @@ class SharedState:
             self._alive = max(1, int(answer[-1]))
 
 
+def read_breakers(names: Sequence[str]) -> tuple[float, dict[str, Breaker]]:
+    """Return Redis' time and the breakers, for a look from outside. Raises `redis.RedisError`."""
+    with make_client(decode=True) as client:
+        pipe = client.pipeline(transaction=False)
+        pipe.time()
+        pipe.mget([BREAKER_PREFIX + name for name in names])
+        (seconds, micros), texts = pipe.execute()
+    return seconds + micros / 1e6, {name: load(text or "") for name, text in zip(names, texts, strict=True)}
+
+
 def dump(breaker: Breaker) -> str:
     """Write a breaker as JSON; a fresh one is the empty string."""
     return "" if breaker == Breaker() else json.dumps(dataclasses.asdict(breaker), separators=(",", ":"))
@@ -238,6 +249,7 @@ def log_change(name: str, before: Breaker, after: Breaker, now: float) -> None:
         log.warning("circuit forced", provider=name, to=after.forced or "nothing", reason=after.reason)
     elif after.epoch != before.epoch and after.opened_at is not None:
         log.error("circuit opened", provider=name, reason=after.reason)
+        instruments.OPENINGS.labels(name).inc()
     elif after.epoch != before.epoch:
         log.info("circuit closed", provider=name)
     elif after.paused_until != before.paused_until:

@@ -18,9 +18,10 @@ from collections.abc import Callable, Mapping
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
+from outbox.core import instruments
 from outbox.core.backoff import ceiling, jitter
 from outbox.core.loop import run_until_stopped
-from outbox.events.inbox import Handler, dead_letter, explain, fail_replay, process, replay_next
+from outbox.events.inbox import Handler, Result, dead_letter, explain, fail_replay, process, replay_next
 from outbox.events.transports import BrokerAway, Consumer, Received
 
 log = structlog.get_logger(__name__)
@@ -30,6 +31,7 @@ WAIT_SECONDS = 1.0
 REPLAY_SECONDS = 1.0  # between two looks for dead letters to replay
 BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 TRIES = 6
+COUNTED_AS: dict[Result, str] = {"done": "handled", "repeat": "repeated", "dead": "refused"}
 
 Key = tuple[str, str]  # topic and key: events of one are processed in order
 
@@ -86,11 +88,13 @@ class EventConsumer:
         assert self._consumer is not None
         key = (received.topic, received.key)
         try:
-            result = process(received=received, consumer=self._name, handlers=self._handlers)
+            with instruments.HANDLINGS.labels(received.topic).time():
+                result = process(received=received, consumer=self._name, handlers=self._handlers)
         except Exception as error:
             _raise_if_database_is_away(error)
             failures = self._again.get(key, (0.0, 0))[1] + 1
             if failures < TRIES:
+                instruments.RECEIVED.labels(received.topic, "retried").inc()
                 wait = _wait(failures)
                 log.warning(
                     "event will be tried again",
@@ -104,6 +108,7 @@ class EventConsumer:
             log.exception("event given up", topic=received.topic)
             result = dead_letter(received=received, consumer=self._name, reason=explain(error))
         self.counts[result] += 1
+        instruments.RECEIVED.labels(received.topic, COUNTED_AS[result]).inc()
         self._again.pop(key, None)
         self._consumer.done([received])
         return True

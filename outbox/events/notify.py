@@ -30,7 +30,7 @@ def notify() -> None:
 
 
 #: After a commit that wrote an event: `waker.wake()`.
-waker = Waker(notify)
+waker = Waker(notify, target="relay")
 
 
 class Listener:

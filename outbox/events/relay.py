@@ -31,7 +31,7 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from outbox.core import tracing
+from outbox.core import instruments, tracing
 from outbox.core.backoff import ceiling, jitter
 from outbox.core.clock import database_now
 from outbox.core.loop import run_until_stopped
@@ -206,21 +206,25 @@ class Relay:
                     span.set("messaging.destination.name", event.topic)
                     span.set("messaging.message.id", str(event.id))
                 messages.append(message_of(event, traceparent=span.traceparent))
-            return self._transport.publish(messages)
+            with instruments.PUBLISHES.time():
+                return self._transport.publish(messages)
 
     def _settle(self, answers: Answers) -> None:
         if answers.published:
             self._events().mark_published(ids=[event.id for event in answers.published])
+            instruments.count_published(event.topic for event in answers.published)
         for event, reason in answers.refused:
             dead = event.retry_count >= retries_of(event.topic)
             wait = None if dead else dt.timedelta(seconds=_wait(event.retry_count + 1))
             self._events().refuse(event_id=event.id, reason=_text(reason), wait=wait)
+            instruments.REFUSED.labels(event.topic, "dead" if dead else "retry").inc()
             write = log.error if dead else log.warning
             write("event refused", event_id=str(event.id), topic=event.topic, error=reason, dead=dead)
         for topic in {event.topic for event in answers.published} - set(answers.unavailable):
             self._held.pop(topic, None)
         for topic, (reason, waiting) in answers.unavailable.items():
             self._hold(topic, reason)
+            instruments.REFUSED.labels(topic, "unavailable").inc(len(waiting))
             self._events().explain_wait(ids=[event.id for event in waiting], reason=_text(reason))
 
     def _hold(self, topic: str, reason: str) -> None:

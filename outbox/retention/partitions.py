@@ -243,8 +243,13 @@ def ahead_of(*, model: PartitionedModel, now: dt.datetime, using: str = "default
 
     -1 when even the present one is missing.
     """
-    names = {partition.name for partition in attached(model=model, using=using)}
-    count = 0
-    while partition_at(model=model, when=now, steps=count).name in names:
-        count += 1
-    return count - 1
+    return len(unbroken(model=model, now=now, among=attached(model=model, using=using))) - 1
+
+
+def unbroken(*, model: PartitionedModel, now: dt.datetime, among: Sequence[Partition]) -> list[Partition]:
+    """Return the partition of `now` and those that follow it without a gap."""
+    names = {partition.name for partition in among}
+    found: list[Partition] = []
+    while (one := partition_at(model=model, when=now, steps=len(found))).name in names:
+        found.append(one)
+    return found

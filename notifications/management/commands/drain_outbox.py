@@ -12,7 +12,9 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from notifications.delivery import drain
 from outbox import bulk
+from outbox.core import health
 from outbox.core.loop import run_until_stopped, stop_on_signals
+from outbox.core.metrics_server import watch
 from outbox.models import Heartbeat
 
 log = structlog.get_logger(__name__)
@@ -20,6 +22,8 @@ log = structlog.get_logger(__name__)
 #: The standby acts once the last poll is older than this many intervals, and looks this often in each.
 STANDBY_AFTER = 2
 LOOKS = 4
+#: The heartbeat of a standby, which shows that one is there.
+STANDBY = "standby"
 
 
 class Command(BaseCommand):
@@ -43,13 +47,16 @@ class Command(BaseCommand):
         if not (loop or standby):
             _drain(stopped, record=True)
             return
+        watch("standby")
         interval = settings.POLL_INTERVAL / (LOOKS if standby else 1)
 
         def step() -> None:
             wait = interval
             if (loop or _nobody_polls()) and (next_due := _drain(stopped, record=loop)) is not None:
                 wait = min(interval, max(0.0, next_due))
-            stopped.wait(wait)
+            if standby:
+                Heartbeat.beat(name=STANDBY)
+            health.wait(stopped, wait)
 
         run_until_stopped(
             step=step,
@@ -64,6 +71,7 @@ class Command(BaseCommand):
 
 def _drain(stopped: threading.Event, *, record: bool) -> float | None:
     """Poll until no row is due, and return in how many seconds the next one is, None if nothing waits."""
+    health.end()  # a backlog takes hours; the drain's own loop is watched meanwhile
     while bulk.run_jobs() and not stopped.is_set():
         pass
     done, settled = drain.poll(record=record), 0

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand
 
 from orders.handlers import HANDLERS, NAME
 from outbox.core.loop import stop_on_signals
+from outbox.core.metrics_server import watch
 from outbox.events import consumer, transports
 
 
@@ -18,6 +19,7 @@ class Command(BaseCommand):
     help = "Process payment and stock events until stopped; several consumers share the topics."
 
     def handle(self, *args: Any, **options: Any) -> None:
+        watch("consumer")
         # Containers may share a host name and a process id.
         member = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         consumer.run(

@@ -14,7 +14,9 @@ import structlog
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
+from outbox.core import health
 from outbox.core.loop import run_until_stopped, stop_on_signals
+from outbox.core.metrics_server import watch
 from outbox.models import Heartbeat
 from outbox.retention import partitions
 from outbox.retention.rollover import ROLLED_OVER, log_step, rollover
@@ -23,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 INTERVAL = 3600.0
 ROLLOVER_INTERVAL = 86_400.0
+#: To archive a month takes minutes, on slow disks longer.
+STEP_SECONDS = 7200.0
 
 
 class Command(BaseCommand):
@@ -33,12 +37,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, once: bool, **options: Any) -> None:
         stopped = stop_on_signals()
+        if not once:
+            watch("partitions")
 
         def step() -> None:
+            health.beat(within=STEP_SECONDS)
             work(stopped=stopped)
             if once:
                 stopped.set()
-            stopped.wait(INTERVAL)
+            health.wait(stopped, INTERVAL)
 
         run_until_stopped(
             step=step,
@@ -68,6 +75,7 @@ def work(*, stopped: threading.Event) -> None:
 
     def report(step: str, **facts: Any) -> None:
         log_step(step, **facts)
+        health.beat(within=STEP_SECONDS)
         if stopped.is_set():
             raise SystemExit(0)
 

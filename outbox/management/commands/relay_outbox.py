@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 
 from outbox.core.loop import stop_on_signals
+from outbox.core.metrics_server import watch
 from outbox.events import relay
 
 
@@ -17,4 +18,5 @@ class Command(BaseCommand):
         parser.add_argument("--once", action="store_true", help="end when nothing is left to publish")
 
     def handle(self, *args: Any, once: bool, **options: Any) -> None:
+        watch("relay")
         relay.run(stopped=stop_on_signals(), once=once)

@@ -1,0 +1,27 @@
+"""The Celery worker's loop, watched by `manage.py health worker`. The setting CELERY_WORKER_CONSUMER."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery.worker import consumer
+
+from outbox.core import health
+
+
+class Consumer(consumer.Consumer):
+    """Celery's consumer of tasks, with a beat of its event loop.
+
+    While it waits for a broker that is away there is no loop, and the worker is healthy: a restart would not
+    help.
+    """
+
+    def register_with_event_loop(self, hub: Any) -> None:
+        super().register_with_event_loop(hub)
+        health.beat()
+        hub.timer.call_repeatedly(health.EVERY, health.beat)
+
+    def on_close(self) -> None:
+        """End the beats: the loop is left, for another connection or for good."""
+        health.end()
+        super().on_close()

@@ -1,0 +1,170 @@
+"""The metrics of e-mails: counters of the process, and the breakers as the broker has them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from prometheus_client import Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+
+from outbox.core.ids import id_time
+from outbox.core.instruments import OPENINGS
+from outbox.core.metrics import REGISTRY, from_broker
+from outbox.delivery.breaker import State
+from outbox.delivery.changes import Change
+from outbox.delivery.outcomes import NOT_ACCEPTED, Outcome, Status, Verdict
+from outbox.delivery.shared_state import read_breakers
+
+if TYPE_CHECKING:
+    from notifications.models import EventTimes
+
+#: The columns in which a provider's reports are kept.
+REPORTED = ("delivered_at", "bounced_at", "complained_at")
+#: Seconds from the order's change to `sent`: milliseconds when all is well, a day after an outage.
+DELAYS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
+
+CREATED = Counter(
+    "orderpost_emails_created", "E-mails that were committed", ["event_type"], registry=REGISTRY
+)
+CHANGES = Counter(
+    "orderpost_email_changes",
+    "Committed changes of an e-mail's state, by the new state",
+    ["event_type", "status"],
+    registry=REGISTRY,
+)
+ATTEMPTS = Counter(
+    "orderpost_email_attempts", "Times that a provider was asked", ["provider", "outcome"], registry=REGISTRY
+)
+SENDS = Histogram(
+    "orderpost_email_send_duration_seconds",
+    "Time in which a provider answered",
+    ["provider"],
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
+    registry=REGISTRY,
+)
+COMMIT_TO_SENT = Histogram(
+    "orderpost_email_commit_to_sent_seconds",
+    "From the order's change to sent, without e-mails that a person resent",
+    buckets=DELAYS,
+    registry=REGISTRY,
+)
+RETRIES = Histogram(
+    "orderpost_email_retries_used",
+    "Retries that e-mails had used up when they became sent",
+    buckets=(0, 1, 2, 3, 5, 10),
+    registry=REGISTRY,
+)
+HOLDS = Counter(
+    "orderpost_email_holds",
+    "Attempts after which an e-mail waits for the provider's webhook",
+    ["provider"],
+    registry=REGISTRY,
+)
+FEEDBACK = Counter(
+    "orderpost_email_feedback",
+    "E-mails that a provider reported delivered, bounced or complained",
+    ["provider", "event"],
+    registry=REGISTRY,
+)
+WEBHOOKS = Counter("orderpost_webhooks", "Posts of providers", ["provider", "result"], registry=REGISTRY)
+WEBHOOK_EVENTS = Counter(
+    "orderpost_webhook_events", "Events in accepted posts", ["provider", "known"], registry=REGISTRY
+)
+
+
+def show_zeros() -> None:
+    """Show the counters that alerts watch before they count: Prometheus sees no growth from nothing."""
+    for provider in settings.EMAIL_PROVIDERS:
+        OPENINGS.labels(provider)
+        for outcome in (*NOT_ACCEPTED, Verdict.ACCEPTED, Verdict.PERMANENT, Verdict.AMBIGUOUS):
+            _attempts(provider, outcome)
+        for event in ("delivered", "bounced", "complained"):
+            FEEDBACK.labels(provider, event)
+        for result in ("accepted", "unsigned", "malformed", "too_large", "unverifiable", "error"):
+            WEBHOOKS.labels(provider, result)
+    for event_type in settings.NOTIFY_ON:
+        for status in (Status.SENT, Status.DEAD_LETTERED):
+            _changes(event_type, status)
+
+
+def count_created(event_type: str) -> None:
+    """Count a new e-mail after its commit."""
+    _created(event_type).inc()
+
+
+def count_attempt(outcome: Outcome, *, provider: str, seconds: float, held: bool) -> None:
+    """Count one answer of a provider; `held`: the e-mail waits for its webhook now."""
+    _attempts(provider, outcome.verdict).inc()
+    _sends(provider).observe(seconds)
+    if held:
+        HOLDS.labels(provider).inc()
+
+
+def count_changes(changes: Sequence[Change]) -> None:
+    """Count committed changes of state."""
+    for change in changes:
+        _changes(change.row.event_type, change.now).inc()  # type: ignore[attr-defined]  # an e-mail has it
+        if change.now == Status.SENT:
+            RETRIES.observe(change.retry_count)
+            if change.row.resent_at is None:
+                COMMIT_TO_SENT.observe(max(0.0, time.time() - id_time(change.row.id).timestamp()))
+
+
+def newly_reported(times: EventTimes, stored: Sequence[dt.datetime | None]) -> Iterator[str]:
+    """Yield what a provider reports of an e-mail for the first time; `stored` has what `REPORTED` names."""
+    for column, before in zip(REPORTED, stored, strict=True):
+        if before is None and getattr(times, column) is not None:
+            yield column.removesuffix("_at")
+
+
+def count_feedback(provider: str, *, events: int, unknown: int, news: Mapping[str, int]) -> None:
+    """Count the events of an accepted post; `news` has the e-mails by what is known of them only now."""
+    WEBHOOK_EVENTS.labels(provider, "no").inc(unknown)
+    WEBHOOK_EVENTS.labels(provider, "yes").inc(events - unknown)
+    for event, emails in news.items():
+        FEEDBACK.labels(provider, event).inc(emails)
+
+
+@functools.cache
+def _created(event_type: str) -> Counter:
+    return CREATED.labels(event_type)
+
+
+@functools.cache
+def _changes(event_type: str, status: str) -> Counter:
+    return CHANGES.labels(event_type, str(status))
+
+
+@functools.cache
+def _attempts(provider: str, verdict: Verdict) -> Counter:
+    return ATTEMPTS.labels(provider, str(verdict))
+
+
+@functools.cache
+def _sends(provider: str) -> Histogram:
+    return SENDS.labels(provider)
+
+
+@from_broker("redis")
+def breakers() -> Iterator[GaugeMetricFamily]:
+    state = GaugeMetricFamily(
+        "orderpost_breaker_state", "1 for a breaker's present state", labels=["provider", "state"]
+    )
+    forced = GaugeMetricFamily(
+        "orderpost_breaker_forced", "1 if a person has forced the breaker", labels=["provider", "to"]
+    )
+    now, found = read_breakers(settings.EMAIL_PROVIDERS)
+    for provider, breaker in found.items():
+        for one in State:
+            state.add_metric([provider, one.value], breaker.state(now) is one)
+        for to in ("open", "closed"):
+            forced.add_metric([provider, to], breaker.forced == to)
+    yield from (state, forced)
+
+
+show_zeros()

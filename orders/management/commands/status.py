@@ -1,0 +1,221 @@
+"""`manage.py status`: what is unfinished, how fast things go, and what needs a person."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, InterfaceError, connections
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from orders.status import Document, read_status
+
+
+class Command(BaseCommand):
+    help = "Shows what is unfinished, the last minutes, providers, lags, partitions, and what needs a person."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--json", action="store_true", help="one line of JSON")
+        parser.add_argument(
+            "--watch",
+            type=float,
+            nargs="?",
+            const=2.0,
+            metavar="SECONDS",
+            help="again and again, until Ctrl-C",
+        )
+
+    def handle(self, *args: Any, watch: float | None, **options: Any) -> None:
+        console = Console(file=self.stdout, highlight=False)  # type: ignore[arg-type]  # it writes as a file does
+        try:
+            while True:
+                self._show(console, as_json=options["json"], clear=watch is not None)
+                if watch is None:
+                    return
+                threading.Event().wait(watch)
+        except KeyboardInterrupt:
+            return
+
+    def _show(self, console: Console, *, as_json: bool, clear: bool) -> None:
+        try:
+            status = read_status()
+        except (DatabaseError, InterfaceError) as error:
+            connections.close_all()
+            if not clear:
+                raise CommandError(f"PostgreSQL does not answer: {error}") from error
+            console.print(f"PostgreSQL does not answer: {error}", markup=False)
+            return
+        if as_json:
+            self.stdout.write(json.dumps(status))
+            return
+        if clear:
+            console.clear()
+        show(console, status)
+
+
+def show(console: Console, status: Document) -> None:
+    """Print a status as tables."""
+    console.print(f"orderpost {status['version']} at {status['at'][:19].replace('T', ' ')} UTC")
+    for sentence in status["needs"]:
+        console.print(f"  ! {sentence}", style="bold red", markup=False)
+    if not status["needs"]:
+        console.print("  nothing needs a person", style="green")
+    emails, rates, events = status["emails"], status["rates"], status["events"]
+    _table(
+        console,
+        "e-mails",
+        [
+            "pending",
+            "failed",
+            "of them held",
+            "processing",
+            "dead letters",
+            "oldest unfinished",
+            "longest due",
+        ],
+        [
+            [
+                *(emails[name] for name in ("pending", "failed", "held", "processing", "dead_lettered")),
+                age(emails["unfinished_seconds"]),
+                age(emails["due_seconds"]),
+            ]
+        ],
+    )
+    _table(
+        console,
+        f"the last {rates['minutes']} minutes and this one",
+        [
+            "orders placed",
+            "e-mails sent",
+            "commit → sent p50",
+            "p99",
+            "delivered",
+            "bounced",
+            "failed attempts",
+        ],
+        [
+            [
+                rates["orders_placed"],
+                rates["emails_sent"],
+                age(rates["commit_to_sent_p50"]),
+                age(rates["commit_to_sent_p99"]),
+                *(rates[name] for name in ("delivered", "bounced", "failed_attempts")),
+            ]
+        ],
+    )
+    _show_providers(console, status["providers"])
+    _table(
+        console,
+        "events out and in",
+        ["unpublished", "oldest", "blocked keys", "dead", "inbound dead letters"],
+        [
+            [
+                events["unpublished"],
+                age(events["unpublished_seconds"]),
+                *(events[name] for name in ("blocked_keys", "dead", "dead_inbound")),
+            ]
+        ],
+    )
+    _table(
+        console,
+        "events that our consumers have not processed",
+        ["topic", "events", "oldest"],
+        [[one["topic"], one["events"], age(one["seconds"])] for one in status["consumers"] or []],
+    )
+    _show_upkeep(console, status)
+
+
+def _show_providers(console: Console, providers: Sequence[Mapping[str, Any]] | None) -> None:
+    _table(
+        console,
+        "providers",
+        ["provider", "breaker", "since", "why", "sent", "failed attempts", "last webhook"],
+        [
+            [
+                one["provider"],
+                f"forced {one['forced']}" if one["forced"] else one["state"],
+                age(one["since_seconds"]),
+                one["reason"],
+                one["sent"],
+                one["failed"],
+                age(one["webhook_seconds"]),
+            ]
+            for one in providers or []
+        ],
+    )
+
+
+def _show_upkeep(console: Console, status: Document) -> None:
+    _table(
+        console,
+        "last heartbeats",
+        list(status["jobs"]),
+        [[age(seconds) for seconds in status["jobs"].values()]] if status["jobs"] else [],
+    )
+    _table(
+        console,
+        "partitions",
+        ["table", "made ahead", "days ahead", "archives overdue", "size"],
+        [
+            [one["table"], one["ahead"], one["days_ahead"], one["archive_overdue"], size(one["bytes"])]
+            for one in status["partitions"]
+        ],
+    )
+    database = status["database"]
+    _table(
+        console,
+        "PostgreSQL",
+        ["size", *database["by_state"], "connections left", "oldest transaction"],
+        [
+            [
+                size(database["bytes"]),
+                *database["by_state"].values(),
+                database["left"],
+                age(database["oldest_transaction_seconds"]),
+            ]
+        ],
+    )
+
+
+def _table(console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, show_edge=False)
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*(str(value) for value in row))
+    console.print()
+    console.print(table if rows else f"{title}: none, or the broker does not answer")
+
+
+def age(seconds: float | None) -> str:
+    """Write a duration for a person.
+
+    >>> [age(one) for one in (None, 0.25, 12.34, 200, 8000, 200000)]
+    ['-', '0.25 s', '12 s', '3 min', '2.2 h', '2.3 days']
+    """
+    if seconds is None:
+        return "-"
+    for limit, unit, factor in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
+        if seconds < limit:
+            value = seconds / factor
+            return f"{value:.2g} {unit}" if value < 10 else f"{value:.0f} {unit}"
+    return f"{seconds / 86400:.1f} days"
+
+
+def size(count: int) -> str:
+    """Write a number of bytes for a person.
+
+    >>> size(1_234_567_890)
+    '1.2 GB'
+    """
+    value = float(count)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"

@@ -1,0 +1,27 @@
+"""The metrics of the events that orders consumes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.conf import settings
+from prometheus_client.core import GaugeMetricFamily
+
+from orders.handlers import HANDLERS
+from outbox.core.metrics import from_broker
+from outbox.events.consumer import GROUP
+from outbox.events.lag import consumer_lags
+
+
+@from_broker(settings.EVENT_TRANSPORT)
+def lag() -> Iterator[GaugeMetricFamily]:
+    events = GaugeMetricFamily(
+        "orderpost_consumer_lag_events", "Events not acknowledged by our consumers", labels=["topic"]
+    )
+    seconds = GaugeMetricFamily(
+        "orderpost_consumer_lag_seconds", "Age of the oldest of them", labels=["topic"]
+    )
+    for one in consumer_lags(topics=sorted(HANDLERS), group=GROUP):
+        events.add_metric([one.topic], one.events)
+        seconds.add_metric([one.topic], one.seconds)
+    yield from (events, seconds)

@@ -1,0 +1,146 @@
+"""Tell a container's probe whether a process's own loops still go round.
+
+Each loop calls `beat`, a thread writes a file every few seconds, and `manage.py health ROLE` reads it. None
+of them asks another server, so an outage of the database or of a broker makes no process unhealthy. This
+module imports the standard library alone: the probe starts a Python for each look.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+#: Seconds without a beat after which a loop hangs.
+WITHIN = float(os.environ.get("HEALTH_SECONDS") or 60.0)
+EVERY = min(5.0, WITHIN / 4)  # seconds between two writes of the file
+#: No loop promises its next beat later than this: a file of an earlier boot does.
+LONGEST = 7200.0
+DEFAULT_DIRECTORY = Path(__file__).resolve().parent.parent.parent / "var" / "run" / "health"
+
+
+class Health:
+    """The loops of one role. Times are of the machine's monotonic clock, which all its processes share."""
+
+    def __init__(self, *, role: str, file: Path) -> None:
+        self.role, self.file = role, file
+        self._loops: dict[str, tuple[float, float]] = {}  # when it beat, until when it must beat again
+        self._lock = threading.Lock()
+
+    def beat(self, loop: str, *, within: float) -> None:
+        now = time.monotonic()
+        self._loops[loop] = now, now + min(within, LONGEST)
+
+    def end(self, loop: str) -> None:
+        self._loops.pop(loop, None)
+
+    def write(self) -> None:
+        """Write until when the file is good, and when the loop that is quiet for longest beat."""
+        now = time.monotonic()
+        with self._lock:
+            loops = [*self._loops.values(), (now, now + WITHIN)]
+            text = f"{min(until for _, until in loops):.3f} {min(at for at, _ in loops):.3f}\n"
+            new = self.file.with_suffix(f".{os.getpid()}")
+            new.write_text(text)
+            new.replace(self.file)
+
+    def keep_writing(self) -> None:
+        """Write every few seconds until the process ends; a full disk is the log's business, not ours."""
+        while True:
+            with contextlib.suppress(OSError):
+                self.write()
+            time.sleep(EVERY)
+
+
+_begun: list[Health] = []
+_of_thread: contextvars.ContextVar[Health | None] = contextvars.ContextVar("health", default=None)
+
+
+def file_of(role: str) -> Path:
+    """Return the file of a role, in HEALTH_DIR."""
+    return Path(os.environ.get("HEALTH_DIR") or DEFAULT_DIRECTORY) / role
+
+
+def begin(role: str) -> None:
+    """Keep the file of `role` from now on. After a fork, and in the thread of the role's loop.
+
+    In a process of several roles each thread begins its own; threads that began none count for the first.
+    """
+    health = Health(role=role, file=file_of(role))
+    _of_thread.set(health)
+    _begun.append(health)
+    with contextlib.suppress(OSError):
+        health.file.parent.mkdir(parents=True, exist_ok=True)
+    threading.Thread(target=health.keep_writing, name=f"health-{role}", daemon=True).start()
+
+
+def roles() -> list[str]:
+    """Return the roles of this process."""
+    return [health.role for health in _begun]
+
+
+def _mine() -> Health | None:
+    return _of_thread.get() or (_begun[0] if _begun else None)
+
+
+def beat(loop: str = "loop", *, within: float = WITHIN) -> None:
+    """Say that a loop goes round and will say so again `within` seconds."""
+    if (health := _mine()) is not None:
+        health.beat(loop, within=within)
+
+
+def end(loop: str = "loop") -> None:
+    """Say that a loop has ended, or that its waits are not its own for a while."""
+    if (health := _mine()) is not None:
+        health.end(loop)
+
+
+def wait(stopped: threading.Event, seconds: float) -> None:
+    """Wait as `stopped.wait` does, with a beat every few seconds."""
+    ends = time.monotonic() + seconds
+    while (left := ends - time.monotonic()) > 0:
+        beat()
+        if stopped.wait(min(left, EVERY)):
+            return
+
+
+def quiet_seconds(role: str) -> float | None:
+    """Return for how long the quietest loop of a role has not beaten; None without a file."""
+    try:
+        _, at = _read(file_of(role))
+    except (OSError, ValueError):
+        return None
+    return max(0.0, time.monotonic() - at)
+
+
+def trouble(role: str) -> str:
+    """Say what is wrong with a role's loops; an empty text if nothing is."""
+    file = file_of(role)
+    try:
+        until, at = _read(file)
+    except FileNotFoundError:
+        return f"{role}: {file} is not there: the process has not begun, or has another HEALTH_DIR"
+    except (OSError, ValueError) as error:
+        return f"{role}: {file} cannot be read: {error}"
+    now = time.monotonic()
+    if until < now:
+        return f"{role}: its loop hangs since {now - at:.0f} s, or the process is gone"
+    if until > now + LONGEST:
+        return f"{role}: {file} is older than this machine's last start"
+    return ""
+
+
+def _read(file: Path) -> tuple[float, float]:
+    until, at = file.read_text().split()
+    return float(until), float(at)
+
+
+def main(arguments: list[str]) -> int:
+    """Print what is wrong with each of the roles; return 1 if anything is, else 0."""
+    troubles = [text for role in arguments if (text := trouble(role))]
+    print("\n".join(troubles) or "goes round", file=sys.stderr if troubles else sys.stdout)
+    return 1 if troubles else 0

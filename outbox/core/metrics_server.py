@@ -1,0 +1,94 @@
+"""Serves a process's metrics on METRICS_PORT, from a thread of its own. `watch` starts it."""
+
+from __future__ import annotations
+
+import http.server
+import secrets
+import socketserver
+import threading
+import time
+
+import structlog
+from django.conf import settings
+from django.db import close_old_connections
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from outbox.core import health
+from outbox.core.metrics import exposition
+
+log = structlog.get_logger(__name__)
+
+CLIENT_SECONDS = 5.0
+RETRY_SECONDS = 2.0
+#: Its processes share one port: the first one that starts takes it, another one when that ends.
+WEB = "web"
+
+
+def watch(role: str) -> None:
+    """Begin the health file of this process, or of this thread's role, and serve its metrics.
+
+    After a fork. The metrics have the port of the process once, whatever its roles.
+    """
+    health.begin(role)
+    if not settings.METRICS_PORT or _Server.started:
+        return
+    _Server.started = True
+    threading.Thread(target=_serve, args=[role], name="metrics", daemon=True).start()
+
+
+def may_read(authorization: str) -> bool:
+    """Tell whether a request with this header may read the metrics: METRICS_TOKEN, if there is one."""
+    if not settings.METRICS_TOKEN:
+        return True
+    scheme, _, given = authorization.partition(" ")
+    return scheme.lower() == "bearer" and secrets.compare_digest(
+        given.strip().encode(), settings.METRICS_TOKEN.encode()
+    )
+
+
+class _Server(socketserver.TCPServer):
+    """One request at a time: Prometheus sends no more, and the database sees one connection."""
+
+    allow_reuse_address = True
+    started = False
+    with_readers = False
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        log.info("a reader of metrics hung up", exc_info=True)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    timeout = CLIENT_SECONDS
+    server: _Server
+
+    def do_GET(self) -> None:
+        if not may_read(self.headers.get("Authorization", "")):
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", "Bearer")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        close_old_connections()
+        body = exposition(with_readers=self.server.with_readers)
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE_LATEST)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def _serve(role: str) -> None:
+    told = False
+    while True:
+        try:
+            with _Server((settings.METRICS_HOST, settings.METRICS_PORT), _Handler) as server:
+                server.with_readers = role == WEB
+                server.serve_forever()
+        except OSError as error:
+            if not told and role != WEB:
+                log.error("metrics are not served", port=settings.METRICS_PORT, error=str(error))
+                told = True
+            time.sleep(RETRY_SECONDS)

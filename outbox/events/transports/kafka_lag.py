@@ -1,0 +1,96 @@
+"""How far a group is behind on Kafka: committed offsets against the ends of the partitions."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import confluent_kafka as kafka
+from django.conf import settings
+
+from outbox.events.lag import Lag
+from outbox.events.transports.base import BrokerAway
+
+ASK_SECONDS = 1.0
+#: The first message that is not committed is fetched for its time, so long for all partitions together.
+FETCH_SECONDS = 1.0
+_asking = threading.Lock()
+_consumers: dict[tuple[int, str, str], Any] = {}
+
+
+def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
+    """Return the lag of each topic. Raises `BrokerAway`."""
+    with _asking:
+        try:
+            consumer = _consumer(group)
+            behind = {topic: _behind(consumer, topic) for topic in topics}
+            written_at = _oldest(consumer, [place for places in behind.values() for place, _ in places])
+        except kafka.KafkaException as error:
+            raise BrokerAway(str(error)) from error
+    now = time.time() * 1000
+    return [
+        Lag(
+            topic,
+            sum(count for _, count in places),
+            max(0.0, now - min(written_at[topic])) / 1000 if topic in written_at else 0.0,
+        )
+        for topic, places in behind.items()
+    ]
+
+
+def _consumer(group: str) -> Any:
+    """Return a consumer that only looks: it subscribes to nothing, so it is no member of the group."""
+    key = (os.getpid(), settings.KAFKA_BOOTSTRAP_SERVERS, group)
+    if key not in _consumers:
+        _consumers.clear()
+        _consumers[key] = kafka.Consumer(
+            {
+                "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 50,
+                "queued.min.messages": 1,
+                "fetch.message.max.bytes": 10_000,
+            }
+        )
+    return _consumers[key]
+
+
+def _behind(consumer: Any, topic: str) -> list[tuple[Any, int]]:
+    """Return the partitions of a topic that have uncommitted messages: where they begin, and how many."""
+    found = consumer.list_topics(topic, timeout=ASK_SECONDS).topics[topic]
+    if found.error is not None:
+        return []  # nobody has written to it yet
+    places = [kafka.TopicPartition(topic, partition) for partition in found.partitions]
+    result = []
+    for place in consumer.committed(places, timeout=ASK_SECONDS):
+        low, high = consumer.get_watermark_offsets(place, timeout=ASK_SECONDS)
+        first = max(place.offset, low)  # a negative offset: nothing was ever committed
+        if high > first:
+            result.append((kafka.TopicPartition(topic, place.partition, first), high - first))
+    return result
+
+
+def _oldest(consumer: Any, places: list[Any]) -> dict[str, list[float]]:
+    """Return the times (epoch milliseconds) of the messages at these places, by topic."""
+    times: dict[str, list[float]] = {}
+    if not places:
+        return times
+    missing = {(place.topic, place.partition) for place in places}
+    consumer.assign(places)
+    deadline = time.monotonic() + FETCH_SECONDS
+    while missing and (left := deadline - time.monotonic()) > 0:
+        message = consumer.poll(left)
+        if message is None or message.error() is not None:
+            continue
+        place = (message.topic(), message.partition())
+        kind, milliseconds = message.timestamp()
+        if place in missing and kind != kafka.TIMESTAMP_NOT_AVAILABLE:
+            times.setdefault(message.topic(), []).append(milliseconds)
+        missing.discard(place)
+    consumer.unassign()
+    return times

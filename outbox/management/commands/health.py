@@ -1,0 +1,22 @@
+"""`manage.py health ROLE`, for a container's probe. manage.py calls `main` without starting Django."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from outbox.core import health
+
+
+class Command(BaseCommand):
+    help = (
+        "Exits with 0 if the process of this role, on this machine, goes round; else with 1 and the reason."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("role", help="web, worker, beat, standby, relay, consumer, partitions")
+
+    def handle(self, *args: Any, role: str, **options: Any) -> None:
+        sys.exit(health.main([role]))

@@ -1,0 +1,150 @@
+"""A container's probe sees a loop that hangs, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from config.local.machine import PROJECT
+from outbox.core import health
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("HEALTH_DIR", str(tmp_path))
+    monkeypatch.setattr(health, "_begun", [])
+    before = health._of_thread.set(None)
+    yield tmp_path
+    health._of_thread.reset(before)
+
+
+def made(role: str) -> health.Health:
+    """Return a role whose file is written by the test alone."""
+    one = health.Health(role=role, file=health.file_of(role))
+    health._of_thread.set(one)
+    health._begun.append(one)
+    return one
+
+
+def test_a_process_that_has_not_begun_is_unhealthy(directory: Path) -> None:
+    assert f"{directory / 'relay'} is not there" in health.trouble("relay")
+    assert health.main(["relay"]) == 1
+    assert health.quiet_seconds("relay") is None
+
+
+def test_a_loop_is_healthy_until_its_promise_is_over() -> None:
+    relay = made("relay")
+    health.beat(within=100)
+    relay.write()
+    assert health.trouble("relay") == "" and health.main(["relay"]) == 0
+    health.beat(within=-1)
+    relay.write()
+    assert "its loop hangs" in health.trouble("relay")
+
+
+def test_of_several_loops_the_one_that_hangs_decides() -> None:
+    worker = made("worker")
+    health.beat("drain", within=-1)
+    health.beat(within=100)
+    worker.write()
+    assert "hangs" in health.trouble("worker")
+    health.end("drain")
+    worker.write()
+    assert health.trouble("worker") == ""
+
+
+def test_the_age_is_that_of_the_quietest_loop() -> None:
+    worker = made("worker")
+    worker._loops["drain"] = time.monotonic() - 40, time.monotonic() + 20
+    health.beat()
+    worker.write()
+    seconds = health.quiet_seconds("worker")
+    assert seconds is not None and seconds >= 39
+    assert health.trouble("worker") == ""
+
+
+def test_a_file_of_an_earlier_boot_is_no_health(directory: Path) -> None:
+    (directory / "beat").write_text(f"{time.monotonic() + 1_000_000} {time.monotonic() + 999_999}\n")
+    assert "older than this machine's last start" in health.trouble("beat")
+    (directory / "beat").write_text("broken")
+    assert "cannot be read" in health.trouble("beat")
+
+
+def test_each_thread_of_a_process_with_several_roles_has_its_own() -> None:
+    made("relay")
+
+    def consume() -> None:
+        consumer = made("consumer")
+        health.beat(within=-1)
+        consumer.write()
+
+    thread = threading.Thread(target=consume)
+    thread.start()
+    thread.join()
+    health.beat()
+    health._begun[0].write()
+    assert health.trouble("relay") == "" and "hangs" in health.trouble("consumer")
+    assert health.roles() == ["relay", "consumer"]
+
+
+def test_a_wait_beats_and_ends_when_stopped() -> None:
+    relay = made("relay")
+    stopped = threading.Event()
+    stopped.set()
+    health.wait(stopped, 1000)
+    assert "loop" in relay._loops
+
+
+LOOP = """
+import threading
+from outbox.core import health
+
+health.begin("relay")
+health.wait(threading.Event(), 1000)
+"""
+
+
+def probe() -> tuple[int, str]:
+    """Run the probe as a container does."""
+    done = subprocess.run(
+        [sys.executable, "manage.py", "health", "relay"], cwd=PROJECT, capture_output=True, text=True
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def until(code: int) -> str:
+    deadline = time.monotonic() + 60
+    while (found := probe())[0] != code:
+        assert time.monotonic() < deadline, found
+    return found[1]
+
+
+def test_the_probe_sees_a_frozen_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEALTH_SECONDS", "2")
+    process = subprocess.Popen([sys.executable, "-c", LOOP], cwd=PROJECT)
+    try:
+        until(0)
+        os.kill(process.pid, signal.SIGSTOP)
+        assert "its loop hangs" in until(1)
+        os.kill(process.pid, signal.SIGCONT)
+        until(0)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_probe_starts_no_django() -> None:
+    """It runs every few seconds in each container."""
+    code = "import sys; sys.argv = ['manage.py', 'health', 'relay']; import runpy\n"
+    code += "try:\n    runpy.run_path('manage.py', run_name='__main__')\n"
+    code += "except SystemExit: print(any(name.partition('.')[0] == 'django' for name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr
