@@ -11,7 +11,10 @@ from config.local.machine import HOST
 
 
 def commands(*, port: int, web_workers: int = 2, web_threads: int = 8) -> dict[str, list[str]]:
-    """Return the command of each kind of process; the web process listens on `port`."""
+    """Return the command of each kind of process; the web process listens on `port`.
+
+    `background` is relay, consumer, standby and partitions in one.
+    """
     python = sys.executable
     celery = [python, "-m", "celery", "-A", "config", "--quiet"]
     return {
@@ -31,4 +34,5 @@ def commands(*, port: int, web_workers: int = 2, web_threads: int = 8) -> dict[s
         "relay": [python, "manage.py", "relay_outbox"],
         "consumer": [python, "manage.py", "consume_events"],
         "partitions": [python, "manage.py", "keep_partitions"],
+        "background": [python, "-m", "config.local.background"],
     }

@@ -31,7 +31,7 @@ class StopRequested(BaseException):
     """Ctrl-C, SIGTERM or a closed terminal; not an Exception, so that nothing on the way swallows it."""
 
 
-PROCESSES = ("web", "worker", "beat", "standby", "relay", "consumer", "partitions")
+PROCESSES = ("web", "worker", "beat", "background")
 
 
 class Stack:
@@ -233,6 +233,7 @@ def application_programs(*, port: int, worker_grace: int, metrics_ports: Mapping
             },
         )
         for name, command in commands(port=port).items()
+        if name in PROCESSES
     ]
 
 

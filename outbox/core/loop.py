@@ -18,17 +18,32 @@ log = structlog.get_logger(__name__)
 BASE_SECONDS, CAP_SECONDS = 1.0, 16.0
 
 
+_stopped = threading.Event()
+_also: list[Callable[[], None]] = []
+
+
 def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
     """Return an event that is set at SIGTERM and SIGINT; `also` is called then, too.
 
     Both happen in another thread: the signal may interrupt the main thread while that holds the event's own
     lock, inside `wait`, and a handler that needs the same lock would wait for ever.
+
+    In a thread other than the main one, it is the event of the main thread's last call: one process then runs
+    several commands (config.local.background).
     """
-    stopped = threading.Event()
+    global _stopped
+    if threading.current_thread() is not threading.main_thread():
+        _also.append(also)
+        if _stopped.is_set():
+            also()
+        return _stopped
+    _also[:] = [also]
+    stopped = _stopped = threading.Event()
 
     def stop() -> None:
         stopped.set()
-        also()
+        for call in list(_also):
+            call()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _thread.start_new_thread(stop, ()))

@@ -20,7 +20,8 @@ from tests.chaos.listener import TOPICS
 from tests.flows.shop import PAYMENT, Shop
 from tests.smtp import SmtpServer
 
-PROCESSES = ("web", "worker", "worker:2", "beat", "standby", "relay", "relay:2", "consumer", "partitions")
+#: A second relay and a second consumer are in `background`.
+PROCESSES = ("web", "worker", "worker:2", "beat", "standby", "relay", "consumer", "partitions", "background")
 CLOCK = Path(__file__).parent / "clock"
 
 #: Every write is refused as a full disk refuses it while a row is in chaos_full.

@@ -47,7 +47,13 @@ def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout
     local_env = checkout.directory / "var" / "local.env"
     assert local_env.stat().st_mode & 0o777 == 0o600
 
-    parts = [("gunicorn",), ("celery", "worker"), ("celery", "beat"), ("drain_outbox",), ("valkey-server",)]
+    parts = [
+        ("gunicorn",),
+        ("celery", "worker"),
+        ("celery", "beat"),
+        ("config.local.background",),
+        ("valkey-server",),
+    ]
     before = {words: checkout.pid_of(*words) for words in parts}
     for pid in before.values():
         os.kill(pid, signal.SIGKILL)

@@ -73,3 +73,17 @@ def test_a_signal_does_not_wait_for_the_lock_that_its_own_thread_holds(handlers)
     with stopped._cond:  # as `wait` holds it for a moment
         os.kill(os.getpid(), signal.SIGTERM)
     assert stopped.wait(30)
+
+
+def test_commands_in_other_threads_stop_with_the_main_one():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        stopped, told, found = loop.stop_on_signals(), threading.Event(), []
+        thread = threading.Thread(target=lambda: found.append(loop.stop_on_signals(also=told.set)))
+        thread.start()
+        thread.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert found == [stopped] and stopped.wait(20) and told.wait(20)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
