@@ -9,7 +9,7 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 	SECRET_KEY=not-secret-checks-only EMAIL_PROVIDERS=smtp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test drills coverage chaos bench lint types check lock clean
+.PHONY: help setup run test drills coverage pictures chaos bench lint types check lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ coverage: setup ## Run the tests, and see that they reach 95 % of lines and bran
 	@mkdir -p var/coverage && $(PYTHON) -m coverage erase
 	@$(PYTHON) -m coverage run -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
 	@$(PYTHON) -m coverage combine --quiet && $(PYTHON) -m coverage report
+
+pictures: setup ## Make the pictures of the README again (Chromium; says so where there is none)
+	@exec $(PYTHON) -m pytest -n 0 -q -rs tests/browser/make_pictures.py
 
 chaos: setup ## Break things for five minutes, and see that nothing is lost (ARGS="--minutes 30 --seed 7")
 	@exec $(PYTHON) -m tests.chaos $(filter-out -q,$(ARGS))

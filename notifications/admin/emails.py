@@ -21,6 +21,7 @@ class EmailNotificationAdmin(
     ListPage, DetailPage, ActionsPage, CausesPage, PreviewPage, ProvidersPage, TriageAdmin[EmailNotification]
 ):
     menu = MenuItem(20, "E-mails")
+    empty_text = "An order's change writes its e-mail here: paid, completed, cancelled or refunded."
     more_menu = (
         MenuItem(25, "Causes", "notifications_emailnotification_causes"),
         MenuItem(60, "Providers", "notifications_emailnotification_providers"),

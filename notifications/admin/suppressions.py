@@ -49,6 +49,7 @@ class SuppressionAdmin(admin.ModelAdmin[Suppression]):
     paginator = EstimatingPaginator
     show_full_result_count = False
     menu = MenuItem(50, "Suppressions")
+    empty_text = "An address is put here when it bounces for good or complains, or by a person."
     list_display = ["short", "reason", "provider", "mail", "since"]
     list_filter = [ReasonFilter]
     search_fields = ["address_hash"]

@@ -29,6 +29,7 @@ show_series(
 @admin.register(Order)
 class OrderAdmin(OrderPage, PrivacyActions, CopyPage, PreviewPages, TriageAdmin[Order]):
     menu = MenuItem(10, "Orders")
+    empty_text = "A shop places orders by POST /api/v1/orders. manage.py demo places some to look at."
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

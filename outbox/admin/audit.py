@@ -55,6 +55,7 @@ class AuditAdmin(TriageAdmin[LogEntry]):
     """Newest first. The list is read by the primary key, which grows with the time."""
 
     menu = MenuItem(80, "Audit log")
+    empty_text = "What a person does in the admin is listed here: each e-mail resent, each provider forced."
     list_display = ["when", "user", "act", "what", "object_repr", "message"]
     list_display_links = None
     list_filter = [TimeFilter, KindFilter]

@@ -95,6 +95,8 @@ class TriageAdmin(admin.ModelAdmin[Row]):
     list_max_show_all = 50
     ordering = ["-id"]
     list_select_related = False
+    #: What an empty list tells a person.
+    empty_text = ""
     change_list_template = "admin/triage_list.html"
     #: The columns of the list's CSV file; without any there is no file.
     csv_columns: tuple[str, ...] = ()

@@ -54,6 +54,7 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
     """Domain events, newest first. Operators republish or discard the dead ones."""
 
     menu = MenuItem(30, "Events")
+    empty_text = "Each change of an order writes an event. Published ones leave after EVENT_HOT_DAYS."
     list_display = ["event_type", "aggregate_id", "sequence", "state", "error", "created"]
     list_filter = [EventStateFilter, AgeFilter]
     search_fields = ["aggregate_id"]
@@ -132,6 +133,7 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     """Events of other services that could not be processed. Operators replay or discard them."""
 
     menu = MenuItem(40, "Inbound dead letters")
+    empty_text = "No event of another service has failed: manage.py consume_events puts those here."
     list_display = ["topic", "event_id", "state", "short", "failed"]
     search_fields = ["event_id"]
     search_help_text = "An event's id."
