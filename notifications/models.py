@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import structlog
 from django.conf import settings
-from django.contrib.postgres.indexes import BrinIndex
+from django.contrib.postgres.indexes import BrinIndex, HashIndex
 from django.db import DatabaseError, connections, models, transaction
 from django.db.models import Q
 from django.db.models.expressions import RawSQL
@@ -187,6 +187,13 @@ class EmailNotification(Deliverable, Partitioned):
             models.Index(fields=["recipient_email", "-id"], name="emailnotification_recipient"),
             # an order's notifications: API, admin
             models.Index(fields=["order"], name="emailnotification_order"),
+            # the admin's search box
+            HashIndex(fields=["correlation_id"], name="emailnotification_correlated"),
+            HashIndex(
+                fields=["provider_message_id"],
+                name="emailnotification_at_provider",
+                condition=~Q(provider_message_id=""),
+            ),
             # the lists of ended e-mails that are few, newest first: API and admin
             *(
                 models.Index(fields=["-id"], name=f"emailnotification_{status}", condition=Q(status=status))

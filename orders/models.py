@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from django.contrib.postgres.indexes import HashIndex
 from django.db import connections, models
 from django.db.models import F, Q
 from django.db.models.functions import Now, Upper
@@ -116,6 +117,8 @@ class Order(models.Model):
             models.Index(fields=["status", "-id"], name="orders_status"),
             # GET /orders?reference=, the admin's search
             models.Index(fields=["reference", "-id"], name="orders_reference", condition=~Q(reference="")),
+            # the admin's search box
+            HashIndex(fields=["correlation_id"], name="orders_correlation"),
             # the admin's search by address and a person's data: both ask `email__iexact`
             models.Index(Upper("email"), F("id").desc(), name="orders_email_any_case"),
         ]

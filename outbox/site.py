@@ -32,7 +32,12 @@ class Site(admin.AdminSite):
 
     def get_urls(self) -> list[URLPattern | URLResolver]:
         page = self.admin_view(self.set_up_view)
-        return [path("set-up/", page, name="set_up"), *super().get_urls()]
+        search = self.admin_view(self.search_view)
+        return [
+            path("set-up/", page, name="set_up"),
+            path("search/", search, name="search"),
+            *super().get_urls(),
+        ]
 
     def each_context(self, request: HttpRequest) -> dict[str, Any]:
         context = super().each_context(request)
@@ -51,6 +56,12 @@ class Site(admin.AdminSite):
         request.current_app = self.name
         template = "admin/_front.html" if "part" in request.GET else "admin/front.html"
         return TemplateResponse(request, template, context)
+
+    def search_view(self, request: HttpRequest) -> HttpResponse:
+        """Open what the search box names, or list what it may mean."""
+        from outbox.admin.search import search_page
+
+        return search_page(request, self.each_context(request))
 
     def set_up_view(self, request: HttpRequest) -> HttpResponse:
         """List the tables that are not in the menu."""

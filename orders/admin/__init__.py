@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import URLPattern, path, reverse
 
+from orders.admin import search
 from orders.admin.copies import CopyPage
 from orders.admin.order_page import OrderPage
 from orders.admin.previews import PreviewPages
@@ -13,6 +14,8 @@ from orders.models import Order
 from outbox.admin.base import TriageAdmin
 from outbox.admin.front import Series, show_series
 from outbox.site import MenuItem
+
+__all__ = ["OrderAdmin", "search"]
 
 show_series(
     Series(

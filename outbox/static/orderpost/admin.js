@@ -35,7 +35,7 @@
     o: () => rows()[here]?.querySelector("th a, td a")?.click(),
     r: resend,
     h: () => document.querySelector("#site-name a")?.click(),
-    "/": () => document.querySelector("#searchbar")?.focus(),
+    "/": () => (document.querySelector("#searchbar") || document.querySelector("#search-all input"))?.focus(),
     "?": () => document.querySelector("#keys")?.showModal(),
   };
 

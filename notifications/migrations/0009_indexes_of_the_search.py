@@ -1,0 +1,30 @@
+from django.contrib.postgres.indexes import HashIndex
+from django.db import migrations
+from django.db.models import Q
+
+from outbox.core.partitioned_migrations import AddPartitionedIndex
+
+
+class Migration(migrations.Migration):
+    """The admin's search box. Hash indexes: smaller than B-trees, and each look-up is for one value."""
+
+    atomic = False  # built on each partition beside its writers
+
+    dependencies = [
+        ("notifications", "0008_indexes_by_minute"),
+    ]
+
+    operations = [
+        AddPartitionedIndex(
+            model_name="emailnotification",
+            index=HashIndex(fields=["correlation_id"], name="emailnotification_correlated"),
+        ),
+        AddPartitionedIndex(
+            model_name="emailnotification",
+            index=HashIndex(
+                fields=["provider_message_id"],
+                name="emailnotification_at_provider",
+                condition=~Q(provider_message_id=""),
+            ),
+        ),
+    ]

@@ -1,0 +1,17 @@
+from django.contrib.postgres.indexes import HashIndex
+from django.contrib.postgres.operations import AddIndexConcurrently
+from django.db import migrations
+
+
+class Migration(migrations.Migration):
+    atomic = False  # built beside its writers
+
+    dependencies = [
+        ("orders", "0004_permissions"),
+    ]
+
+    operations = [
+        AddIndexConcurrently(
+            model_name="order", index=HashIndex(fields=["correlation_id"], name="orders_correlation")
+        ),
+    ]

@@ -1,0 +1,49 @@
+"""2,000 dead letters of one cause: resent by a job whose worker is killed in the middle, none doubled."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.flows.shop import Shop
+
+pytestmark = [pytest.mark.flow, pytest.mark.drill]
+COUNT = 2000
+
+MAKE = f"""
+    INSERT INTO email_notifications (id, order_id, event_type, status, last_error, error_fingerprint,
+        recipient_email, to_name, locale, subject, body, body_text, idempotency_key, retry_count, max_retries,
+        errors, provider, provider_message_id, correlation_id, traceparent)
+    SELECT uuidv7(), uuidv7(), 'order.paid', 'dead_lettered', '400 blocked', 'abcdefabcdefabcd',
+        'user' || n || '@example.com', '', 'en', 'Paid', '<p>Paid</p>', 'Paid', n::text, 0, 3,
+        '[]', 'sendgrid', '', 'c' || n, ''
+    FROM generate_series(1, {COUNT}) AS n
+"""
+START = (
+    "from django.contrib.auth.models import User; from outbox import bulk; bulk.waker.wake = lambda: None;"
+    " print(bulk.start_job(action='notifications.resend', filter={'cause': 'abcdefabcdefabcd'},"
+    " user=User.objects.create_superuser('ann')).id)"
+)
+
+
+def test_all_are_sent_once_though_the_worker_is_killed_in_the_middle():
+    with Shop(EMAIL_RATE_LIMIT="300") as shop:
+        shop.query(MAKE)
+        shop.manage("shell", "-c", START)
+        shop.start("worker", "beat")
+        done = "SELECT done_count FROM bulk_jobs"
+        shop.until(lambda: shop.query(done)[0][0] >= 500, "the job has done a batch")
+        shop.kill("worker")
+        [(stopped_at,)] = shop.query(done)
+        shop.start("worker")
+        shop.until(lambda: shop.all_sent(COUNT), "all are sent", seconds=120)
+        assert shop.query("SELECT state, done_count, refused_count FROM bulk_jobs") == [("done", COUNT, 0)]
+        [(lines, rows)] = shop.query(
+            "SELECT count(*), count(DISTINCT object_id) FROM django_admin_log "
+            " WHERE change_message LIKE 'Resent%'"
+        )
+        assert lines == rows == COUNT
+        assert stopped_at <= COUNT
+        accepted = shop.accepted()
+        assert len(accepted) == COUNT
+        # What was in flight when the worker died may have been accepted; the job itself doubles nothing.
+        assert sum(accepted.values()) - COUNT <= 32
