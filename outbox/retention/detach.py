@@ -72,6 +72,25 @@ def find_holds(*, model: PartitionedModel, name: str, using: str = "owner") -> l
     return found
 
 
+def count_unfinished(
+    *, model: PartitionedModel, names: Sequence[str], using: str = "owner"
+) -> dict[str, int]:
+    """Count what is unfinished in each of these partitions, each kind to `COUNTED`, in one statement."""
+    if not names:
+        return {}
+    quote = connections[using].ops.quote_name
+    parts = [
+        " + ".join(
+            f"(SELECT count(*) FROM (SELECT 1 FROM {quote(name)} WHERE {condition} LIMIT {COUNTED}) AS few)"  # noqa: S608
+            for condition in model.retention.unfinished.values()
+        )
+        for name in names
+    ]
+    with connections[using].cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join(parts))
+        return dict(zip(names, cursor.fetchone(), strict=True))
+
+
 def check_finished(*, model: PartitionedModel, name: str, using: str = "owner") -> None:
     """Raise `Held` if the partition has unfinished rows."""
     if found := find_holds(model=model, name=name, using=using):

@@ -7,25 +7,27 @@ from typing import Any
 from outbox.core.clock import database_now
 from outbox.models import DetachedPartition
 from outbox.retention.catalogue import PartitionTable, partition_tables
-from outbox.retention.detach import find_holds
+from outbox.retention.detach import count_unfinished
 from outbox.retention.partitions import partitioned_models
 
 
 def overview(*, using: str = "owner") -> list[dict[str, Any]]:
     """List every partition there is or was: range, state, size, rows and what holds it."""
     now = database_now(using=using)
+    gone = list(DetachedPartition.objects.using(using))
     lines = []
     for model in partitioned_models():
         table_name = model._meta.db_table
-        records = {one.name: one for one in DetachedPartition.objects.using(using).filter(table=table_name)}
+        records = {one.name: one for one in gone if one.table == table_name}
         tables = {one.name: one for one in partition_tables(model=model, using=using)}
+        # Most partitions lie ahead and have no row.
+        begun = [name for name, table in tables.items() if table.partition.since <= now]
+        unfinished = count_unfinished(model=model, names=begun, using=using)
         for name in sorted(records.keys() | tables.keys()):
             table, record = tables.get(name), records.get(name)
             manifest = (record.manifest if record else None) or {}
             bounds = table.partition if table else record
             assert bounds is not None
-            begun = bounds.since <= now  # most partitions lie ahead and have no row
-            holds = find_holds(model=model, name=name, using=using) if table and begun else []
             over = bounds.until + model.hot() <= now
             lines.append(
                 {
@@ -36,8 +38,8 @@ def overview(*, using: str = "owner") -> list[dict[str, Any]]:
                     "state": _state(table, record),
                     "bytes": table.bytes if table else 0,
                     "rows": table.rows if table else manifest.get("rows"),
-                    "unfinished": sum(hold.count for hold in holds),
-                    "held": bool(over and holds),
+                    "unfinished": unfinished.get(name, 0),
+                    "held": bool(over and unfinished.get(name)),
                     "help": model.retention.unfinished_help,
                     "archive": manifest.get("file") if record and not record.deleted_at else None,
                 }

@@ -31,6 +31,8 @@ class TestHeaders:
         here = "/admin/notifications/emailnotification/"
         for path in (
             "/admin/",
+            "/admin/set-up/",
+            "/admin/admin/logentry/",
             here,
             f"{here}{mail.id}/change/",
             f"{here}providers/",

@@ -6,8 +6,10 @@ import datetime as dt
 import re
 
 import pytest
+from django.contrib.auth.models import Group, User
 from django.db import connection
 from django.db.models.functions import Now
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from outbox import traffic
@@ -156,3 +158,18 @@ def test_a_page_over_many_rows_takes_few_statements_and_no_sequential_scan(admin
         for statement in (entry["sql"] for entry in captured):
             if re.match("SELECT|WITH", statement.strip()):
                 assert rows_without_index(statement) == {}, statement
+
+
+def test_no_list_takes_more_than_ten_statements(valkey_url):
+    user = User.objects.create_user("operator", is_staff=True)
+    user.groups.add(Group.objects.get(name="operator"))
+    client = Client()
+    client.force_login(user)
+    counts = {}
+    for item in client.get("/admin/").context["menu"]:
+        client.get(item["url"])
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get(item["url"]).status_code == 200
+        counts[item["title"]] = len(captured)
+    assert len(counts) > 8
+    assert {title: count for title, count in counts.items() if count > 10} == {}
