@@ -7,7 +7,7 @@ class Migration(migrations.Migration):
     atomic = False  # built beside its writers
 
     dependencies = [
-        ("orders", "0004_permissions"),
+        ("orders", "0005_traceparent"),
     ]
 
     operations = [
