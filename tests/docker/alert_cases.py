@@ -337,6 +337,17 @@ PROCESSES = [
         fires={"2m": "Prometheus has reached no relay process for 2 minutes."},
     ),
     Case(
+        "ProcessHangs",
+        {
+            'orderpost_loop_age_seconds{role="relay", instance="a"}': "5x20",
+            'orderpost_loop_age_seconds{role="relay", instance="b"}': "5x2 60+60x8 5x5",
+            'orderpost_loop_age_seconds{role="partitions"}': "3600x20",
+        },
+        labels={"role": "relay"},
+        silent="4m 5m45s 13m",
+        fires={"7m": "The loop of a relay process last went round 5m 0s ago."},
+    ),
+    Case(
         "PollMissing",
         {
             'orderpost_heartbeat_age_seconds{name="poll"}': "30x4 60+60x9 10x5",

@@ -66,11 +66,13 @@ def test_a_paragraph_says_what_it_means_and_for_whom_where_to_look_what_to_do_an
     assert re.findall(r"^- \*(\w+)\*", text, flags=re.MULTILINE) == PARTS
 
 
-def test_the_metrics_that_rules_and_dashboards_name_are_documented():
-    page = (DOCS / "metrics.md").read_text()
+def test_the_metrics_that_rules_and_dashboards_name_are_documented_and_exist():
+    page, code = (DOCS / "metrics.md").read_text(), sources()
     names = {name for name in used() - recorded() if not FOREIGN.match(name)}
     assert len(names) > 30
     assert {name for name in names if f"`{family(name)}`" not in page} == set()
+    declared = {name: family(name).removesuffix("_total").removeprefix("orderpost_") for name in names}
+    assert {name for name, end in declared.items() if f'{end}"' not in code} == set()
 
 
 def test_what_is_recorded_is_used():

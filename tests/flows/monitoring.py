@@ -1,0 +1,240 @@
+"""A real Prometheus and Alertmanager beside a `Shop`: the shipped files with every duration divided by 60.
+
+`with Monitoring(shop, roles=[...]) as monitoring:` starts both, and a receiver of webhooks in place of the
+pager. Prometheus scrapes the processes of those kinds, each at its own port.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from config.local.machine import HOST, PROJECT, free_port, guarded
+from tests.flows.shop import Shop
+
+FACTOR = 60
+DAY = 86_400
+RULES = PROJECT / "docker" / "prometheus" / "alerts.yml"
+PROMETHEUS = PROJECT / "docker" / "prometheus" / "prometheus.yml"
+ALERTMANAGER = PROJECT / "docker" / "alertmanager" / "alertmanager.yml"
+UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+needs_monitoring = pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("prometheus-alertmanager")),
+    reason="NOT TESTED: no prometheus and prometheus-alertmanager here (Debian's packages of these names)",
+)
+
+
+def faster(duration: str) -> str:
+    """Divide a duration such as `5m` by `FACTOR`."""
+    found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", duration)
+    assert found is not None, duration
+    number, unit = found.groups()
+    return f"{max(1, int(number) * UNITS[unit] // FACTOR)}ms"
+
+
+def faster_query(query: str) -> str:
+    """Divide the ranges of a query, and what a time in seconds is compared with, by `FACTOR`.
+
+    Thresholds of a day and more stay, since days are as long as ever. The age of loops stays, too.
+    """
+    query = re.sub(r"\[(\d+[a-z]+)(:?)\]", lambda found: f"[{faster(found[1])}{found[2]}]", query)
+    return re.sub(
+        r"((?<!loop_age)_seconds(?:_bucket)?\b[^<>\n]*?[<>]=? )(\d+)(?![\d.])",
+        lambda found: f"{found[1]}{int(found[2]) / (FACTOR if int(found[2]) < DAY else 1):g}",
+        query,
+    )
+
+
+def faster_rules(text: str) -> str:
+    """Return the shipped rules with every duration divided by `FACTOR`."""
+    document = yaml.safe_load(text)
+    for group in document["groups"]:
+        group.pop("interval", None)
+        for rule in group["rules"]:
+            rule["expr"] = faster_query(rule["expr"])
+            for key in ("for", "keep_firing_for"):
+                if key in rule:
+                    rule[key] = faster(rule[key])
+    return yaml.safe_dump(document, sort_keys=False)
+
+
+class Receiver:
+    """Takes Alertmanager's webhooks, as a pager's service does; `heard` is what it said, with the times."""
+
+    def __init__(self) -> None:
+        heard: list[tuple[float, dict[str, Any]]] = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                for alert in json.loads(body)["alerts"]:
+                    heard.append((time.monotonic(), {**alert, "receiver": self.path.strip("/")}))
+                self.send_response(200)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        self.heard = heard
+        self._server = http.server.ThreadingHTTPServer((HOST, 0), Handler)
+        self.url = f"http://{HOST}:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Monitoring:
+    """Both servers with the shipped configuration; `ports`: the metrics port of each role's process.
+
+    `scrape`: a scrape's interval and its longest time.
+    """
+
+    def __init__(self, shop: Shop, *, ports: Mapping[str, int], scrape: str = "1s") -> None:
+        self.shop, self.ports, self.scrape = shop, ports, scrape
+        self.port, self.alertmanager_port = free_port(), free_port()
+        self.receiver = Receiver()
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    def __enter__(self) -> Monitoring:
+        try:
+            self._start(
+                "prometheus-alertmanager",
+                f"--config.file={self._write('alertmanager.yml', self._alertmanager())}",
+                f"--storage.path={self.shop.folder / 'alertmanager'}",
+                f"--web.listen-address={HOST}:{self.alertmanager_port}",
+                "--cluster.listen-address=",
+            )
+            self._start(
+                "prometheus",
+                f"--config.file={self._write('prometheus.yml', self._prometheus())}",
+                f"--storage.tsdb.path={self.shop.folder / 'prometheus'}",
+                f"--web.listen-address={HOST}:{self.port}",
+                "--rules.alert.resend-delay=1s",
+                "--rules.alert.for-grace-period=0s",
+                "--query.lookback-delta=5s",
+            )
+            self.shop.until(self._is_ready, "Prometheus and Alertmanager are up")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._running:
+            process.terminate()
+        for process in self._running:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
+        self.receiver.stop()
+
+    def _start(self, program: str, *arguments: str) -> None:
+        with (self.shop.folder / f"{program}.log").open("ab") as log:
+            self._running.append(
+                subprocess.Popen(
+                    guarded([program, *arguments], parent=os.getpid(), death_signal=signal.SIGKILL),
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "GOMAXPROCS": "1"},
+                    start_new_session=True,
+                )
+            )
+
+    def _write(self, name: str, document: Mapping[str, Any]) -> Path:
+        path = self.shop.folder / name
+        path.write_text(yaml.safe_dump(dict(document), sort_keys=False))
+        return path
+
+    def _prometheus(self) -> dict[str, Any]:
+        """Return the shipped configuration with the test's intervals, rules and addresses."""
+        document: dict[str, Any] = yaml.safe_load(PROMETHEUS.read_text())
+        rules = self.shop.folder / "rules.yml"
+        rules.write_text(faster_rules(RULES.read_text()))
+        document["global"] |= {
+            "scrape_interval": self.scrape,
+            "scrape_timeout": self.scrape,
+            "evaluation_interval": faster(document["global"]["evaluation_interval"]),
+        }
+        document["rule_files"] = [str(rules)]
+        document["alerting"]["alertmanagers"] = [
+            {"static_configs": [{"targets": [f"{HOST}:{self.alertmanager_port}"]}]}
+        ]
+        (job,) = document["scrape_configs"]
+        job["static_configs"] = [
+            {"targets": [f"{HOST}:{port}"], "labels": {"role": role}} for role, port in self.ports.items()
+        ]
+        return document
+
+    def _alertmanager(self) -> dict[str, Any]:
+        """Return the shipped configuration with the test's intervals and addresses."""
+        document: dict[str, Any] = yaml.safe_load(ALERTMANAGER.read_text())
+
+        def hurry(route: dict[str, Any]) -> None:
+            for key in ("group_wait", "group_interval", "repeat_interval"):
+                if key in route:
+                    route[key] = faster(route[key])
+            for child in route.get("routes", []):
+                hurry(child)
+
+        hurry(document["route"])
+        document["receivers"] = [
+            {
+                "name": receiver["name"],
+                "webhook_configs": [
+                    {"url": f"{self.receiver.url}/{receiver['name']}", "send_resolved": True}
+                ],
+            }
+            for receiver in document["receivers"]
+        ]
+        return document
+
+    def _is_ready(self) -> bool:
+        try:
+            return all(
+                requests.get(f"http://{HOST}:{port}/-/ready", timeout=2).ok
+                for port in (self.port, self.alertmanager_port)
+            )
+        except requests.RequestException:
+            return False
+
+    def ask(self, query: str) -> list[dict[str, Any]]:
+        """Return the samples of a query, at this moment."""
+        answer = requests.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=10).json()
+        assert answer["status"] == "success", answer
+        found: list[dict[str, Any]] = answer["data"]["result"]
+        return found
+
+    def states(self) -> dict[str, str]:
+        """Return the alerts that are pending or firing."""
+        alerts = requests.get(f"{self.url}/api/v1/alerts", timeout=10).json()["data"]["alerts"]
+        return {alert["labels"]["alertname"]: alert["state"] for alert in alerts}
+
+    def heard(self, name: str, status: str, *, since: float = 0.0) -> dict[str, Any] | None:
+        """Return what the receiver was told about an alert, if it was."""
+        for at, alert in self.receiver.heard:
+            if at >= since and alert["status"] == status and alert["labels"]["alertname"] == name:
+                return alert
+        return None
