@@ -98,9 +98,11 @@ def sent(values: str) -> dict[str, str]:
 
 
 def up(**roles: str) -> dict[str, str]:
-    """All processes are up; `roles` are not, or are not there at all if they have no values."""
+    """Show all processes; `roles` are not, or are late."""
     values = dict.fromkeys(ROLES, "1x30") | roles
-    return {f'up{{job="orderpost", role="{role}"}}': value for role, value in values.items() if value}
+    return {
+        f'orderpost_build_info{{job="orderpost", role="{role}"}}': value for role, value in values.items()
+    }
 
 
 def shown(**changed: str) -> dict[str, str]:
@@ -323,7 +325,7 @@ FEEDBACK = [
 PROCESSES = [
     Case(
         "ProcessGone",
-        up(worker="1x4 0x10 1x10"),
+        up(worker="1x4 stale _x10 1x10"),
         labels={"role": "worker"},
         silent="5m 6m45s 16m",
         fires=dict.fromkeys(("7m", "15m"), "Prometheus has reached no worker process for 2 minutes."),

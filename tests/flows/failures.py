@@ -292,7 +292,7 @@ FAILURES = [
     Failure("valkey-gone", valkey_gone, ("BrokerDown",), ("RelayLag",)),
     Failure("valkey-frozen", valkey_frozen, ("BrokerDown",), ("RelayLag",)),
     Failure("database-gone", postgres_gone, ("DatabaseDown",), ("ApiErrors",)),
-    Failure("database-frozen", lambda world: world.shop.postgres_frozen(), ("DatabaseDown",), ("ApiErrors",)),
+    Failure("database-frozen", lambda world: world.shop.postgres_frozen(), ("DatabaseDown",)),
     Failure("inbound-event-poisonous", poisonous_event, ("DeadEvents",)),
     Failure("event-refused", refused_event, ("RelayBlocked", "DeadEvents")),
     Failure("partitions-missing", partitions_missing, ("PartitionsRunOut",)),
