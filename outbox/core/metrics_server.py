@@ -22,6 +22,7 @@ CLIENT_SECONDS = 5.0
 RETRY_SECONDS = 2.0
 #: Its processes share one port: the first one that starts takes it, another one when that ends.
 WEB = "web"
+_starting = threading.Lock()  # the roles of one process begin at the same time
 
 
 def watch(role: str) -> None:
@@ -30,9 +31,10 @@ def watch(role: str) -> None:
     After a fork. The metrics have the port of the process once, whatever its roles.
     """
     health.begin(role)
-    if not settings.METRICS_PORT or _Server.started:
-        return
-    _Server.started = True
+    with _starting:
+        if not settings.METRICS_PORT or _Server.started:
+            return
+        _Server.started = True
     threading.Thread(target=_serve, args=[role], name="metrics", daemon=True).start()
 
 

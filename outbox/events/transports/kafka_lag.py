@@ -16,9 +16,11 @@ from outbox.events.transports.base import BrokerAway
 
 ASK_SECONDS = 1.0
 #: The first message that is not committed is fetched for its time, so long for all partitions together.
-FETCH_SECONDS = 1.0
+FETCH_SECONDS = 2.0
 _asking = threading.Lock()
 _consumers: dict[tuple[int, str, str], Any] = {}
+#: When the first uncommitted messages were written, by topic, partition and offset.
+_times: dict[tuple[str, int, int], float] = {}
 
 
 def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
@@ -29,6 +31,7 @@ def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
             behind = {topic: _behind(consumer, topic) for topic in topics}
             written_at = _oldest(consumer, [place for places in behind.values() for place, _ in places])
         except kafka.KafkaException as error:
+            _forget()  # it would go on trying to connect, many times a second
             raise BrokerAway(str(error)) from error
     now = time.time() * 1000
     return [
@@ -45,7 +48,7 @@ def _consumer(group: str) -> Any:
     """Return a consumer that only looks: it subscribes to nothing, so it is no member of the group."""
     key = (os.getpid(), settings.KAFKA_BOOTSTRAP_SERVERS, group)
     if key not in _consumers:
-        _consumers.clear()
+        _forget()
         _consumers[key] = kafka.Consumer(
             {
                 "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
@@ -53,11 +56,17 @@ def _consumer(group: str) -> Any:
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 50,
-                "queued.min.messages": 1,
+                "fetch.queue.backoff.ms": 5,
                 "fetch.message.max.bytes": 10_000,
             }
         )
     return _consumers[key]
+
+
+def _forget() -> None:
+    for consumer in _consumers.values():
+        consumer.close()
+    _consumers.clear()
 
 
 def _behind(consumer: Any, topic: str) -> list[tuple[Any, int]]:
@@ -77,20 +86,31 @@ def _behind(consumer: Any, topic: str) -> list[tuple[Any, int]]:
 
 def _oldest(consumer: Any, places: list[Any]) -> dict[str, list[float]]:
     """Return the times (epoch milliseconds) of the messages at these places, by topic."""
-    times: dict[str, list[float]] = {}
-    if not places:
-        return times
-    missing = {(place.topic, place.partition) for place in places}
+    known = {_key(place): _times[_key(place)] for place in places if _key(place) in _times}
+    _times.clear()
+    _times.update(known)
+    if wanted := [place for place in places if _key(place) not in known]:
+        _fetch_times(consumer, wanted)
+    found: dict[str, list[float]] = {}
+    for (topic, _, _), milliseconds in _times.items():
+        found.setdefault(topic, []).append(milliseconds)
+    return found
+
+
+def _fetch_times(consumer: Any, places: list[Any]) -> None:
+    missing = {(place.topic, place.partition): _key(place) for place in places}
     consumer.assign(places)
     deadline = time.monotonic() + FETCH_SECONDS
     while missing and (left := deadline - time.monotonic()) > 0:
         message = consumer.poll(left)
         if message is None or message.error() is not None:
             continue
-        place = (message.topic(), message.partition())
+        key = missing.pop((message.topic(), message.partition()), None)
         kind, milliseconds = message.timestamp()
-        if place in missing and kind != kafka.TIMESTAMP_NOT_AVAILABLE:
-            times.setdefault(message.topic(), []).append(milliseconds)
-        missing.discard(place)
+        if key is not None and kind != kafka.TIMESTAMP_NOT_AVAILABLE:
+            _times[key] = milliseconds
     consumer.unassign()
-    return times
+
+
+def _key(place: Any) -> tuple[str, int, int]:
+    return place.topic, place.partition, place.offset

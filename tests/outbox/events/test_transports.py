@@ -18,6 +18,7 @@ import redis
 from django.conf import settings
 
 from outbox.events import transports
+from outbox.events.lag import Lag, consumer_lags
 from outbox.events.transports import BrokerAway, Consumer, Message, Received, TopicUnavailable, kafka
 
 
@@ -149,3 +150,32 @@ def test_what_the_broker_said_when_it_was_written_comes_with_a_message(broker, t
     (found,) = take(consumer, 1)
     assert found.written_at and abs(dt.datetime.now(dt.UTC) - found.written_at) < dt.timedelta(minutes=5)
     consumer.close()
+
+
+def lag_of(topic: str) -> Lag:
+    """Return how far the topic's group is behind."""
+    return consumer_lags(topics=[topic], group=f"g-{topic}")[0]
+
+
+def test_the_lag_is_what_the_group_has_not_acknowledged(broker, topic):
+    assert lag_of(topic) == (topic, 0, 0.0)  # nobody has written to it
+    publish(topic, 5, keys=1)
+    time.sleep(0.01)
+    before = lag_of(topic)  # nobody has ever consumed
+    assert before.events == 5 and before.seconds > 0
+    consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
+    found = take(consumer, 5)
+    consumer.done(found[:2])
+    between = lag_of(topic)
+    assert between.events == 3 and between.seconds > 0
+    consumer.done(found[2:])
+    assert lag_of(topic) == (topic, 0, 0.0)
+    consumer.close()
+    publish(topic, 1, keys=1)
+    assert lag_of(topic).events == 1  # also while no consumer runs
+
+
+def test_the_lag_at_a_broker_that_is_not_there_is_unknown(broker, topic, settings, monkeypatch):
+    settings.REDIS_URL, settings.KAFKA_BOOTSTRAP_SERVERS = "redis://127.0.0.1:1/0", "127.0.0.1:1"
+    with pytest.raises(BrokerAway):
+        lag_of(topic)

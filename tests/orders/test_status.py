@@ -1,0 +1,54 @@
+"""`manage.py status` says what is unfinished and what needs a person."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+
+import pytest
+from django.core.management import call_command
+from django.db.models.functions import Now
+
+from outbox.models import Heartbeat
+from tests.factories import make_mail
+
+
+@pytest.fixture(autouse=True)
+def valkey(valkey_url, settings):
+    settings.REDIS_URL = valkey_url
+
+
+def status(*options: str) -> str:
+    output = io.StringIO()
+    call_command("status", *options, stdout=output)
+    return output.getvalue()
+
+
+def test_a_quiet_shop_needs_nobody(db):
+    Heartbeat.beat(name="poll")
+    found = json.loads(status("--json"))
+    assert [need for need in found["needs"] if "partitions for" not in need] == []  # tests make few of them
+    assert found["emails"]["pending"] == 0 and found["rates"]["emails_sent"] == 0
+    assert [one["state"] for one in found["providers"]] == ["closed"]
+    assert {one["seconds"] for one in found["consumers"]} == {0.0}
+    assert "nothing needs a person" in status() or found["needs"]
+
+
+def test_it_names_what_needs_a_person(db, settings):
+    make_mail(status="dead_lettered")
+    make_mail(created_at=Now() - dt.timedelta(hours=2))
+    found = json.loads(status("--json"))
+    needs = " | ".join(found["needs"])
+    assert "1 dead letters: resend them or give them up" in needs
+    assert "unfinished for more than an hour" in needs and "nobody polls" in needs
+    text = status()
+    assert "! 1 dead letters" in text and "sendgrid" in text and "email_notifications" in text
+
+
+def test_it_goes_on_without_valkey(db, settings):
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    found = json.loads(status("--json"))
+    assert found["providers"] is None and found["consumers"] is None
+    assert found["needs"][0].startswith("Valkey does not answer")
+    assert "Valkey does not answer" in status()

@@ -1,0 +1,71 @@
+"""What is unfinished is counted at a bounded cost: by rows read, not by time."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from django.db import connection
+from django.db.models.functions import Now
+
+from notifications.models import EmailNotification
+from outbox import backlog
+from outbox.core.clock import database_now
+from tests.factories import make_mail, make_mails
+
+HOUR = dt.timedelta(hours=1)
+
+
+def doubt(*, ago: dt.timedelta) -> list[dict[str, Any]]:
+    at = (database_now() - ago).isoformat()
+    return [{"at": at, "provider": "sendgrid", "outcome": "ambiguous", "code": "", "text": ""}]
+
+
+def test_an_empty_table_has_nothing_unfinished(db):
+    assert backlog.rows_of(EmailNotification) == backlog.Rows(*[0] * 10)
+    assert backlog.events() == backlog.Events(*[0] * 5)
+    assert backlog.heartbeat_ages() == {}
+
+
+def test_ages_are_those_of_the_oldest_row_and_held_ones_are_apart(db):
+    make_mail(created_at=Now() - HOUR, next_attempt_at=Now() + HOUR)  # postponed by an open breaker
+    make_mail()
+    make_mail(
+        status="failed", created_at=Now() - 2 * HOUR, next_attempt_at=Now() + HOUR, errors=doubt(ago=HOUR)
+    )
+    make_mail(status="processing", created_at=Now() - HOUR / 2)
+    make_mail(status="dead_lettered", created_at=Now() - 5 * HOUR)
+    make_mail(status="sent")
+    rows = backlog.rows_of(EmailNotification)
+    assert (rows.pending, rows.failed, rows.held, rows.processing, rows.dead_lettered) == (2, 1, 1, 1, 1)
+    assert 3600 <= rows.waiting_seconds < 3700 and rows.unfinished_seconds == rows.waiting_seconds
+    assert 7200 <= rows.held_seconds < 7300
+    assert 1800 <= rows.processing_seconds < 1900
+    assert rows.due_seconds < 100 and rows.claimed_seconds < 100
+
+
+def test_a_resent_row_is_as_old_as_its_resend(db):
+    make_mail(created_at=Now() - 2 * HOUR, resent_at=Now() - HOUR / 2)
+    assert 1800 <= backlog.rows_of(EmailNotification).waiting_seconds < 1900
+
+
+def read_rows(plan: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield how many rows each scan of a plan read, those that a filter removed included."""
+    if "Scan" in plan["Node Type"] and "Relation Name" in plan:
+        yield plan["Relation Name"], plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)
+    for child in plan.get("Plans", []):
+        yield from read_rows(child)
+
+
+def test_a_look_at_a_hundred_thousand_unfinished_rows_reads_ten_thousand(db):
+    make_mails(100_000)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE email_notifications")
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {backlog.rows_statement(EmailNotification)}")
+        found = cursor.fetchone()[0]
+    plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    read = list(read_rows(plan))
+    assert backlog.MOST <= sum(count for _, count in read) <= backlog.MOST + 1000, read
+    assert backlog.rows_of(EmailNotification).pending == backlog.MOST
