@@ -11,10 +11,13 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ActionForm
 from django.db import transaction
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from outbox.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
+from outbox.admin.jobs import start_for_list
+from outbox.admin.period import PeriodFilter
+from outbox.core import periods
 from outbox.events.resend import resend_events
 from outbox.events.transports import BrokerAway
 from outbox.models import InboundDeadLetter, OutboxEvent
@@ -56,7 +59,19 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
     menu = MenuItem(30, "Events")
     empty_text = "Each change of an order writes an event. Published ones leave after EVENT_HOT_DAYS."
     list_display = ["event_type", "aggregate_id", "sequence", "state", "error", "created"]
-    list_filter = [EventStateFilter, AgeFilter]
+    list_filter = [EventStateFilter, AgeFilter, PeriodFilter]
+    csv_columns = (
+        "id",
+        "event_type",
+        "aggregate_id",
+        "sequence",
+        "retry_count",
+        "last_error",
+        "created_at",
+        "published_at",
+        "dead_lettered_at",
+        "discarded_at",
+    )
     search_fields = ["aggregate_id"]
     search_help_text = "An event's id, or an aggregate's (an order's)."
     actions = ["republish", "discard", "send_again"]
@@ -96,14 +111,20 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
         return request.user.has_perm("outbox.resolve_outboxevent")
 
     @admin.action(description="Republish, and the later events of its aggregate", permissions=["resolve"])
-    def republish(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
+    def republish(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> HttpResponse | None:
         """Try dead-lettered and failing events again, with all their retries."""
+        if _all_dead(request):
+            return start_for_list(request, action="outbox.republish")
         _resolve(self, request, queryset, OutboxEvent.objects.republish, "Republished")
+        return None
 
     @admin.action(description="Discard, so that later events of its aggregate go on", permissions=["resolve"])
-    def discard(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
+    def discard(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> HttpResponse | None:
         """Give dead-lettered events up."""
+        if _all_dead(request):
+            return start_for_list(request, action="outbox.discard")
         _resolve(self, request, queryset, OutboxEvent.objects.discard, "Discarded")
+        return None
 
     @admin.action(description="Send again what was published", permissions=["resolve"])
     def send_again(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
@@ -179,6 +200,13 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     def discard(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> None:
         """Give events up; they stay in the list."""
         _resolve(self, request, queryset, InboundDeadLetter.objects.discard, "Discarded")
+
+
+def _all_dead(request: HttpRequest) -> bool:
+    """Return whether all dead events are meant, perhaps of a period: a job does these, however many."""
+    asked = {name for name, value in request.GET.items() if value} - {"p", "o"}
+    across = request.POST.get("select_across") == "1"
+    return across and request.GET.get("state") == "dead-lettered" and asked <= {"state", *periods.NAMES}
 
 
 def _resolve(

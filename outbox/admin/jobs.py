@@ -22,6 +22,8 @@ from django.utils.safestring import SafeString
 
 from outbox import bulk
 from outbox.admin.base import TriageAdmin, ago, pill
+from outbox.core import periods
+from outbox.core.clock import database_now
 from outbox.models import BulkJob
 from outbox.site import MenuItem
 
@@ -121,6 +123,15 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         if not self.has_view_permission(request, job):
             raise PermissionDenied
         return job
+
+
+def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
+    """Start a job for the period that a list shows, and lead to its page. The caller checks permissions."""
+    assert request.user.is_authenticated
+    given = {name: request.GET[name] for name in periods.NAMES if request.GET.get(name)}
+    frozen = periods.freeze_period(given, now=database_now())
+    job = bulk.start_job(action=action, filter=frozen, user=request.user)
+    return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
 
 
 def _title(job: BulkJob) -> str:

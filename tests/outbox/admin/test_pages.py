@@ -8,6 +8,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from notifications.models import EmailNotification
+from outbox import bulk
 from outbox.core.ids import new_id
 from outbox.models import ApiToken, InboundDeadLetter, OutboxEvent
 from outbox.retention.partitions import attached, partitioned_models
@@ -75,6 +76,24 @@ class TestEvents:
         done = admin_client.post(page, {"action": "discard", "_selected_action": ids}, follow=True)
         assert b"Discarded: 1. Left alone: 3." in done.content
         assert LogEntry.objects.count() == 3
+
+    def test_all_dead_ones_are_republished_by_a_job(self, admin_client):
+        page = "/admin/outbox/outboxevent/"
+        rows = [self.event(dead_lettered_at=Now(), retry_count=4) for _ in range(3)]
+        data = {"action": "republish", "_selected_action": [str(rows[0].id)], "select_across": "1"}
+        done = admin_client.post(f"{page}?state=dead-lettered&age=24h", data, follow=True)
+        assert done.redirect_chain[-1][0].startswith("/admin/outbox/bulkjob/")
+        assert OutboxEvent.objects.dead().count() == 3
+        bulk.run_jobs()
+        assert not OutboxEvent.objects.dead().exists()
+
+    def test_a_filtered_list_is_downloaded_as_csv(self, admin_client):
+        dead = self.event(dead_lettered_at=Now(), retry_count=4, last_error="=1+1")
+        self.event()
+        answer = admin_client.get("/admin/outbox/outboxevent/csv/", {"state": "dead-lettered"})
+        lines = b"".join(answer.streaming_content).decode("utf-8-sig").splitlines()
+        assert len(lines) == 2 and str(dead.id) in lines[1] and "'=1+1" in lines[1]
+        assert staff_client("view_order").get("/admin/outbox/outboxevent/csv/").status_code == 403
 
     def test_events_that_came_in_dead_are_replayed_or_discarded(self, admin_client):
         page = "/admin/outbox/inbounddeadletter/"
