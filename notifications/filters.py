@@ -52,9 +52,8 @@ def freeze(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, str]:
 
 def describe(params: Mapping[str, str]) -> str:
     """Say in words which e-mails the parameters mean."""
-    words = [
-        f"{name.replace('_', ' ')}: {str(params[name]).replace('_', ' ')}"
-        for name in NAMES
-        if params.get(name)
-    ]
+    shown = {name: str(params[name]).replace("_", " ") for name in NAMES if params.get(name)}
+    if "cause" in shown:
+        shown["cause"] = f"{shown['cause'][:6]}…"
+    words = [f"{name.replace('_', ' ')} {value}" for name, value in shown.items()]
     return "e-mails, " + ", ".join(words) if words else "all e-mails"
