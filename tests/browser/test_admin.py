@@ -40,6 +40,7 @@ LISTS = (
     "outbox/detachedpartition/",
     "outbox/heartbeat/",
     "admin/logentry/",
+    "search/?q=R-1",
 )
 
 
