@@ -50,7 +50,6 @@ def fires_and_ends(world: World, failure: Failure, *, seconds: float = 90.0) -> 
     return fired, ended
 
 
-@pytest.mark.drill
 def test_a_provider_that_is_down_wakes_somebody_and_its_return_is_told():
     with running("web", "worker") as world:
         fires_and_ends(world, dataclasses.replace(FAILURES[0], follows=()))
