@@ -189,4 +189,4 @@ def _enqueue() -> None:
     current_app.send_task("outbox.tasks.run_bulk_jobs", expires=settings.POLL_INTERVAL)
 
 
-waker = Waker(_enqueue)
+waker = Waker(_enqueue, target="bulk")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import structlog
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
@@ -33,6 +33,7 @@ PROJECT_FILE = Path(__file__).resolve().parent.parent.parent / "pyproject.toml"
 #: The counters and histograms of this process.
 REGISTRY = CollectorRegistry(auto_describe=False)
 _readers: list[tuple[str, Reader]] = []
+disable_created_metrics()  # a series for each counter that says when it began; nobody asks
 
 
 def at_scrape(read: Reader, *, source: str = "database") -> Reader:

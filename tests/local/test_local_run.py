@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
+import re
 import signal
 import socket
+import urllib.request
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +17,7 @@ import psycopg
 import pytest
 from dotenv import dotenv_values
 
-from config.local.machine import free_port
+from config.local.machine import PROJECT, free_port
 from tests.local.helpers import Checkout, eventually, without_settings
 
 pytestmark = pytest.mark.flow
@@ -38,12 +41,25 @@ def web_answers(port: int, path: str) -> int:
         connection.close()
 
 
+def assert_every_metric_is_shown(targets: Path) -> None:
+    """Scrape every process, and find each metric of docs/metrics.md at one at least."""
+    page = (PROJECT / "docs" / "metrics.md").read_text()
+    wanted = set(re.findall(r"^\| `(orderpost_\w+)` \| (\w+) \|", page, re.MULTILINE))
+    shown: set[tuple[str, str]] = set()
+    for process in json.loads(targets.read_text()):
+        with urllib.request.urlopen(f"http://{process['targets'][0]}/metrics", timeout=30) as answer:
+            shown.update(re.findall(r"^# TYPE (\w+) (\w+)$", answer.read().decode(), re.MULTILINE))
+    # The first poll has not come yet; the web's files have a metric once it was counted.
+    assert len(wanted) > 50 and {name for name, _ in wanted - shown} <= {"orderpost_poll_age_seconds"}
+
+
 def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout) -> None:
     port = free_port()
     run = checkout.start(without_settings(PORT=str(port)))
     checkout.wait_until_up()
     assert f"http://127.0.0.1:{port}/api/docs" in checkout.said()
     assert web_answers(port, "/admin/login/") == 200
+    assert_every_metric_is_shown(checkout.directory / "var" / "run" / "metrics_targets.json")
     local_env = checkout.directory / "var" / "local.env"
     assert local_env.stat().st_mode & 0o777 == 0o600
 
