@@ -56,7 +56,7 @@ class Sums:
         return cls(counts, {series: add_spreads(found) for series, found in spreads.items()}, samples)
 
     def count(self, series: str) -> int:
-        """Return the number of a series, its parts included: "sent" has "sent:sendgrid" in it."""
+        """Return the number of a series, its parts included: "sent" has "sent:<provider>" in it."""
         return sum(
             number for name, number in self.counts.items() if name == series or name.startswith(f"{series}:")
         )

@@ -31,18 +31,16 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from outbox.core import instruments, tracing
+from outbox.core import instruments
 from outbox.core.backoff import ceiling, jitter
 from outbox.core.clock import database_now
 from outbox.core.loop import run_until_stopped
-from outbox.core.tracing import Kind
 from outbox.events.floor import Floor
+from outbox.events.messages import send_events
 from outbox.events.notify import Listener
 from outbox.events.shards import Shards
 from outbox.events.transports import (
-    Answer,
     BrokerAway,
-    Message,
     Publisher,
     Refused,
     TopicUnavailable,
@@ -180,7 +178,7 @@ class Relay:
         if not fit:
             return
         away: BrokerAway | None = None
-        for event, answer in zip(fit, self._send(fit), strict=True):
+        for event, answer in zip(fit, send_events(self._transport, fit), strict=True):
             if answer is None:
                 answers.published.append(event)
             elif isinstance(answer, Refused):
@@ -192,22 +190,6 @@ class Relay:
                 away = answer
         if away is not None:
             raise away
-
-    def _send(self, wave: Sequence[OutgoingEvent]) -> list[Answer]:
-        """Publish a wave, with a span for each event in the trace of the change that it tells of."""
-        with contextlib.ExitStack() as spans:
-            messages = []
-            for event in wave:
-                name = f"publish {event.topic}"
-                span = tracing.span(name, kind=Kind.PRODUCER, parent=event.traceparent)
-                if span.traceparent:
-                    spans.enter_context(span)
-                    span.set("messaging.operation.type", "send")
-                    span.set("messaging.destination.name", event.topic)
-                    span.set("messaging.message.id", str(event.id))
-                messages.append(message_of(event, traceparent=span.traceparent))
-            with instruments.PUBLISHES.time():
-                return self._transport.publish(messages)
 
     def _settle(self, answers: Answers) -> None:
         if answers.published:
@@ -233,16 +215,6 @@ class Relay:
         self._held[topic] = Hold(time.monotonic() + seconds, failures)
         write = log.error if failures == 1 else log.warning
         write("topic unavailable, its events wait", topic=topic, error=reason, seconds=round(seconds, 1))
-
-
-def message_of(event: OutgoingEvent, *, topic: str = "", traceparent: str = "") -> Message:
-    """Make an event's message, for its own topic unless `topic` is another. The headers are its ids."""
-    headers = [("eventId", str(event.id))]
-    if event.correlation_id:
-        headers.append(("correlationId", event.correlation_id))
-    if trace := traceparent or event.traceparent:
-        headers.append(("traceparent", trace))
-    return Message(topic or event.topic, str(event.aggregate_id), event.envelope, tuple(headers))
 
 
 def retries_of(topic: str) -> int:

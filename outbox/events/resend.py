@@ -17,7 +17,7 @@ import structlog
 from django.conf import settings
 
 from outbox.core.ids import id_floor
-from outbox.events.relay import message_of
+from outbox.events.messages import message_of
 from outbox.events.transports import BrokerAway, Publisher, Refused, TopicUnavailable, publisher
 from outbox.models.events import OutboxEventQuerySet, OutgoingEvent
 

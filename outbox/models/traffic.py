@@ -16,9 +16,11 @@ class TrafficSum(models.Model):
     pk = models.CompositePrimaryKey("span", "start")
     span = models.PositiveSmallIntegerField()  # seconds: MINUTE or HOUR
     start = models.DateTimeField()
-    counts = models.JSONField(default=dict)  # by series: {"placed": 12, "sent:sendgrid": 9}
+    counts = models.JSONField(default=dict)  # by series: {"placed": 12, "sent:<provider>": 9}
     spreads = models.JSONField(default=dict)  # durations by series, as outbox.core.spread has them
-    samples = models.JSONField(default=dict)  # what was true when the minute was summed: {"open:sendgrid": 1}
+    samples = models.JSONField(
+        default=dict
+    )  # what was true when the minute was summed: {"open:<provider>": 1}
 
     class Meta:
         db_table = "traffic_sums"

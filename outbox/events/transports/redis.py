@@ -24,6 +24,7 @@ from outbox.core.redis_client import make_client
 from outbox.events.transports import base
 from outbox.events.transports import redis_scripts as scripts
 from outbox.events.transports.base import Answer, BrokerAway, Message, Received, Refused, TopicUnavailable
+from outbox.events.transports.redis_protocol import xadd
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +69,7 @@ class Publisher(base.Publisher):
     def publish(self, messages: Sequence[Message]) -> list[Answer]:
         pool = self._client.connection_pool
         length = b"%d" % settings.EVENT_STREAM_LENGTH
-        commands = b"".join([_xadd(message, length) for message in messages])
+        commands = b"".join([xadd(message, length) for message in messages])
         try:
             connection: Any = pool.get_connection()
             try:
@@ -84,21 +85,6 @@ class Publisher(base.Publisher):
 
     def close(self) -> None:
         self._client.close()
-
-
-def _xadd(message: Message, length: bytes) -> bytes:
-    """Write the command as Redis reads it (RESP): redis-py takes as long for one as for all the rest."""
-    topic, key = message.topic.encode(), message.key.encode()
-    headers = [(name.encode(), value.encode()) for name, value in message.headers]
-    return b"".join(
-        (
-            b"*%d\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n" % (10 + 2 * len(headers), len(topic), topic),
-            b"$6\r\nMAXLEN\r\n$1\r\n~\r\n$%d\r\n%b\r\n$1\r\n*\r\n" % (len(length), length),
-            b"$3\r\nkey\r\n$%d\r\n%b\r\n" % (len(key), key),
-            b"$5\r\nvalue\r\n$%d\r\n%b\r\n" % (len(message.value), message.value),
-            *(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(text), text) for name, text in headers),
-        )
-    )
 
 
 def _answer_on(connection: Any) -> Answer:

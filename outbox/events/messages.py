@@ -1,0 +1,42 @@
+"""Make the messages of events, and send them with a span for each. Called by the relay and by resends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from outbox.core import tracing
+from outbox.core.tracing import Kind
+from outbox.events.transports import Answer, Message, Publisher
+from outbox.models.events import OutgoingEvent
+
+
+def message_of(event: OutgoingEvent, *, topic: str = "", traceparent: str = "") -> Message:
+    """Make an event's message, for its own topic unless `topic` is another. The headers are its ids."""
+    headers = [("eventId", str(event.id))]
+    if event.correlation_id:
+        headers.append(("correlationId", event.correlation_id))
+    if trace := traceparent or event.traceparent:
+        headers.append(("traceparent", trace))
+    return Message(topic or event.topic, str(event.aggregate_id), event.envelope, tuple(headers))
+
+
+def send_events(transport: Publisher, events: Sequence[OutgoingEvent]) -> list[Answer]:
+    """Publish events, with a span for each in the trace of the change that it tells of."""
+    spans = [
+        tracing.span(f"publish {event.topic}", kind=Kind.PRODUCER, parent=event.traceparent)
+        for event in events
+    ]
+    with contextlib.ExitStack() as begun:
+        for event, span in zip(events, spans, strict=True):
+            if span.traceparent:
+                begun.enter_context(span)
+                span.set("messaging.operation.type", "send")
+                span.set("messaging.destination.name", event.topic)
+                span.set("messaging.message.id", str(event.id))
+        return transport.publish(
+            [
+                message_of(event, traceparent=span.traceparent)
+                for event, span in zip(events, spans, strict=True)
+            ]
+        )
