@@ -65,7 +65,13 @@ def show(console: Console, status: Document) -> None:
         console.print(f"  ! {sentence}", style="bold red", markup=False)
     if not status["needs"]:
         console.print("  nothing needs a person", style="green")
-    emails, rates, events = status["emails"], status["rates"], status["events"]
+    _show_emails(console, status["emails"], status["rates"])
+    _show_providers(console, status["providers"])
+    _show_events(console, status)
+    _show_upkeep(console, status)
+
+
+def _show_emails(console: Console, emails: Document, rates: Document) -> None:
     _table(
         console,
         "e-mails",
@@ -108,7 +114,10 @@ def show(console: Console, status: Document) -> None:
             ]
         ],
     )
-    _show_providers(console, status["providers"])
+
+
+def _show_events(console: Console, status: Document) -> None:
+    events = status["events"]
     _table(
         console,
         "events out and in",
@@ -127,7 +136,6 @@ def show(console: Console, status: Document) -> None:
         ["topic", "events", "oldest"],
         [[one["topic"], one["events"], age(one["seconds"])] for one in status["consumers"] or []],
     )
-    _show_upkeep(console, status)
 
 
 def _show_providers(console: Console, providers: Sequence[Mapping[str, Any]] | None) -> None:
