@@ -13,7 +13,8 @@ from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
 from notifications.models import EmailNotification
-from notifications.providers.causes import Explanation, explain
+from notifications.providers.causes import explain
+from notifications.providers.explanations import Explanation
 from outbox.admin.base import ago
 from outbox.admin.front import panel
 from outbox.core.ids import id_time

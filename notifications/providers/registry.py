@@ -7,6 +7,7 @@ settings, so neither this module nor a provider's `__init__` imports models or s
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import secrets
 import warnings
@@ -17,6 +18,8 @@ from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 from environs import Env
+
+from notifications.providers.explanations import Explanation
 
 #: In the order in which the docs and the admin list them.
 NAMES = (
@@ -58,6 +61,13 @@ class Setting:
         return env.str(self.name, default) or default  # set and empty is as good as unset
 
 
+class Protocol(enum.Enum):
+    """What the codes in a provider's errors are: an HTTP API's, or SMTP replies."""
+
+    HTTP = enum.auto()
+    SMTP = enum.auto()
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declaration:
     """What the rest of the program must know of a provider without loading it.
@@ -70,6 +80,8 @@ class Declaration:
     make_key     makes a webhook key: what the sandbox signs with, and what verifies it
     key_pattern  what its keys look like in a text, to mask them in logs; its first group stays
     dialect      the dotted path of the `Dialect` in which the sandbox plays it; empty where it does not
+    protocol     how its errors are read
+    causes       regular expressions of errors that only this provider has, and what they mean
     sandbox      settings that lead to the sandbox instead; `{sandbox}` stands for its URL
     """
 
@@ -82,6 +94,8 @@ class Declaration:
     check_key: Callable[[str], object] | None = None
     key_pattern: str = ""
     dialect: str = ""
+    protocol: Protocol = Protocol.HTTP
+    causes: tuple[tuple[str, Explanation], ...] = ()
     make_key: Callable[[], tuple[str, str]] | None = None
     sandbox: Mapping[str, str] = dataclasses.field(default_factory=dict)
 

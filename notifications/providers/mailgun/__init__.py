@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from notifications.providers.explanations import SENDER
 from notifications.providers.registry import Declaration, Setting
 
 
@@ -34,6 +35,7 @@ DECLARATION = Declaration(
     check_key=check_signing_key,
     make_key=make_key,
     key_pattern=r"\b(key-)[0-9a-f]{32}\b",
+    causes=((r"'?from'? parameter", SENDER),),
     dialect="notifications.providers.mailgun.sandbox.Mailgun",
     sandbox={"MAILGUN_API_KEY": "sandbox", "MAILGUN_API_URL": "{sandbox}/v3/"},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from notifications.providers.explanations import ACCOUNT, INACTIVE, MALFORMED_ADDRESS, NO_CREDIT, SENDER
 from notifications.providers.registry import (
     Declaration,
     Setting,
@@ -23,6 +24,13 @@ DECLARATION = Declaration(
     webhook_key="POSTMARK_WEBHOOK_BASIC_AUTH",
     check_key=check_password_setting,
     make_key=make_password_setting,
+    causes=(
+        (r"\b406: ", INACTIVE),
+        (r"\b405: ", NO_CREDIT),
+        (r"\b(10|412|413): ", ACCOUNT),
+        (r"\b(400|401): |\b300: .*'from'", SENDER),
+        (r"\b300: .*(address|'to')", MALFORMED_ADDRESS),
+    ),
     dialect="notifications.providers.postmark.sandbox.Postmark",
     sandbox={"POSTMARK_SERVER_TOKEN": "sandbox", "POSTMARK_API_URL": "{sandbox}/"},
 )

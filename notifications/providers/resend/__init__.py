@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from notifications.providers.explanations import IDEMPOTENCY
 from notifications.providers.registry import Declaration, Setting
 
 
@@ -28,6 +29,7 @@ DECLARATION = Declaration(
     webhook_key="RESEND_WEBHOOK_SECRET",
     check_key=check_secret,
     key_pattern=r"\b(re_|whsec_)[\w+/=-]{8,}",
+    causes=((r"invalid_idempotent_request|concurrent_idempotent", IDEMPOTENCY),),
     dialect="notifications.providers.resend.sandbox.Resend",
     sandbox={"RESEND_API_KEY": "sandbox", "RESEND_API_URL": "{sandbox}/"},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from notifications.providers.explanations import ACCOUNT, PROVIDER_DOWN
 from notifications.providers.registry import Declaration, Setting, check_password_setting
 
 # boto3 finds the credentials by itself: AWS_ACCESS_KEY_ID, …, a profile, or the machine's role.
@@ -17,6 +18,10 @@ DECLARATION = Declaration(
     webhook="notifications.providers.ses.webhook.Ses",
     webhook_key="WEBHOOK_BASIC_AUTH",
     check_key=check_password_setting,
+    causes=(
+        (r"sendingpaused|accountsuspended", ACCOUNT),
+        (r"internalfailure|serviceunavailable", PROVIDER_DOWN),
+    ),
     dialect="notifications.providers.ses.sandbox.Ses",
     sandbox={
         "AWS_REGION": "eu-central-1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from environs import validate
 
-from notifications.providers.registry import Declaration, Setting
+from notifications.providers.registry import Declaration, Protocol, Setting
 
 DECLARATION = Declaration(
     name="smtp",
@@ -16,4 +16,5 @@ DECLARATION = Declaration(
         Setting("EMAIL_HOST_PASSWORD", secret=True),
         Setting("EMAIL_USE_TLS", False),
     ),
+    protocol=Protocol.SMTP,
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from notifications.providers import causes
+from notifications.providers import explanations as causes
 from notifications.providers.causes import explain
+from notifications.providers.registry import declarations
 
 SAID = [
     ("smtp", "550 5.1.1 <a@b.example>: Recipient address rejected: User unknown", causes.NO_SUCH_ADDRESS),
+    ("smtp", "501 5.1.8 Sender address rejected", causes.SENDER),
     ("smtp", "550 no such user here", causes.NO_SUCH_ADDRESS),
     ("smtp", "552 5.2.2 Mailbox full", causes.MAILBOX_FULL),
     ("smtp", "452 4.2.2 The email account is over quota", causes.MAILBOX_FULL),
@@ -55,9 +59,14 @@ SAID = [
     ("resend", "429 rate_limit_exceeded: Too many requests.", causes.RATE),
     ("resend", "409 invalid_idempotent_request: Same key, different payload.", causes.IDEMPOTENCY),
     ("ses", "MessageRejected Email address is not verified. The following identities failed", causes.SENDER),
+    ("ses", "InternalFailure Try again later.", causes.PROVIDER_DOWN),
     ("ses", "AccountSuspendedException account is suspended", causes.ACCOUNT),
     ("ses", "TooManyRequestsException Maximum sending rate exceeded.", causes.RATE),
     ("ses", "MessageRejected Message rejected: the content was not accepted", causes.CONTENT),
+    ("smtp", "554 transaction failed", causes.UNKNOWN),
+    ("mailgun", "554 transaction failed", causes.PROVIDER_DOWN),
+    ("dropped", "503 transaction failed", causes.UNKNOWN),
+    ("dropped", "429 too many requests", causes.RATE),
     ("", "lease expired no outcome within 300 s", causes.LEASE),
     ("sendgrid", "the moon is full", causes.UNKNOWN),
 ]
@@ -71,3 +80,10 @@ def test_it_is_said_in_words(provider, error, meaning):
 def test_every_explanation_is_reached_by_an_example():
     explained = {value for value in vars(causes).values() if isinstance(value, causes.Explanation)}
     assert explained == {meaning for *_, meaning in SAID}
+
+
+@pytest.mark.parametrize(
+    ("provider", "pattern"), [(p, c) for p, d in declarations().items() for c, _ in d.causes]
+)
+def test_every_pattern_of_a_provider_is_reached_by_an_example_of_it(provider, pattern):
+    assert any(re.search(pattern, error, re.IGNORECASE) for said, error, _ in SAID if said == provider)

@@ -45,6 +45,7 @@ def code() -> list[Path]:
 OTHER_MEANING = {
     "resend": {
         "notifications/admin/email_actions.py",
+        "templates/admin/notifications/emailnotification/causes.html",
         "templates/admin/notifications/emailnotification/change_form.html",
         "templates/admin/notifications/emailnotification/confirm.html",
     }
