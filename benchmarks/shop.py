@@ -28,6 +28,7 @@ KINDS = {
     "PostgreSQL": r"postgres",
     "Valkey": r"valkey",
     "mailbox": r"config\.local\.sandbox",
+    "background": r"config\.local\.background",
     "standby": r"drain_outbox",
     "relay": r"relay_outbox",
     "consumer": r"consume_events",

@@ -60,6 +60,13 @@ def _watch_worker(**_: Any) -> None:
     watch("worker")
 
 
+@signals.worker_ready.connect
+def _freeze_heap(**_: Any) -> None:
+    from outbox.core.heap import freeze_heap
+
+    freeze_heap()
+
+
 @signals.beat_init.connect
 def _watch_beat(**_: Any) -> None:
     from outbox.core.metrics_server import watch

@@ -11,9 +11,11 @@ import threading  # noqa: E402
 
 from notifications.delivery.pulse import pulse  # noqa: E402 - needs the apps
 from notifications.rendering import warm_up  # noqa: E402
+from outbox.core.heap import freeze_heap  # noqa: E402
 from outbox.core.metrics_server import WEB, watch  # noqa: E402
 
 warm_up()
 watch(WEB)
 # This process receives the providers' webhooks. A send that waits for one asks how long that has been so.
 threading.Thread(target=pulse, name="pulse", daemon=True).start()
+freeze_heap()
