@@ -16,6 +16,7 @@ from orders.admin.story import lines_of
 from orders.models import Order
 from orders.timeline import timeline
 from outbox.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
+from outbox.admin.period import PeriodFilter
 
 
 class StatusFilter(ChoiceFilter):
@@ -27,7 +28,19 @@ class StatusFilter(ChoiceFilter):
 
 class OrderPage(admin.ModelAdmin[Order]):
     list_display = ["shown", "state", "total", "refunded", "email", "created"]
-    list_filter = [StatusFilter, AgeFilter]
+    list_filter = [StatusFilter, AgeFilter, PeriodFilter]
+    csv_columns = (
+        *("id", "reference", "status", "version", "email", "name", "locale"),
+        *(
+            "total_amount",
+            "refunded_amount",
+            "currency",
+            "created_at",
+            "updated_at",
+            "paid_at",
+            "completed_at",
+        ),
+    )
     search_fields = ["reference"]
     search_help_text = "An order's reference or id, or an exact address."
     fieldsets = [

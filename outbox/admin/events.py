@@ -156,6 +156,11 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     menu = MenuItem(40, "Inbound dead letters")
     empty_text = "No event of another service has failed: manage.py consume_events puts those here."
     list_display = ["topic", "event_id", "state", "short", "failed"]
+    list_filter = [PeriodFilter]
+    csv_columns = (
+        *("id", "topic", "key", "event_id", "consumer", "error"),
+        *("failed_at", "replay_requested_at", "replayed_at", "discarded_at"),
+    )
     search_fields = ["event_id"]
     search_help_text = "An event's id."
     actions = ["replay", "discard"]
@@ -193,20 +198,30 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
         return request.user.has_perm("outbox.resolve_deadevent")
 
     @admin.action(description="Replay: have the consumer process it", permissions=["resolve"])
-    def replay(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> None:
+    def replay(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> HttpResponse | None:
+        if _all_of_a_period(request):
+            return start_for_list(request, action="outbox.replay")
         _resolve(self, request, queryset, InboundDeadLetter.objects.request_replay, "Replayed")
+        return None
 
     @admin.action(description="Discard", permissions=["resolve"])
-    def discard(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> None:
+    def discard(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> HttpResponse | None:
         """Give events up; they stay in the list."""
+        if _all_of_a_period(request):
+            return start_for_list(request, action="outbox.discard_inbound")
         _resolve(self, request, queryset, InboundDeadLetter.objects.discard, "Discarded")
+        return None
 
 
 def _all_dead(request: HttpRequest) -> bool:
     """Return whether all dead events are meant, perhaps of a period: a job does these, however many."""
-    asked = {name for name, value in request.GET.items() if value} - {"p", "o"}
-    across = request.POST.get("select_across") == "1"
-    return across and request.GET.get("state") == "dead-lettered" and asked <= {"state", *periods.NAMES}
+    return request.GET.get("state") == "dead-lettered" and _all_of_a_period(request, but="state")
+
+
+def _all_of_a_period(request: HttpRequest, *, but: str = "") -> bool:
+    """Return whether all rows of the list are meant, and no filter `but` one narrows it beside the period."""
+    asked = {name for name, value in request.GET.items() if value} - {"p", "o", but}
+    return request.POST.get("select_across") == "1" and asked <= set(periods.NAMES)
 
 
 def _resolve(

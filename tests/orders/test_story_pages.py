@@ -42,6 +42,14 @@ def test_an_orders_page_tells_its_story_with_links_and_gaps(admin_client):
     assert f'href="/admin/notifications/emailnotification/{mail.id}/change/"' in page
 
 
+def test_the_orders_of_a_period_are_downloaded_as_csv(admin_client):
+    order = make_order(name="=cmd()")
+    page = admin_client.get("/admin/orders/order/")
+    assert b"Download as CSV" in page.content and b'name="since"' in page.content
+    lines = b"".join(admin_client.get("/admin/orders/order/csv/")).decode("utf-8-sig").splitlines()
+    assert len(lines) == 2 and str(order.id) in lines[1] and "'=cmd()" in lines[1]
+
+
 def test_the_gap_is_the_time_since_the_line_before_or_until_what_is_to_come():
     noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
     entries = [

@@ -95,6 +95,23 @@ class TestEvents:
         assert len(lines) == 2 and str(dead.id) in lines[1] and "'=1+1" in lines[1]
         assert staff_client("view_order").get("/admin/outbox/outboxevent/csv/").status_code == 403
 
+    def test_all_inbound_dead_letters_are_replayed_by_a_job_and_downloaded(self, admin_client):
+        page = "/admin/outbox/inbounddeadletter/"
+        rows = [
+            InboundDeadLetter.objects.create(
+                topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="=e"
+            )
+            for _ in range(3)
+        ]
+        answer = admin_client.get(f"{page}csv/")
+        lines = b"".join(answer.streaming_content).decode("utf-8-sig").splitlines()
+        assert len(lines) == 4 and "'=e" in lines[1]
+        data = {"action": "replay", "_selected_action": [str(rows[0].id)], "select_across": "1"}
+        done = admin_client.post(page, data, follow=True)
+        assert done.redirect_chain[-1][0].startswith("/admin/outbox/bulkjob/")
+        bulk.run_jobs()
+        assert InboundDeadLetter.objects.replay_requested().count() == 3
+
     def test_events_that_came_in_dead_are_replayed_or_discarded(self, admin_client):
         page = "/admin/outbox/inbounddeadletter/"
         rows = [

@@ -1,0 +1,56 @@
+"""docs/logs.md names every log event, its levels and its fields."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+PACKAGES = ("config", "notifications", "orders", "outbox")
+
+
+def calls() -> Iterator[tuple[str, str, set[str]]]:
+    """Yield event, level and fields of each log call. `write(…)` has a level that was chosen before: ""."""
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            if (ROOT / "config" / "local") in path.parents:
+                continue  # the console of make run
+            for node in ast.walk(ast.parse(path.read_text())):
+                if not (isinstance(node, ast.Call) and node.args):
+                    continue
+                event, function = node.args[0], node.func
+                if not (isinstance(event, ast.Constant) and isinstance(event.value, str)):
+                    continue
+                fields = {word.arg for word in node.keywords if word.arg}
+                if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+                    if function.value.id == "log" and function.attr in LEVELS:
+                        yield event.value, function.attr, fields
+                elif isinstance(function, ast.Name) and function.id == "write" and fields:
+                    yield event.value, "", fields
+
+
+def table() -> dict[str, tuple[set[str], set[str]]]:
+    """Return levels and fields by event."""
+    rows = {}
+    for line in (ROOT / "docs" / "logs.md").read_text().splitlines():
+        if line.startswith("| ") and not line.startswith(("| event |", "| ---")):
+            event, levels, fields, _ = (cell.strip() for cell in line.strip("|").split("|"))
+            rows[event] = set(levels.split(", ")), set(re.findall(r"`(\w+)`", fields))
+    return rows
+
+
+def test_the_table_of_log_events_is_the_codes():
+    levels, fields = defaultdict(set), defaultdict(set)
+    for event, level, names in calls():
+        levels[event] |= {level} - {""}
+        fields[event] |= names
+    documented = table()
+    assert set(documented) == set(fields)
+    assert len(fields) > 50
+    for event, (known_levels, known_fields) in documented.items():
+        assert levels[event] <= known_levels, event
+        assert fields[event] <= known_fields, event
