@@ -26,9 +26,11 @@ ENDPOINTS = [
     ],
     ("GET", f"/api/v1/orders/{ID}/notifications", "orders:read"),
     ("GET", f"/api/v1/orders/{ID}/events", "orders:read"),
+    ("GET", f"/api/v1/orders/{ID}/timeline", "orders:read"),
     ("GET", "/api/v1/notifications", "notifications:read"),
     ("GET", f"/api/v1/notifications/{ID}", "notifications:read"),
     ("POST", f"/api/v1/notifications/{ID}/resend", "notifications:write"),
+    ("POST", f"/api/v1/notifications/{ID}/copies", "notifications:write"),
 ]
 
 

@@ -41,12 +41,19 @@ def web_answers(port: int, path: str) -> int:
         connection.close()
 
 
+def listens(host: str, port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex((host, port)) == 0
+
+
 def assert_every_metric_is_shown(targets: Path) -> None:
     """Scrape every process, and find each metric of docs/metrics.md at one at least."""
     page = (PROJECT / "docs" / "metrics.md").read_text()
     wanted = set(re.findall(r"^\| `(orderpost_\w+)` \| (\w+) \|", page, re.MULTILINE))
     shown: set[tuple[str, str]] = set()
     for process in json.loads(targets.read_text()):
+        host, port = process["targets"][0].split(":")
+        eventually(partial(listens, host, int(port)))  # the web answers before the others do
         with urllib.request.urlopen(f"http://{process['targets'][0]}/metrics", timeout=30) as answer:
             shown.update(re.findall(r"^# TYPE (\w+) (\w+)$", answer.read().decode(), re.MULTILINE))
     # The first poll has not come yet; the web's files have a metric once it was counted.

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from config.local.sandbox import Sandbox
+from notifications.delivery import process as processes
 from notifications.providers.registry import declarations
 from notifications.providers.sending import PROVIDERS
 
@@ -41,6 +42,22 @@ def close() -> None:
     """Close the connections of earlier tests."""
     for one in PROVIDERS.values():
         one.close()
+
+
+def end_senders() -> None:
+    """Close the connections of the threads that sent for this test, and end the threads."""
+    process = processes.current()
+    if pool := vars(process).get("pool"):
+        threads = len(pool._threads)
+        all_at_it = threading.Barrier(threads)
+
+        def end(_: int) -> None:
+            all_at_it.wait(20)
+            close()
+
+        list(pool.map(end, range(threads)))
+        pool.shutdown()
+    processes.start_anew()
 
 
 class SmtpServer(socketserver.ThreadingTCPServer):
@@ -93,6 +110,8 @@ def smtp(settings) -> Iterator[SmtpServer]:
         settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address[:2]
         settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = settings.EMAIL_TIMEOUT = 1
         close()
+        end_senders()  # those of other settings, too
         yield server
         close()
+        end_senders()
         server.shutdown()
