@@ -29,7 +29,7 @@ class StatusFilter(ChoiceFilter):
 class OrderPage(admin.ModelAdmin[Order]):
     list_display = ["shown", "state", "total", "refunded", "email", "created"]
     list_filter = [StatusFilter, AgeFilter, PeriodFilter]
-    csv_columns = (
+    csv_columns: tuple[str, ...] = (
         *("id", "reference", "status", "version", "email", "name", "locale"),
         *(
             "total_amount",
