@@ -1,4 +1,4 @@
-"""The order: who bought, what it costs, which status it has. Only orders.services changes one."""
+"""The order: who bought, what it costs, which status it has. orders.changes, orders.corrections and orders.privacy change one."""
 
 from __future__ import annotations
 

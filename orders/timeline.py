@@ -150,9 +150,12 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
         yield from entry(resent, "person", "resent", f"{name}: asked for again")
     by = str(mail["provider"] or "")
     yield from entry(mail["sent_at"], "delivery", "sent", f"{name}: accepted by {by or 'the provider'}", by)
-    yield from entry(mail.get("delivered_at"), "delivery", "delivered", f"{name}: delivered", by)
-    yield from entry(mail.get("bounced_at"), "delivery", "bounced", f"{name}: bounced", by)
-    yield from entry(mail.get("complained_at"), "delivery", "complained", f"{name}: marked as spam", by)
+    # Providers tell whole seconds, which may begin before the e-mail was sent or even saved.
+    earliest = _time(mail["sent_at"]) or _time(mail["created_at"])
+    for what, words in (("delivered", "delivered"), ("bounced", "bounced"), ("complained", "marked as spam")):
+        if told := _time(mail.get(f"{what}_at")):
+            at = max(told, earliest) if earliest else told
+            yield from entry(at, "delivery", what, f"{name}: {words}", by)
     status, last = str(mail["status"]), mail["last_error"] or "no reason kept"
     if status in DUE:
         yield from entry(mail["next_attempt_at"], "plan", "next_attempt", f"{name}: next attempt")

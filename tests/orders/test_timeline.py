@@ -83,6 +83,14 @@ def test_it_tells_every_change_email_attempt_delivery_event_and_act_in_order(sto
     assert times == sorted(times)
 
 
+def test_a_provider_that_tells_whole_seconds_delivers_nothing_before_it_was_sent(story):
+    mail = EmailNotification.objects.get(order_id=story.id)
+    told_at = mail.created_at.replace(microsecond=0)  # SendGrid's: the second in which all of it happened
+    EmailNotification.objects.filter(id=mail.id).update(delivered_at=told_at, bounced_at=None)
+    whats = [entry.what for entry in timeline(order=story)]
+    assert whats.index("order.placed") == 0 and whats.index("sent") < whats.index("delivered")
+
+
 def test_what_is_still_to_come_is_last(story):
     services.complete_order(order_id=story.id)
     last = timeline(order=story)[-1]
