@@ -1,4 +1,4 @@
-"""The order: who bought, what it costs, which status it has. orders.changes, orders.corrections and orders.privacy change one."""
+"""The order: who bought, what it costs, which status it has. orders.changes says what a change means."""
 
 from __future__ import annotations
 
