@@ -19,6 +19,7 @@ from notifications.models import EmailNotification
 from notifications.rendering import format_amount
 from orders.events import EVENTS
 from orders.models import Order
+from outbox.api.fields import parse_uuid
 from outbox.core.partitioned import PartitionedModel
 from outbox.delivery.outcomes import DUE, Status
 from outbox.models import OutboxEvent
@@ -42,7 +43,10 @@ VERDICTS = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One thing that happened, or (`plan`) that is going to. `by` is the person who did it."""
+    """One thing that happened, or (`plan`) that is going to. `by` is the person who did it.
+
+    `cause` is the id of another service's event that brought the change about.
+    """
 
     at: dt.datetime
     kind: Kind
@@ -52,6 +56,9 @@ class Entry:
     event_id: uuid.UUID | None = None
     provider: str = ""
     by: str = ""
+    correlation_id: str = ""
+    trace_id: str = ""
+    cause: uuid.UUID | None = None
 
 
 def timeline(*, order: Order, archives: bool = False) -> list[Entry]:
@@ -95,7 +102,15 @@ def _of_order(order: Order, events: Iterable[Row]) -> Iterator[Entry]:
         ("order.completed", order.completed_at, "Order completed"),
     ):
         if at and name not in told:
-            yield Entry(at=at, kind="change", what=name, text=text)
+            placed = name == "order.placed"
+            yield Entry(
+                at=at,
+                kind="change",
+                what=name,
+                text=text,
+                correlation_id=order.correlation_id if placed else "",
+                trace_id=order.traceparent[3:35] if placed else "",
+            )
     ended = f"order.{order.status}"
     if ended in ("order.cancelled", "order.part_refunded", "order.refunded") and ended not in told:
         words = order.status.replace("_", "-")
@@ -106,18 +121,31 @@ def _of_order(order: Order, events: Iterable[Row]) -> Iterator[Entry]:
 
 def _of_event(event: Row) -> Iterator[Entry]:
     id, topic = uuid.UUID(str(event["id"])), str(event["event_type"])
-    payload = _json(event["payload"])
+    payload, metadata = _json(event["payload"]), _json(event["metadata"])
     name = CHANGES.get(topic)
     at = _time(event["created_at"])
     assert at is not None
+    key = str(metadata.get("idempotencyKey") or "")
+
+    def entry(at: dt.datetime, kind: Kind, what: str, text: str) -> Entry:
+        return Entry(
+            at=at,
+            kind=kind,
+            what=what,
+            text=text,
+            event_id=id,
+            correlation_id=str(metadata.get("correlationId") or ""),
+            trace_id=str(metadata.get("traceparent") or "")[3:35],
+            cause=parse_uuid(key.removeprefix("event:")) if key.startswith("event:") else None,
+        )
+
     if name:
-        yield Entry(at=at, kind="change", what=name, text=_change(name, payload, event), event_id=id)
+        yield entry(at, "change", name, _change(name, payload, event))
     if published := _time(event["published_at"]):
-        text = f"Event {topic} published"
-        yield Entry(at=published, kind="event", what="published", text=text, event_id=id)
+        yield entry(published, "event", "published", f"Event {topic} published")
     elif dead := _time(event.get("dead_lettered_at")):
         text = f"Event {topic} could not be published: {event.get('last_error') or 'no reason kept'}"
-        yield Entry(at=dead, kind="event", what="dead_lettered", text=text, event_id=id)
+        yield entry(dead, "event", "dead_lettered", text)
 
 
 def _change(name: str, payload: Mapping[str, Any], event: Row) -> str:
@@ -133,7 +161,16 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
 
     def entry(at: Any, kind: Kind, what: str, text: str, provider: str = "") -> Iterator[Entry]:
         if (time := _time(at)) is not None:
-            yield Entry(at=time, kind=kind, what=what, text=text, notification_id=id, provider=provider)
+            yield Entry(
+                at=time,
+                kind=kind,
+                what=what,
+                text=text,
+                notification_id=id,
+                provider=provider,
+                correlation_id=str(mail.get("correlation_id") or ""),
+                trace_id=str(mail.get("traceparent") or "")[3:35],
+            )
 
     of = f", a copy of {mail['resend_of']}" if mail.get("resend_of") else ""
     yield from entry(

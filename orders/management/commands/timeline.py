@@ -11,9 +11,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
-from orders.models import Order
+from orders.management.find import find_order
 from orders.timeline import Entry, timeline
-from outbox.api.fields import parse_uuid
 from outbox.core.postgres.connection import patient
 
 
@@ -29,7 +28,10 @@ class Command(BaseCommand):
         with patient(
             seconds=settings.DATABASE_MAINTENANCE_TIMEOUT if archives else settings.DATABASE_TIMEOUT
         ):
-            entries = timeline(order=_find(order), archives=archives)
+            found = find_order(order)
+            if found is None:
+                raise CommandError(f"There is no order {order}.")
+            entries = timeline(order=found, archives=archives)
         if options["json"]:
             shown = [dataclasses.asdict(entry) for entry in entries]
             self.stdout.write(json.dumps(shown, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False))
@@ -38,19 +40,6 @@ class Command(BaseCommand):
         for entry in entries:
             self.stdout.write(_line(entry, before))
             before = entry.at
-
-
-def _find(text: str) -> Order:
-    """Return the order with this id, or the only one with this reference."""
-    id = parse_uuid(text)
-    found = list(
-        Order.objects.filter(id=id) if id else Order.objects.filter(reference=text).order_by("-id")[:2]
-    )
-    if not found:
-        raise CommandError(f"There is no order {text}.")
-    if len(found) > 1:
-        raise CommandError(f"Several orders have the reference {text}: name one by its id.")
-    return found[0]
 
 
 def _line(entry: Entry, before: dt.datetime | None) -> str:

@@ -1,0 +1,85 @@
+"""`manage.py trace CORRELATION_ID`: print what was recorded of a saga, as a tree with times."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from orders.management.find import find_order
+from orders.saga import Node, Saga, is_known, read_saga
+from outbox.core.postgres.connection import patient
+
+
+class Command(BaseCommand):
+    help = (
+        "Prints what the database has of a correlation id: orders, changes, e-mails, attempts, deliveries and"
+        " events, each below its cause. Needs no collector of traces."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "correlation_id", help="or an order's id or reference, for the correlation id of its placing"
+        )
+        parser.add_argument("--archives", action="store_true", help="read the archives, too: minutes a year")
+
+    def handle(self, *args: Any, correlation_id: str, archives: bool, **options: Any) -> None:
+        with patient(
+            seconds=settings.DATABASE_MAINTENANCE_TIMEOUT if archives else settings.DATABASE_TIMEOUT
+        ):
+            saga = read_saga(correlation_id=_resolve(correlation_id), archives=archives)
+        for line in _lines(saga):
+            self.stdout.write(line)
+
+
+def _resolve(text: str) -> str:
+    """Return `text` if it is a correlation id, or that of the order which it names."""
+    if is_known(correlation_id=text):
+        return text
+    order = find_order(text) if text else None
+    if order is None:
+        raise CommandError(
+            f"No order and no e-mail has the correlation id {text}, and no order this id or reference."
+            " E-mails whose month has left the table are found only by their order. For a trace id take the"
+            " correlation id of its log lines or spans."
+        )
+    if not order.correlation_id:
+        raise CommandError(f"The order was placed without a correlation id: manage.py timeline {order.id}")
+    return order.correlation_id
+
+
+def _lines(saga: Saga) -> Iterator[str]:
+    times = sorted(_times(saga.orders))
+    count = f"{len(saga.orders)} order{'s' if len(saga.orders) != 1 else ''}"
+    span = f", {(times[-1] - times[0]).total_seconds():.3f} s from {times[0]:%Y-%m-%d} (UTC)" if times else ""
+    yield f"Correlation id {saga.correlation_id}: {count}{span}"
+    for trace_id in saga.trace_ids:
+        yield f"Trace id {trace_id}"
+    for order in saga.orders:
+        yield from ("", f"{'':26}{order.text}")
+        yield from _branches(order.children, "", times[0] if times else None)
+    if saga.more_orders:
+        yield f"and {saga.more_orders} more orders"
+    if saga.unread:
+        yield f"Not read, may have more of it: {', '.join(saga.unread)} (archived; --archives reads them)"
+
+
+def _branches(nodes: Sequence[Node], indent: str, start: dt.datetime | None) -> Iterator[str]:
+    for node in nodes:
+        last = node is nodes[-1]
+        when = ""
+        if node.at is not None and start is not None:
+            when = f"{node.at:%H:%M:%S.%f}"[:-3] + f"{(node.at - start).total_seconds():>+10.3f} s"
+        yield f"{when:<26}{indent}{'└─' if last else '├─'} {node.text}"
+        yield from _branches(node.children, indent + ("   " if last else "│  "), start)
+
+
+def _times(nodes: Sequence[Node]) -> Iterator[dt.datetime]:
+    """Yield the times of what happened; those to come are no part of its duration."""
+    for node in nodes:
+        if node.at is not None and not node.plan:
+            yield node.at
+        yield from _times(node.children)

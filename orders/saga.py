@@ -1,0 +1,151 @@
+"""What was recorded of one correlation id, across orders, as a tree of causes and effects.
+
+For `manage.py trace`. Orders and e-mails are found by the hash indexes of their `correlation_id`; everything
+else is read through the orders, as their timelines are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import uuid
+from collections.abc import Collection, Iterable
+
+from notifications.models import EmailNotification
+from orders.models import Order
+from orders.timeline import Entry, timeline
+from outbox.models import OutboxEvent, ProcessedEvent
+from outbox.retention.archive import archived_partitions
+
+#: A saga of more orders, such as a bulk job's, shows its oldest ones.
+MOST_ORDERS = 100
+_MOST_EMAILS = 10_000
+
+
+@dataclasses.dataclass(slots=True)
+class Node:
+    """One thing that happened, and what it caused. `at` is None for an order, which is no event in time."""
+
+    text: str
+    at: dt.datetime | None = None
+    plan: bool = False
+    children: list[Node] = dataclasses.field(default_factory=list)
+
+    def add(self, node: Node) -> Node:
+        self.children.append(node)
+        return node
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Saga:
+    """`orders` are trees; `unread` names archived partitions that may have more of it."""
+
+    correlation_id: str
+    trace_ids: list[str]
+    orders: list[Node]
+    more_orders: int
+    unread: list[str]
+
+
+def is_known(*, correlation_id: str) -> bool:
+    """Return whether an order or a live e-mail has this correlation id."""
+    return bool(correlation_id) and any(
+        model.objects.filter(correlation_id=correlation_id).exists() for model in (Order, EmailNotification)
+    )
+
+
+def read_saga(*, correlation_id: str, archives: bool = False) -> Saga:
+    """Read what was recorded: nine statements at most for an order, with those of its timeline."""
+    mailed = EmailNotification.objects.filter(correlation_id=correlation_id)
+    ids = set(mailed.values_list("order_id", flat=True)[:_MOST_EMAILS])
+    ids |= set(
+        Order.objects.filter(correlation_id=correlation_id).values_list("id", flat=True)[:_MOST_EMAILS]
+    )
+    shown = sorted(ids)[:MOST_ORDERS]
+    orders = list(Order.objects.filter(id__in=shown).order_by("id"))
+    stories = [timeline(order=order, archives=archives) for order in orders]
+    parts = [_belonging(story, correlation_id) for story in stories]
+    inbox = _inbox(entry.cause for part in parts for entry in part)
+    return Saga(
+        correlation_id=correlation_id,
+        trace_ids=sorted({entry.trace_id for part in parts for entry in part if entry.trace_id}),
+        orders=[
+            _tree(order, part, len(story) - len(part), inbox)
+            for order, story, part in zip(orders, stories, parts, strict=True)
+        ],
+        more_orders=len(ids) - len(shown),
+        unread=[] if archives or not orders else _archived_since(min(one.created_at for one in orders)),
+    )
+
+
+def _belonging(story: Iterable[Entry], correlation_id: str) -> list[Entry]:
+    """Return the entries of this correlation id, and what people did with its e-mails."""
+    story = list(story)
+    mails = {one.notification_id for one in story if one.correlation_id == correlation_id} - {None}
+    return [
+        entry
+        for entry in story
+        if entry.correlation_id == correlation_id
+        or (not entry.correlation_id and entry.notification_id in mails)
+    ]
+
+
+def _inbox(causes: Iterable[uuid.UUID | None]) -> dict[uuid.UUID, ProcessedEvent]:
+    wanted = {cause for cause in causes if cause is not None}
+    if not wanted:
+        return {}
+    return {row.event_id: row for row in ProcessedEvent.objects.filter(event_id__in=wanted)}
+
+
+def _tree(
+    order: Order, entries: Iterable[Entry], elsewhere: int, inbox: dict[uuid.UUID, ProcessedEvent]
+) -> Node:
+    """Hang each entry below what caused it."""
+    root = Node(f"Order {order.id}{f' ({order.reference})' if order.reference else ''}: {order.status}")
+    inbound: dict[uuid.UUID, Node] = {}
+    by_event: dict[uuid.UUID, Node] = {}
+    by_mail: dict[uuid.UUID, Node] = {}
+    by_time: dict[dt.datetime, Node] = {}  # an e-mail is written in the statement of its change
+    for entry in entries:
+        node = Node(entry.text + (f" ({entry.by})" if entry.by else ""), entry.at, entry.kind == "plan")
+        if entry.kind == "change":
+            above = root
+            if entry.cause is not None:
+                if entry.cause not in inbound:
+                    inbound[entry.cause] = root.add(_received(entry.cause, entry.at, inbox))
+                above = inbound[entry.cause]
+            by_time[entry.at] = above.add(node)
+            if entry.event_id:
+                by_event[entry.event_id] = node
+        elif entry.notification_id:
+            if entry.notification_id in by_mail:
+                by_mail[entry.notification_id].add(node)
+            else:
+                node.text += f" [{entry.notification_id}]"
+                by_mail[entry.notification_id] = by_time.get(entry.at, root).add(node)
+        else:
+            if entry.event_id:
+                node.text += f" [{entry.event_id}]"
+            (by_event.get(entry.event_id, root) if entry.event_id else root).add(node)
+    if elsewhere:
+        root.add(Node(f"{elsewhere} more of other correlation ids: manage.py timeline {order.id}"))
+    return root
+
+
+def _received(id: uuid.UUID, at: dt.datetime, inbox: dict[uuid.UUID, ProcessedEvent]) -> Node:
+    """Return the node of another service's event; the inbox forgets it before the order does."""
+    if (row := inbox.get(id)) is None:
+        return Node(f"Event of another service, no longer in the inbox [{id}]", at)
+    times = f", received {row.receive_count} times" if row.receive_count > 1 else ""
+    return Node(
+        f"Event {row.event_type} of {row.source} taken by {row.consumer}{times} [{id}]", row.processed_at
+    )
+
+
+def _archived_since(since: dt.datetime) -> list[str]:
+    models: Collection[type[EmailNotification] | type[OutboxEvent]] = (EmailNotification, OutboxEvent)
+    return [
+        record.name
+        for model in models
+        for record in archived_partitions(table=model._meta.db_table, since=since, using="default")
+    ]
