@@ -13,7 +13,6 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
-import sentry_sdk
 import structlog
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
 from django.db import IntegrityError, InterfaceError, OperationalError
@@ -190,15 +189,13 @@ def _problem_of(error: Exception) -> Problem:
         case SuspiciousOperation() | UnreadablePostError():
             return malformed("The request cannot be read.")
         case IntegrityError() if reason := why_misplaced(error):
-            log.error("a row fits no partition: is a clock wrong?", reason=reason)
-            sentry_sdk.capture_exception(error)
+            log.error("a row fits no partition: is a clock wrong?", reason=reason, exc_info=error)
             return misplaced()
         case OperationalError() | InterfaceError():
             log.warning("database did not answer", exc_info=error)
             return unavailable()
         case _:
             log.error("request failed", exc_info=error)
-            sentry_sdk.capture_exception(error)
             return unexpected()
 
 
