@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import http.server
 import threading
 import time
@@ -41,7 +42,7 @@ class Receiver:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                owner.take(body)
+                owner.take(gzip.decompress(body) if self.headers["Content-Encoding"] == "gzip" else body)
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()

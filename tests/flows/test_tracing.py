@@ -10,7 +10,9 @@ import pytest
 import redis
 
 from config.local.sandbox.webhooks import WebhookSettings
+from tests import otelcol
 from tests.flows.shop import KEYS, PAYMENT, Shop, payment_event
+from tests.local.helpers import eventually
 from tests.otlp import Received, Receiver
 
 pytestmark = pytest.mark.flow
@@ -41,8 +43,40 @@ def paid_by_another_service(order: str, placed: dict[str, str]) -> Any:
 
 
 def test_a_saga_is_one_trace_whose_spans_hang_together_and_lie_within_each_other():
+    with Receiver() as receiver:
+        assert_one_trace(receiver, receiver.environment)
+
+
+@pytest.mark.drill
+def test_the_real_collector_takes_the_same_spans_and_keeps_the_logs(tmp_path):
+    program = otelcol.binary()
+    with Receiver() as receiver, otelcol.Collector(program=program, folder=tmp_path, to=receiver.url) as it:
+        assert_one_trace(
+            receiver,
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": it.url,
+                "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+                "OTEL_BSP_SCHEDULE_DELAY": "100",
+            },
+        )
+        line = {"event": "request", "level": "warning", "timestamp": "2026-11-21T20:15:03.123456Z"}
+        line |= {"token": "shop", "trace_id": "0af7651916cd43dd8448eb211c80319c"}
+        (it.logs / "web.log").write_text(json.dumps(line) + "\nno JSON\n")
+        eventually(lambda: it.kept.exists() and "no JSON" in it.kept.read_text())
+        (kept, plain) = [
+            record
+            for batch in map(json.loads, it.kept.read_text().splitlines())
+            for record in batch["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+        ]
+        assert (kept["traceId"], kept["severityText"]) == (line["trace_id"], "warning")
+        assert kept["timeUnixNano"] == "1795292103123456000"
+        assert {"key": "token", "value": {"stringValue": "shop"}} in kept["attributes"]
+        assert plain["body"] == {"stringValue": "no JSON"}
+
+
+def assert_one_trace(receiver: Receiver, environment: Any) -> None:
     trace_id, caller = secrets.token_hex(16), secrets.token_hex(8)
-    with Receiver() as receiver, Shop(**receiver.environment) as shop:
+    with Shop(**environment) as shop:
         shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
         for name in ("web", "worker", "beat", "relay", "consumer"):
             shop.start(name, OTEL_SERVICE_NAME=name)
@@ -86,6 +120,8 @@ def test_a_saga_is_one_trace_whose_spans_hang_together_and_lie_within_each_other
         assert saga[save.parent_id].start <= save.start <= save.end <= saga[save.parent_id].end
     drains = {span.span_id for span in spans if span.name == "drain"}
     assert drains.intersection(by_name["send"].links)
+    assert by_name["send"].attributes["orderpost.correlation_id"] == "saga-1"
+    assert request.attributes["orderpost.correlation_id"] == "saga-1"
     evidence = next(span for span in spans if span.name == "record evidence")
     assert evidence.links and evidence.links[0] == payment.span_id
 

@@ -1,0 +1,93 @@
+"""OpenTelemetry's collector between the processes of a test and its receiver: a real one, built by Go.
+
+`otelcol-contrib` on the PATH is used if there is one. Else Go builds one with the components of
+docker/otelcol.yaml into var/, which takes minutes the first time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from config.local.machine import PROJECT, free_port, guarded
+
+BUILDER = "go.opentelemetry.io/collector/cmd/builder"
+VERSION, STABLE = "v0.164.0", "v1.70.0"
+CONTRIB = "github.com/open-telemetry/opentelemetry-collector-contrib"
+CONFIG = PROJECT / "docker" / "otelcol.yaml"
+#: The components of CONFIG.
+MANIFEST = f"""
+dist: {{name: otelcol-contrib, module: example.com/otelcol, output_path: source, version: 0.0.0}}
+receivers:
+  - gomod: go.opentelemetry.io/collector/receiver/otlpreceiver {VERSION}
+  - gomod: {CONTRIB}/receiver/filelogreceiver {VERSION}
+exporters:
+  - gomod: go.opentelemetry.io/collector/exporter/otlphttpexporter {VERSION}
+  - gomod: {CONTRIB}/exporter/fileexporter {VERSION}
+providers:
+  - gomod: go.opentelemetry.io/collector/confmap/provider/envprovider {STABLE}
+  - gomod: go.opentelemetry.io/collector/confmap/provider/fileprovider {STABLE}
+"""
+
+
+def binary() -> Path:
+    """Return the collector's program. Skip the test where there is neither one nor Go to build it."""
+    if found := shutil.which("otelcol-contrib"):
+        return Path(found)
+    if shutil.which("go") is None:
+        pytest.skip("NO COLLECTOR: neither otelcol-contrib nor go is here to receive spans by the real one")
+    folder = PROJECT / "var" / f"otelcol-{VERSION}"
+    built = folder / "source" / "otelcol-contrib"
+    if not built.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        manifest = folder / "manifest.yaml"
+        manifest.write_text(MANIFEST)
+        here = os.environ | {"GOBIN": str(folder)}
+        for command in (
+            ["go", "install", f"{BUILDER}@{VERSION}"],
+            [str(folder / "builder"), "--config", str(manifest)],
+        ):
+            done = subprocess.run(command, env=here, cwd=folder, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr[-2000:]
+    return built
+
+
+class Collector:
+    """Runs docker/otelcol.yaml within a `with` block.
+
+    Spans go on to the OTLP receiver at `to`; lines of `logs`/*.log to the file `kept`.
+    """
+
+    def __init__(self, *, program: Path, folder: Path, to: str) -> None:
+        port = free_port()
+        self._program, self._log = program, folder / "otelcol.log"
+        self.url = f"http://127.0.0.1:{port}"
+        self.logs = folder / "logs"
+        self.logs.mkdir()
+        self.kept = folder / "orderpost.json"
+        self._environment = os.environ | {
+            "LISTEN": f"127.0.0.1:{port}",
+            "TRACES_TO": to,
+            "LOGS": str(self.logs),
+            "KEPT": str(folder),
+        }
+
+    def __enter__(self) -> Self:
+        with self._log.open("wb") as log:
+            command = guarded([str(self._program), "--config", str(CONFIG)], parent=os.getpid())
+            self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
+        deadline = time.monotonic() + 30
+        while "Everything is ready" not in self._log.read_text():
+            assert self._process.poll() is None and time.monotonic() < deadline, self._log.read_text()[-2000:]
+            time.sleep(0.1)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait(20)
