@@ -46,8 +46,8 @@ class CorrelationMiddleware:
                     duration_ms=round((time.perf_counter() - started) * 1000, 1),
                     **({"token": request.META[CALLER]} if CALLER in request.META else {}),
                 )
-            if span.traceparent:
-                _describe(span, request, response.status_code)
+                if span.recorded:
+                    _describe(span, request, response.status_code)
         return response
 
 
@@ -65,6 +65,7 @@ def _describe(span: Span, request: HttpRequest, status: int) -> None:
     span.set("http.request.method", str(request.method))
     span.set("http.route", route)
     span.set("url.path", request.path)
+    span.set("orderpost.correlation_id", context.current().correlation_id)
     span.set("http.response.status_code", status)
     if status >= 500:
         span.fail(str(status))

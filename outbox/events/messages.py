@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from outbox.core import tracing
 from outbox.core.tracing import Kind
 from outbox.events.transports import Answer, Message, Publisher
-from outbox.models.events import OutgoingEvent
+from outbox.models.outgoing import OutgoingEvent
 
 
 def message_of(event: OutgoingEvent, *, topic: str = "", traceparent: str = "") -> Message:
@@ -22,21 +22,17 @@ def message_of(event: OutgoingEvent, *, topic: str = "", traceparent: str = "") 
 
 
 def send_events(transport: Publisher, events: Sequence[OutgoingEvent]) -> list[Answer]:
-    """Publish events, with a span for each in the trace of the change that it tells of."""
-    spans = [
-        tracing.span(f"publish {event.topic}", kind=Kind.PRODUCER, parent=event.traceparent)
-        for event in events
-    ]
+    """Publish events, with a span for each whose change is in a sampled trace."""
+    messages = []
     with contextlib.ExitStack() as begun:
-        for event, span in zip(events, spans, strict=True):
-            if span.traceparent:
-                begun.enter_context(span)
-                span.set("messaging.operation.type", "send")
-                span.set("messaging.destination.name", event.topic)
-                span.set("messaging.message.id", str(event.id))
-        return transport.publish(
-            [
-                message_of(event, traceparent=span.traceparent)
-                for event, span in zip(events, spans, strict=True)
-            ]
-        )
+        for event in events:
+            if not tracing.is_sampled(event.traceparent):
+                messages.append(message_of(event))
+                continue
+            name = f"publish {event.topic}"
+            span = begun.enter_context(tracing.span(name, kind=Kind.PRODUCER, parent=event.traceparent))
+            span.set("messaging.operation.type", "send")
+            span.set("messaging.destination.name", event.topic)
+            span.set("messaging.message.id", str(event.id))
+            messages.append(message_of(event, traceparent=span.traceparent))
+        return transport.publish(messages)

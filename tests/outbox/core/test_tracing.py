@@ -89,6 +89,26 @@ with span("work") as work:
         assert receiver.spans == []
 
 
+def test_what_is_below_an_unsampled_span_is_left_out_and_what_a_sampled_one_caused_is_not():
+    code = f"""
+from outbox.core.tracing import span
+with span("root") as root:
+    with span("child") as child:
+        assert not child.recorded and child.traceparent == root.traceparent
+    with span("other", parent={REMOTE!r}) as other, span("below") as below:
+        assert other.recorded and below.recorded
+    with span("again") as again:
+        assert not again.recorded
+with span("asked not to", parent={REMOTE[:-1]!r} + "0") as asked:
+    assert not asked.recorded and asked.traceparent[3:35] == {REMOTE!r}[3:35]
+"""
+    ratio = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0"}
+    with Receiver() as receiver:
+        done = run(code, receiver.environment | ratio)
+        assert done.returncode == 0, done.stderr
+        assert sorted(span.name for span in receiver.spans) == ["below", "other"]
+
+
 def test_without_the_extra_the_start_fails_and_says_what_to_install(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
