@@ -15,6 +15,7 @@ import os
 import re
 import socket
 from collections.abc import Callable, Sequence
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
 import structlog
@@ -63,7 +64,11 @@ _ROW = re.compile(
     r"(DETAIL|CONTEXT):\s.*?(?=\n(?:HINT|CONTEXT|LINE|QUERY):|\n\n(?:The above|During)|\nTraceback |\Z)",
     re.DOTALL,
 )
+#: On a terminal at most so many lines come of one call: a line there costs as much as publishing an event.
+SHOWN = 10
 _SECRET_NAMES = frozenset({"authorization", "password", "secret", "api_key", "cookie", "set-cookie"})
+#: A correlation id that is no secret: one of ours, or a UUID.
+_PLAIN_ID = re.compile(r"[0-9A-Za-z]*|[0-9A-Fa-f-]{36}")
 # A line of JSON with none of these has nothing to mask.
 _MARKS = (
     *("@", "%40", "detail:", "context:", "\\u"),
@@ -120,12 +125,43 @@ def json_line(event: dict[str, Any]) -> str:
     return _to_json(scrub(event)) if _has(lowered, _MARKS) else line
 
 
-class LineFormatter(logging.Formatter):
-    """Render a record as one line: structlog's, whose message is a dict, and any other library's."""
+def json_lines(event: dict[str, Any], each: Sequence[dict[str, str]]) -> str:
+    """Render a line of JSON for each of `each`, which says what the lines do not have in common.
 
-    def __init__(self, render: Callable[[dict[str, Any]], str]) -> None:
+    The ids in `each` are ours; only a correlation id may come from outside, and have something to mask.
+    """
+    head = _to_json(event)[:-1] + ", "
+    lines = []
+    for one in each:
+        if _PLAIN_ID.fullmatch(one.get("correlation_id", "")):
+            lines.append(
+                head + ", ".join([f'"{name}": {_quoted(value)}' for name, value in one.items()]) + "}"
+            )
+        else:
+            lines.append(json_line(event | one))
+    return "\n".join(lines)
+
+
+def _hand_over(logger: Any, method: str, event: structlog.typing.EventDict) -> Any:
+    """Pass a line on to logging, with its exception where other handlers look for it: config.sentry's."""
+    arguments, extra = structlog.stdlib.ProcessorFormatter.wrap_for_formatter(logger, method, event)
+    exc_info = event.get("exc_info")
+    return arguments, {**extra, "exc_info": exc_info} if exc_info else extra
+
+
+class LineFormatter(logging.Formatter):
+    """Render a record as one line: structlog's, whose message is a dict, and any other library's.
+
+    A line with the member `each`, a list of dicts, becomes a line for each.
+    """
+
+    def __init__(
+        self,
+        render: Callable[[dict[str, Any]], str],
+        render_each: Callable[[dict[str, Any], Sequence[dict[str, str]]], str],
+    ) -> None:
         super().__init__()
-        self._render = render
+        self._render, self._render_each = render, render_each
         self._stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
     def format(self, record: logging.LogRecord) -> str:
@@ -143,6 +179,8 @@ class LineFormatter(logging.Formatter):
             event = self._stamp(None, "", event)
         if "exc_info" in event:
             event = structlog.processors.format_exc_info(None, "", event)
+        if (each := event.pop("each", None)) is not None:
+            return self._render_each(event, each)
         return self._render(event)
 
 
@@ -160,7 +198,7 @@ def configure(config: dict[str, str]) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
             structlog.stdlib.PositionalArgumentsFormatter(),
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+            _hand_over,
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
@@ -171,8 +209,16 @@ def configure(config: dict[str, str]) -> None:
     def coloured(event: dict[str, Any]) -> str:
         return str(console(None, "", scrub(event)))
 
+    def coloured_each(event: dict[str, Any], each: Sequence[dict[str, str]]) -> str:
+        shown = [coloured(event | one) for one in each[:SHOWN]]
+        return "\n".join(shown + ([f"… and {len(each) - SHOWN} more"] if len(each) > SHOWN else []))
+
     handler = logging.StreamHandler()
-    handler.setFormatter(LineFormatter(coloured if config["format"] == "console" else json_line))
+    handler.setFormatter(
+        LineFormatter(coloured, coloured_each)
+        if config["format"] == "console"
+        else LineFormatter(json_line, json_lines)
+    )
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(config["level"].upper())

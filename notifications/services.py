@@ -110,6 +110,7 @@ def email_part(
             event_type=event_type,
             recipient_email=recipient_email,
             status=status,
+            work=work,
         )
         if settings.FAST_PATH:
             tasks.waker.wake()
@@ -166,6 +167,7 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
             event_type=mail.event_type,
             recipient_email=mail.recipient_email,
             status=Status.PENDING,
+            work=work,
             resend_of=id,
         )
         if settings.FAST_PATH:

@@ -10,6 +10,7 @@ import structlog
 from notifications import metrics
 from notifications.delivery.process import Process
 from notifications.models import EmailNotification
+from outbox.core.context import Context
 from outbox.delivery.changes import Change
 from outbox.delivery.outcomes import Status
 from outbox.models import Heartbeat
@@ -20,6 +21,17 @@ FAILING_EVERY, FORCED_EVERY = 3600.0, 86400.0
 COUNTED = 10_000
 
 
+def ids_of(mail: EmailNotification) -> dict[str, str]:
+    """Return the ids of a log line about an e-mail."""
+    return {
+        "notification_id": str(mail.id),
+        "order_id": str(mail.order_id),
+        "event_type": mail.event_type,
+        "correlation_id": mail.correlation_id,
+        **({"trace_id": mail.traceparent[3:35]} if mail.traceparent else {}),
+    }
+
+
 def log_changes(changes: Sequence[Change]) -> None:
     """Count changes of state, and log each: dead letters as errors, other failures as warnings."""
     metrics.count_changes(changes)
@@ -27,11 +39,7 @@ def log_changes(changes: Sequence[Change]) -> None:
         mail = change.row
         assert isinstance(mail, EmailNotification)
         line = {
-            "notification_id": str(mail.id),
-            "order_id": str(mail.order_id),
-            "event_type": mail.event_type,
-            "correlation_id": mail.correlation_id,
-            **({"trace_id": mail.traceparent[3:35]} if mail.traceparent else {}),
+            **ids_of(mail),
             "recipient": mail.recipient_email,
             "was": str(change.was),
             "now": str(change.now),
@@ -58,20 +66,24 @@ def log_created(
     event_type: str,
     recipient_email: str,
     status: Status,
+    work: Context,
     resend_of: uuid.UUID | None = None,
 ) -> None:
     """Count a new e-mail, and log it like every other change of state; `was` is empty."""
     metrics.count_created(event_type)
-    copied = {"resend_of": str(resend_of)} if resend_of else {}
+    more = {"resend_of": str(resend_of)} if resend_of else {}
+    if work.traceparent:
+        more["trace_id"] = work.trace_id
     log.info(
         "notification changed",
         notification_id=str(notification_id),
         order_id=str(order_id),
         event_type=event_type,
+        correlation_id=work.correlation_id,
         recipient=recipient_email,
         was="",
         now=str(status),
-        **copied,
+        **more,
     )
 
 

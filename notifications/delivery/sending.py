@@ -12,6 +12,7 @@ import structlog
 from django.conf import settings
 
 from notifications import metrics
+from notifications.delivery.log import ids_of
 from notifications.delivery.process import Process, spare
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
@@ -57,7 +58,7 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
         asked.append(entry.provider)
         log.warning(
             "provider did not take a mail",
-            notification_id=str(mail.id),
+            **ids_of(mail),
             provider=entry.provider,
             outcome=str(outcome.verdict),
             error=outcome.error,
@@ -78,6 +79,7 @@ def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:
         span.set("orderpost.provider", entry.provider)
         span.set("orderpost.notification_id", str(mail.id))
         span.set("orderpost.order_id", str(mail.order_id))
+        span.set("orderpost.correlation_id", mail.correlation_id)
         span.set("orderpost.outcome", str(outcome.verdict))
         if outcome.verdict is not Verdict.ACCEPTED:
             span.set("error.type", outcome.code or str(outcome.verdict))

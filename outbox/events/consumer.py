@@ -18,10 +18,19 @@ from collections.abc import Callable, Mapping
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
-from outbox.core import instruments
+from outbox.core import context, instruments
 from outbox.core.backoff import ceiling, jitter
 from outbox.core.loop import run_until_stopped
-from outbox.events.inbox import Handler, Result, dead_letter, explain, fail_replay, process, replay_next
+from outbox.events.inbox import (
+    Handler,
+    Result,
+    dead_letter,
+    explain,
+    fail_replay,
+    known_of,
+    process,
+    replay_next,
+)
 from outbox.events.transports import BrokerAway, Consumer, Received
 
 log = structlog.get_logger(__name__)
@@ -93,11 +102,13 @@ class EventConsumer:
         except Exception as error:
             _raise_if_database_is_away(error)
             failures = self._again.get(key, (0.0, 0))[1] + 1
+            envelope = known_of(received)
             if failures < TRIES:
                 instruments.RECEIVED.labels(received.topic, "retried").inc()
                 wait = _wait(failures)
                 log.warning(
                     "event will be tried again",
+                    **envelope.ids,
                     topic=received.topic,
                     error=repr(error),
                     seconds=round(wait, 1),
@@ -105,8 +116,9 @@ class EventConsumer:
                 self._again[key] = (time.monotonic() + wait, failures)
                 self._waiting.setdefault(key, deque([received]))
                 return False
-            log.exception("event given up", topic=received.topic)
-            result = dead_letter(received=received, consumer=self._name, reason=explain(error))
+            with context.working_for(envelope.context):
+                log.exception("event given up", **envelope.ids, topic=received.topic)
+                result = dead_letter(received=received, consumer=self._name, reason=explain(error))
         self.counts[result] += 1
         instruments.RECEIVED.labels(received.topic, COUNTED_AS[result]).inc()
         self._again.pop(key, None)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from outbox.core import context
+from outbox.core.event_ids import event_ids
 
 LARGEST = 1_000_000  # bytes
 DEEPEST = 100  # levels of lists and objects
@@ -42,6 +43,17 @@ class Envelope:
             correlation or context.new_correlation_id(),
             traceparent=_traceparent(self.metadata, self.id),
             idempotency_key=f"event:{self.id}",
+        )
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The ids of a log line."""
+        return event_ids(
+            event_id=self.id,
+            event_type=self.type,
+            order_id=_order_id(self.data),
+            correlation_id=context.accept_correlation_id(_string(self.metadata.get("correlationId"))) or "",
+            traceparent=_traceparent(self.metadata, self.id),
         )
 
 
@@ -129,6 +141,14 @@ def _traceparent(metadata: Mapping[str, Any], event_id: uuid.UUID) -> str:
 
 def _string(value: object) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _order_id(data: Mapping[str, Any]) -> str:
+    """Return the order's id, for a log line; anything else at its place stays out of the log."""
+    try:
+        return str(uuid.UUID(data.get("orderId")))
+    except (ValueError, TypeError, AttributeError):
+        return ""
 
 
 def _uuid(value: object) -> uuid.UUID:

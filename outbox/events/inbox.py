@@ -19,6 +19,7 @@ from django.db import DataError, transaction
 from django.db.models.functions import Now
 
 from outbox.core import context, tracing
+from outbox.core.event_ids import event_ids
 from outbox.core.tracing import Kind
 from outbox.events.envelope import LARGEST, Envelope, Rejected, event_id_of, read_envelope, read_json
 from outbox.events.publish import publish_event
@@ -54,18 +55,19 @@ def process(*, received: Received, consumer: str, handlers: Mapping[str, Handler
         span.set("messaging.destination.name", received.topic)
         span.set("messaging.message.id", str(envelope.id))
         span.set("messaging.consumer.group.name", consumer)
+        span.set("orderpost.correlation_id", work.correlation_id)
         try:
             with transaction.atomic(durable=True):
                 receipt = _record(envelope, consumer)
                 if not receipt.first:
-                    log.info("event repeated", event_id=str(envelope.id), topic=received.topic)
+                    log.info("event repeated", **envelope.ids, topic=received.topic)
                     return "repeat"
                 _check_age(envelope, received, receipt.received_at)
                 handlers[received.topic](envelope)
         except (Rejected, DataError) as error:
             span.fail(explain(error))
             return dead_letter(received=received, consumer=consumer, reason=explain(error), envelope=envelope)
-        log.info("event taken", event_id=str(envelope.id), topic=received.topic)
+        log.info("event taken", **envelope.ids, topic=received.topic)
     return "done"
 
 
@@ -73,11 +75,11 @@ def dead_letter(
     *, received: Received, consumer: str, reason: str, envelope: Envelope | None = None
 ) -> Literal["dead", "repeat"]:
     """Keep an event for an operator and write its `.dlt` event, once, in one transaction."""
-    event_id = envelope.id if envelope else event_id_of(topic=received.topic, value=received.value)
+    known = envelope or known_of(received)
+    event_id = known.id
     text = received.value[:LARGEST].decode("utf-8", "replace").replace("\x00", "")
     reason = _storable(reason)[:1000]
     with transaction.atomic(durable=True):
-        known = envelope or Envelope(event_id, received.topic, 1, "", {}, {})
         if not _record(known, consumer).first:
             return "repeat"
         InboundDeadLetter.objects.create(
@@ -101,7 +103,7 @@ def dead_letter(
                 "consumerService": consumer,
             },
         )
-    log.error("event is dead", event_id=str(event_id), topic=received.topic, reason=reason)
+    log.error("event is dead", **known.ids, topic=received.topic, reason=reason)
     return "dead"
 
 
@@ -121,14 +123,14 @@ def replay_next(
             return None
         try:
             with transaction.atomic():
-                _apply(letter, handlers)
+                envelope = _apply(letter, handlers)
         except (Rejected, DataError) as error:
             fail_replay(letter=letter, reason=explain(error))
         except Exception as error:  # noqa: BLE001 - the caller decides when it is tried again
             return letter, error
         else:
             InboundDeadLetter.objects.filter(id=letter.id).update(replayed_at=Now())
-            log.info("event replayed", event_id=str(letter.event_id), topic=letter.topic)
+            log.info("event replayed", **envelope.ids, topic=letter.topic)
     return letter, None
 
 
@@ -137,7 +139,16 @@ def fail_replay(*, letter: InboundDeadLetter, reason: str) -> None:
     InboundDeadLetter.objects.filter(id=letter.id, replayed_at=None).update(
         error=_storable(reason)[:1000], failed_at=Now(), replay_requested_at=None
     )
-    log.error("event is dead", event_id=str(letter.event_id), topic=letter.topic, reason=reason)
+    log.error("event is dead", **_ids_of(letter), topic=letter.topic, reason=reason)
+
+
+def known_of(received: Received) -> Envelope:
+    """Return a message's envelope; of one that cannot be read, what there is: its id and its topic."""
+    try:
+        return read_envelope(topic=received.topic, value=received.value)
+    except Rejected:
+        id = event_id_of(topic=received.topic, value=received.value)
+        return Envelope(id, received.topic, 1, "", {}, {})
 
 
 def explain(error: Exception) -> str:
@@ -146,11 +157,20 @@ def explain(error: Exception) -> str:
     return first if isinstance(error, Rejected) else f"{type(error).__name__}: {first}"
 
 
-def _apply(letter: InboundDeadLetter, handlers: Mapping[str, Handler]) -> None:
+def _apply(letter: InboundDeadLetter, handlers: Mapping[str, Handler]) -> Envelope:
     envelope = read_envelope(topic=letter.topic, value=letter.envelope.encode())
     with context.working_for(envelope.context):
         _record(envelope, letter.consumer)
         handlers[letter.topic](envelope)
+    return envelope
+
+
+def _ids_of(letter: InboundDeadLetter) -> dict[str, str]:
+    """Return the ids of a log line; of an envelope that cannot be read only the event's own."""
+    try:
+        return read_envelope(topic=letter.topic, value=letter.envelope.encode()).ids
+    except Rejected:
+        return event_ids(event_id=letter.event_id, event_type=letter.topic)
 
 
 def _record(envelope: Envelope, consumer: str) -> Receipt:

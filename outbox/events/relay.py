@@ -38,6 +38,7 @@ from outbox.core.loop import run_until_stopped
 from outbox.events.floor import Floor
 from outbox.events.messages import send_events
 from outbox.events.notify import Listener
+from outbox.events.published import log_published
 from outbox.events.shards import Shards
 from outbox.events.transports import (
     BrokerAway,
@@ -47,7 +48,8 @@ from outbox.events.transports import (
     publisher,
 )
 from outbox.models import OutboxEvent
-from outbox.models.events import OutboxEventQuerySet, OutgoingEvent
+from outbox.models.events import OutboxEventQuerySet
+from outbox.models.outgoing import OutgoingEvent
 
 log = structlog.get_logger(__name__)
 
@@ -195,26 +197,34 @@ class Relay:
         if answers.published:
             self._events().mark_published(ids=[event.id for event in answers.published])
             instruments.count_published(event.topic for event in answers.published)
+            log_published(answers.published)
         for event, reason in answers.refused:
             dead = event.retry_count >= retries_of(event.topic)
             wait = None if dead else dt.timedelta(seconds=_wait(event.retry_count + 1))
             self._events().refuse(event_id=event.id, reason=_text(reason), wait=wait)
             instruments.REFUSED.labels(event.topic, "dead" if dead else "retry").inc()
             write = log.error if dead else log.warning
-            write("event refused", event_id=str(event.id), topic=event.topic, error=reason, dead=dead)
+            write("event refused", **event.ids, topic=event.topic, error=reason, dead=dead)
         for topic in {event.topic for event in answers.published} - set(answers.unavailable):
             self._held.pop(topic, None)
         for topic, (reason, waiting) in answers.unavailable.items():
-            self._hold(topic, reason)
+            self._hold(topic, reason, len(waiting))
             instruments.REFUSED.labels(topic, "unavailable").inc(len(waiting))
             self._events().explain_wait(ids=[event.id for event in waiting], reason=_text(reason))
 
-    def _hold(self, topic: str, reason: str) -> None:
+    def _hold(self, topic: str, reason: str, count: int) -> None:
         failures = self._held[topic].failures + 1 if topic in self._held else 1
         seconds = _wait(failures)
         self._held[topic] = Hold(time.monotonic() + seconds, failures)
         write = log.error if failures == 1 else log.warning
-        write("topic unavailable, its events wait", topic=topic, error=reason, seconds=round(seconds, 1))
+        write(
+            "topic unavailable, its events wait",
+            topic=topic,
+            event_type=topic,
+            count=count,
+            error=reason,
+            seconds=round(seconds, 1),
+        )
 
 
 def retries_of(topic: str) -> int:

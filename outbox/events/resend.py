@@ -19,7 +19,8 @@ from django.conf import settings
 from outbox.core.ids import id_floor
 from outbox.events.messages import message_of
 from outbox.events.transports import BrokerAway, Publisher, Refused, TopicUnavailable, publisher
-from outbox.models.events import OutboxEventQuerySet, OutgoingEvent
+from outbox.models.events import OutboxEventQuerySet
+from outbox.models.outgoing import OutgoingEvent
 
 log = structlog.get_logger(__name__)
 

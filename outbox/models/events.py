@@ -7,19 +7,23 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
+import structlog
 from django.db import connections, models, transaction
 from django.db.models import F, Func, Q, Value
 from django.db.models.expressions import RawSQL
-from django.db.models.fields.json import KT
 from django.db.models.functions import Now
 
+from outbox.core.event_ids import event_ids
 from outbox.core.ids import id_floor, new_id
 from outbox.core.partitioned import Partitioned
 from outbox.core.privacy import key_hash_salt
 from outbox.core.statement import Part
 from outbox.event_retention import EVENT_RETENTION
+from outbox.models.outgoing import COLUMNS, ENVELOPE, LOG_IDS, OutgoingEvent
+
+log = structlog.get_logger(__name__)
 
 SHARDS = 64
 
@@ -31,41 +35,6 @@ _UNPUBLISHED = Q(published_at__isnull=True, dead_lettered_at__isnull=True)
 _STUCK = Q(published_at__isnull=True, discarded_at__isnull=True) & (
     Q(dead_lettered_at__isnull=False) | Q(retry_count__gt=0)
 )
-#: PostgreSQL makes the envelope, so no JSON passes through Python on the way out. Release 0.1.0 stored a
-#: caller's idempotency key as it came; what is neither our own key nor a hash leaves as its hash.
-_ENVELOPE = """
-    json_build_object(
-        'eventId', id,
-        'timestamp', to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
-        'eventType', event_type, 'version', version, 'source', %s::text, 'data', payload,
-        'metadata', metadata || jsonb_build_object('sequence', sequence) || CASE
-            WHEN metadata->>'idempotencyKey' IS NULL
-                OR metadata->>'idempotencyKey' = aggregate_id || ':' || event_type || ':' || sequence
-                OR metadata->>'idempotencyKey' ~ '^(sha256:[0-9a-f]{64}|event:[0-9a-f-]{36})$'
-            THEN '{}'::jsonb
-            ELSE jsonb_build_object('idempotencyKey', 'sha256:' || encode(sha256(convert_to(
-                %s::text || (metadata->>'idempotencyKey'), 'UTF8')), 'hex')) END
-    )::text
-"""
-
-
-_OUTGOING = (
-    *("id", "aggregate_id", "event_type", "retry_count", "position"),
-    *("correlation", "trace", "envelope"),
-)
-
-
-class OutgoingEvent(NamedTuple):
-    """An event on its way to the broker."""
-
-    id: uuid.UUID
-    aggregate_id: uuid.UUID
-    topic: str
-    retry_count: int
-    position: int
-    correlation_id: str
-    traceparent: str
-    envelope: bytes
 
 
 class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
@@ -119,20 +88,12 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
 
         Without `limit` the rows are read through a cursor of the server, a few at a time.
         """
-        envelope = RawSQL(_ENVELOPE, [source, key_hash_salt()], output_field=models.TextField())  # noqa: S611
-        rows = (
-            self.annotate(
-                envelope=envelope,
-                correlation=KT("metadata__correlationId"),
-                trace=KT("metadata__traceparent"),
-            )
-            .order_by("position")
-            .values_list(*_OUTGOING)
-        )
+        envelope = RawSQL(ENVELOPE, [source, key_hash_salt()], output_field=models.TextField())  # noqa: S611
+        rows = self.annotate(envelope=envelope, **LOG_IDS).order_by("position").values_list(*COLUMNS)
         for row in rows.iterator() if limit is None else rows[:limit]:
-            id, aggregate_id, topic, retries, position, correlation, trace, text = row
+            id, aggregate_id, topic, retries, position, correlation, trace, order, text = row
             ids = (id, aggregate_id, topic, retries, position)
-            yield OutgoingEvent(*ids, correlation or "", trace or "", text.encode())
+            yield OutgoingEvent(*ids, correlation or "", trace or "", order or "", text.encode())
 
     #: The columns that an insert does not name have defaults in the database.
     _INSERT = """
@@ -194,19 +155,38 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
 
     def republish(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
         """Have failing and dead events tried again at once, with all their retries; return their ids."""
-        return self._resolve(
-            self.filter(_STUCK), ids, dead_lettered_at=None, retry_count=0, next_attempt_at=Now()
-        )
+        changes = {"dead_lettered_at": None, "retry_count": 0, "next_attempt_at": Now()}
+        lines = self._resolve(self.filter(_STUCK), ids, changes)
+        for line in lines.values():
+            log.info("event republished", **line)
+        return list(lines)
 
     def discard(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
         """Give dead events up, so that the later ones of their aggregates go on; return their ids."""
-        return self._resolve(self.dead(), ids, discarded_at=Now())
+        lines = self._resolve(self.dead(), ids, {"discarded_at": Now()})
+        for line in lines.values():
+            log.info("event discarded", **line)
+        return list(lines)
 
-    def _resolve(self, state: Self, ids: Iterable[uuid.UUID], **changes: Any) -> list[uuid.UUID]:
+    def _resolve(
+        self, state: Self, ids: Iterable[uuid.UUID], changes: Mapping[str, Any]
+    ) -> dict[uuid.UUID, dict[str, str]]:
+        """Change those of `ids` that are in `state`; return the ids of a log line, by id."""
+        columns = ("id", "event_type", "order", "aggregate_id", "correlation", "trace")
         with transaction.atomic(using=self.db):
-            rows = state.filter(id__in=list(ids)).order_by("id").select_for_update()
-            found = list(rows.values_list("id", flat=True))
-            self.filter(id__in=found).update(**changes)
+            rows = state.filter(id__in=list(ids)).order_by("id").select_for_update().annotate(**LOG_IDS)
+            found = {
+                id: event_ids(
+                    event_id=id,
+                    event_type=topic,
+                    order_id=order or "",
+                    aggregate_id=aggregate_id,
+                    correlation_id=correlation or "",
+                    traceparent=trace or "",
+                )
+                for id, topic, order, aggregate_id, correlation, trace in rows.values_list(*columns)
+            }
+            self.filter(id__in=list(found)).update(**changes)
         return found
 
 

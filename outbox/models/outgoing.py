@@ -1,0 +1,65 @@
+"""How an event leaves the table: its envelope, made by PostgreSQL, and the ids of its log lines."""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple
+
+from django.db.models.fields.json import KT
+
+from outbox.core.event_ids import event_ids
+
+#: PostgreSQL makes the envelope, so no JSON passes through Python on the way out. Release 0.1.0 stored a
+#: caller's idempotency key as it came; what is neither our own key nor a hash leaves as its hash.
+ENVELOPE = """
+    json_build_object(
+        'eventId', id,
+        'timestamp', to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
+        'eventType', event_type, 'version', version, 'source', %s::text, 'data', payload,
+        'metadata', metadata || jsonb_build_object('sequence', sequence) || CASE
+            WHEN metadata->>'idempotencyKey' IS NULL
+                OR metadata->>'idempotencyKey' = aggregate_id || ':' || event_type || ':' || sequence
+                OR metadata->>'idempotencyKey' ~ '^(sha256:[0-9a-f]{64}|event:[0-9a-f-]{36})$'
+            THEN '{}'::jsonb
+            ELSE jsonb_build_object('idempotencyKey', 'sha256:' || encode(sha256(convert_to(
+                %s::text || (metadata->>'idempotencyKey'), 'UTF8')), 'hex')) END
+    )::text
+"""
+
+
+COLUMNS = (
+    *("id", "aggregate_id", "event_type", "retry_count", "position"),
+    *("correlation", "trace", "order", "envelope"),
+)
+#: What the ids of a log line are made of, beside columns.
+LOG_IDS = {
+    "correlation": KT("metadata__correlationId"),
+    "trace": KT("metadata__traceparent"),
+    "order": KT("payload__orderId"),
+}
+
+
+class OutgoingEvent(NamedTuple):
+    """An event on its way to the broker."""
+
+    id: uuid.UUID
+    aggregate_id: uuid.UUID
+    topic: str
+    retry_count: int
+    position: int
+    correlation_id: str
+    traceparent: str
+    order_id: str
+    envelope: bytes
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The ids of a log line."""
+        return event_ids(
+            event_id=self.id,
+            event_type=self.topic,
+            order_id=self.order_id,
+            aggregate_id=self.aggregate_id,
+            correlation_id=self.correlation_id,
+            traceparent=self.traceparent,
+        )

@@ -1,0 +1,168 @@
+"""Each transition of an e-mail and of an event has a log line with the ids that docs/logs.md promises."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from config import logs
+from config.local.sandbox import Sandbox
+from notifications.delivery import drain as delivery
+from notifications.models import EmailNotification
+from notifications.services import give_up, resend
+from orders.handlers import HANDLERS, NAME
+from orders.services import cancel_order, pay_order, place_order
+from outbox.core import context
+from outbox.events import consumer
+from outbox.events.inbox import replay_next
+from outbox.events.relay import Relay
+from outbox.models import InboundDeadLetter, OutboxEvent
+from tests.config.test_log_table import IDS, transitions
+from tests.notifications.neighbours import due_now
+from tests.notifications.test_delivery import sandbox  # noqa: F401 - a fixture
+from tests.outbox.events.inbound import PAID, REFUNDED, envelope, handle, received, until
+from tests.outbox.events.test_consumer import Hand, consume
+from tests.outbox.events.test_relay import Memory, due
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SAGA = context.Context("saga-9", f"00-{TRACE}-b7ad6b7169203331-01")
+Lines = Callable[[], list[dict[str, Any]]]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    """Capture what the process logs, as it is shipped; only the lines of transitions."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    logs.configure({"level": "INFO", "format": "json"})
+    (handler,) = root.handlers
+    stream = io.StringIO()
+    handler.setStream(stream)  # type: ignore[attr-defined]
+    names = transitions()
+
+    def read() -> list[dict[str, Any]]:
+        found = [json.loads(line) for line in stream.getvalue().splitlines()]
+        return [line for line in found if line["event"] in names]
+
+    yield read
+    root.handlers, root.level = before, level
+
+
+@pytest.fixture
+def paid(settings) -> uuid.UUID:
+    settings.FAST_PATH = False
+    with context.working_for(SAGA):
+        order = place_order(user_id=uuid.uuid4(), email="alice@example.com", total_amount=500)
+        pay_order(order_id=order.id)
+    return order.id
+
+
+def assert_ids(found: list[dict[str, Any]], *, order_id: uuid.UUID, names: set[str]) -> None:
+    assert {line["event"] for line in found} == names
+    for line in found:
+        assert {name for name in IDS if line.get(name)} == set(IDS), line
+        assert line.get("notification_id") or line.get("event_id"), line
+        assert (line["order_id"], line["correlation_id"], line["trace_id"]) == (
+            str(order_id),
+            "saga-9",
+            TRACE,
+        )
+
+
+def test_the_lines_of_an_email(lines, paid, sandbox: Sandbox):  # noqa: F811
+    sandbox.fail(kind="status", status=503, to="alice@")
+    delivery.drain_emails()
+    sandbox.heal()
+    sandbox.fail(kind="status", status=400, to="alice@")
+    due_now()
+    delivery.drain_emails()
+    mail = EmailNotification.objects.get()
+    assert resend(ids=[mail.id])[0]
+    delivery.drain_emails()
+    assert give_up(ids=[mail.id])[0]
+    sandbox.heal()
+    assert resend(ids=[mail.id])[0]
+    delivery.drain_emails()
+    changes = [line["now"] for line in lines() if line["event"] == "notification changed"]
+    assert {"pending", "processing", "failed", "dead_lettered", "discarded", "sent"} <= set(changes)
+    assert_ids(lines(), order_id=paid, names={"notification changed", "provider did not take a mail"})
+
+
+def test_the_lines_of_events_out(lines, paid):
+    broker = Memory()
+    relay = Relay(using="default", transport=broker)
+    with context.working_for(SAGA):
+        cancel_order(order_id=paid)
+    broker.refuse["order.paid"] = "not this"
+    for _ in range(5):
+        due()
+        relay.step()
+    dead = list(OutboxEvent.objects.dead().values_list("id", flat=True))
+    assert OutboxEvent.objects.republish(ids=dead) == dead
+    for _ in range(5):
+        due()
+        relay.step()
+    assert OutboxEvent.objects.discard(ids=dead) == dead
+    relay.step()
+    relay.close()
+    published = [line["event_type"] for line in lines() if line["event"] == "event published"]
+    assert published == ["order.order.placed.v1", "order.order.cancelled.v1"]
+    names = {"event published", "event refused", "event republished", "event discarded"}
+    mine = [line for line in lines() if "event_id" in line]
+    assert_ids(mine, order_id=paid, names=names)
+
+
+def test_the_lines_of_events_in(lines, paid, monkeypatch):
+    monkeypatch.setattr(consumer, "BACKOFF_BASE", 0.001)
+    metadata = {"correlationId": "saga-9", "traceparent": SAGA.traceparent}
+    payment = envelope(PAID, {"orderId": str(paid)}, metadata=metadata)
+    assert [handle(received(PAID, payment)) for _ in range(2)] == ["dead", "repeat"]  # it was paid before
+    refund = envelope(REFUNDED, {"orderId": str(paid), "amount": 100}, metadata=metadata)
+    assert handle(received(REFUNDED, refund)) == "done"
+
+    def broken(event: object) -> None:
+        raise ZeroDivisionError
+
+    hand = Hand([received(REFUNDED, envelope(REFUNDED, {"orderId": str(paid)}, metadata=metadata))])
+    loop = consume(hand, **{REFUNDED: broken})
+    for _ in until(lambda: hand.acknowledged):
+        loop.step(seconds=0.01)
+    letters = list(InboundDeadLetter.objects.values_list("id", flat=True))
+    assert len(letters) == 2
+    InboundDeadLetter.objects.request_replay(ids=letters)  # the payment is rejected again
+    while replay_next(consumer=NAME, handlers=HANDLERS) is not None:
+        pass
+    mine = [line for line in lines() if "event_id" in line]
+    names = {"event taken", "event repeated", "event is dead", "event given up", "event replayed"}
+    assert_ids(mine, order_id=paid, names=names | {"event will be tried again"})
+
+
+def test_these_are_all_transitions_of_the_table():
+    assert transitions() == {
+        *("notification changed", "provider did not take a mail"),
+        *("event published", "event refused", "event republished", "event discarded"),
+        *("event taken", "event repeated", "event is dead", "event given up", "event replayed"),
+        "event will be tried again",
+    }
+
+
+def test_a_batch_is_one_write_with_a_line_for_each_event_and_addresses_masked(lines, paid, monkeypatch):
+    with context.working_for(context.Context("saga-op_" + "x" * 20, SAGA.traceparent)):
+        cancel_order(order_id=paid)  # its id looks like an API token
+    written: list[str] = []
+    monkeypatch.setattr(logging.getLogger().handlers[0].stream, "write", written.append)
+    relay = Relay(using="default", transport=Memory())
+    assert relay.step() == 3
+    relay.close()
+    (batch,) = [text for text in written if "event published" in text]
+    found = [json.loads(line) for line in batch.splitlines()]
+    assert [line["correlation_id"] for line in found] == ["saga-9", "saga-9", "saga-op_***"]
+    assert all(line["timestamp"] and line["level"] == "info" for line in found)
