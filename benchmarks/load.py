@@ -168,7 +168,8 @@ class Client:
         if is_pay:
             return
         if status == b"201":
-            self.ids[number] = head.partition(b"Location: ")[2].partition(b"\r\n")[0]
+            at = head.lower().find(b"\r\nlocation: ")  # names of headers have no case
+            self.ids[number] = head[at + 12 :].partition(b"\r\n")[0]
             if number in self.early:
                 self._pay_or_wait(number)
         else:

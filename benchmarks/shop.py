@@ -22,7 +22,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 240
 #: The class of a process, by the first pattern that its command line has.
 KINDS = {
-    "web": r"gunicorn",
+    "web": r"gunicorn|config\.web",
     "worker": r"celery .*\bworker\b",
     "beat": r"celery .*\bbeat\b",
     "PostgreSQL": r"postgres",

@@ -1,4 +1,4 @@
-"""The web process: `gunicorn config.wsgi:application`."""
+"""The WSGI application, for config.web or any other server of WSGI."""
 
 import os
 

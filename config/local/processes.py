@@ -10,7 +10,7 @@ import sys
 from config.local.machine import HOST
 
 
-def commands(*, port: int, web_workers: int = 2, web_threads: int = 8) -> dict[str, list[str]]:
+def commands(*, port: int, web_workers: int | None = None) -> dict[str, list[str]]:
     """Return the command of each kind of process; the web process listens on `port`.
 
     `background` is relay, consumer, standby and partitions in one.
@@ -19,11 +19,8 @@ def commands(*, port: int, web_workers: int = 2, web_threads: int = 8) -> dict[s
     celery = [python, "-m", "celery", "-A", "config", "--quiet"]
     return {
         "web": [
-            *(python, "-m", "gunicorn", "config.wsgi:application", "--bind", f"{HOST}:{port}"),
-            *("--worker-class", "gthread", "--workers", str(web_workers), "--threads", str(web_threads)),
-            *("--config", "python:config.local.gunicorn"),
-            *("--no-control-socket", "--keep-alive", "75", "--graceful-timeout", "10"),
-            *("--log-level", "warning", "--logger-class", "config.logs.GunicornLogger"),
+            *(python, "-m", "config.web", "--host", HOST, "--port", str(port)),
+            *(("--workers", str(web_workers)) if web_workers else ()),
         ],
         "worker": [
             *(*celery, "worker", "--pool", "threads"),

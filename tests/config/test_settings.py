@@ -150,7 +150,7 @@ def test_docs_configuration_names_every_variable_that_the_settings_read() -> Non
 
 
 PROCESSES = {
-    "web": ["-m", "gunicorn", "config.wsgi:application", "--bind", "127.0.0.1:0"],
+    "web": ["-m", "config.web", "--port", "0"],
     "worker": ["-m", "celery", "-A", "config", "worker", "--pool", "threads"],
     "beat": ["-m", "celery", "-A", "config", "beat"],
     "relay": ["manage.py", "relay_outbox"],

@@ -150,9 +150,10 @@ class Shop:
         for name in names:
             kind = name.partition(":")[0]
             command = all_commands[kind]
-            if checkout != PROJECT:  # release 0.1.0 has no settings of gunicorn's
-                newer = ("--config", "python:config.local.gunicorn")
-                command = [part for part in command if part not in newer]
+            if kind == "web" and checkout != PROJECT:  # release 0.1.0 has no config.web
+                command = [sys.executable, "-m", "gunicorn", "config.wsgi:application", "--no-control-socket"]
+                command += ["--bind", f"{HOST}:{port}", "--worker-class", "gthread", "--threads", "8"]
+                command += ["--graceful-timeout", "10", "--logger-class", "config.logs.GunicornLogger"]
             with (self.folder / f"{name}.log").open("ab") as log:
                 self.processes[name] = subprocess.Popen(
                     guarded(command, parent=os.getpid(), death_signal=signal.SIGKILL),

@@ -71,7 +71,7 @@ def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout
     assert local_env.stat().st_mode & 0o777 == 0o600
 
     parts = [
-        ("gunicorn",),
+        ("config.web",),
         ("celery", "worker"),
         ("celery", "beat"),
         ("config.local.background",),
@@ -95,7 +95,7 @@ def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout
     assert not local_env.exists()
 
 
-def test_a_killed_gunicorn_master_takes_its_workers_and_their_port_with_it(checkout: Checkout) -> None:
+def test_a_killed_web_server_takes_its_workers_and_their_port_with_it(checkout: Checkout) -> None:
     port = free_port()
     checkout.start(without_settings(PORT=str(port)))
     checkout.wait_until_up()
@@ -106,7 +106,7 @@ def test_a_killed_gunicorn_master_takes_its_workers_and_their_port_with_it(check
 
     with socket.create_connection(("127.0.0.1", port)) as unfinished:
         unfinished.sendall(b"GET /healthz HTTP/1.1\r\n")  # a worker that stops gracefully waits for the rest
-        os.kill(checkout.pid_of("config.wsgi"), signal.SIGKILL)
+        os.kill(checkout.pid_of("config.web"), signal.SIGKILL)
         eventually(lambda: starts() == 2)
         eventually(lambda: web_answers(port, "/healthz") == 200, seconds=60)
     assert "Connection in use" not in (logs / "web.log").read_text()

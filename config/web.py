@@ -1,0 +1,81 @@
+"""The web process: `python -m config.web`. Granian serves config.wsgi from a few processes of a few threads.
+
+Few threads are meant: they share one interpreter lock, and beyond what overlaps with waiting for PostgreSQL
+each more of them only makes the others wait (docs/adr/0021).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
+from granian.log import LogLevels
+from granian.server import Server
+
+from config.local.guard import end_with_parent
+
+WORKERS, THREADS = 2, 4
+#: For the requests under way when the process is told to stop; then it is killed.
+GRACEFUL_SECONDS = 10
+#: An idle connection is closed after it, so a proxy in front closes its own earlier.
+IDLE_SECONDS = 60
+LARGEST_HEAD = 65_536  # bytes of a request's line and headers
+#: granian's logger, and its Rust part's, get no handlers of their own: config.logs formats their lines.
+_LOGGING: dict[str, Any] = {"formatters": {}, "handlers": {}, "loggers": {"_granian": {"propagate": True}}}
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT. A worker process that dies is replaced."""
+    parser = argparse.ArgumentParser(prog="python -m config.web", description="Serve the API and the admin.")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--workers", type=int, default=WORKERS, help="processes")
+    parser.add_argument("--threads", type=int, default=THREADS, help="requests at a time in each process")
+    options = parser.parse_args()
+    server = Server(
+        "config.wsgi:application",
+        address=options.host,
+        port=options.port,
+        interface=Interfaces.WSGI,
+        http=HTTPModes.http1,
+        websockets=False,
+        workers=options.workers,
+        blocking_threads=options.threads,
+        blocking_threads_idle_timeout=600,  # the most: a thread takes its database connection along
+        http1_settings=HTTP1Settings(header_read_timeout=IDLE_SECONDS * 1000, max_buffer_size=LARGEST_HEAD),
+        log_level=LogLevels.warning,
+        log_dictconfig=_LOGGING,
+        respawn_failed_workers=True,
+        workers_kill_timeout=GRACEFUL_SECONDS,
+    )
+    _log_as_the_workers_do()
+    server.serve(target_loader=_application_of(os.getpid()), wrap_loader=False)
+
+
+def _log_as_the_workers_do() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
+    from django.conf import settings
+
+    from config.logs import configure
+
+    configure(settings.LOGGING)
+
+
+def _application_of(server: int) -> Callable[[], Any]:
+    def load() -> Any:
+        # Else workers outlive a killed server and go on to answer at its port.
+        end_with_parent(parent=server, number=signal.SIGKILL)
+        from config.wsgi import application
+
+        return application
+
+    return load
+
+
+if __name__ == "__main__":
+    main()

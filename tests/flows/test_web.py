@@ -1,0 +1,117 @@
+"""The web process as it ships: what a slow, rude or interrupted request does to it and to the others."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+import requests
+
+from config.local.machine import HOST
+from config.web import THREADS
+from tests.flows.shop import Shop
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    with Shop() as one:
+        one.start("web")
+        yield one
+
+
+@contextmanager
+def payments_that_wait(shop: Shop, pool: ThreadPoolExecutor, count: int) -> Iterator[list[Future[int]]]:
+    """Hold the rows of orders; payments of them wait until the end of the block."""
+    orders = [shop.place() for _ in range(count)]
+
+    def pay(order: str) -> int:
+        return requests.post(
+            f"http://{HOST}:{shop.port}/api/v1/orders/{order}/pay",
+            headers={"Authorization": shop.session.headers["Authorization"]},
+            timeout=30,
+        ).status_code
+
+    with psycopg.connect(shop.database_url) as holder:
+        holder.execute("SELECT id FROM orders FOR UPDATE")
+        answers = [pool.submit(pay, order) for order in orders]
+        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        shop.until(lambda: shop.query(waits)[0][0] >= count, "the payments wait for their orders")
+        yield answers
+        holder.rollback()
+
+
+def workers(shop: Shop) -> set[int]:
+    server = shop.processes["web"].pid
+    return set(map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split()))
+
+
+def test_a_request_is_answered_while_all_threads_but_one_wait_for_the_database(shop: Shop) -> None:
+    with ThreadPoolExecutor(THREADS) as pool, payments_that_wait(shop, pool, THREADS - 1) as answers:
+        assert shop.session.get(f"http://{HOST}:{shop.port}/healthz", timeout=5).status_code == 200
+        assert not any(answer.done() for answer in answers)
+    assert [answer.result() for answer in answers] == [200] * (THREADS - 1)
+
+
+def test_a_killed_worker_is_replaced_and_its_numbers_stay(shop: Shop) -> None:
+    shop.place()
+    before = workers(shop)
+    for pid in before:
+        os.kill(pid, signal.SIGKILL)
+    shop.until(lambda: (now := workers(shop)) and not now & before, "another worker runs")
+    shop.until(lambda: shop._web_answers(shop.port), "it answers")
+    shop.place()
+
+
+def test_a_head_has_no_body_and_a_body_in_chunks_is_refused(shop: Shop) -> None:
+    head = shop.call("HEAD", "/orders")
+    assert head.status_code == 200 and head.content == b""
+    chunks = iter([b'{"user_id": "0b9e7c1a-52a8', b'-4d0e-9a53-6a1f6f0f7a11"}'])
+    headers = {"Content-Type": "application/json"}
+    assert shop.call("POST", "/orders", data=chunks, headers=headers).status_code == 411
+
+
+@pytest.mark.parametrize(
+    ("request_line", "headers", "status"),
+    [
+        ("POST /api/v1/orders HTTP/1.1", ["Content-Length: 5", "Content-Length: 6"], "400"),
+        ("GET /healthz HTTP/1.1", ["X: " + "x" * 500_000], "431"),
+        ("NONSENSE", [], "400"),
+    ],
+)
+def test_a_malformed_or_endless_head_is_refused(
+    shop: Shop, request_line: str, headers: list[str], status: str
+) -> None:
+    with socket.create_connection((HOST, shop.port), timeout=10) as connection:
+        text = "\r\n".join([request_line, "Host: localhost", *headers, "", "0\r\n\r\n"])
+        connection.sendall(text.encode())
+        first = connection.recv(4096).decode()
+    assert re.match(rf"HTTP/1.1 {status}\b", first), first[:200]
+
+
+def test_a_stop_ends_the_request_under_way_first_and_leaves_no_process() -> None:
+    with Shop() as shop:
+        shop.start("web")
+        with ThreadPoolExecutor(1) as pool, payments_that_wait(shop, pool, 1) as answers:
+            gone = workers(shop)
+            shop.processes["web"].terminate()
+            time.sleep(0.3)  # the stop is under way; nothing is decided by it
+        assert answers[0].result() == 200
+        shop.processes["web"].wait(15)
+        assert not [pid for pid in gone if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_killed_server_takes_its_workers_along(shop: Shop) -> None:
+    gone = workers(shop)
+    shop.processes["web"].kill()
+    shop.processes["web"].wait(10)
+    shop.until(lambda: not [pid for pid in gone if Path(f"/proc/{pid}").exists()], "its workers end")
+    shop.start("web")
