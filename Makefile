@@ -54,8 +54,9 @@ lint: setup ## Check style, format and the import contracts
 types: setup ## Check types, strictly
 	@$(NO_SERVERS) $(PYTHON) -m mypy config orders notifications outbox tests
 
-check: setup ## Check that migrations are complete and that production settings are sound
+check: setup ## Check migrations, schemas of events and production settings
 	@$(NO_SERVERS) $(PYTHON) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+	@$(NO_SERVERS) $(PYTHON) -W ignore::RuntimeWarning manage.py schemas
 	@$(NO_SERVERS) SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(50))') HTTPS=on \
 		DEBUG=off ALLOWED_HOSTS=orders.example.com $(PYTHON) manage.py check --deploy --fail-level WARNING
 

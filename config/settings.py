@@ -27,6 +27,7 @@ from config.validation import (
     limits,
     mail_address,
     names_of,
+    names_of_systems,
     networks,
     not_negative,
     positive,
@@ -166,6 +167,11 @@ try:
     # --- Events --------------------------------------------------------------------------------
     EVENT_TRANSPORT = env.str("EVENT_TRANSPORT", "redis", validate=validate.OneOf(["redis", "kafka"]))
     EVENT_SOURCE = env.str("EVENT_SOURCE", "order-service")
+    # Systems that keep orders of their own: whose order events are taken. Empty: nobody's.
+    ORDER_SOURCES: list[str] = env.list("ORDER_SOURCES", [], validate=names_of_systems)
+    if EVENT_SOURCE in ORDER_SOURCES:
+        raise ImproperlyConfigured("ORDER_SOURCES names EVENT_SOURCE, this system itself.")
+    EVENT_COMMANDS = env.bool("EVENT_COMMANDS", False)  # take order.command.* and notification.command.*
     EVENT_STREAM_LENGTH = env.int("EVENT_STREAM_LENGTH", 1_000_000, validate=at_least_one)
     EMAIL_EVENTS = env.bool("EMAIL_EVENTS", False)  # notification.email.sent.v1 and .dead_lettered.v1 too
     EVENT_MAX_RETRIES = env.int("EVENT_MAX_RETRIES", 4, validate=not_negative)  # five tries in all
@@ -368,6 +374,7 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "orderpost",
     "DESCRIPTION": "Order status changes, the e-mails that they owe and the events that they cause.",
     "VERSION": "1",
+    "EXTERNAL_DOCS": {"description": "JSON Schemas of events and commands", "url": "/api/schemas"},
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_AUTHENTICATION": [],

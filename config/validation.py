@@ -30,6 +30,12 @@ def names_of(known: Collection[str]) -> Callable[[Collection[str]], None]:
     return check
 
 
+def names_of_systems(values: Sequence[str]) -> None:
+    """Accept names that fit the column `orders.source`."""
+    if wrong := [value for value in values if not 0 < len(value) <= 100]:
+        raise ValidationError(f"A name has 1 to 100 characters, not {len(wrong[0])}.")
+
+
 def limits(values: dict[str, int]) -> None:
     if negative := [name for name, value in values.items() if value < 0]:
         raise ValidationError(f"The limit of {', '.join(negative)} must not be negative.")

@@ -78,5 +78,19 @@ def inserted_before(*, order_id: uuid.UUID, event_type: str, version: int) -> uu
         return id
 
 
+def email_exists(*, order_id: uuid.UUID, event_type: str, version: int) -> bool:
+    """Tell whether the e-mail was inserted before, as long as its row is in the table.
+
+    The key in `idempotency_keys` is forgotten sooner.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM email_notifications WHERE order_id = %s AND idempotency_key = %s)",
+            [order_id, _key(order_id, event_type, version)],
+        )
+        found: bool = cursor.fetchone()[0]
+        return found
+
+
 def _key(order_id: uuid.UUID, event_type: str, version: int) -> str:
     return f"{order_id}:{event_type}:{version}"

@@ -153,16 +153,18 @@ def complete(seen: Seen, *, tracking_url: str = "") -> Change:
     return change
 
 
-def cancel(seen: Seen, *, reason: str = "") -> Change:
+def cancel(seen: Seen, *, reason: str = "", cause: Mapping[str, str] | None = None) -> Change:
     """Cancel an order. A paid one can be refunded afterwards.
 
-    The customer reads `reason` in the e-mail. It stays out of the event, because it may hold a name.
+    The customer reads `reason` in the e-mail. It stays out of the event, because it may hold a name; `cause`,
+    codes for other services, goes into the event alone.
     """
     order = seen.order
     order.status = next_status(order=order, action=Action.CANCEL)
     was_paid = order.paid_at is not None
     change = _changed(seen)
-    change.record("order.cancelled", details={"wasPaid": was_paid}, reason=reason, was_paid=was_paid)
+    details = {"wasPaid": was_paid, **(cause or {})}
+    change.record("order.cancelled", details=details, reason=reason, was_paid=was_paid)
     return change
 
 

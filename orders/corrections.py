@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
-from notifications.services import copy_email
+from notifications.services import NotCopied, copy_email
 from orders.models import Order
 
 log = structlog.get_logger(__name__)
@@ -25,8 +25,10 @@ def send_copy(
     `EmailNotification.DoesNotExist`, `Order.DoesNotExist`, or `NotCopied` having changed nothing.
     """
     with transaction.atomic(savepoint=False):
-        mail = EmailNotification.objects.only("order").get(id=notification_id)
-        Order.objects.lock(order_id=mail.order_id)  # changes and erasures of the order wait for us
+        mail = EmailNotification.objects.only("order", "status").get(id=notification_id)
+        order = Order.objects.lock(order_id=mail.order_id).order  # its changes and erasures wait for us
+        if update_order and order.source:
+            raise NotCopied(f"{order.source} owns the order: correct its address there", status=mail.status)
         copy_id = copy_email(id=notification_id, recipient_email=recipient_email)
         if update_order and recipient_email:
             Order.objects.filter(id=mail.order_id).update(email=recipient_email, updated_at=Now())

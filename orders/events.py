@@ -36,7 +36,7 @@ class OrderEvent:
     @property
     def schema(self) -> Path:
         """The file with the JSON Schema of the payload."""
-        return SCHEMAS / f"{self.topic}.json"
+        return SCHEMAS / "out" / f"{self.topic}.json"
 
 
 EVENTS: dict[str, OrderEvent] = {

@@ -6,16 +6,21 @@ that an operator reads.
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Any
 
-from orders import services
+from django.conf import settings
+
+from orders import commands, external, services
 from orders.models import Order
-from orders.transitions import InvalidTransition, RefundExceedsBalance
+from orders.transitions import Refused
 from outbox.events.envelope import Envelope, Rejected
 from outbox.events.inbox import Handler
 
 NAME = "orders"
+_REASON = re.compile(r"[A-Z][A-Z0-9_]{0,49}")
+_PRODUCT = re.compile(r"[A-Za-z0-9._:/-]{1,100}")
 
 
 def payment_succeeded(event: Envelope) -> None:
@@ -23,7 +28,7 @@ def payment_succeeded(event: Envelope) -> None:
     order_id = _order_id(event)
     try:
         services.pay_order(order_id=order_id)
-    except InvalidTransition as error:
+    except Refused as error:
         raise Rejected(f"the payment was not expected: {error}") from error
     except services.OrderNotFound as error:
         raise Rejected(str(error)) from error
@@ -36,7 +41,7 @@ def payment_refunded(event: Envelope) -> None:
         raise Rejected(f"its amount is {amount!r}, not a whole number of minor units")
     try:
         services.refund_order(order_id=_order_id(event), amount=amount)
-    except (InvalidTransition, RefundExceedsBalance, services.OrderNotFound) as error:
+    except (Refused, services.OrderNotFound) as error:
         raise Rejected(str(error)) from error
 
 
@@ -47,27 +52,40 @@ def stock_reserved(event: Envelope) -> None:
         return
     try:
         services.confirm_order(order_id=order.id)
-    except (InvalidTransition, services.OrderNotFound) as error:
+    except (Refused, services.OrderNotFound) as error:
         raise Rejected(str(error)) from error
 
 
 def stock_insufficient(event: Envelope) -> None:
-    """Cancel the order, with an e-mail that says why. A cancelled order does not change."""
+    """Cancel the order, with an e-mail and an event that say why. A cancelled order does not change."""
     order = _order(event)
     if order.status == Order.Status.CANCELLED:
         return
     try:
-        services.cancel_order(order_id=order.id, reason=_reason(event))
-    except (InvalidTransition, services.OrderNotFound) as error:
+        services.cancel_order(order_id=order.id, reason=_reason(event), cause=_cause(event))
+    except (Refused, services.OrderNotFound) as error:
         raise Rejected(str(error)) from error
 
 
-HANDLERS: dict[str, Handler] = {
+#: By topic: the type of an event and its version. A `.v2` may stand beside its `.v1`.
+SAGA: dict[str, Handler] = {
     "payment.payment.succeeded.v1": payment_succeeded,
     "payment.payment.refunded.v1": payment_refunded,
     "warehouse.stock.reserved.v1": stock_reserved,
     "warehouse.stock.insufficient.v1": stock_insufficient,
 }
+HANDLERS: dict[str, Handler] = {**SAGA, **external.HANDLERS, **commands.HANDLERS}
+#: Topics that this service publishes to as well.
+OWN_TOPICS = frozenset(external.HANDLERS)
+
+
+def subscribed() -> dict[str, Handler]:
+    """Return the handlers of the topics that the settings ask for."""
+    return {
+        **SAGA,
+        **(external.HANDLERS if settings.ORDER_SOURCES else {}),
+        **(commands.HANDLERS if settings.EVENT_COMMANDS else {}),
+    }
 
 
 def _order_id(event: Envelope) -> uuid.UUID:
@@ -90,3 +108,14 @@ def _reason(event: Envelope) -> str:
     """Return what the customer reads. The event's own `reason` may not be meant for them."""
     reason = event.data.get("customerMessage")
     return reason[:500] if isinstance(reason, str) else "Something that you ordered is out of stock."
+
+
+def _cause(event: Envelope) -> dict[str, str]:
+    """Return what the order's own event tells other services: codes alone, no text that may hold a name."""
+    reason, product = event.data.get("reason"), event.data.get("productId")
+    cause = {"reason": "INSUFFICIENT_STOCK"}
+    if isinstance(reason, str) and _REASON.fullmatch(reason):
+        cause["reason"] = reason
+    if isinstance(product, str) and _PRODUCT.fullmatch(product):
+        cause["productId"] = product
+    return cause

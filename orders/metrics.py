@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily
 
-from orders.handlers import HANDLERS
+from orders.handlers import subscribed
 from outbox.core.metrics import from_broker
 from outbox.events.consumer import GROUP
 from outbox.events.lag import consumer_lags
@@ -21,7 +21,7 @@ def lag() -> Iterator[GaugeMetricFamily]:
     seconds = GaugeMetricFamily(
         "orderpost_consumer_lag_seconds", "Age of the oldest of them", labels=["topic"]
     )
-    for one in consumer_lags(topics=sorted(HANDLERS), group=GROUP):
+    for one in consumer_lags(topics=sorted(subscribed()), group=GROUP):
         events.add_metric([one.topic], one.events)
         seconds.add_metric([one.topic], one.seconds)
     yield from (events, seconds)

@@ -86,6 +86,8 @@ class Order(models.Model):
     name = models.CharField(max_length=200, default="", blank=True)
     locale = models.CharField(max_length=20, default="en")
     reference = models.CharField(max_length=100, default="", blank=True)
+    # The system that owns the order and alone changes it (orders.external); empty: this one.
+    source = models.CharField(max_length=100, default="", db_default="", blank=True, editable=False)
 
     items = models.JSONField(default=list, blank=True)  # of {sku, name, quantity, unit_amount}
     total_amount = models.BigIntegerField()

@@ -52,6 +52,8 @@ CHUNK = 100
 PASSES = 5
 #: Seconds that an erasure waits for a rollover of the same tables.
 PATIENCE = 1800.0
+#: How far another system's clock may be ahead of the database's.
+CLOCKS_APART = dt.timedelta(days=1)
 EARLIEST = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -161,12 +163,20 @@ def _check_not_in_flight(owners: Iterable[uuid.UUID]) -> None:
         raise InFlight(*found)
 
 
+def _first_row(owners: Iterable[uuid.UUID]) -> dt.datetime:
+    """Return a time before every row of these orders. The id of another system's order tells none."""
+    ids = set(owners)
+    external = Order.objects.filter(id__in=ids).exclude(source="")
+    placed = dict(external.values_list("id", "created_at"))
+    return min(placed[id] - CLOCKS_APART if id in placed else id_time(id) for id in ids)
+
+
 def _record(email: str, erasure: Erasure | None, owners: set[uuid.UUID]) -> Erasure:
     """Record the person and the archives, before the rows that would find them are erased."""
     new = owners - _ids(erasure)
     waiting = set(erasure.archives) if erasure else set()
     if new:
-        first = min(map(id_time, new))
+        first = _first_row(new)
         for model in partitioned_models():
             found = archived_partitions(table=model._meta.db_table, since=first, using=DIRECT)
             waiting |= {record.name for record in found}
@@ -260,7 +270,7 @@ def _export_rows(model: PartitionedModel, person: Person, report: Report) -> Ite
             yield {"stored_in": name, **row}
     if not person.owner_ids:
         return
-    since = min(map(id_time, person.owner_ids))
+    since = _first_row(person.owner_ids)
     for record in archived_partitions(table=table, since=since, using=DIRECT):
         report("reading", archive=record.name)
         for found in archived_rows(model=model, record=record, person=person):

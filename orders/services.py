@@ -80,9 +80,9 @@ def complete_order(*, order_id: uuid.UUID, tracking_url: str = "") -> Order:
     return change_order(order_id=order_id, decide=changes.complete, tracking_url=tracking_url)
 
 
-def cancel_order(*, order_id: uuid.UUID, reason: str = "") -> Order:
+def cancel_order(*, order_id: uuid.UUID, reason: str = "", cause: Mapping[str, str] | None = None) -> Order:
     """Cancel an order. Raise as `change_order`."""
-    return change_order(order_id=order_id, decide=changes.cancel, reason=reason)
+    return change_order(order_id=order_id, decide=changes.cancel, reason=reason, cause=cause)
 
 
 def refund_order(*, order_id: uuid.UUID, amount: int | None = None) -> Order:

@@ -10,7 +10,7 @@ import redis
 from django.conf import settings
 
 from notifications.models import EmailNotification
-from orders.handlers import HANDLERS
+from orders.handlers import subscribed
 from outbox import backlog, database_facts
 from outbox.core.clock import database_now
 from outbox.core.metrics import version
@@ -46,7 +46,7 @@ def read_status() -> Document:
         "providers": _unless_away(lambda: _providers(rates, jobs)),
         "events": backlog.events()._asdict(),
         "consumers": _unless_away(
-            lambda: [one._asdict() for one in consumer_lags(topics=sorted(HANDLERS), group=GROUP)]
+            lambda: [one._asdict() for one in consumer_lags(topics=sorted(subscribed()), group=GROUP)]
         ),
         "jobs": {name: round(age, 1) for name, age in jobs.items()},
         "partitions": _partitions(now),

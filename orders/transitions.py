@@ -43,7 +43,19 @@ TRANSITIONS: dict[Action, dict[str, tuple[S, ...]]] = {
 }
 
 
-class InvalidTransition(Exception):
+class Refused(Exception):
+    """The order is not changed; the text says why."""
+
+
+class ExternallyOwned(Refused):
+    """Another system owns the order. `source` is its name."""
+
+    def __init__(self, *, order: Order) -> None:
+        self.source = order.source
+        super().__init__(f"The order belongs to {order.source}, which alone changes it.")
+
+
+class InvalidTransition(Refused):
     """The order's status does not allow the action. `allowed` maps the possible actions to their statuses."""
 
     def __init__(self, *, order: Order, action: Action) -> None:
@@ -62,7 +74,7 @@ class InvalidTransition(Exception):
         return list(dict.fromkeys(status for follow in self.allowed.values() for status in follow))
 
 
-class RefundExceedsBalance(Exception):
+class RefundExceedsBalance(Refused):
     """The amount is more than is left to refund. `left` is in minor units."""
 
     def __init__(self, *, amount: int | None, left: int) -> None:
@@ -73,8 +85,8 @@ class RefundExceedsBalance(Exception):
 
 
 def is_allowed(*, order: Order, action: Action) -> bool:
-    """Tell whether the table and the order's own times allow `action`."""
-    if order.status not in TRANSITIONS[action]:
+    """Tell whether the order is ours, and the table and its own times allow `action`."""
+    if order.source or order.status not in TRANSITIONS[action]:
         return False
     if action is Action.COMPLETE:
         return order.completed_at is None
@@ -93,7 +105,9 @@ def allowed_actions(*, order: Order) -> dict[str, tuple[str, ...]]:
 
 
 def check(*, order: Order, action: Action) -> None:
-    """Raise `InvalidTransition` unless `order` allows `action`."""
+    """Raise `ExternallyOwned` or `InvalidTransition` unless `order` allows `action`."""
+    if order.source:
+        raise ExternallyOwned(order=order)
     if not is_allowed(order=order, action=action):
         raise InvalidTransition(order=order, action=action)
 
@@ -101,7 +115,7 @@ def check(*, order: Order, action: Action) -> None:
 def next_status(*, order: Order, action: Action, left: int = 0) -> S:
     """Return the status that `action` leads to. `left` is what a refund leaves, in minor units.
 
-    Raise `InvalidTransition` unless `order` allows `action`.
+    Raise as `check`.
     """
     check(order=order, action=action)
     statuses = TRANSITIONS[action][order.status]

@@ -53,7 +53,8 @@ class CopyPage(admin.ModelAdmin[Order]):
         if not user.has_perm("notifications.copy_emailnotification"):
             raise PermissionDenied
         mail = get_object_or_404(EmailNotification.objects.defer("body", "body_text"), id=id)
-        may_correct = user.has_perm("orders.correct_address")
+        ours = not Order.objects.filter(id=mail.order_id).exclude(source="").exists()
+        may_correct = ours and user.has_perm("orders.correct_address")
         given = request.POST if request.method == "POST" else None
         initial = {"recipient_email": mail.recipient_email, "update_order": True}
         form = CopyForm(given, initial=initial, may_correct=may_correct)

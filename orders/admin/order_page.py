@@ -27,7 +27,7 @@ class StatusFilter(ChoiceFilter):
 
 
 class OrderPage(admin.ModelAdmin[Order]):
-    list_display = ["shown", "state", "total", "refunded", "email", "created"]
+    list_display = ["shown", "owner", "state", "total", "refunded", "email", "created"]
     list_filter = [StatusFilter, AgeFilter, PeriodFilter]
     csv_columns: tuple[str, ...] = (
         *("id", "reference", "status", "version", "email", "name", "locale"),
@@ -39,13 +39,17 @@ class OrderPage(admin.ModelAdmin[Order]):
             "updated_at",
             "paid_at",
             "completed_at",
+            "source",
         ),
     )
     search_fields = ["reference"]
     search_help_text = "An order's reference or id, or an exact address."
     fieldsets = [
         ("Timeline", {"fields": ["story"]}),
-        ("Order", {"fields": ["id", "reference", "state", "version", "total", "refunded", "item_table"]}),
+        (
+            "Order",
+            {"fields": ["id", "reference", "owner", "state", "version", "total", "refunded", "item_table"]},
+        ),
         ("Customer", {"fields": ["user_id", "name", "email", "locale"]}),
         (
             "Times",
@@ -65,6 +69,10 @@ class OrderPage(admin.ModelAdmin[Order]):
     @admin.display(description="order")
     def shown(self, order: Order) -> str:
         return order.reference or f"…{str(order.id)[-8:]}"
+
+    @admin.display(description="owner")
+    def owner(self, order: Order) -> str:
+        return order.source or "this system"
 
     @admin.display(description="status")
     def state(self, order: Order) -> SafeString:

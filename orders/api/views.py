@@ -15,19 +15,16 @@ from notifications.api.serializers import NotificationHotPageSerializer, Notific
 from notifications.models import EmailNotification
 from orders import changes, services
 from orders.api.serializers import (
-    CancelBody,
     ChangeProblemSerializer,
-    CompleteBody,
     EventHotPageSerializer,
     EventSerializer,
-    OrderBody,
     OrderPageSerializer,
     OrderQuery,
     OrderSerializer,
-    RefundBody,
 )
+from orders.bodies import CancelBody, CompleteBody, OrderBody, RefundBody
 from orders.models import SEEN_COLUMNS, Order
-from orders.transitions import InvalidTransition, RefundExceedsBalance
+from orders.transitions import ExternallyOwned, InvalidTransition, RefundExceedsBalance
 from outbox.api.fields import Nothing, StrictSerializer
 from outbox.api.first_read import Beside
 from outbox.api.idempotency import NothingWritten, Once, answer_change
@@ -217,6 +214,14 @@ def _refusals_as_problems() -> Iterator[None]:
         yield
     except services.OrderNotFound:
         raise not_found(NO_SUCH_ID) from None
+    except ExternallyOwned as refusal:
+        raise Problem(
+            status=409,
+            slug="externally-owned",
+            title="Another system owns the order",
+            detail=str(refusal),
+            source=refusal.source,
+        ) from None
     except InvalidTransition as refusal:
         raise Problem(
             status=409,

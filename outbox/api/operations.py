@@ -31,15 +31,15 @@ log = structlog.get_logger(__name__)
 BROKER_SECONDS = 0.5
 STOCK_SECONDS = 3600
 
-Endpoint = Callable[[HttpRequest], HttpResponse]
+Endpoint = Callable[..., HttpResponse]
 
 
-def _get_only(endpoint: Endpoint) -> Endpoint:
+def get_only(endpoint: Endpoint) -> Endpoint:
     """Answer GET and HEAD alone, and every error as a problem."""
 
     @csrf_exempt
     @functools.wraps(endpoint)
-    def answer(request: HttpRequest) -> HttpResponse:
+    def answer(request: HttpRequest, **named: str) -> HttpResponse:
         try:
             if request.method not in ("GET", "HEAD"):
                 raise Problem(
@@ -49,20 +49,20 @@ def _get_only(endpoint: Endpoint) -> Endpoint:
                     detail="This address only answers GET.",
                     headers={"Allow": "GET, HEAD"},
                 )
-            return endpoint(request)
+            return endpoint(request, **named)
         except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
             return problem_response(error, {})
 
     return answer
 
 
-@_get_only
+@get_only
 def healthz(request: HttpRequest) -> HttpResponse:
     """Answer 200 as long as the process serves, without asking any other server."""
     return json_response({"status": "ok"})
 
 
-@_get_only
+@get_only
 def readyz(request: HttpRequest) -> HttpResponse:
     """Answer 200 if everything that a request needs is there, else 503 with the failing checks.
 
@@ -137,7 +137,7 @@ def _log_low_stock(_period: int) -> None:
         partitions.check_stock(model=model, now=database_now())
 
 
-@_get_only
+@get_only
 def metrics(request: HttpRequest) -> HttpResponse:
     """Answer the metrics that the apps declare, in Prometheus' text format."""
     if not may_read(request.headers.get("Authorization", "")):

@@ -157,7 +157,7 @@ def _problem_of(error: Exception) -> Problem:
         case Problem():
             return error
         case exceptions.ValidationError():
-            return invalid(_faults(error.detail, ()))
+            return invalid(faults_of(error.detail))
         case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
             return Problem(
                 status=401,
@@ -199,15 +199,15 @@ def _problem_of(error: Exception) -> Problem:
             return unexpected()
 
 
-def _faults(detail: Any, path: tuple[str | int, ...]) -> Iterator[Fault]:
+def faults_of(detail: Any, path: tuple[str | int, ...] = ()) -> Iterator[Fault]:
     """Walk DRF's nested errors; `non_field_errors` belong to the object that holds them."""
     if isinstance(detail, Mapping):
         for key, value in detail.items():
-            yield from _faults(value, path if key == "non_field_errors" else (*path, key))
+            yield from faults_of(value, path if key == "non_field_errors" else (*path, key))
     elif isinstance(detail, list):
         for index, value in enumerate(detail):
             # A list of texts is about one value, a list of mappings about the entries of a list.
-            yield from _faults(value, (*path, index) if isinstance(value, Mapping | list) else path)
+            yield from faults_of(value, (*path, index) if isinstance(value, Mapping | list) else path)
     else:
         yield Fault(path, str(detail))
 

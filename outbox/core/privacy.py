@@ -14,6 +14,9 @@ ERASED_ADDRESS = "erased@privacy.invalid"
 
 _ADDRESS_LIKE = re.compile(r"""[^\s@"'`<>(),:;=\[\]{}\\]+@[^\s@"'`<>(),:;=\[\]{}\\]+""")
 
+#: `o'hara@…` is one address, and `'ann@…'` is one in quotes.
+_WITH_APOSTROPHES = re.compile(_ADDRESS_LIKE.pattern.replace("'", ""))
+
 
 def address_hash(recipient_email: str) -> str:
     """Hash an address with PRIVACY_KEY (HMAC-SHA256, hex), whatever its case and the spaces around it."""
@@ -36,6 +39,7 @@ def key_hash(key: str) -> str:
 
 def find_address_hashes(text: str) -> set[str]:
     """Return the hash of everything in a text that looks like an address."""
-    return (
-        {address_hash(found.rstrip(".")) for found in _ADDRESS_LIKE.findall(text)} if "@" in text else set()
-    )
+    if "@" not in text:
+        return set()
+    quoted = (found.strip("'") for found in _WITH_APOSTROPHES.findall(text))
+    return {address_hash(found.rstrip(".")) for found in (*_ADDRESS_LIKE.findall(text), *quoted)}

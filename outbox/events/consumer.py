@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
@@ -40,7 +40,7 @@ WAIT_SECONDS = 1.0
 REPLAY_SECONDS = 1.0  # between two looks for dead letters to replay
 BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 TRIES = 6
-COUNTED_AS: dict[Result, str] = {"done": "handled", "repeat": "repeated", "dead": "refused"}
+COUNTED_AS: dict[Result, str] = {"done": "handled", "repeat": "repeated", "dead": "refused", "own": "own"}
 
 Key = tuple[str, str]  # topic and key: events of one are processed in order
 
@@ -49,15 +49,21 @@ class EventConsumer:
     """Consumes through a connection that `connect` makes; `step` does one round."""
 
     def __init__(
-        self, *, connect: Callable[[], Consumer], name: str, handlers: Mapping[str, Handler]
+        self,
+        *,
+        connect: Callable[[], Consumer],
+        name: str,
+        handlers: Mapping[str, Handler],
+        own_topics: Collection[str] = (),
     ) -> None:
         self._connect, self._name, self._handlers = connect, name, handlers
+        self._own_topics = own_topics
         self._consumer: Consumer | None = None
         self._waiting: dict[Key, deque[Received]] = {}  # the first of each is to be tried again
         self._again: dict[Key, tuple[float, int]] = {}  # when (monotonic), and how often it failed
         self._replays: dict[uuid.UUID, tuple[float, int]] = {}  # likewise, of dead letters
         self._replayed_at = 0.0
-        self.counts = {"done": 0, "repeat": 0, "dead": 0}
+        self.counts: dict[Result, int] = {"done": 0, "repeat": 0, "dead": 0}
 
     def step(self, *, seconds: float = WAIT_SECONDS) -> None:
         """Do one round, of about `seconds`. Raises `BrokerAway`, and the database's errors if it is away."""
@@ -98,7 +104,12 @@ class EventConsumer:
         key = (received.topic, received.key)
         try:
             with instruments.HANDLINGS.labels(received.topic).time():
-                result = process(received=received, consumer=self._name, handlers=self._handlers)
+                result = process(
+                    received=received,
+                    consumer=self._name,
+                    handlers=self._handlers,
+                    own_topics=self._own_topics,
+                )
         except Exception as error:
             _raise_if_database_is_away(error)
             failures = self._again.get(key, (0.0, 0))[1] + 1
@@ -119,7 +130,7 @@ class EventConsumer:
             with context.working_for(envelope.context):
                 log.exception("event given up", **envelope.ids, topic=received.topic)
                 result = dead_letter(received=received, consumer=self._name, reason=explain(error))
-        self.counts[result] += 1
+        self.counts[result] = self.counts.get(result, 0) + 1
         instruments.RECEIVED.labels(received.topic, COUNTED_AS[result]).inc()
         self._again.pop(key, None)
         self._consumer.done([received])
@@ -148,10 +159,15 @@ class EventConsumer:
 
 
 def run(
-    *, connect: Callable[[], Consumer], name: str, handlers: Mapping[str, Handler], stopped: threading.Event
+    *,
+    connect: Callable[[], Consumer],
+    name: str,
+    handlers: Mapping[str, Handler],
+    stopped: threading.Event,
+    own_topics: Collection[str] = (),
 ) -> None:
     """Consume until `stopped`; a broker or database that is away is tried again."""
-    consumer = EventConsumer(connect=connect, name=name, handlers=handlers)
+    consumer = EventConsumer(connect=connect, name=name, handlers=handlers, own_topics=own_topics)
     try:
         run_until_stopped(
             step=consumer.step,

@@ -36,6 +36,11 @@ class Envelope:
     timestamp: dt.datetime | None = None  # by the producer's clock
 
     @property
+    def producer(self) -> str:
+        """The service that made the event: `metadata.source`, or `source` where a gateway added none."""
+        return _string(self.metadata.get("source")) or self.source
+
+    @property
     def context(self) -> context.Context:
         """The context of the work that the event causes: its correlation id and its trace."""
         correlation = context.accept_correlation_id(_string(self.metadata.get("correlationId")))

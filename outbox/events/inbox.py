@@ -32,14 +32,21 @@ log = structlog.get_logger(__name__)
 #: `processed_events` expire by the database's clock, while an event's timestamp is its producer's.
 CLOCKS_APART = dt.timedelta(hours=1)
 
-Result = Literal["done", "repeat", "dead"]
+Result = Literal["done", "repeat", "dead", "own"]
 #: Changes what the event says, in the transaction it is called in. Raises `Rejected`.
 Handler = Callable[[Envelope], None]
 
 
-def process(*, received: Received, consumer: str, handlers: Mapping[str, Handler]) -> Result:
+def process(
+    *,
+    received: Received,
+    consumer: str,
+    handlers: Mapping[str, Handler],
+    own_topics: Collection[str] = (),
+) -> Result:
     """Give an event its effect, once, in one transaction.
 
+    In `own_topics`, which this service publishes to as well, its own events (`EVENT_SOURCE`) are left alone.
     Raises the database's errors, and any other that a handler raises and that is not `Rejected`: the event is
     then to be tried again.
     """
@@ -47,6 +54,8 @@ def process(*, received: Received, consumer: str, handlers: Mapping[str, Handler
         envelope = read_envelope(topic=received.topic, value=received.value)
     except Rejected as reason:
         return dead_letter(received=received, consumer=consumer, reason=str(reason))
+    if received.topic in own_topics and envelope.producer == settings.EVENT_SOURCE:
+        return "own"
     work = envelope.context
     with (
         tracing.span(f"process {received.topic}", kind=Kind.CONSUMER, parent=work.traceparent) as span,

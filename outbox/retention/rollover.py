@@ -19,7 +19,7 @@ from django.db import OperationalError
 
 from outbox.core.clock import database_now
 from outbox.core.partitioned import PartitionedModel
-from outbox.models import DetachedPartition
+from outbox.models import DetachedPartition, Heartbeat
 from outbox.retention import archive, detach, purge
 from outbox.retention.archive_store import Tick
 from outbox.retention.catalogue import PartitionTable, partition_tables, table_exists
@@ -33,6 +33,19 @@ log = structlog.get_logger(__name__)
 
 #: The heartbeat of a complete rollover by keep_partitions.
 ROLLED_OVER = "rollover"
+#: The heartbeat of the last request for one before its day.
+REQUESTED = "rollover:requested"
+
+
+def request() -> None:
+    """Have keep_partitions run a rollover within a minute, whenever the last one was."""
+    Heartbeat.beat(name=REQUESTED)
+
+
+def is_due(*, interval: float) -> bool:
+    """Tell whether the last complete rollover is `interval` seconds ago, or one was requested since."""
+    age, requested = Heartbeat.age(name=ROLLED_OVER), Heartbeat.age(name=REQUESTED)
+    return age is None or age >= interval or (requested is not None and requested < age)
 
 
 @dataclasses.dataclass(slots=True)

@@ -24,12 +24,27 @@ _ANSWERED = {
 _ANSWERS = (
     "idempotency_keys WHERE scope <> 'email' AND (lower(answer_body) LIKE ANY(%s) OR lower(key) LIKE ANY(%s))"
 )
-_DEAD_EVENTS = "dead_events WHERE lower(concat_ws(' ', key, envelope, error)) LIKE ANY(%s)"
+_DEAD_EVENTS = "dead_events WHERE lower(concat_ws(' ', key, envelope, error)) ~ ANY(%s)"
 
 
 def like_patterns(texts: Iterable[str]) -> list[str]:
     """Make LIKE patterns that find each text anywhere, in lower case, wildcards taken literally."""
     return [f"%{_like(text.lower())}%" for text in texts]
+
+
+def _json_patterns(texts: Iterable[str]) -> list[str]:
+    """Make regular expressions that find each text anywhere, in lower case, also as JSON may escape it.
+
+    A dead event is kept as it came, and some producers write `'` or `ä` by its code in hex digits.
+    """
+    return ["".join(map(_character, text.lower())) for text in texts]
+
+
+def _character(one: str) -> str:
+    """Match a character in both cases: PostgreSQL's `lower` may know ASCII alone."""
+    cases = {one, one.upper()} if len(one.upper()) == 1 else {one}
+    codes = [rf"\\u{ord(case):04x}" for case in cases if ord(case) < 0x10000]
+    return "(?:" + "|".join(sorted([*map(re.escape, cases), *codes])) + ")"
 
 
 def erase_answers(
@@ -41,7 +56,8 @@ def erase_answers(
     A key that contains the address is replaced, so it is no longer recognised. A dead event that was erased
     counts as discarded: nothing is left to replay.
     """
-    patterns = like_patterns([*map(str, owner_ids), *addresses])
+    named = [*map(str, owner_ids), *addresses]
+    patterns = like_patterns(named)
     counts: Counter[str] = Counter()
     if not patterns:
         return counts
@@ -65,7 +81,7 @@ def erase_answers(
                     THEN coalesce(discarded_at, statement_timestamp()) ELSE discarded_at END
             WHERE id = ANY(ARRAY(SELECT id FROM {_DEAD_EVENTS} ORDER BY id FOR UPDATE))
             """,  # noqa: S608
-            [ERASED, ERASED, patterns],
+            [ERASED, ERASED, _json_patterns(named)],
         )
         counts["dead_events"] += cursor.rowcount
     return counts
@@ -75,12 +91,13 @@ def export_answers(
     *, owner_ids: Iterable[uuid.UUID], addresses: Sequence[str], using: str = "default"
 ) -> dict[str, list[dict[str, Any]]]:
     """Collect the stored answers and the dead events that name an owner or an address, by table."""
-    patterns = like_patterns([*map(str, owner_ids), *addresses])
+    named = [*map(str, owner_ids), *addresses]
+    patterns = like_patterns(named)
     found: dict[str, list[dict[str, Any]]] = {"idempotency_keys": [], "dead_events": []}
     with no_statement_timeout(using=using) as cursor:
         for table, rows, values in (
             ("idempotency_keys", _ANSWERS, [patterns, patterns]),
-            ("dead_events", _DEAD_EVENTS, [patterns]),
+            ("dead_events", _DEAD_EVENTS, [_json_patterns(named)]),
         ):
             cursor.execute(f"SELECT * FROM {rows} ORDER BY 1, 2", values)  # noqa: S608
             names = [column.name for column in cursor.description or ()]

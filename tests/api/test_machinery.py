@@ -12,7 +12,8 @@ from rest_framework.exceptions import ValidationError
 from rest_framework.utils.formatting import lazy_format
 
 from notifications.api.serializers import NotificationQuery
-from orders.api.serializers import CancelBody, OrderBody, OrderQuery, RefundBody
+from orders.api.serializers import OrderQuery
+from orders.bodies import CancelBody, OrderBody, RefundBody
 from outbox.api.fields import kept
 from tests.api.conftest import order_body
 

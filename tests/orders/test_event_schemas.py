@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from pathlib import Path
 
 import jsonschema
 import pytest
 
-import notifications
 from notifications.models import TOPICS, EmailNotification
 from orders import events, handlers
 from orders.services import (
@@ -22,23 +19,22 @@ from orders.services import (
 )
 from outbox.delivery.changes import Settlement
 from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.events.schemas import find_schemas, read_schema
 from outbox.models import OutboxEvent
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db
-SCHEMAS = {
-    path.name.removesuffix(".json"): json.loads(path.read_text())
-    for module in (events, notifications)
-    for path in (Path(str(module.__file__)).parent / "schemas").glob("*.json")
-}
+SCHEMAS = {name.name: read_schema(path) for name, path in find_schemas().items() if name.direction == "out"}
 
 
 def test_every_topic_has_a_schema_and_every_schema_a_topic():
-    topics = {event.topic for event in events.EVENTS.values()} | set(TOPICS.values()) | set(handlers.HANDLERS)
-    assert set(SCHEMAS) == topics
-    for topic, schema in SCHEMAS.items():
-        jsonschema.Draft202012Validator.check_schema(schema)
-        assert schema["$id"] == f"urn:orderpost:event:{topic}"
+    found = set(find_schemas())
+    published = {event.topic for event in events.EVENTS.values()} | set(TOPICS.values())
+    assert {name for direction, name in found if direction == "out"} == published | {"dlt", "envelope"}
+    assert {name for direction, name in found if direction == "in"} == set(handlers.HANDLERS) | {"envelope"}
+    assert len({read_schema(path)["$id"] for path in find_schemas().values()}) == len(found)
+    for path in find_schemas().values():
+        jsonschema.Draft202012Validator.check_schema(read_schema(path))
 
 
 def test_what_orders_publish_fits():

@@ -12,7 +12,9 @@ from orders.events import EVENTS, Email
 #: The code that may name an event. preview_email does so where its example needs details.
 DECIDES = {"orders/events.py", "orders/changes.py"}
 SHOWS = {"orders/timeline.py", "orders/management/commands/preview_email.py"}
-FILES = DECIDES | SHOWS | {"orders/management/demo_history.py"}
+#: Where the event of another system is taken, too.
+TAKES = {"orders/external.py"}
+FILES = DECIDES | SHOWS | TAKES | {"orders/management/demo_history.py"}
 
 
 @pytest.mark.parametrize("event", EVENTS.values(), ids=list(EVENTS))

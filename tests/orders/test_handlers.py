@@ -36,15 +36,22 @@ class TestSaga:
     def test_no_stock_cancels_with_the_event_and_the_mail_in_one_transaction_and_the_refund_counts(self):
         it = order()
         give(PAID, it)
-        give(INSUFFICIENT, it, reason="INSUFFICIENT_STOCK")
+        give(INSUFFICIENT, it, reason="INSUFFICIENT_STOCK", productId="TEA-1")
         assert status(it) == "cancelled"
         event = OutboxEvent.objects.get(event_type="order.order.cancelled.v1")
         mail = EmailNotification.objects.get(event_type="order.cancelled")
+        assert event.payload["reason"] == "INSUFFICIENT_STOCK" and event.payload["productId"] == "TEA-1"
         assert event.payload["wasPaid"] is True and "out of stock" in mail.body_text
         assert event.metadata["correlationId"] == mail.correlation_id == "saga-1"
         assert give(REFUNDED, it, amount=1000) == "done"
         it.refresh_from_db()
         assert (it.status, it.refunded_amount) == ("cancelled", 1000)
+
+    def test_what_is_no_code_stays_out_of_the_event(self):
+        it = order()
+        give(INSUFFICIENT, it, reason="Ann ordered too much", productId="ann@example.com")
+        event = OutboxEvent.objects.get(event_type="order.order.cancelled.v1")
+        assert event.payload["reason"] == "INSUFFICIENT_STOCK" and "productId" not in event.payload
 
     @pytest.mark.parametrize("topic", [RESERVED, INSUFFICIENT])
     def test_what_is_so_already_is_no_change(self, topic):

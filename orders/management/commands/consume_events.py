@@ -9,22 +9,24 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from orders.handlers import HANDLERS, NAME
+from orders.handlers import NAME, OWN_TOPICS, subscribed
 from outbox.core.loop import stop_on_signals
 from outbox.core.metrics_server import watch
 from outbox.events import consumer, transports
 
 
 class Command(BaseCommand):
-    help = "Process payment and stock events until stopped; several consumers share the topics."
+    help = "Process the events of other services until stopped; several consumers share the topics."
 
     def handle(self, *args: Any, **options: Any) -> None:
         watch("consumer")
         # Containers may share a host name and a process id.
         member = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        handlers = subscribed()
         consumer.run(
-            connect=lambda: transports.consumer(topics=sorted(HANDLERS), group=consumer.GROUP, name=member),
+            connect=lambda: transports.consumer(topics=sorted(handlers), group=consumer.GROUP, name=member),
             name=NAME,
-            handlers=HANDLERS,
+            handlers=handlers,
+            own_topics=OWN_TOPICS,
             stopped=stop_on_signals(),
         )

@@ -8,6 +8,7 @@ each table, the others skip it.
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import structlog
@@ -19,12 +20,13 @@ from outbox.core.loop import run_until_stopped, stop_on_signals
 from outbox.core.metrics_server import watch
 from outbox.models import Heartbeat
 from outbox.retention import partitions
-from outbox.retention.rollover import ROLLED_OVER, log_step, rollover
+from outbox.retention.rollover import REQUESTED, ROLLED_OVER, is_due, log_step, rollover
 
 log = structlog.get_logger(__name__)
 
 INTERVAL = 3600.0
 ROLLOVER_INTERVAL = 86_400.0
+LOOK_SECONDS = 60.0  # between two looks for a request of a rollover
 #: To archive a month takes minutes, on slow disks longer.
 STEP_SECONDS = 7200.0
 
@@ -45,7 +47,7 @@ class Command(BaseCommand):
             work(stopped=stopped)
             if once:
                 stopped.set()
-            health.wait(stopped, INTERVAL)
+            wait(stopped=stopped, seconds=INTERVAL)
 
         run_until_stopped(
             step=step,
@@ -54,6 +56,17 @@ class Command(BaseCommand):
             reconnect=connections.close_all,
             describe=lambda _: "partitions wait: the database is away or a lock was not free",
         )
+
+
+def wait(*, stopped: threading.Event, seconds: float) -> bool:
+    """Wait so long, or until `stopped` is set or a rollover is requested. Return whether one was."""
+    began = time.monotonic()
+    while not stopped.is_set() and (waited := time.monotonic() - began) < seconds:
+        health.wait(stopped, min(LOOK_SECONDS, seconds - waited))
+        requested = Heartbeat.age(name=REQUESTED)
+        if requested is not None and requested < time.monotonic() - began:
+            return True
+    return False
 
 
 def work(*, stopped: threading.Event) -> None:
@@ -69,8 +82,7 @@ def work(*, stopped: threading.Event) -> None:
     for _name in partitions.ensure_all():
         pass
     Heartbeat.beat(name=partitions.MADE)
-    age = Heartbeat.age(name=ROLLED_OVER)
-    if age is not None and age < ROLLOVER_INTERVAL:
+    if not is_due(interval=ROLLOVER_INTERVAL):
         return
 
     def report(step: str, **facts: Any) -> None:

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from orders.handlers import HANDLERS, NAME
@@ -40,8 +40,8 @@ def received(topic: str, value: Any, key: str = "k", written_at: dt.datetime | N
     return Received(topic, key, body, None, written_at)
 
 
-def handle(message: Received) -> str:
-    return process(received=message, consumer=NAME, handlers=HANDLERS)
+def handle(message: Received, own_topics: Collection[str] = ()) -> str:
+    return process(received=message, consumer=NAME, handlers=HANDLERS, own_topics=own_topics)
 
 
 def give(topic: str, order: Order | uuid.UUID, **data: Any) -> str:

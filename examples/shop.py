@@ -1,0 +1,71 @@
+"""A shop that keeps its own orders tells `make run` of them, which sends their e-mails.
+
+    ORDER_SOURCES=example-shop make run        # in one terminal
+    .venv/bin/python examples/shop.py          # in another: the events of one order
+    .venv/bin/python examples/shop.py --late   # the same, the payment after the parcel
+
+It knows Redis Streams and the envelope, and nothing of orderpost's code. A real shop writes each event into
+an outbox of its own, in the transaction of the change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import uuid
+from typing import Any
+
+import redis
+from services import broker
+
+SOURCE = "example-shop"
+
+
+def publish(redis: redis.Redis, *, change: str, sequence: int, order: dict[str, Any], **details: Any) -> None:
+    """Publish the whole order as it stands after a change; `sequence` is its version."""
+    topic = f"order.order.{change}.v1"
+    event = {
+        "eventId": str(uuid.uuid4()),
+        "timestamp": dt.datetime.now(dt.UTC).isoformat(),
+        "eventType": topic,
+        "version": 1,
+        "source": SOURCE,
+        "data": order | details,
+        "metadata": {"source": SOURCE, "sequence": sequence},
+    }
+    redis.xadd(topic, {"key": order["orderId"], "value": json.dumps(event)})
+    print(f"{sequence} {topic} {details}", flush=True)
+
+
+def main() -> None:
+    """Publish the events of one order."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--late", action="store_true", help="publish the payment after the parcel")
+    late = parser.parse_args().late
+    order = {
+        "orderId": str(uuid.uuid4()),
+        "userId": str(uuid.uuid4()),
+        "placedAt": dt.datetime.now(dt.UTC).isoformat(),
+        "email": "ann@example.com",
+        "name": "Ann",
+        "reference": "A-1001",
+        "totalAmount": 4990,
+        "currency": "EUR",
+        "items": [{"sku": "TEA-1", "name": "Green tea", "quantity": 2, "unitAmount": 1995}],
+    }
+    steps: list[tuple[str, int, dict[str, Any]]] = [
+        ("placed", 1, {"status": "pending"}),
+        ("paid", 2, {"status": "paid"}),
+        ("completed", 3, {"status": "completed", "trackingUrl": "https://parcels.example.com/42"}),
+    ]
+    if late:
+        steps[1:] = reversed(steps[1:])
+    with broker() as connection:
+        for change, sequence, details in steps:
+            publish(connection, change=change, sequence=sequence, order=order, **details)
+    print(f"See /admin/orders/order/{order['orderId']}/change/", flush=True)
+
+
+if __name__ == "__main__":
+    main()

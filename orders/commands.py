@@ -1,0 +1,92 @@
+"""Commands of other services as events: each calls what the API, the admin or a management command calls.
+
+A command has its effect once for each event id. What the API would refuse becomes an inbound dead letter.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+from rest_framework import serializers
+
+from notifications.dead_letters import resend_dead_letters
+from notifications.services import resend
+from orders import services
+from orders.bodies import CancelBody, CompleteBody, OrderBody
+from orders.inbound import read_command
+from orders.transitions import Refused
+from outbox.api.fields import Identifier, Nothing, StrictSerializer
+from outbox.events.envelope import Envelope, Rejected
+from outbox.events.inbox import Handler
+from outbox.retention import rollover
+
+log = structlog.get_logger(__name__)
+
+MOST_NAMED = 500
+
+
+class CompleteCommand(CompleteBody):
+    order_id = Identifier()
+
+
+class CancelCommand(CancelBody):
+    order_id = Identifier()
+
+
+class ResendCommand(StrictSerializer):
+    """The dead letters to resend; without names all of them."""
+
+    notification_ids = serializers.ListField(
+        child=Identifier(), required=False, min_length=1, max_length=MOST_NAMED
+    )
+
+
+def place_order(event: Envelope) -> None:
+    """Place an order. Its `order.order.placed.v1` has the command's correlation id."""
+    services.place_order(**read_command(OrderBody, event.data))
+
+
+def complete_order(event: Envelope) -> None:
+    """Complete an order."""
+    _change(services.complete_order, read_command(CompleteCommand, event.data))
+
+
+def cancel_order(event: Envelope) -> None:
+    """Cancel an order. The customer reads `reason`."""
+    _change(services.cancel_order, read_command(CancelCommand, event.data))
+
+
+def resend_error_emails(event: Envelope) -> None:
+    """Resend the e-mails that are named, or all dead letters. Those that are held or suppressed are left."""
+    ids: list[uuid.UUID] | None = read_command(ResendCommand, event.data).get("notification_ids")
+    if ids is None:
+        changed, refused = resend_dead_letters()
+    else:
+        changes, refusals = resend(ids=ids)
+        changed, refused = len(changes), len(refusals)
+    log.info("e-mails resent by a command", source=event.producer, count=changed, refused=refused)
+
+
+def clean_up_sent_emails(event: Envelope) -> None:
+    """Have `keep_partitions` run a rollover within a minute: it archives and drops what is past its days."""
+    read_command(Nothing, event.data)
+    rollover.request()
+
+
+def _change(service: Callable[..., Any], values: dict[str, Any]) -> None:
+    try:
+        service(**values)
+    except (Refused, services.OrderNotFound) as error:
+        raise Rejected(str(error)) from error
+
+
+HANDLERS: dict[str, Handler] = {
+    "order.command.place_order.v1": place_order,
+    "order.command.complete_order.v1": complete_order,
+    "order.command.cancel_order.v1": cancel_order,
+    "notification.command.resend_error_emails.v1": resend_error_emails,
+    "notification.command.clean_up_sent_emails.v1": clean_up_sent_emails,
+}

@@ -1,0 +1,200 @@
+"""Orders that another system owns: its events create and move them here, and cause the same e-mails.
+
+Each event carries the whole order as it stood after the change, and `metadata.sequence`, the order's version
+there. The highest sequence is the order's state. An event that comes after a later one changes nothing but
+what it alone tells (its time), and still sends its e-mail. docs/events.md has a table of the arrivals.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from typing import Any
+
+import structlog
+from django.conf import settings
+from rest_framework import serializers
+
+from notifications.inserts import email_exists
+from notifications.services import enqueue_email
+from orders.bodies import MAX_AMOUNT, OrderBody
+from orders.emails import email_context
+from orders.events import EVENTS
+from orders.inbound import read_event
+from orders.models import Order
+from outbox.api.fields import Choice, Flag, Integer, StrictSerializer, Text, WebAddress, parse_uuid
+from outbox.core import context
+from outbox.core.clock import database_now
+from outbox.core.privacy import ERASED_ADDRESS
+from outbox.events.envelope import Envelope, Rejected
+from outbox.events.inbox import Handler
+
+log = structlog.get_logger(__name__)
+
+S = Order.Status
+LARGEST_SEQUENCE = 2**31 - 1
+
+
+class ExternalOrder(OrderBody):
+    """The order as it stands after the change."""
+
+    order_id = Text(max_length=100)
+    user_id = Text(max_length=100)  # type: ignore[assignment] # another system's may be no UUID
+    status = Choice(choices=S.choices)
+    refunded_amount = Integer(required=False, min_value=0, max_value=MAX_AMOUNT, default=0)
+    placed_at = serializers.DateTimeField()
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse amounts that the status cannot have, as the table's constraints do."""
+        refunded, total, status = attrs["refunded_amount"], attrs["total_amount"], attrs["status"]
+        fits = {S.CANCELLED: refunded <= total, S.PART_REFUNDED: 0 < refunded < total}
+        fits[S.REFUNDED] = refunded == total
+        if not fits.get(status, refunded == 0):
+            raise serializers.ValidationError(
+                {"refunded_amount": [f"An order of this total that is {status} cannot have this amount."]}
+            )
+        return attrs
+
+
+class Completed(ExternalOrder):
+    tracking_url = WebAddress(required=False)
+
+
+class Cancelled(ExternalOrder):
+    was_paid = Flag()
+    reason = Text(required=False, allow_blank=True, max_length=500)
+
+
+class Refund(ExternalOrder):
+    refunded_amount = Integer(min_value=1, max_value=MAX_AMOUNT)
+    amount = Integer(min_value=1, max_value=MAX_AMOUNT)
+
+
+#: What an event may tell of the change alone: these go into its e-mail.
+DETAILS = ("amount", "reason", "tracking_url", "was_paid")
+#: event -> its body, and the statuses that an order can have after it, as in our own events.
+BODIES: dict[str, tuple[type[StrictSerializer], tuple[S, ...]]] = {
+    "order.placed": (ExternalOrder, (S.PENDING,)),
+    "order.paid": (ExternalOrder, (S.PAID,)),
+    "order.confirmed": (ExternalOrder, (S.CONFIRMED,)),
+    "order.completed": (Completed, (S.COMPLETED, S.PART_REFUNDED)),
+    "order.cancelled": (Cancelled, (S.CANCELLED,)),
+    "order.refunded": (Refund, (S.REFUNDED, S.CANCELLED)),
+    "order.part_refunded": (Refund, (S.PART_REFUNDED, S.CANCELLED)),
+}
+#: What the highest sequence decides. `version` is that sequence.
+STATE = (
+    *("status", "version", "user_id", "email", "name", "locale", "reference", "items"),
+    *("total_amount", "refunded_amount", "currency", "created_at"),
+)
+#: What one event alone tells: the earliest of its kind counts, in whatever order they come.
+TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
+
+
+def handler_of(name: str) -> Handler:
+    """Return the handler of the event `name` of other systems."""
+
+    def handle(event: Envelope) -> None:
+        _apply(event, name)
+
+    return handle
+
+
+def own_id(*, source: str, id: str) -> uuid.UUID:
+    """Return the id here of another system's id: the same, if it is a UUID, else a UUIDv5 of it.
+
+    >>> own_id(source="shop-a", id="A-1001")
+    UUID('818375b7-e7f5-5eff-a7ef-46bead490c2f')
+    """
+    given = parse_uuid(id)
+    if given is not None and given.int:
+        return given
+    return uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:orderpost:source:{source}"), id)
+
+
+def _apply(event: Envelope, name: str) -> None:
+    now = database_now()
+    told, details = _read(event, name, now)
+    order = _locked(told)
+    if order.source != told.source:
+        raise Rejected(f"the order belongs to {order.source or 'this system'}, not to {told.source}")
+    overtaken = told.version <= order.version
+    if order.email == ERASED_ADDRESS:  # an erased person stays erased
+        told.email, told.name = ERASED_ADDRESS, ""
+    if not overtaken:
+        for field in STATE:
+            setattr(order, field, getattr(told, field))
+    at = min(event.timestamp or now, now)
+    if column := TIMES.get(name):
+        setattr(order, column, min(filter(None, [getattr(order, column), at])))
+    order.updated_at = now
+    order.save(force_update=True)
+    log.info(
+        "external order told of",
+        order_id=str(order.id),
+        source=order.source,
+        change=name,
+        sequence=told.version,
+        overtaken=overtaken,
+    )
+    if not (overtaken and email_exists(order_id=order.id, event_type=name, version=told.version)):
+        _owe_email(told, order, name, {"at": at, **details})
+
+
+def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str, Any]]:
+    """Return the order as the event tells it, unsaved, and what it tells of the change."""
+    source = event.producer
+    if source not in settings.ORDER_SOURCES:
+        raise Rejected(f"its producer {source[:100]!r} is not in ORDER_SOURCES")
+    sequence = event.metadata.get("sequence")
+    if type(sequence) is not int or not 1 <= sequence <= LARGEST_SEQUENCE:
+        raise Rejected(f"its metadata.sequence is no whole number from 1 to {LARGEST_SEQUENCE}")
+    body, statuses = BODIES[name]
+    values = read_event(body, event.data)
+    if values["status"] not in statuses:
+        raise Rejected(f"data.status: After this event an order is {' or '.join(statuses)}.")
+    details = {key: values.pop(key) for key in DETAILS if key in values}
+    foreign_id, work = values.pop("order_id"), context.current()
+    id = own_id(source=source, id=foreign_id)
+    values["user_id"] = own_id(source=source, id=values["user_id"])
+    values["created_at"] = min(values.pop("placed_at"), now)
+    if str(id) != foreign_id.lower():
+        values.setdefault("reference", foreign_id)
+    order = Order(
+        id=id,
+        source=source,
+        version=sequence,
+        correlation_id=work.correlation_id,
+        traceparent=work.traceparent,
+        **values,
+    )
+    return order, details
+
+
+def _locked(told: Order) -> Order:
+    """Lock the order's row. Make it first, of version 0, if this is the first event that comes."""
+    rows = Order.objects.select_for_update()
+    order = rows.filter(id=told.id).first()
+    if order is None:
+        sequence, told.version = told.version, 0
+        # Another consumer may be making it, of another topic's event: then this waits for that one.
+        Order.objects.bulk_create([told], ignore_conflicts=True)
+        told.version = sequence
+        order = rows.get(id=told.id)
+    return order
+
+
+def _owe_email(told: Order, order: Order, name: str, change: dict[str, Any]) -> None:
+    """Save the e-mail, about the order as the event tells it, to the newest address."""
+    enqueue_email(
+        order_id=order.id,
+        event_type=name,
+        version=told.version,
+        recipient_email=order.email,
+        to_name=order.name,
+        locale=order.locale,
+        context=lambda: email_context(order=told, change=change),
+    )
+
+
+HANDLERS: dict[str, Handler] = {EVENTS[name].topic: handler_of(name) for name in BODIES}

@@ -1,0 +1,68 @@
+"""Read the data of an inbound event as the API reads a body: the same fields, their names in camelCase."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework.exceptions import ValidationError
+from rest_framework.fields import Field
+
+from outbox.api.fields import StrictSerializer, kept
+from outbox.api.parsers import FORBIDDEN
+from outbox.api.problems import faults_of
+from outbox.events.envelope import Rejected
+
+_MOST_FAULTS = 5
+
+
+def read_event(body: type[StrictSerializer], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what another system tells. Ignore fields that are not known, and those that are null.
+
+    Raise `Rejected` with the faults; it quotes no value.
+    """
+    return _read(body, data, strict=False)
+
+
+def read_command(body: type[StrictSerializer], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what is asked for, as strictly as the API. Raise `Rejected` with the faults."""
+    return _read(body, data, strict=True)
+
+
+def camel(name: str) -> str:
+    """Return a field's name in an event: `total_amount` is `totalAmount`."""
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
+
+
+def _read(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
+    serializer = kept(body)
+    try:
+        values: dict[str, Any] = serializer.run_validation(_renamed(data, serializer, "data", strict))
+    except ValidationError as error:
+        found = [
+            f"{'.'.join(['data', *(camel(str(step)) for step in fault.path)])}: {fault.detail}"
+            for fault in faults_of(error.detail)
+        ]
+        raise Rejected(" ".join(found[:_MOST_FAULTS])) from error
+    return values
+
+
+def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: bool) -> Any:
+    """Return a value with the names of the serializer's fields."""
+    if isinstance(value, str) and FORBIDDEN.search(value):
+        raise Rejected(f"{place}: Control characters and line breaks are not allowed.")
+    child = getattr(field, "child", None)
+    if isinstance(value, list) and child is not None:
+        return [_renamed(one, child, f"{place}.{index}", strict) for index, one in enumerate(value)]
+    fields = getattr(field, "fields", None)
+    if not isinstance(value, Mapping) or fields is None:
+        return value
+    names = {camel(name): name for name in fields}
+    if strict and (unknown := value.keys() - names.keys()):
+        raise Rejected(f"{place}.{min(unknown)[:100]}: This field is not known here.")
+    return {
+        names[key]: _renamed(one, fields[names[key]], f"{place}.{key}", strict)
+        for key, one in value.items()
+        if key in names and (strict or one is not None)
+    }

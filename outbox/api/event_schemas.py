@@ -1,0 +1,43 @@
+"""/api/schemas: the JSON Schemas of events and commands, to everyone, as the API's own document is."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.urls import path, reverse
+
+from outbox.api.operations import get_only
+from outbox.api.problems import not_found
+from outbox.api.views import json_response
+from outbox.events.schemas import find_schemas, read_schema
+
+CONTENT_TYPE = "application/schema+json"
+
+
+@get_only
+def index(request: HttpRequest) -> HttpResponse:
+    """List the schemas: `out` of what is published, `in` of what is taken."""
+    lines = [
+        {
+            "direction": name.direction,
+            "name": name.name,
+            "title": read_schema(file)["title"],
+            "url": request.build_absolute_uri(reverse("event_schema", args=name)),
+        }
+        for name, file in find_schemas().items()
+    ]
+    return json_response({"schemas": lines})
+
+
+@get_only
+def one(request: HttpRequest, direction: str, name: str) -> HttpResponse:
+    """Answer one schema, as its file is."""
+    file = {tuple(name): file for name, file in find_schemas().items()}.get((direction, name))
+    if file is None:
+        raise not_found(f"There is no such schema; {reverse('event_schemas')} lists them.")
+    return HttpResponse(file.read_bytes(), CONTENT_TYPE)
+
+
+urlpatterns = [
+    path("schemas", index, name="event_schemas"),
+    path("schemas/<str:direction>/<str:name>", one, name="event_schema"),
+]

@@ -1,0 +1,77 @@
+"""The JSON Schemas of events and commands: `schemas/in` and `schemas/out` of each app, and those of releases.
+
+Served by outbox.api.event_schemas. `outbox.events.schema_rules` compares them with the last release's.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from django.apps import apps
+from django.conf import settings
+
+from outbox.events.schema_rules import Direction, find_breaks
+
+DIRECTIONS: tuple[Direction, ...] = ("in", "out")
+#: A folder for each release, made by `manage.py schemas --keep`.
+RELEASED = Path(settings.BASE_DIR) / "docs" / "schemas"
+
+
+class Name(NamedTuple):
+    """`name` is a topic, `envelope`, or `dlt` for the dead letters of every topic."""
+
+    direction: Direction
+    name: str
+
+
+@functools.cache
+def find_schemas() -> dict[Name, Path]:
+    """Return the file of every schema of this release."""
+    found: dict[Name, Path] = {}
+    for app in apps.get_app_configs():
+        found |= schemas_in(Path(app.path) / "schemas")
+    return dict(sorted(found.items()))
+
+
+def schemas_in(folder: Path) -> dict[Name, Path]:
+    """Return the files of the schemas below a folder that has `in` and `out`."""
+    return {
+        Name(direction, path.name.removesuffix(".json")): path
+        for direction in DIRECTIONS
+        for path in sorted((folder / direction).glob("*.json"))
+    }
+
+
+def read_schema(path: Path) -> dict[str, Any]:
+    return cast("dict[str, Any]", json.loads(path.read_text()))
+
+
+def last_release() -> Path | None:
+    """Return the folder of the last release's schemas."""
+    folders = [path for path in RELEASED.glob("*") if path.is_dir()]
+    return max(folders, key=lambda path: [int(part) for part in path.name.split(".")], default=None)
+
+
+def breaks_since(folder: Path) -> Iterator[str]:
+    """Yield what the schemas of this release break that those in `folder` promised."""
+    now = find_schemas()
+    for name, path in schemas_in(folder).items():
+        if name not in now:
+            yield f"{name.direction}/{name.name}: it is gone"
+            continue
+        for found in find_breaks(old=read_schema(path), new=read_schema(now[name]), direction=name.direction):
+            yield f"{name.direction}/{name.name}: {found}"
+
+
+def keep(version: str) -> int:
+    """Copy the schemas into the folder of a release, and return their number."""
+    for name, path in find_schemas().items():
+        folder = RELEASED / version / name.direction
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, folder)
+    return len(find_schemas())

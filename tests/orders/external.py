@@ -1,0 +1,84 @@
+"""Events of a shop that keeps its own orders, as it publishes them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from typing import Any
+
+from tests.outbox.events.inbound import envelope, handle, received
+
+SHOP = "shop-a"
+USER = "6f2b7c9e-4b0d-4c55-9b57-0d5a2f6c1e11"
+BEGAN = dt.datetime.now(dt.UTC)
+PLACED_AT = "2026-11-20T09:30:00Z"
+STATUS = {"placed": "pending", "part_refunded": "part_refunded"}
+DETAILS: dict[str, dict[str, Any]] = {"cancelled": {"wasPaid": True}}
+
+
+def topic_of(change: str) -> str:
+    return f"order.order.{change}.v1"
+
+
+def told(change: str, order_id: str, sequence: Any, *, source: str = SHOP, **data: Any) -> dict[str, Any]:
+    """Make the envelope of a change; `data` are fields over the usual ones."""
+    values = {
+        "orderId": order_id,
+        "userId": USER,
+        "status": STATUS.get(change, change),
+        "placedAt": PLACED_AT,
+        "email": "ann@example.com",
+        "name": "Ann",
+        "totalAmount": 1000,
+        "currency": "EUR",
+        "reference": "A-1001",
+        "items": [{"sku": "TEA", "name": "Tea", "quantity": 2, "unitAmount": 500}],
+        **DETAILS.get(change, {}),
+        **data,
+    }
+    metadata = {"source": source, "sequence": sequence, "correlationId": "their-work"}
+    return envelope(topic_of(change), values, source=source, metadata=metadata)
+
+
+def give(event: dict[str, Any]) -> str:
+    return handle(received(event["eventType"], event, key=str(event["data"].get("orderId"))))
+
+
+def tell(change: str, order_id: str, sequence: Any, **data: Any) -> str:
+    return give(told(change, order_id, sequence, **data))
+
+
+def minutes_ago(count: int) -> str:
+    """Return the same text for the same number, so that two orders can be compared."""
+    return (BEGAN - dt.timedelta(minutes=count)).isoformat()
+
+
+def story(order_id: str) -> list[dict[str, Any]]:
+    """Return every kind of change but a cancellation, in order, a minute apart."""
+    events = [
+        told("placed", order_id, 1, email="old@example.com"),
+        told("paid", order_id, 2),
+        told("confirmed", order_id, 3),
+        told("part_refunded", order_id, 4, refundedAmount=300, amount=300),
+        told("completed", order_id, 5, refundedAmount=300, status="part_refunded"),
+        told("refunded", order_id, 6, refundedAmount=1000, amount=700),
+    ]
+    for number, event in enumerate(events):
+        event["timestamp"] = minutes_ago(60 - number)
+    return events
+
+
+def cancellation(order_id: str) -> list[dict[str, Any]]:
+    events = [
+        told("placed", order_id, 1),
+        told("paid", order_id, 2),
+        told("cancelled", order_id, 3, reason="Out of stock"),
+        told("refunded", order_id, 4, status="cancelled", refundedAmount=1000, amount=1000),
+    ]
+    for number, event in enumerate(events):
+        event["timestamp"] = minutes_ago(60 - number)
+    return events
+
+
+def new_id() -> str:
+    return str(uuid.uuid4())

@@ -1,0 +1,73 @@
+"""What is kept of another system's events is found and erased with the person, however it is written."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from notifications.models import EmailNotification
+from orders import privacy
+from orders.models import Order
+from outbox.core.privacy import ERASED, ERASED_ADDRESS
+from outbox.models import InboundDeadLetter, OutboxEvent
+from tests.orders.external import SHOP, give, new_id, tell, told
+from tests.orders.test_privacy import grep
+from tests.outbox.events.inbound import handle, received
+from tests.outbox.retention.months import Steps
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
+    pytest.mark.usefixtures("archive_folder"),
+]
+ADDRESS = "Ann.O'Hara+tea@example.com"
+
+
+@pytest.fixture(autouse=True)
+def _sources(settings: Any) -> None:
+    settings.ORDER_SOURCES = [SHOP]
+
+
+def erase(email: str) -> None:
+    privacy.erase_person(email=email, report=Steps(), force=True)
+
+
+def test_an_erasure_reaches_the_order_its_mails_and_its_dead_letters():
+    id = new_id()
+    tell("completed", id, 3, email=ADDRESS, name="Ann O'Hara")
+    assert tell("paid", id, 2, email=ADDRESS, name="Ann O'Hara", totalAmount=0) == "dead"
+    EmailNotification.objects.update(status="sent", sent_at=Now())
+    assert {"orders", "email_notifications", "dead_events"} <= set(grep("o'hara"))
+    erase(ADDRESS)
+    assert grep("o'hara") == [] and grep("ann.o") == []
+    assert Order.objects.get(id=id).email == ERASED_ADDRESS
+    assert "originalEvent" not in OutboxEvent.objects.get(event_type__endswith=".dlt").payload
+
+
+@pytest.mark.parametrize("address", [ADDRESS, "zoë@example.com", "ÄNNE@example.com"])
+@pytest.mark.parametrize("escaped", ["'+@ëÄ", "'", "@ëÄ"])
+def test_a_dead_letter_is_found_when_its_json_escapes_the_address(address, escaped):
+    event = told("paid", new_id(), 2, email=address, totalAmount=0)
+    text = json.dumps(event, ensure_ascii=False)
+    for character in escaped:
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    assert handle(received(event["eventType"], text.encode())) == "dead"
+    other = told("paid", new_id(), 2, email="bob@example.com", totalAmount=0)
+    give(other)
+    assert len(privacy.export_person(email=address, report=Steps())["dead_events"]) == 1
+    erase(address)
+    envelopes = list(InboundDeadLetter.objects.order_by("id").values_list("envelope", flat=True))
+    assert envelopes[0] == ERASED and "bob@example.com" in envelopes[1]
+    notes = list(OutboxEvent.objects.order_by("position"))
+    assert ["originalEvent" in note.payload for note in notes] == [False, True]
+
+
+def test_archives_of_an_order_with_an_id_that_tells_no_time_are_found():
+    late = uuid.UUID("ffffffff-ffff-4fff-bfff-ffffffffffff")
+    tell("placed", str(late), 1, email=ADDRESS)
+    placed = Order.objects.get(id=late).created_at
+    assert privacy._first_row([late]) == placed - dt.timedelta(days=1)
