@@ -180,6 +180,12 @@ try:
     if EVENT_TRANSPORT == "kafka" and not KAFKA_BOOTSTRAP_SERVERS:
         raise ImproperlyConfigured("EVENT_TRANSPORT=kafka needs KAFKA_BOOTSTRAP_SERVERS, such as kafka:9092.")
 
+    # What consume_cdc reads: the topics of the connector in docker/debezium, as a member of this group.
+    CDC_TOPICS: list[str] = env.list(
+        "CDC_TOPICS", ["orderpost.public.email_notifications", "orderpost.public.outbox_events"]
+    )
+    CDC_GROUP = env.str("CDC_GROUP", "orderpost-cdc")
+
     # --- Retention -----------------------------------------------------------------------------
     # How many days a partition stays attached after its last row, by table.
     HOT_DAYS = {

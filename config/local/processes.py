@@ -30,6 +30,7 @@ def commands(*, port: int, web_workers: int | None = None) -> dict[str, list[str
         "standby": [python, "manage.py", "drain_outbox", "--standby"],
         "relay": [python, "manage.py", "relay_outbox"],
         "consumer": [python, "manage.py", "consume_events"],
+        "cdc": [python, "manage.py", "consume_cdc"],
         "partitions": [python, "manage.py", "keep_partitions"],
         "background": [python, "-m", "config.local.background"],
     }

@@ -130,6 +130,11 @@ def _poll(*, record: bool) -> Drained | None:
     return done
 
 
+def look_again() -> None:
+    """Have a drain of this process that runs claim once more, without waiting for it."""
+    _drain_of(processes.current()).woken.set()
+
+
 def stop() -> None:
     """Have the process's drain give back what it has not begun, and start no other."""
     processes.current().stopping.set()

@@ -1,0 +1,115 @@
+"""A drain that a trigger wakes in this process, with no broker and no worker: follow_wal and consume_cdc.
+
+A trigger carries nothing: it says "look", and the claim decides which process sends a row. Any number of
+triggers, workers and polls may see the same row.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+import structlog
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connections
+
+from notifications.delivery import drain
+from outbox.core import health
+from outbox.core.loop import run_until_stopped
+from outbox.core.waker import Waker
+from outbox.delivery.sender import Drained
+from outbox.events import notify
+
+log = structlog.get_logger(__name__)
+
+#: Seconds between two looks while changes keep coming: one look claims the rows of all of them.
+INTERVAL = 0.05
+
+
+class WokenDrain:
+    """For a `with` block: a thread that sends what is due when woken, and when a retry becomes due.
+
+    It polls at its start and every POLL_INTERVAL too, so that nothing waits for a trigger that was lost. At
+    the end of the block it gives back what is not begun and waits for the sends in flight. If the thread
+    fails, it sets `stopped`, and the block raises its error.
+    """
+
+    def __init__(self, *, stopped: threading.Event) -> None:
+        self._stopped = stopped
+        self._due = threading.Event()
+        self._poll_at = self._due_at = 0.0  # monotonic
+        self._error: Exception | None = None
+        self._waker = Waker(self._look, target="here", interval=INTERVAL, busy=INTERVAL)
+        self._thread = threading.Thread(target=self._run, name="woken-drain")
+
+    def wake(self) -> None:
+        """Have due rows claimed soon, without waiting. For any thread."""
+        self._waker.wake()
+
+    def targets(self) -> Mapping[str, Callable[[], None]]:
+        """Return what a change of each table wakes: this drain, or the relays, through Redis."""
+        return {"email_notifications": self.wake, "outbox_events": notify.waker.wake}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, stack: TracebackType | None) -> None:
+        self._stopped.set()
+        drain.stop()
+        self._thread.join()
+        if self._error is not None and kind is None:
+            raise self._error
+
+    def _look(self) -> None:
+        self._due.set()
+        drain.look_again()
+
+    def _run(self) -> None:
+        try:
+            run_until_stopped(
+                step=self._step,
+                stopped=self._stopped,
+                errors=(DatabaseError, InterfaceError),
+                reconnect=connections.close_all,
+                describe=lambda _: "database away, trying again",
+                cap=min(16.0, settings.POLL_INTERVAL),
+            )
+        except Exception as error:
+            log.exception("drain failed, the process ends")
+            self._error = error
+            self._stopped.set()
+        finally:
+            connections.close_all()
+
+    def _step(self) -> None:
+        while not self._stopped.is_set() and (left := self._seconds_left()) > 0:
+            health.beat("woken")
+            if self._due.wait(min(left, health.EVERY)):
+                break
+        if self._stopped.is_set():
+            return
+        self._due.clear()
+        self._due_at = 0.0  # should this drain fail
+        health.end("woken")  # a backlog takes hours; the drain's own loop is watched meanwhile
+        polls = time.monotonic() >= self._poll_at
+        done = drain.poll(record=False) if polls else drain.drain_due()
+        if polls:
+            self._poll_at = time.monotonic() + settings.POLL_INTERVAL
+        self._due_at = time.monotonic() + _pause(done)
+
+    def _seconds_left(self) -> float:
+        return min(self._poll_at, self._due_at) - time.monotonic()
+
+
+def _pause(done: Drained | None) -> float:
+    """Return the seconds until a drain without a wake-up is of use, by what the last one did."""
+    if done is None:
+        return math.inf
+    if done.more:
+        return 0.0
+    return done.pause or (math.inf if done.next_due is None else done.next_due)

@@ -1,0 +1,51 @@
+"""`manage.py consume_cdc`: sends e-mails as soon as Debezium tells of their rows. Any number may run."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from notifications.delivery import drain
+from notifications.delivery.woken import WokenDrain
+from outbox.core.loop import stop_on_signals
+from outbox.core.metrics_server import watch
+from outbox.events import cdc
+from outbox.events.transports import Consumer
+
+
+class Command(BaseCommand):
+    help = (
+        "Reads what a Debezium connector writes to Kafka about new rows of email_notifications and "
+        "outbox_events, sends the e-mails in this process and wakes the relays. A message only says where to "
+        "look: may run beside workers, polls and other triggers."
+    )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run until SIGTERM or SIGINT: then give back what is not begun, and end."""
+        connect = _connector()
+        watch("cdc")
+        stopped = stop_on_signals(also=drain.stop)
+        with WokenDrain(stopped=stopped) as emails:
+            cdc.run(connect=connect, wakes=emails.targets(), stopped=stopped)
+
+
+def _connector() -> Callable[[], Consumer]:
+    if not settings.KAFKA_BOOTSTRAP_SERVERS:
+        raise CommandError("consume_cdc needs KAFKA_BOOTSTRAP_SERVERS, such as kafka:9092.")
+    try:
+        from outbox.events.transports import kafka
+    except ImportError as error:
+        raise CommandError("consume_cdc needs confluent-kafka: install the extra `kafka`.") from error
+    # Containers may share a host name and a process id.
+    member = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+    def connect() -> Consumer:
+        return kafka.Consumer(topics=settings.CDC_TOPICS, group=settings.CDC_GROUP, name=member)
+
+    return connect

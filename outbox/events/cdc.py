@@ -1,0 +1,162 @@
+"""Change data capture as a trigger: what a Debezium connector says of our tables wakes whoever looks at them.
+
+A message carries nothing: it says that a row was written, and the row in PostgreSQL stays the truth. So a
+message may be lost, late or repeated, and one that cannot be read is skipped. Offsets are committed about
+once a second, so that the next consumer of the group repeats the last second of one that was killed.
+Run by `manage.py consume_cdc`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import structlog
+
+from outbox.core import instruments
+from outbox.core.loop import run_until_stopped
+from outbox.events.transports.base import BrokerAway, Consumer, Received
+
+log = structlog.get_logger(__name__)
+
+WAIT_SECONDS = 1.0
+COMMIT_SECONDS = 1.0
+LOG_SECONDS = 10.0  # between two log lines about messages that cannot be read
+BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
+#: Debezium's codes: a row was inserted, or read by a snapshot.
+WRITTEN = frozenset({"c", "r"})
+
+
+class Change(NamedTuple):
+    """What a message says. `committed_at` is of the database's clock (epoch seconds), None if unknown."""
+
+    table: str
+    operation: str
+    committed_at: float | None
+
+
+class Malformed(ValueError):
+    """The message is not one of Debezium's."""
+
+
+def read_change(*, topic: str, value: bytes) -> Change | None:
+    """Read Debezium's envelope, or the row that its ExtractNewRecordState leaves of it; None: a tombstone.
+
+    Either may stand in `payload`, beside its schema. The names of `add.fields` have the prefix `__`.
+    Raises `Malformed`.
+    """
+    if not value:
+        return None
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"no JSON: {error}") from error
+    if isinstance(found, dict) and found.keys() == {"schema", "payload"}:
+        found = found["payload"]
+    if found is None:
+        return None
+    if not isinstance(found, dict) or not found:
+        raise Malformed("no JSON object")
+    source = found.get("source")
+    if isinstance(source, dict):
+        table, operation, milliseconds = source.get("table"), found.get("op"), source.get("ts_ms")
+    else:
+        table, operation, milliseconds = (found.get(f"__{name}") for name in ("table", "op", "source_ts_ms"))
+    table = topic.rpartition(".")[2] if table is None else table
+    operation = "c" if operation is None else operation
+    if not isinstance(table, str) or not isinstance(operation, str):
+        raise Malformed("table and op are texts in a change")
+    known = isinstance(milliseconds, int | float)
+    return Change(table, operation, milliseconds / 1000 if known else None)
+
+
+class ChangeConsumer:
+    """Consumes through a connection that `connect` makes; `step` does one round.
+
+    `wakes` has a function for each table; it must not wait.
+    """
+
+    def __init__(self, *, connect: Callable[[], Consumer], wakes: Mapping[str, Callable[[], None]]) -> None:
+        self._connect, self._wakes = connect, wakes
+        self._consumer: Consumer | None = None
+        self._unacknowledged: list[Received] = []
+        self._acknowledge_at = self._log_at = 0.0  # monotonic
+        self._malformed = 0
+
+    def step(self, *, seconds: float = WAIT_SECONDS) -> None:
+        """Do one round, of about `seconds`. Raises `BrokerAway`."""
+        if self._consumer is None:
+            self._consumer = self._connect()
+            for wake in self._wakes.values():
+                wake()  # nobody may have listened for a while
+        received = self._consumer.receive(seconds=seconds)
+        for table in {table for one in received if (table := self._read(one))}:
+            self._wakes[table]()
+        self._unacknowledged += received
+        if self._unacknowledged and time.monotonic() >= self._acknowledge_at:
+            self._acknowledge(self._consumer)
+
+    def disconnect(self) -> None:
+        """Leave the group, after committing what was received, if the broker answers."""
+        if self._consumer is None:
+            return
+        consumer, self._consumer = self._consumer, None
+        try:
+            self._acknowledge(consumer)
+        except BrokerAway:
+            log.debug("offsets are not committed, the last changes come again")
+        finally:
+            self._unacknowledged.clear()
+            consumer.close()
+
+    def _acknowledge(self, consumer: Consumer) -> None:
+        messages, self._unacknowledged = self._unacknowledged, []
+        self._acknowledge_at = time.monotonic() + COMMIT_SECONDS
+        if messages:
+            consumer.done(messages)
+
+    def _read(self, received: Received) -> str:
+        """Count a message, and return the table that somebody has to look at, or an empty text."""
+        try:
+            change = read_change(topic=received.topic, value=received.value)
+        except Malformed as error:
+            self._skip(received.topic, error)
+            return ""
+        if change is None or change.operation not in WRITTEN or change.table not in self._wakes:
+            instruments.CHANGES.labels("cdc", "ignored").inc()
+            return ""
+        instruments.CHANGES.labels("cdc", "seen").inc()
+        if change.committed_at is not None:
+            instruments.CHANGE_DELAYS.labels("cdc").observe(max(0.0, time.time() - change.committed_at))
+        return change.table
+
+    def _skip(self, topic: str, error: Malformed) -> None:
+        instruments.CHANGES.labels("cdc", "malformed").inc()
+        self._malformed += 1
+        if time.monotonic() >= self._log_at:
+            log.warning(
+                "changes skipped: they cannot be read", topic=topic, error=str(error), count=self._malformed
+            )
+            self._malformed, self._log_at = 0, time.monotonic() + LOG_SECONDS
+
+
+def run(
+    *, connect: Callable[[], Consumer], wakes: Mapping[str, Callable[[], None]], stopped: threading.Event
+) -> None:
+    """Consume until `stopped`; a broker that is away is tried again, and the poll sends meanwhile."""
+    consumer = ChangeConsumer(connect=connect, wakes=wakes)
+    try:
+        run_until_stopped(
+            step=consumer.step,
+            stopped=stopped,
+            errors=(BrokerAway,),
+            reconnect=consumer.disconnect,
+            describe=lambda _: "changes are not seen: the broker is away",
+            base=BACKOFF_BASE,
+            cap=BACKOFF_CAP,
+        )
+    finally:
+        consumer.disconnect()
