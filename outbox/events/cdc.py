@@ -69,8 +69,8 @@ def read_change(*, topic: str, value: bytes) -> Change | None:
     operation = "c" if operation is None else operation
     if not isinstance(table, str) or not isinstance(operation, str):
         raise Malformed("table and op are texts in a change")
-    known = isinstance(milliseconds, int | float)
-    return Change(table, operation, milliseconds / 1000 if known else None)
+    committed_at = milliseconds / 1000 if isinstance(milliseconds, int | float) else None
+    return Change(table, operation, committed_at)
 
 
 class ChangeConsumer:

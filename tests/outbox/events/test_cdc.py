@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import pytest
@@ -92,7 +93,8 @@ def consumer_of(broker: Broker) -> tuple[ChangeConsumer, list[str]]:
     """Return a consumer that has just joined, and the list of what it wakes from then on."""
     woken: list[str] = []
     tables = ("email_notifications", "outbox_events")
-    it = ChangeConsumer(connect=lambda: broker, wakes={t: lambda t=t: woken.append(t) for t in tables})
+    wakes = {table: functools.partial(woken.append, table) for table in tables}
+    it = ChangeConsumer(connect=lambda: broker, wakes=wakes)
     rounds, broker.rounds = broker.rounds, []
     it.step()
     assert sorted(woken) == sorted(tables)  # whatever was written while nobody listened
