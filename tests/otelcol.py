@@ -1,6 +1,6 @@
 """OpenTelemetry's collector between the processes of a test and its receiver: a real one, built by Go.
 
-`otelcol-contrib` on the PATH is used if there is one. Else Go builds one with the components of
+`otelcol` on the PATH is used if there is one. Else Go builds one with the components of
 docker/otelcol.yaml into var/, which takes minutes the first time.
 """
 
@@ -19,17 +19,14 @@ from config.local.machine import PROJECT, free_port, guarded
 
 BUILDER = "go.opentelemetry.io/collector/cmd/builder"
 VERSION, STABLE = "v0.164.0", "v1.70.0"
-CONTRIB = "github.com/open-telemetry/opentelemetry-collector-contrib"
 CONFIG = PROJECT / "docker" / "otelcol.yaml"
 #: The components of CONFIG.
 MANIFEST = f"""
-dist: {{name: otelcol-contrib, module: example.com/otelcol, output_path: source, version: 0.0.0}}
+dist: {{name: otelcol, module: example.com/otelcol, output_path: source, version: 0.0.0}}
 receivers:
   - gomod: go.opentelemetry.io/collector/receiver/otlpreceiver {VERSION}
-  - gomod: {CONTRIB}/receiver/filelogreceiver {VERSION}
 exporters:
   - gomod: go.opentelemetry.io/collector/exporter/otlphttpexporter {VERSION}
-  - gomod: {CONTRIB}/exporter/fileexporter {VERSION}
 providers:
   - gomod: go.opentelemetry.io/collector/confmap/provider/envprovider {STABLE}
   - gomod: go.opentelemetry.io/collector/confmap/provider/fileprovider {STABLE}
@@ -38,12 +35,12 @@ providers:
 
 def binary() -> Path:
     """Return the collector's program. Skip the test where there is neither one nor Go to build it."""
-    if found := shutil.which("otelcol-contrib"):
+    if found := shutil.which("otelcol"):
         return Path(found)
     if shutil.which("go") is None:
-        pytest.skip("NO COLLECTOR: neither otelcol-contrib nor go is here to receive spans by the real one")
+        pytest.skip("NO COLLECTOR: neither otelcol nor go is here to receive spans by the real one")
     folder = PROJECT / "var" / f"otelcol-{VERSION}"
-    built = folder / "source" / "otelcol-contrib"
+    built = folder / "source" / "otelcol"
     if not built.exists():
         folder.mkdir(parents=True, exist_ok=True)
         manifest = folder / "manifest.yaml"
@@ -54,29 +51,19 @@ def binary() -> Path:
             [str(folder / "builder"), "--config", str(manifest)],
         ):
             done = subprocess.run(command, env=here, cwd=folder, capture_output=True, text=True)
-            assert done.returncode == 0, done.stderr[-2000:]
+            if done.returncode:
+                pytest.skip(f"NO COLLECTOR: Go cannot build it here: {done.stderr.strip()[-300:]}")
     return built
 
 
 class Collector:
-    """Runs docker/otelcol.yaml within a `with` block.
-
-    Spans go on to the OTLP receiver at `to`; lines of `logs`/*.log to the file `kept`.
-    """
+    """Runs docker/otelcol.yaml within a `with` block. Spans go on to the OTLP receiver at `to`."""
 
     def __init__(self, *, program: Path, folder: Path, to: str) -> None:
         port = free_port()
         self._program, self._log = program, folder / "otelcol.log"
         self.url = f"http://127.0.0.1:{port}"
-        self.logs = folder / "logs"
-        self.logs.mkdir()
-        self.kept = folder / "orderpost.json"
-        self._environment = os.environ | {
-            "LISTEN": f"127.0.0.1:{port}",
-            "TRACES_TO": to,
-            "LOGS": str(self.logs),
-            "KEPT": str(folder),
-        }
+        self._environment = os.environ | {"LISTEN": f"127.0.0.1:{port}", "TRACES_TO": to}
 
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:

@@ -109,6 +109,23 @@ with span("asked not to", parent={REMOTE[:-1]!r} + "0") as asked:
         assert sorted(span.name for span in receiver.spans) == ["below", "other"]
 
 
+def test_a_share_of_the_traces_is_sampled_each_of_them_whole():
+    code = """
+from outbox.core.tracing import is_sampled, span
+for number in range(400):
+    with span("root") as root, span("child") as child:
+        assert root.recorded == child.recorded == is_sampled(root.traceparent), root.traceparent
+        assert root.traceparent[3:35] == child.traceparent[3:35]
+"""
+    ratio = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.5"}
+    with Receiver() as receiver:
+        done = run(code, receiver.environment | ratio)
+        assert done.returncode == 0, done.stderr
+        names = [span.name for span in receiver.spans]
+        assert 120 < names.count("root") == names.count("child") < 280  # 8 standard deviations
+        assert len({span.trace_id for span in receiver.spans}) == names.count("root")
+
+
 def test_without_the_extra_the_start_fails_and_says_what_to_install(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
