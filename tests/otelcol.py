@@ -18,7 +18,7 @@ import pytest
 from config.local.machine import PROJECT, free_port, guarded
 
 BUILDER = "go.opentelemetry.io/collector/cmd/builder"
-VERSION, STABLE = "v0.164.0", "v1.70.0"
+VERSION, STABLE = "v0.150.0", "v1.56.0"
 CONFIG = PROJECT / "docker" / "otelcol.yaml"
 #: The components of CONFIG.
 MANIFEST = f"""
