@@ -27,6 +27,20 @@ class Beat(beat.Beat):
 
         platforms.signals.update(SIGTERM=end, SIGINT=end)
 
+    def start_scheduler(self) -> Any:
+        """Begin, unless the URL for the lock cannot hold one. A database that is away is waited for."""
+        from django.db import DatabaseError, InterfaceError, connections
+
+        from outbox.core.postgres.sessions import SharedSession
+
+        try:
+            connections["direct"].ensure_connection()
+        except SharedSession as error:
+            raise SystemExit(str(error)) from error
+        except (DatabaseError, InterfaceError):
+            pass  # the first tick says so
+        return super().start_scheduler()
+
 
 class Application(Celery):
     """Celery with our beat process."""

@@ -50,7 +50,12 @@ if LOCAL_ENV.exists():
 
 
 def _database(
-    name: str, default: str | None = None, *, timeout: float, max_age: int | None = 600
+    name: str,
+    default: str | None = None,
+    *,
+    timeout: float,
+    max_age: int | None = 600,
+    own_session: bool = False,
 ) -> dict[str, Any]:
     url = env.str(name, default) or ""
     if not url.startswith(("postgres://", "postgresql://")):
@@ -75,6 +80,7 @@ def _database(
     # Parameters travel beside the statement instead of being written into it: a tenth less work for us.
     options.setdefault("server_side_binding", True)
     options.setdefault("prepared", PREPARED_STATEMENTS)
+    options["own_session"] = name if own_session else ""
     return database
 
 
@@ -110,14 +116,18 @@ try:
     # Seconds that one statement may take before the connection is closed; 0: for ever. Longer than 5 s, and a
     # request that meets a frozen server is not answered in time.
     DATABASE_TIMEOUT = env.float("DATABASE_TIMEOUT", 4.0, validate=not_negative)
-    # Off for a pgbouncer that shares sessions between transactions and keeps no prepared statements.
-    PREPARED_STATEMENTS = env.bool("PREPARED_STATEMENTS", True)
+    # None: unless a pooler shares sessions between transactions; those before pgbouncer 1.21 keep none.
+    PREPARED_STATEMENTS = env.bool("PREPARED_STATEMENTS", None)
     DATABASE_MAINTENANCE_TIMEOUT = env.float("DATABASE_MAINTENANCE_TIMEOUT", 3600.0, validate=not_negative)
     DATABASES = {
         "default": _database("DATABASE_URL", timeout=DATABASE_TIMEOUT),
         # The application's role with no pooler between: advisory locks that outlive a transaction.
         "direct": _database(
-            "DIRECT_DATABASE_URL", env.str("DATABASE_URL", ""), timeout=DATABASE_TIMEOUT, max_age=None
+            "DIRECT_DATABASE_URL",
+            env.str("DATABASE_URL", ""),
+            timeout=DATABASE_TIMEOUT,
+            max_age=None,
+            own_session=True,
         ),
         # The tables' owner, with no pooler between: makes, detaches and drops partitions.
         "owner": _database(
@@ -125,6 +135,7 @@ try:
             env.str("DATABASE_URL", ""),
             timeout=DATABASE_MAINTENANCE_TIMEOUT,
             max_age=None,
+            own_session=True,
         ),
     }
     for _alias in ("direct", "owner"):

@@ -6,8 +6,20 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.contrib.admin import apps as admin_apps
-from django.db.models.signals import post_migrate
+from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
+
+
+def need_own_session(*, using: str, **_: Any) -> None:
+    """Stop a migrate that would change the settings of other clients' sessions. Raises `SharedSession`."""
+    from django.db import connections
+
+    from outbox.core.postgres.sessions import SharedSession
+
+    connection = connections[using]
+    connection.ensure_connection()
+    if getattr(connection, "sessions_shared", False):
+        raise SharedSession(setting="DATABASE_URL", why="A migration changes settings of its session.")
 
 
 def make_partitions(*, using: str, **_: Any) -> None:
@@ -49,9 +61,10 @@ class OutboxConfig(AppConfig):
     }
 
     def ready(self) -> None:
-        """Make partitions once the last app is migrated; import what each app declares."""
+        """Check the session before a migrate, make partitions after it; import what each app declares."""
         from django.apps import apps
 
+        pre_migrate.connect(need_own_session, sender=apps.get_app_config("orders"), dispatch_uid="session")
         post_migrate.connect(make_partitions, sender=apps.get_app_config("orders"), dispatch_uid="partitions")
         post_migrate.connect(make_groups, sender=apps.get_app_config("orders"), dispatch_uid="groups")
         autodiscover_modules("metrics", "sums", "bulk_actions")

@@ -16,6 +16,8 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from outbox.apps import need_own_session
+
 ATTEMPTS = 10  # DATABASE_URL may name a server that is starting, too
 
 
@@ -73,6 +75,7 @@ def main() -> int:
     try:
         django.setup()
         wait_for_database()
+        need_own_session(using="default")
     except (ImproperlyConfigured, OperationalError) as error:
         print(error, file=sys.stderr)
         return 1

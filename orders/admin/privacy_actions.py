@@ -10,6 +10,7 @@ from django.template.response import TemplateResponse
 
 from orders import privacy
 from orders.models import Order
+from outbox.core.postgres.sessions import SharedSession
 from outbox.core.privacy import ERASED_ADDRESS
 from outbox.retention.locks import AlreadyRunning
 
@@ -56,7 +57,7 @@ class PrivacyActions(admin.ModelAdmin[Order]):
             done = privacy.erase_person(
                 email=email, force="force" in request.POST, report=lambda step, **facts: None
             )
-        except (privacy.InFlight, privacy.StillSending, AlreadyRunning) as error:
+        except (privacy.InFlight, privacy.StillSending, AlreadyRunning, SharedSession) as error:
             self.message_user(request, str(error), messages.ERROR)
             return None
         self._note(request, queryset, "Erased the customer's data.")

@@ -29,6 +29,7 @@ from config.local.processes import commands
 from config.local.sandbox import Sandbox
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 from notifications.providers.sendgrid import make_key
+from tests.pgbouncer import WANTED, Pooler
 from tests.proxy import Proxy
 
 PATIENCE = 60.0
@@ -50,7 +51,10 @@ QUICK = {
 
 
 class Shop:
-    """`settings` are environment variables over `QUICK`; `proxied`: PostgreSQL is reached by `shop.proxy`."""
+    """`settings` are environment variables over `QUICK`; `proxied`: PostgreSQL is reached by `shop.proxy`.
+
+    With PGBOUNCER=1 it is reached by `shop.pooler`, except where a session must be one's own.
+    """
 
     def __init__(self, *, durable_valkey: bool = False, proxied: bool = False, **settings: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="orderpost-flow-")
@@ -61,6 +65,7 @@ class Shop:
             data=self.folder / "valkey", port=free_port(), throwaway=not durable_valkey
         )
         self.proxy = Proxy(port=self.postgres.port) if proxied else None
+        self.pooler = Pooler(server=(self.proxy or self.postgres).port) if WANTED else None
         self.sandbox = Sandbox()
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -74,7 +79,9 @@ class Shop:
             self.sandbox.start()
             if self.proxy is not None:
                 self.proxy.__enter__()
-            self.manage("migrate", "--verbosity", "0")
+            if self.pooler is not None:
+                self.pooler.__enter__()
+            self.manage("migrate", "--verbosity", "0", DATABASE_URL=self.database_url)
             token = self.manage("create_token", "flow", "--scope", "all").strip()
         except BaseException:
             self.__exit__()
@@ -86,6 +93,8 @@ class Shop:
         for name in list(self.processes):
             self.kill(name)
         self.sandbox.stop()
+        if self.pooler is not None:
+            self.pooler.__exit__()
         if self.proxy is not None:
             self.proxy.__exit__()
         for server in (self.valkey, self.postgres):
@@ -100,14 +109,16 @@ class Shop:
 
     @property
     def database_url(self) -> str:
-        """What the processes connect to."""
+        """Where PostgreSQL is reached without a pooler."""
         url = self.postgres.url
         return url.replace(f":{self.postgres.port}/", f":{self.proxy.port}/") if self.proxy else url
 
     def environment(self, **settings: str) -> dict[str, str]:
+        past = ("DIRECT_DATABASE_URL", "PARTITION_DATABASE_URL") if self.pooler else ()
         return {
             **os.environ,
-            "DATABASE_URL": self.database_url,
+            "DATABASE_URL": self.pooler.url() if self.pooler else self.database_url,
+            **dict.fromkeys(past, self.database_url),
             "REDIS_URL": self.valkey.url,
             "EMAIL_PROVIDERS": "sendgrid",
             "SENDGRID_WEBHOOK_VERIFICATION_KEY": VERIFIES,
@@ -119,13 +130,13 @@ class Shop:
             **settings,
         }
 
-    def manage(self, *arguments: str) -> str:
+    def manage(self, *arguments: str, **settings: str) -> str:
         """Run a `manage.py` command and return its standard output."""
         command = [sys.executable, "manage.py", *arguments]
         done = subprocess.run(
             command,
             cwd=PROJECT,
-            env=self.environment(),
+            env=self.environment(**settings),
             capture_output=True,
             text=True,
             timeout=120,

@@ -1,6 +1,8 @@
 """The backend: `ENGINE = "outbox.core.postgres"`, with `OPTIONS = {"deadline": 4.0, "prepared": True}`.
 
-`deadline` is in seconds. With `prepared` the statements that ask for it (`cursor.Prepared`) are prepared.
+`deadline` is in seconds. With `prepared` the statements that ask for it (`cursor.Prepared`) are prepared;
+with None unless a pooler shares the sessions. `own_session` names the setting of a URL that must not lead to
+shared sessions.
 
 Migrations, and what makes or drops whole databases, wait for as long as the server takes. Connection pools
 of psycopg are not supported: they connect with a class of their own.
@@ -9,6 +11,7 @@ of psycopg are not supported: they connect with a class of their own.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +22,7 @@ from django.db.backends.postgresql import base, schema
 
 from outbox.core.postgres.connection import BoundedConnection, Gate
 from outbox.core.postgres.cursor import PreparingCursor
+from outbox.core.postgres.sessions import SharedSession, are_shared
 
 #: A connection that has been idle must answer its health check within this, else a new one is made.
 HEALTH_CHECK_SECONDS = 1.0
@@ -29,8 +33,15 @@ RECENT_SECONDS = 1.0
 #: A `prepare_threshold` that no statement reaches: only those are prepared that ask for it.
 ON_REQUEST = 2**31
 
+#: Each of the questions to a pooler must be answered within this.
+PROBE_SECONDS = 1.0
+
 #: One for each server, by host and port.
 _gates: defaultdict[tuple[str, str], Gate] = defaultdict(Gate)
+
+#: Whether a pooler shares its sessions, by host, port, user and database. Asked once in a process.
+_shared: dict[tuple[str, ...], bool] = {}
+_asking = threading.Lock()
 
 
 class DatabaseSchemaEditor(schema.DatabaseSchemaEditor):
@@ -54,10 +65,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
     SchemaEditorClass = DatabaseSchemaEditor
     Database = SimpleNamespace(**(vars(psycopg) | {"connect": BoundedConnection.connect}))  # type: ignore[assignment]  # for a module
 
+    #: Whether the sessions of this connection are other clients', too.
+    sessions_shared = False
+    _own_session = ""
+    _prepared: bool | None = False
+
     def get_connection_params(self) -> dict[str, Any]:
         params: dict[str, Any] = super().get_connection_params()
         deadline = params.pop("deadline", None)
-        if params.pop("prepared", False):
+        self._own_session = params.pop("own_session", "")
+        self._prepared = params.pop("prepared", False)
+        if self._prepared is not False:
             if params["prepare_threshold"] is None:
                 params["prepare_threshold"] = ON_REQUEST
             params["cursor_factory"] = PreparingCursor
@@ -68,19 +86,58 @@ class DatabaseWrapper(base.DatabaseWrapper):
         }
 
     def init_connection_state(self) -> None:
-        """Set how prepared statements are planned.
+        """Find out about a pooler, and set how prepared statements are planned.
 
         Those that are prepared on request have one plan for all values. Under a `prepare_threshold` of the
         URL all statements are prepared, and each is planned for its values: a plan for all values cannot use
         a partial index, and most of ours are: minutes instead of milliseconds. The setting is made here
         because pgbouncer refuses it as an option of the connection.
+
+        Raises `SharedSession`.
         """
         super().init_connection_state()
         threshold = self.connection.prepare_threshold
-        if threshold is not None:
-            mode = "auto" if threshold == ON_REQUEST else "force_custom_plan"
-            with self.connection.cursor() as cursor:
-                cursor.execute("SELECT set_config('plan_cache_mode', %s, false)", [mode])
+        mode = "auto" if threshold == ON_REQUEST else "force_custom_plan"
+        with self.connection.cursor() as cursor:
+            # A pooler makes up the number that it tells its clients.
+            told = self.connection.info.backend_pid
+            cursor.execute("SELECT pg_backend_pid() = %s", [told], prepare=False)
+            pooled = not cursor.fetchone()[0]
+            self.sessions_shared = pooled and self._ask_pooler()
+            if threshold is not None and not self.sessions_shared:
+                cursor.execute("SELECT set_config('plan_cache_mode', %s, false)", [mode], prepare=False)
+        if self.sessions_shared:
+            self._share_sessions()
+
+    def _ask_pooler(self) -> bool:
+        params = self.get_connection_params()
+        key = tuple(str(params.get(name, "")) for name in ("host", "port", "user", "dbname"))
+        with _asking:
+            if key not in _shared:
+                params |= {"deadline": PROBE_SECONDS, "gate": Gate(), "prepare_threshold": None}
+                with self.connection.waiting(seconds=PROBE_SECONDS):
+                    found = are_shared(self.connection, connect=lambda: BoundedConnection.connect(**params))
+                if found is None:
+                    return False
+                _shared[key] = found
+            return _shared[key]
+
+    def _share_sessions(self) -> None:
+        if self._own_session:
+            self.close()
+            raise SharedSession(
+                setting=self._own_session,
+                why="The locks that are taken through it live as long as a session.",
+            )
+        if self._prepared is None:
+            self.connection.prepare_threshold = None
+
+    def chunked_cursor(self) -> Any:
+        """Return a cursor that leaves the rows with the server, where that outlives a statement."""
+        self.ensure_connection()
+        if self.sessions_shared and not self.in_atomic_block:
+            return self.cursor()
+        return super().chunked_cursor()
 
     def is_usable(self) -> bool:
         if self.connection is None:

@@ -1,0 +1,83 @@
+"""Everything through pgbouncer with `pool_mode = transaction`: docker/pgbouncer/pgbouncer.ini as it is."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import psycopg
+import pytest
+
+from config.local.machine import PROJECT
+from tests.flows.shop import Shop
+from tests.pgbouncer import Pooler, needs_pgbouncer
+
+pytestmark = [pytest.mark.flow, needs_pgbouncer]
+
+#: What runs through it in `make drills`, and how many tests that are at least.
+FLOWS = (
+    "tests/flows/test_background.py",
+    "tests/flows/test_crashes.py",
+    "tests/flows/test_events.py",
+    "tests/flows/test_frozen_database.py",
+    "tests/flows/test_outages.py",
+    "tests/flows/test_slow_smtp.py",
+    "tests/flows/test_whose_failure.py",
+    "tests/chaos/test_slice.py",
+)
+AT_LEAST = 30
+
+
+def test_an_order_goes_its_way_and_what_needs_a_session_says_so_at_its_start():
+    with Shop() as shop:
+        with psycopg.connect(shop.postgres.url, autocommit=True) as owner:
+            owner.execute((PROJECT / "docker" / "app_role.sql").read_bytes())
+            owner.execute("ALTER ROLE orderpost_app PASSWORD 'secret'")
+            stored = "SELECT rolpassword FROM pg_authid WHERE rolname = 'orderpost_app'"
+            (secret,) = owner.execute(stored).fetchone()
+        with Pooler(server=shop.postgres.port, users={"orderpost_app": secret}) as pooler:
+            direct = shop.postgres.url.replace("orderpost@", "orderpost_app@")
+            shop.settings |= {"DATABASE_URL": pooler.url("orderpost_app", "secret")}
+            # Each ends by itself; the rest of a shop goes on beside them.
+            shop.start("beat:2", "relay:2", "partitions")
+            shop.settings |= {"DIRECT_DATABASE_URL": direct}
+            shop.start("web", "worker", "beat", "relay")
+            for number in range(4):
+                shop.pay(shop.place(f"customer{number}@example.com"))
+            shop.until(lambda: shop.all_sent(4), "they are sent")
+            unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
+            shop.until(lambda: shop.query(unpublished) == [(0,)], "all is published")
+            shop.until(lambda: shop.query("SELECT 1 FROM heartbeats WHERE name = 'poll'"), "beat's poll came")
+            for name, setting in (
+                ("beat:2", "DIRECT_DATABASE_URL"),
+                ("relay:2", "DIRECT_DATABASE_URL"),
+                ("partitions", "PARTITION_DATABASE_URL"),
+            ):
+                assert shop.processes[name].wait(60) == 1, shop.log(name)
+                last = shop.log(name).strip().splitlines()[-1]
+                assert last.startswith(f"{setting} leads to a pooler that shares sessions"), shop.log(name)
+            with pytest.raises(subprocess.CalledProcessError) as caught:
+                shop.manage("migrate")
+            assert caught.value.stderr.startswith("DATABASE_URL leads to a pooler"), caught.value.stderr
+            for name in ("web", "worker", "beat", "relay"):
+                assert "prepared statement" not in shop.log(name)
+                assert "Traceback" not in shop.log(name), shop.log(name)
+
+
+@pytest.mark.drill
+def test_the_flows_and_the_chaos_slice_hold_through_it():
+    ours = ("DATABASE_URL", "REDIS_URL", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID", "PYTEST_ADDOPTS")
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--no-header", *FLOWS],
+        cwd=PROJECT,
+        env=environment | {"PGBOUNCER": "1"},
+        capture_output=True,
+        text=True,
+        timeout=3600,
+    )
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2_000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None and int(passed[1]) >= AT_LEAST, done.stdout[-2_000:]
