@@ -14,11 +14,15 @@ from pathlib import Path
 import psycopg
 import pytest
 from django.apps import apps
+from django.contrib.postgres.functions import RandomUUID
+from django.contrib.postgres.operations import AddConstraintNotValid, AddIndexConcurrently
 from django.core.management import call_command
-from django.db import OperationalError, connection, models
+from django.db import OperationalError, connection, migrations, models
 from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from outbox.core import partitioned_migrations
 from outbox.core.partitioned_migrations import AddPartitionedIndex
@@ -76,20 +80,69 @@ def test_a_migration_takes_no_long_lock_and_takes_nothing_away(app, name, tmp_pa
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "CREATE INDEX i ON orders (email);",
-        "ALTER TABLE orders ADD COLUMN x int NOT NULL;",
-        "ALTER TABLE orders RENAME COLUMN email TO mail;",
-        "ALTER TABLE orders DROP COLUMN email;",
-        "ALTER TABLE orders ALTER COLUMN total_amount TYPE numeric;",
-        "ALTER TABLE orders ADD CONSTRAINT c CHECK (total_amount > 0);",
-    ],
-)
-def test_the_check_sees_what_it_is_for(sql, tmp_path):
-    found = squawk(tmp_path, sql)
-    assert found.returncode != 0 and "migration.sql" in found.stdout
+def as_sql(operation: Operation) -> str:
+    """Return what an operation of the app orders would do."""
+    before = ProjectState.from_apps(apps)
+    after = before.clone()
+    operation.state_forwards("orders", after)
+    with connection.schema_editor(collect_sql=True, atomic=False) as editor:
+        operation.database_forwards("orders", editor, before, after)
+    return "\n".join(editor.collected_sql)
+
+
+#: What the release that still runs would stumble over, or what locks a table out, by squawk's rule for it.
+REFUSED = {
+    "ban-drop-column": migrations.RemoveField("order", "locale"),
+    "renaming-column": migrations.RenameField("order", "email", "mail"),
+    "changing-column-type": migrations.AlterField("order", "total_amount", models.FloatField()),
+    "adding-not-nullable-field": migrations.AlterField(
+        "order", "paid_at", models.DateTimeField(default=Now())
+    ),
+    "ban-drop-default": migrations.AddField("order", "gift", models.BooleanField(default=False)),
+    "adding-required-field": migrations.RunSQL("ALTER TABLE orders ADD COLUMN gift boolean NOT NULL;"),
+    "adding-field-with-default": migrations.AddField(
+        "order", "ticket", models.UUIDField(db_default=RandomUUID())
+    ),
+    "ban-drop-table": migrations.DeleteModel("Order"),
+    "renaming-table": migrations.AlterModelTable("order", "shop_orders"),
+    "require-concurrent-index-creation": migrations.AddIndex(
+        "order", models.Index(fields=["total_amount"], name="orders_amounts")
+    ),
+    "require-concurrent-index-deletion": migrations.RunSQL("DROP INDEX orders_by_reference;"),
+    "constraint-missing-not-valid": migrations.AddConstraint(
+        "order", models.CheckConstraint(condition=Q(total_amount__lt=10**9), name="orders_cheap")
+    ),
+    "disallowed-unique-constraint": migrations.AddConstraint(
+        "order", models.UniqueConstraint(fields=["correlation_id"], name="orders_once")
+    ),
+    "ban-drop-constraint": migrations.RunSQL("ALTER TABLE orders DROP CONSTRAINT orders_amounts;"),
+}
+
+ALLOWED = [
+    migrations.AddField("order", "gift_note", models.TextField(null=True)),
+    migrations.AddField("order", "gift", models.BooleanField(db_default=False)),
+    AddIndexConcurrently("order", models.Index(fields=["total_amount"], name="orders_amounts")),
+    AddConstraintNotValid(
+        "order", models.CheckConstraint(condition=Q(total_amount__lt=10**9), name="orders_cheap")
+    ),
+    migrations.CreateModel(
+        "Gift", [("id", models.UUIDField(primary_key=True)), ("name", models.TextField())]
+    ),
+]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("rule", REFUSED)
+def test_the_check_refuses_what_breaks_the_release_before_or_locks_it_out(rule, tmp_path):
+    found = squawk(tmp_path, as_sql(REFUSED[rule]))
+    assert found.returncode != 0 and rule in found.stdout, found.stdout
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("operation", ALLOWED, ids=lambda it: type(it).__name__)
+def test_the_check_lets_what_only_adds_pass(operation, tmp_path):
+    found = squawk(tmp_path, as_sql(operation))
+    assert found.returncode == 0, found.stdout
 
 
 @pytest.mark.django_db
