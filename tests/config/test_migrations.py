@@ -22,7 +22,7 @@ from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 from django.db.models import Q
-from django.db.models.functions import Now
+from django.utils import timezone
 
 from outbox.core import partitioned_migrations
 from outbox.core.partitioned_migrations import AddPartitionedIndex
@@ -96,7 +96,7 @@ REFUSED = {
     "renaming-column": migrations.RenameField("order", "email", "mail"),
     "changing-column-type": migrations.AlterField("order", "total_amount", models.FloatField()),
     "adding-not-nullable-field": migrations.AlterField(
-        "order", "paid_at", models.DateTimeField(default=Now())
+        "order", "paid_at", models.DateTimeField(default=timezone.now)
     ),
     "ban-drop-default": migrations.AddField("order", "gift", models.BooleanField(default=False)),
     "adding-required-field": migrations.RunSQL("ALTER TABLE orders ADD COLUMN gift boolean NOT NULL;"),
@@ -138,11 +138,11 @@ def test_the_check_refuses_what_breaks_the_release_before_or_locks_it_out(rule, 
     assert found.returncode != 0 and rule in found.stdout, found.stdout
 
 
-@pytest.mark.django_db
-@pytest.mark.parametrize("operation", ALLOWED, ids=lambda it: type(it).__name__)
-def test_the_check_lets_what_only_adds_pass(operation, tmp_path):
-    found = squawk(tmp_path, as_sql(operation))
-    assert found.returncode == 0, found.stdout
+@pytest.mark.django_db(transaction=True)  # one of them refuses to be built in a transaction
+def test_the_check_lets_what_only_adds_pass(tmp_path):
+    for operation in ALLOWED:
+        found = squawk(tmp_path, as_sql(operation))
+        assert found.returncode == 0, found.stdout
 
 
 @pytest.mark.django_db
