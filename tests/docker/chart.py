@@ -1,0 +1,106 @@
+"""Read docker/helm as files, and render it where helm is."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from config.local.machine import PROJECT
+
+CHART = PROJECT / "docker" / "helm" / "orderpost"
+#: The sets of values that are tried: the smallest that a shop needs, everything, and other choices.
+SETS = sorted((CHART / "ci").glob("*-values.yaml"))
+#: Its own objects have no schema in Kubernetes.
+FOREIGN_KINDS = {"PodMonitor", "PrometheusRule", "ScaledObject"}
+needs_helm = pytest.mark.skipif(
+    shutil.which("helm") is None,
+    reason="NOT TESTED: no helm here (`go install helm.sh/helm/v4/cmd/helm@latest` makes it)",
+)
+each_set = pytest.mark.parametrize("values", SETS, ids=lambda path: path.stem)
+
+Object = dict[str, Any]
+
+
+def chart_values() -> Object:
+    """Return the chart's own values."""
+    values: Object = yaml.safe_load((CHART / "values.yaml").read_text())
+    return values
+
+
+def schema() -> Object:
+    """Return what the chart's values are checked by."""
+    found: Object = json.loads((CHART / "values.schema.json").read_text())
+    return found
+
+
+def documented_settings() -> set[str]:
+    """Return every name of docs/configuration.md's tables."""
+    page = (PROJECT / "docs" / "configuration.md").read_text()
+    rows = re.findall(r"^\| (`[^|]*) \|", page, flags=re.MULTILINE)
+    return {name for row in rows for name in re.findall(r"`([A-Z][A-Z0-9_]+)`", row)}
+
+
+def helm(verb: str, *arguments: str, values: Path | None = None) -> subprocess.CompletedProcess[str]:
+    files = ["--values", str(values)] if values else []
+    name = ["orderpost"] if verb == "template" else []
+    return subprocess.run(
+        ["helm", verb, *name, str(CHART), *files, *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+@functools.cache
+def rendered(values: Path, *arguments: str) -> list[Object]:
+    """Return the objects that helm makes of a set of values."""
+    done = helm("template", *arguments, values=values)
+    assert done.returncode == 0, done.stderr
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
+    """Return the objects of a kind by their name without the release's."""
+    return {
+        re.sub("^(orderpost|post)-", "", one["metadata"]["name"]): one
+        for one in objects
+        if one["kind"] == kind
+    }
+
+
+def pods(objects: list[Object]) -> dict[str, Object]:
+    """Return the spec of every pod that would run, by the name of its object."""
+    found = {}
+    for one in objects:
+        if one["kind"] == "Pod":
+            found["test"] = one["spec"]
+        elif one["kind"] == "CronJob":
+            template = one["spec"]["jobTemplate"]["spec"]["template"]
+            found[template["metadata"]["labels"]["app.kubernetes.io/component"]] = template["spec"]
+        elif "template" in one.get("spec", {}):
+            template = one["spec"]["template"]
+            found[template["metadata"]["labels"]["app.kubernetes.io/component"]] = template["spec"]
+    return found
+
+
+def environment(objects: list[Object], pod: Object) -> dict[str, str]:
+    """Return the variables of a pod's container; the last of a name counts, as in Kubernetes."""
+    (container,) = pod["containers"]
+    configs = {one["metadata"]["name"]: one["data"] or {} for one in objects if one["kind"] == "ConfigMap"}
+    found: dict[str, str] = {}
+    for source in container.get("envFrom", []):
+        found |= configs[source["configMapRef"]["name"]]
+    for one in container.get("env", []):
+        found[one["name"]] = one.get("value", "")
+    return found
+
+
+def mounts(pod: Object) -> dict[str, Object]:
+    """Return the volumes of a pod by the path where its container sees them."""
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    return {mount["mountPath"]: volumes[mount["name"]] for mount in pod["containers"][0]["volumeMounts"]}

@@ -1,0 +1,112 @@
+"""The Helm chart says what the project says: commands, settings, probes, metrics, rules. Needs no helm."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+
+import yaml
+
+from config.local.machine import PROJECT
+from outbox.api.operations import PROBES
+from tests.docker.chart import CHART, SETS, chart_values, documented_settings, schema
+from tests.docker.test_alert_rules import RULES
+
+TEMPLATES = "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
+#: What the chart sets itself, or what only a local run reads.
+NOT_IN_VALUES = {"PORT", "ORDERPOST_PG_BIN", "METRICS_PORT", "METRICS_HOST", "HEALTH_DIR", "ARCHIVE_DIR"}
+SECRET = re.compile(r".*(_KEY|_SECRET|_PASSWORD|_TOKEN|_BASIC_AUTH|DATABASE_URL)$")
+
+
+def compose_services():
+    """Return the services of compose.yaml that are roles of ours, and `migrate`."""
+    services = yaml.safe_load((PROJECT / "docker" / "compose.yaml").read_text())["services"]
+    return {name: service for name, service in services.items() if service.get("image") == "orderpost"}
+
+
+def image_command():
+    """Return the command that the image has by itself."""
+    text = (PROJECT / "docker" / "Dockerfile").read_text().replace("\\\n", " ")
+    return json.loads(re.findall(r"^CMD (\[.*\])", text, flags=re.MULTILINE)[-1])
+
+
+def test_each_role_runs_the_command_that_the_image_has_for_it():
+    services = compose_services()
+    values = chart_values()
+    assert services.keys() == values["roles"].keys() | {"migrate"}
+    for name, role in {**values["roles"], "migrate": values["migrate"]}.items():
+        assert role["args"] == services[name].get("command", image_command()), name
+
+
+def test_each_role_is_probed_as_in_compose():
+    for name, role in chart_values()["roles"].items():
+        if not role.get("http"):
+            assert compose_services()[name]["healthcheck"]["test"][1:] == [
+                "python",
+                "manage.py",
+                "health",
+                name,
+            ]
+    assert "[python, manage.py, health, %s]" in TEMPLATES
+    assert set(re.findall(r"httpGet: \{path: (\S+),", TEMPLATES)) == {"/healthz", "/readyz"} <= PROBES.keys()
+
+
+def test_the_schema_knows_every_documented_setting_and_keeps_secrets_out_of_the_settings():
+    secret = {name for name in documented_settings() if SECRET.match(name)}
+    definitions = schema()["definitions"]
+    assert len(secret) > 10
+    assert set(definitions["settingName"]["enum"]) == documented_settings() - secret - NOT_IN_VALUES
+    # Each role would get the owner's URL: it has a Secret of its own.
+    assert set(definitions["secretName"]["enum"]) == secret - {"PARTITION_DATABASE_URL"}
+
+
+def test_templates_and_values_name_only_documented_settings():
+    named = {name.removesuffix("_FILE") for name in re.findall(r"\{name: ([A-Z][A-Z0-9_]+),", TEMPLATES)}
+    named |= set(re.findall(r"\bsettings\.([A-Z][A-Z0-9_]+)", TEMPLATES, flags=re.IGNORECASE))
+    values = chart_values()
+    named |= values["settings"].keys() | set(values["secrets"]["keys"]) | {values["secrets"]["owner"]["key"]}
+    for role in values["roles"].values():
+        named |= role.get("settings", {}).keys()
+    assert {"DATABASE_URL", "EMAIL_READ_TIMEOUT", "PROMETHEUS_MULTIPROC_DIR"} <= named
+    assert named - documented_settings() == set()
+
+
+def test_roles_are_scaled_by_metrics_that_exist():
+    page = (PROJECT / "docs" / "metrics.md").read_text()
+    scaled = {
+        name: role["autoscaling"] for name, role in chart_values()["roles"].items() if "autoscaling" in role
+    }
+    assert scaled.keys() == {"web", "worker", "relay", "consumer"}
+    for name, scaling in scaled.items():
+        if "metric" not in scaling:
+            assert scaling["cpu"], name
+            continue
+        row = next(row for row in page.splitlines() if row.startswith(f"| `{scaling['metric']}` "))
+        labels = set(re.findall(r"`(\w+)`", row.split("|")[3]))
+        assert scaling["labels"].keys() <= labels, name
+        assert set(re.findall(r"\borderpost_\w+", scaling["query"])) == {scaling["metric"]}, name
+        assert set(re.findall(r"(\w+)=\"", scaling["query"])) == scaling["labels"].keys(), name
+
+
+def test_the_alert_rules_are_the_projects_own_file():
+    assert (CHART / "files" / "alerts.yml").resolve() == RULES
+
+
+def test_the_chart_has_the_projects_version():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
+    assert chart["appVersion"] == version
+    assert chart["version"].replace("-dev.", ".dev") == version
+
+
+def test_the_readme_explains_every_value_at_the_top():
+    page = (CHART / "README.md").read_text()
+    cells = re.findall(r"^\| (`[^|]*) \|", page, flags=re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`(\w+)[\w.]*`", cell)}
+    assert named == chart_values().keys()
+
+
+def test_each_set_of_values_says_what_it_is_for():
+    assert len(SETS) >= 3
+    assert [path for path in SETS if not path.read_text().startswith("# ")] == []

@@ -1,0 +1,276 @@
+"""What helm makes of the chart: objects that Kubernetes takes, locked-up pods, settings that start."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from config.local.machine import PROJECT
+from tests.docker.chart import (
+    CHART,
+    FOREIGN_KINDS,
+    SETS,
+    chart_values,
+    each_set,
+    environment,
+    helm,
+    mounts,
+    needs_helm,
+    of_kind,
+    pods,
+    rendered,
+)
+from tests.docker.test_alert_rules import RULES
+
+pytestmark = needs_helm
+
+OLDEST = "1.30"  # Chart.yaml's kubeVersion
+SMALLEST, FULL, HPA = (CHART / "ci" / f"{name}-values.yaml" for name in ("smallest", "full", "hpa"))
+SECRETS = {
+    "SECRET_KEY": "s" * 50,
+    "PRIVACY_KEY": "p" * 50,
+    "DATABASE_URL": "postgresql://app:x@db.example.com/orderpost",
+    "DIRECT_DATABASE_URL": "postgresql://app:x@db.example.com/orderpost",
+    "REDIS_URL": "redis://valkey.example.com:6379/0",
+    "METRICS_TOKEN": "scrape-me",
+    "SENDGRID_API_KEY": "SG.x",
+    "SENDGRID_WEBHOOK_VERIFICATION_KEY": "",
+}
+
+
+@each_set
+def test_helm_finds_nothing_to_complain_about(values):
+    done = helm("lint", "--strict", values=values)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@each_set
+def test_kubernetes_takes_every_object(values):
+    objects = rendered(values)
+    newest = kubernetes_validate.latest_version()
+    for version in (OLDEST, newest) if values == FULL else (newest,):
+        for one in objects:
+            if one["kind"] not in FOREIGN_KINDS:
+                kubernetes_validate.validate(one, version, strict=True)
+    assert len(objects) > 10
+    names = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    assert len(names) == len(set(names))
+    assert max(len(name) for _, name in names) <= 63
+
+
+def test_a_wrong_object_is_refused():
+    deployment = next(one for one in rendered(SMALLEST) if one["kind"] == "Deployment")
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment | {"spec": {"replica": 1}}, OLDEST, strict=True)
+
+
+@each_set
+def test_a_selector_finds_the_pods_of_its_own_role_and_no_other(values):
+    objects = rendered(values)
+    labels = {
+        name: one["spec"]["template"]["metadata"]["labels"]
+        for name, one in of_kind(objects, "Deployment").items()
+    }
+    for kind in ("Deployment", "Service", "PodDisruptionBudget"):
+        for name, one in of_kind(objects, kind).items():
+            selector = one["spec"]["selector"]
+            wanted = selector.get("matchLabels", selector).items()
+            assert [role for role, has in labels.items() if wanted <= has.items()] == [name], (kind, name)
+
+
+@each_set
+def test_every_pod_is_locked_up(values):
+    found = pods(rendered(values))
+    assert {"web", "worker", "partitions", "test"} <= found.keys()
+    for name, pod in found.items():
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["runAsUser"] == 10001, name
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["enableServiceLinks"] is False, name
+        assert pod["containers"][0]["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }, name
+        if name != "test":
+            assert pod["containers"][0]["resources"]["limits"]["memory"], name
+            assert "/tmp" in mounts(pod), name
+
+
+@each_set
+def test_a_secret_is_a_file_and_never_a_variable(values):
+    objects = rendered(values)
+    for name, pod in pods(objects).items():
+        found = environment(objects, pod)
+        assert found.keys() & SECRETS.keys() == set(), name
+        files = {key: value for key, value in found.items() if key.endswith("_FILE")}
+        for path in files.values():
+            folder, _, file = path.rpartition("/")
+            assert file in [item["path"] for item in mounts(pod)[folder]["secret"]["items"]], (name, path)
+        assert len(files) >= 4 or name == "test", name
+
+
+def test_the_owners_url_reaches_only_migrations_and_partitions():
+    objects = rendered(FULL)
+    having = {
+        name: {
+            key for key, value in environment(objects, pod).items() if value.startswith("/run/secrets/owner")
+        }
+        for name, pod in pods(objects).items()
+        if any(
+            volume.get("secret", {}).get("secretName") == "orderpost-owner"
+            for volume in pod.get("volumes", [])
+        )
+    }
+    assert having == {"migrate": {"DATABASE_URL_FILE"}, "partitions": {"PARTITION_DATABASE_URL_FILE"}}
+
+
+@pytest.mark.parametrize(("values", "role"), [(FULL, "worker"), (SMALLEST, "migrate")])
+def test_the_settings_start_with_the_environment_of_a_pod(values, role, tmp_path):
+    objects = rendered(values)
+    given = environment(objects, pods(objects)[role])
+    for name in SECRETS.keys() & {name.removesuffix("_FILE") for name in given}:
+        (tmp_path / name).write_text(SECRETS[name])
+        given[f"{name}_FILE"] = str(tmp_path / name)
+    code = (
+        "from config import settings as s;"
+        "print(s.DATABASES['default']['HOST'], s.EVENT_STREAM_LENGTH, s.EMAIL_CONCURRENCY, s.ALLOWED_HOSTS)"
+    )
+    given |= {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, env=given, capture_output=True, text=True, timeout=60
+    )
+    concurrency = 16 if (values, role) == (FULL, "worker") else 32
+    assert done.stdout == f"db.example.com 1000000 {concurrency} ['orders.example.com']\n", done.stderr
+
+
+def test_one_more_role_is_a_deployment_like_the_others():
+    one, other = (of_kind(rendered(FULL), "Deployment")[name] for name in ("consumer", "consumer-eu"))
+    text = yaml.safe_dump(other).replace("consumer-eu", "consumer")
+    assert yaml.safe_load(text)["spec"]["template"] == one["spec"]["template"]
+
+
+def test_a_role_with_a_schedule_is_a_cron_job_that_ends():
+    objects = rendered(HPA)
+    job = of_kind(objects, "CronJob")["partitions"]
+    (container,) = pods(objects)["partitions"]["containers"]
+    assert container["args"] == [*chart_values()["roles"]["partitions"]["args"], "--once"]
+    assert "livenessProbe" not in container
+    assert job["spec"]["concurrencyPolicy"] == "Forbid"
+    assert "partitions" not in of_kind(objects, "Deployment")
+
+
+def test_what_is_scaled_has_no_fixed_number_of_replicas():
+    for values, kind in ((FULL, "ScaledObject"), (HPA, "HorizontalPodAutoscaler"), (SMALLEST, None)):
+        objects = rendered(values)
+        scaled = set(of_kind(objects, kind)) if kind else set()
+        fixed = {name for name, one in of_kind(objects, "Deployment").items() if "replicas" in one["spec"]}
+        assert scaled == ({"web", "worker", "relay", "consumer"} if kind else set())
+        assert scaled & fixed == set() and {"beat"} <= fixed
+
+
+def test_a_budget_stands_where_two_replicas_run_and_never_blocks_a_drain_of_one():
+    assert of_kind(rendered(SMALLEST), "PodDisruptionBudget").keys() == {"web", "worker", "relay", "consumer"}
+    assert of_kind(rendered(HPA), "PodDisruptionBudget").keys() == {"web", "worker", "consumer"}
+
+
+def test_a_role_stops_after_what_is_in_flight():
+    default = chart_values()["defaults"]["terminationGracePeriodSeconds"]
+    for name, one in of_kind(rendered(SMALLEST), "Deployment").items():
+        assert one["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == default, name
+    done = helm("template", "--set", f"settings.EMAIL_READ_TIMEOUT={default}", values=SMALLEST)
+    assert done.returncode != 0 and "terminationGracePeriodSeconds" in done.stderr
+
+
+def test_a_changed_setting_starts_the_pods_anew():
+    def checksums(objects):
+        return {
+            name: one["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+            for name, one in of_kind(objects, "Deployment").items()
+        }
+
+    before, after = (
+        checksums(rendered(SMALLEST)),
+        checksums(rendered(SMALLEST, "--set", "settings.MAX_RETRIES=5")),
+    )
+    assert len(before) == 7 and before.keys() == after.keys()
+    assert before.items() & after.items() == set()
+
+
+def test_the_rules_are_those_that_are_tested_and_link_to_the_docs():
+    shipped = yaml.safe_load(RULES.read_text())
+    (rule,) = of_kind(rendered(SMALLEST, "--set", "metrics.rules.enabled=true"), "PrometheusRule").values()
+    assert rule["spec"] == shipped
+    (linked,) = of_kind(rendered(FULL), "PrometheusRule").values()
+    with_docs = json.dumps(shipped).replace(
+        "{{ $externalLabels.docs }}", "https://docs.example.com/orderpost"
+    )
+    assert linked["spec"] == json.loads(with_docs) != shipped
+
+
+def test_nobody_is_told_of_a_role_that_is_not_meant_to_run():
+    (rule,) = of_kind(rendered(HPA), "PrometheusRule").values()
+    alerts = [one for group in rule["spec"]["groups"] for one in group["rules"]]
+    gone = next(one["expr"] for one in alerts if one.get("alert") == "ProcessGone")
+    assert 'role="worker"' in gone and 'role="relay"' in gone
+    assert 'role="standby"' not in gone and 'role="partitions"' not in gone
+
+
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        ("settings.EMAIL_RATE_LIMT=5", "EMAIL_RATE_LIMT"),
+        ("settings.SECRET_KEY=x", "SECRET_KEY"),
+        ("settings.SENDGRID_API_KEY=x", "SENDGRID_API_KEY"),
+        ("roles.worker.replica=5", "replica"),
+        ("secrets.keys={SECRET_KEY,PARTITION_DATABASE_URL}", "/secrets/keys/1"),
+        ("metrics.podMonitr.enabled=true", "podMonitr"),
+        ("autoscaling.kind=vpa", "/autoscaling/kind"),
+    ],
+)
+def test_a_misspelt_or_dangerous_value_is_refused(argument, reason):
+    done = helm("template", "--set", argument, values=SMALLEST)
+    assert done.returncode != 0 and reason in done.stderr, done.stderr
+
+
+def test_a_host_that_the_web_would_refuse_is_refused():
+    done = helm("template", "--set", "ingress.host=other.example.com", values=FULL)
+    assert done.returncode != 0 and "ALLOWED_HOSTS" in done.stderr
+
+
+def test_archives_have_a_claim_that_an_uninstall_keeps_or_a_bucket():
+    (claim,) = of_kind(rendered(SMALLEST), "PersistentVolumeClaim").values()
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert "/archive" in mounts(pods(rendered(SMALLEST))["partitions"])
+    for values in (FULL, HPA):
+        assert of_kind(rendered(values), "PersistentVolumeClaim") == {}
+    claims = mounts(pods(rendered(HPA))["partitions"])["/archive"]
+    assert claims["persistentVolumeClaim"] == {"claimName": "archives"}
+    assert "/archive" not in mounts(pods(rendered(FULL))["partitions"])
+
+
+def test_prometheus_reaches_every_role_under_the_names_that_the_alerts_use():
+    (monitor,) = of_kind(rendered(FULL), "PodMonitor").values()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    for name, one in of_kind(rendered(FULL), "Deployment").items():
+        template = one["spec"]["template"]
+        assert wanted <= template["metadata"]["labels"].items(), name
+        ports = {port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
+        assert ports[endpoint["port"]] == int(
+            environment(rendered(FULL), template["spec"])["METRICS_PORT"]
+        ), name
+    assert {one["targetLabel"] for one in endpoint["relabelings"]} == {"job", "role"}
+    assert endpoint["honorLabels"] is True
+    assert endpoint["authorization"]["credentials"] == {"name": "orderpost", "key": "METRICS_TOKEN"}
+
+
+def test_every_set_is_rendered_by_a_test():
+    assert set(SETS) == {SMALLEST, FULL, HPA}
