@@ -190,6 +190,38 @@ try:
     KAFKA_BOOTSTRAP_SERVERS = env.str("KAFKA_BOOTSTRAP_SERVERS", "")
     if EVENT_TRANSPORT == "kafka" and not KAFKA_BOOTSTRAP_SERVERS:
         raise ImproperlyConfigured("EVENT_TRANSPORT=kafka needs KAFKA_BOOTSTRAP_SERVERS, such as kafka:9092.")
+    KAFKA_SECURITY_PROTOCOL = env.str(
+        "KAFKA_SECURITY_PROTOCOL",
+        "PLAINTEXT",
+        validate=validate.OneOf(["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]),
+    )
+    KAFKA_SASL_MECHANISM = env.str(
+        "KAFKA_SASL_MECHANISM",
+        "SCRAM-SHA-512",
+        validate=validate.OneOf(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
+    )
+    KAFKA_SASL_USERNAME = env.str("KAFKA_SASL_USERNAME", "")
+    KAFKA_SASL_PASSWORD = env.str("KAFKA_SASL_PASSWORD", "")
+    if KAFKA_SECURITY_PROTOCOL.startswith("SASL") != bool(KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD):
+        raise ImproperlyConfigured(
+            "KAFKA_SECURITY_PROTOCOL=SASL_SSL or SASL_PLAINTEXT needs KAFKA_SASL_USERNAME and"
+            " KAFKA_SASL_PASSWORD, and the others use neither."
+        )
+    KAFKA_SSL_CA = env.str("KAFKA_SSL_CA", "")  # PEM, as the next two; unset: the system's
+    KAFKA_SSL_CERTIFICATE = env.str("KAFKA_SSL_CERTIFICATE", "")
+    KAFKA_SSL_KEY = env.str("KAFKA_SSL_KEY", "")
+    KAFKA_SSL_KEY_PASSWORD = env.str("KAFKA_SSL_KEY_PASSWORD", "")
+    # A consumer that is silent for so many seconds loses its partitions; brokers allow 6 and more by default.
+    KAFKA_SESSION_SECONDS = env.float("KAFKA_SESSION_SECONDS", 6.0, validate=validate.Range(min=1))
+    KAFKA_TOPIC_PARTITIONS = env.int("KAFKA_TOPIC_PARTITIONS", 6, validate=at_least_one)
+    KAFKA_TOPIC_REPLICATION_FACTOR = env.int("KAFKA_TOPIC_REPLICATION_FACTOR", 3, validate=at_least_one)
+    KAFKA_TOPIC_MIN_INSYNC_REPLICAS = env.int("KAFKA_TOPIC_MIN_INSYNC_REPLICAS", 2, validate=at_least_one)
+    KAFKA_TOPIC_RETENTION_DAYS = env.int("KAFKA_TOPIC_RETENTION_DAYS", 7, validate=at_least_one)
+    if KAFKA_TOPIC_MIN_INSYNC_REPLICAS > KAFKA_TOPIC_REPLICATION_FACTOR:
+        raise ImproperlyConfigured(
+            "KAFKA_TOPIC_MIN_INSYNC_REPLICAS must not exceed KAFKA_TOPIC_REPLICATION_FACTOR:"
+            " the topics would take no event."
+        )
 
     # What consume_cdc reads: the topics of the connector in docker/debezium, as a member of this group.
     CDC_TOPICS: list[str] = env.list(

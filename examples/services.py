@@ -2,7 +2,8 @@
 
     .venv/bin/python examples/services.py            # both, until Ctrl-C
 
-They know Redis Streams and the envelope, and nothing of orderpost's code. The payment service captures the
+They know the broker (Redis Streams, or Kafka where EVENT_TRANSPORT says so) and the envelope, and nothing of
+orderpost's code. The payment service captures the
 money of every placed order and returns it when a paid order is cancelled. The warehouse reserves stock; it
 has none of a sku that starts with "rare". Each remembers the ids of the events that it has handled, because
 an event may come twice. Each also reads `<its name>.resend`, where `manage.py resend_events --to` puts events
@@ -17,7 +18,7 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,37 +28,85 @@ LOCAL_ENV = Path(__file__).resolve().parent.parent / "var" / "local.env"
 Event = dict[str, Any]
 
 
-def broker() -> redis.Redis:
-    """Connect to the broker of REDIS_URL, or of the local run."""
-    url = os.environ.get("REDIS_URL")
-    if url is None and LOCAL_ENV.exists():
-        found = [line for line in LOCAL_ENV.read_text().splitlines() if line.startswith("REDIS_URL=")]
-        url = found[0].partition("=")[2].strip("'") if found else None
-    if url is None:
-        sys.exit("Start `make run` first, or set REDIS_URL.")
-    return redis.Redis.from_url(url)
+def setting(name: str) -> str | None:
+    """Return a variable of the environment, or of the local run."""
+    if (value := os.environ.get(name)) is None and LOCAL_ENV.exists():
+        found = [line for line in LOCAL_ENV.read_text().splitlines() if line.startswith(f"{name}=")]
+        value = found[0].partition("=")[2].strip("'") if found else None
+    return value
+
+
+class Streams:
+    """Some topics of Redis, for one group."""
+
+    def __init__(self, group: str, topics: list[str]) -> None:
+        url = setting("REDIS_URL")
+        if url is None:
+            sys.exit("Start `make run` first, or set REDIS_URL.")
+        self.group, self.topics, self.client = group, topics, redis.Redis.from_url(url)
+        for topic in topics:
+            try:
+                self.client.xgroup_create(topic, group, id="$", mkstream=True)
+            except redis.ResponseError:
+                pass  # the group is there
+
+    def receive(self) -> Iterator[bytes]:
+        """Give the envelopes of half a second; each is acknowledged after it."""
+        answer = self.client.xreadgroup(self.group, "1", dict.fromkeys(self.topics, ">"), block=500)
+        for stream, entries in answer or []:
+            for entry, fields in entries:
+                yield fields[b"value"]
+                self.client.xack(stream, self.group, entry)
+
+    def publish(self, topic: str, *, key: str, value: str) -> None:
+        self.client.xadd(topic, {"key": key, "value": value})
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class Topics:
+    """Some topics of Kafka, for one group."""
+
+    def __init__(self, group: str, topics: list[str]) -> None:
+        import confluent_kafka
+
+        servers = {"bootstrap.servers": setting("KAFKA_BOOTSTRAP_SERVERS")}
+        own = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        self.consumer = confluent_kafka.Consumer(servers | own | {"topic.metadata.refresh.interval.ms": 5000})
+        self.producer = confluent_kafka.Producer(servers | {"enable.idempotence": True, "linger.ms": 1})
+        self.consumer.subscribe(topics)
+
+    def receive(self) -> Iterator[bytes]:
+        """Give the next envelope of half a second; it is acknowledged after it."""
+        message = self.consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            yield message.value()
+            self.consumer.commit(message, asynchronous=False)
+
+    def publish(self, topic: str, *, key: str, value: str) -> None:
+        self.producer.produce(topic, value, key)
+        if self.producer.flush(30):
+            raise TimeoutError("Kafka did not take an event")
+
+    def close(self) -> None:
+        self.consumer.close()
 
 
 class Service:
     """Consumes some topics in a group of its own, and publishes what its handlers return."""
 
     def __init__(self, name: str, handlers: dict[str, Callable[[Event], tuple[str, Event] | None]]) -> None:
-        self.name, self.handlers, self.broker = name, handlers, broker()
-        self.topics = [*handlers, f"{name}.resend"]
+        self.name, self.handlers = name, handlers
+        broker = Topics if setting("EVENT_TRANSPORT") == "kafka" else Streams
+        self.broker: Topics | Streams = broker(name, [*handlers, f"{name}.resend"])
         self.seen: set[str] = set()  # a real one keeps these in the transaction of its own change
 
     def run(self, stopped: threading.Event) -> None:
-        for topic in self.topics:
-            try:
-                self.broker.xgroup_create(topic, self.name, id="$", mkstream=True)
-            except redis.ResponseError:
-                pass  # the group is there
         while not stopped.is_set():
-            answer = self.broker.xreadgroup(self.name, "1", dict.fromkeys(self.topics, ">"), block=500)
-            for stream, entries in answer or []:
-                for entry, fields in entries:
-                    self.handle(json.loads(fields[b"value"]))
-                    self.broker.xack(stream, self.name, entry)
+            for value in self.broker.receive():
+                self.handle(json.loads(value))
+        self.broker.close()
 
     def handle(self, event: Event) -> None:
         topic = event["eventType"]
@@ -78,7 +127,7 @@ class Service:
             "data": data,
             "metadata": {"correlationId": correlation, "traceId": event["metadata"].get("traceId")},
         }
-        self.broker.xadd(told, {"key": data["orderId"], "value": json.dumps(envelope)})
+        self.broker.publish(told, key=data["orderId"], value=json.dumps(envelope))
         print(f"{self.name}: {topic} of {data['orderId']} -> {told} [{correlation}]", flush=True)
 
 
@@ -96,18 +145,19 @@ def give_back(data: Event) -> tuple[str, Event] | None:
 
 def reserve(data: Event) -> tuple[str, Event]:
     """Reserve stock for a paid order; its skus were in the event of its placing."""
-    rare = data["orderId"] in RARE
-    topic = "warehouse.stock.insufficient.v1" if rare else "warehouse.stock.reserved.v1"
-    return topic, {"orderId": data["orderId"]}
+    if missing := RARE.get(data["orderId"]):
+        return "warehouse.stock.insufficient.v1", {"orderId": data["orderId"], **missing}
+    return "warehouse.stock.reserved.v1", {"orderId": data["orderId"]}
 
 
 def remember(data: Event) -> None:
     """Remember the orders with a sku that is out of stock."""
-    if any(item["sku"].startswith("rare") for item in data["items"]):
-        RARE.add(data["orderId"])
+    for item in data["items"]:
+        if item["sku"].startswith("rare"):
+            RARE[data["orderId"]] = {"productId": item["sku"], "requested": item["quantity"]}
 
 
-RARE: set[str] = set()
+RARE: dict[str, Event] = {}
 
 
 def main() -> None:

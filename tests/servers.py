@@ -21,6 +21,10 @@ from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 
 FIXED = {
     **{name: "" for name in environment.NAMES if name not in ("DATABASE_URL", "REDIS_URL")},
+    "EVENT_TRANSPORT": "redis",
+    "KAFKA_TOPIC_PARTITIONS": "3",
+    "KAFKA_TOPIC_REPLICATION_FACTOR": "1",
+    "KAFKA_TOPIC_MIN_INSYNC_REPLICAS": "1",
     "SECRET_KEY": "not-secret-tests-only",
     "EMAIL_PROVIDERS": "sendgrid",
     "SENDGRID_API_KEY": "test",

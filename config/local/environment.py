@@ -13,8 +13,12 @@ from config.local import mailbox
 from config.local.files import is_given, write_private
 from config.local.machine import HOST
 
+KAFKA_NAMES = (
+    *("EVENT_TRANSPORT", "KAFKA_BOOTSTRAP_SERVERS"),
+    *("KAFKA_TOPIC_PARTITIONS", "KAFKA_TOPIC_REPLICATION_FACTOR", "KAFKA_TOPIC_MIN_INSYNC_REPLICAS"),
+)
 # What var/local.env may hold. The tests set each of these, so that a local run never shows through.
-NAMES = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", *mailbox.NAMES)
+NAMES = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", *KAFKA_NAMES, *mailbox.NAMES)
 
 
 def wants_sandbox(*, environ: Mapping[str, str]) -> bool:
@@ -27,6 +31,7 @@ def complete(
     environ: Mapping[str, str],
     database_url: str | None,
     redis_url: str | None,
+    kafka_servers: str | None = None,
     sandbox_port: int | None,
     secret_key_file: Path,
     webhook_keys_file: Path,
@@ -37,6 +42,8 @@ def complete(
         ours["DATABASE_URL"] = database_url
     if redis_url is not None:
         ours["REDIS_URL"] = redis_url
+    if kafka_servers is not None:
+        ours |= dict(zip(KAFKA_NAMES, ("kafka", kafka_servers, "3", "1", "1"), strict=True))
     if sandbox_port is not None:
         ours |= mailbox.settings(environ=environ, port=sandbox_port, keys_file=webhook_keys_file)
     if not is_given("SECRET_KEY", environ=environ):

@@ -1,4 +1,4 @@
-"""`python -m config.local.prepare [--local-login]`: migrate, and make the local login of a new database.
+"""`python -m config.local.prepare [--local-login] [--topics]`: migrate, make the local login and the topics.
 
 `config.local` runs it once its servers answer, in a separate process: Django's memory is freed afterwards.
 """
@@ -82,6 +82,8 @@ def main() -> int:
     migrate()
     if "--local-login" in sys.argv[1:]:
         make_local_login()
+    if "--topics" in sys.argv[1:]:
+        call_command("make_topics", verbosity=0)
     return 0
 
 

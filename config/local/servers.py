@@ -84,9 +84,18 @@ class Server(ABC):
 
         Raises LocalRunFailed after `timeout` seconds, or at once if the server has ended.
         """
+        self.launch(log=log)
+        try:
+            self.wait_until_ready(log=log, timeout=timeout, ended=self.has_ended)
+        except BaseException:
+            self.stop()
+            raise
+
+    def launch(self, *, log: Path) -> None:
+        """Start the server as a child of this process and return at once."""
         self.prepare()
         self._log = log.open("ab")
-        self._process = process = subprocess.Popen(
+        self._process = subprocess.Popen(
             self.command(parent=os.getpid()),
             env=self.environment(),
             stdin=subprocess.DEVNULL,
@@ -94,11 +103,10 @@ class Server(ABC):
             stderr=subprocess.STDOUT,
             process_group=0,  # a Ctrl-C at the terminal is its owner's to handle
         )
-        try:
-            self.wait_until_ready(log=log, timeout=timeout, ended=lambda: process.poll() is not None)
-        except BaseException:
-            self.stop()
-            raise
+
+    def has_ended(self) -> bool:
+        """Return whether the server that `launch` started does not run any more."""
+        return self._process is None or self._process.poll() is not None
 
     def wait_until_ready(
         self, *, log: Path, timeout: float = 30.0, ended: Callable[[], bool] = lambda: False

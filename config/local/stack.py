@@ -17,6 +17,7 @@ from django.core.exceptions import ImproperlyConfigured
 from config.local import environment, metrics, orphans
 from config.local.console import Console
 from config.local.files import is_given
+from config.local.kafka import EmbeddedKafka
 from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, is_free
 from config.local.processes import commands
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
@@ -44,6 +45,7 @@ class Stack:
             None if given["DATABASE_URL"] else EmbeddedPostgres(data=POSTGRES_DATA, port=free_port())
         )
         self.valkey = None if given["REDIS_URL"] else EmbeddedValkey(data=VAR / "valkey", port=free_port())
+        self.kafka = EmbeddedKafka(data=VAR / "kafka", port=free_port()) if wants_kafka() else None
         self.sandbox_port = mailbox_port(web=port) if environment.wants_sandbox(environ=os.environ) else None
         first = int(os.environ.get("METRICS_PORT") or port + 2)
         self.metrics_ports = metrics.ports(names=PROCESSES, first=first)
@@ -51,6 +53,7 @@ class Stack:
             environ=os.environ,
             database_url=self.postgres.url if self.postgres else None,
             redis_url=self.valkey.url if self.valkey else None,
+            kafka_servers=self.kafka.url if self.kafka else None,
             sandbox_port=self.sandbox_port,
             secret_key_file=VAR / "secret_key",
             webhook_keys_file=VAR / "webhook_keys.json",
@@ -62,7 +65,7 @@ class Stack:
     @property
     def servers(self) -> list[Server]:
         """The servers that this run starts itself."""
-        return [server for server in (self.postgres, self.valkey) if server is not None]
+        return [server for server in (self.postgres, self.valkey, self.kafka) if server is not None]
 
     def run(self) -> None:
         """Start everything and show the logs until a signal stops it.
@@ -142,8 +145,8 @@ class Stack:
         return programs
 
     def prepare_database(self) -> None:
-        """Migrate; in the embedded database also make the local login."""
-        options = ["--local-login"] if self.postgres else []
+        """Migrate; in the embedded database also make the local login, in the embedded Kafka the topics."""
+        options = [*(["--local-login"] if self.postgres else []), *(["--topics"] if self.kafka else [])]
         command = guarded([sys.executable, "-m", "config.local.prepare", *options], parent=os.getpid())
         quietly = {"LOG_LEVEL": "WARNING"} | self.environment
         if subprocess.run(command, cwd=PROJECT, env=quietly, process_group=0).returncode != 0:
@@ -212,6 +215,8 @@ class Stack:
             lines.append(f"  PostgreSQL     {self.postgres.url}")
         if self.valkey is not None:
             lines.append(f"  Valkey         {self.valkey.url}")
+        if self.kafka is not None:
+            lines.append(f"  Kafka          {self.kafka.url}")
         ports = ", ".join(f"{name} {port}" for name, port in self.metrics_ports.items())
         lines.append(f"  Metrics        http://{HOST}:PORT/metrics: {ports}")
         lines.append(f"  Logs           {VAR / 'log'}, in full as JSON lines; warnings and a few more here")
@@ -235,6 +240,12 @@ def application_programs(*, port: int, worker_grace: int, metrics_ports: Mapping
         for name, command in commands(port=port).items()
         if name in PROCESSES
     ]
+
+
+def wants_kafka() -> bool:
+    """Return whether this run has a Kafka of its own: KAFKA=1, and no KAFKA_BOOTSTRAP_SERVERS."""
+    asked = os.environ.get("KAFKA", "").lower() not in ("", "0", "off", "no", "false")
+    return asked and not is_given("KAFKA_BOOTSTRAP_SERVERS", environ=os.environ)
 
 
 def readiness(*, port: int) -> str:

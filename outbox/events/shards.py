@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 
 from outbox.models import SHARDS, Heartbeat
 
-KEEP_SECONDS, GONE_SECONDS = 1.0, 4.0
+KEEP_SECONDS, GONE_SECONDS = 1.0, 3.0
 LOCK = 0x72656C61  # "rela": the first half of each shard's lock
 
 

@@ -81,6 +81,22 @@ def test_it_refuses_kafka_without_servers() -> None:
     assert "KAFKA_BOOTSTRAP_SERVERS" in refusal(EVENT_TRANSPORT="kafka")
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_USERNAME": "orderpost"},
+        {"KAFKA_SASL_USERNAME": "orderpost", "KAFKA_SASL_PASSWORD": "secret"},
+    ],
+)
+def test_it_refuses_a_kafka_password_that_is_missing_or_would_not_be_used(given: dict[str, str]) -> None:
+    assert "KAFKA_SASL_PASSWORD" in refusal(**given)
+
+
+def test_it_refuses_topics_that_would_take_no_event() -> None:
+    too_many = {"KAFKA_TOPIC_REPLICATION_FACTOR": "2", "KAFKA_TOPIC_MIN_INSYNC_REPLICAS": "3"}
+    assert "KAFKA_TOPIC_MIN_INSYNC_REPLICAS" in refusal(**too_many)
+
+
 def test_it_names_the_known_events_beside_a_misspelt_one() -> None:
     sentence = refusal(NOTIFY_ON="order.payed")
     assert "order.payed" in sentence and "order.part_refunded" in sentence

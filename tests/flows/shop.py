@@ -165,17 +165,21 @@ class Shop:
                 command = [sys.executable, "-m", "gunicorn", "config.wsgi:application", "--no-control-socket"]
                 command += ["--bind", f"{HOST}:{port}", "--worker-class", "gthread", "--threads", "8"]
                 command += ["--graceful-timeout", "10", "--logger-class", "config.logs.GunicornLogger"]
-            with (self.folder / f"{name}.log").open("ab") as log:
-                self.processes[name] = subprocess.Popen(
-                    guarded(command, parent=os.getpid(), death_signal=signal.SIGKILL),
-                    cwd=checkout,
-                    env=self.environment(**settings),
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+            self.spawn(name, command, checkout=checkout, **settings)
             if kind == "web" and wait:
                 self.until(lambda: self._web_answers(port), "the web process answers")
+
+    def spawn(self, name: str, command: list[str], *, checkout: Path = PROJECT, **settings: str) -> None:
+        """Start one process of any command. From the main thread alone, as `start`."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                guarded(command, parent=os.getpid(), death_signal=signal.SIGKILL),
+                cwd=checkout,
+                env=self.environment(**settings),
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def _web_answers(self, port: int) -> bool:
         try:

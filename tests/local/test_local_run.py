@@ -15,9 +15,11 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from confluent_kafka.admin import AdminClient
 from dotenv import dotenv_values
 
 from config.local.machine import PROJECT, free_port
+from tests import kafka as brokers
 from tests.local.helpers import Checkout, eventually, without_settings
 
 pytestmark = pytest.mark.flow
@@ -172,3 +174,43 @@ def test_a_taken_port_is_named_with_a_way_out(checkout: Checkout) -> None:
         assert checkout.start(without_settings(PORT=str(port))).wait(60) == 1
     assert f"Port {port} of 127.0.0.1 is taken" in checkout.said()
     assert "make run" in checkout.said()
+
+
+@pytest.mark.drill
+def test_with_a_kafka_of_its_own_events_pass_it_and_the_next_start_finds_them(checkout: Checkout) -> None:
+    brokers.require()
+    port = free_port()
+    topics = 0
+    for _ in range(2):
+        run = checkout.start(without_settings(PORT=str(port), KAFKA="1"))
+        checkout.wait_until_up()
+        told = dotenv_values(checkout.directory / "var" / "local.env")
+        assert told["EVENT_TRANSPORT"] == "kafka"
+        servers = told["KAFKA_BOOTSTRAP_SERVERS"]
+        assert f"Kafka          {servers}" in checkout.said()
+        with psycopg.connect(str(told["DATABASE_URL"]), autocommit=True) as connection:
+            connection.execute(WRITE)
+            eventually(
+                lambda database=connection: (
+                    database.execute(
+                        "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
+                    ).fetchone()
+                    == (0,)
+                ),
+                seconds=60,
+            )
+        found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=20).topics
+        assert len(found["order.order.placed.v1"].partitions) == 3
+        assert topics in (0, len(found))
+        topics = len(found)
+        run.terminate()
+        assert run.wait(90) == 0
+        assert checkout.processes() == []
+
+
+WRITE = """
+    INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, version, sequence, payload,
+        metadata, shard, retry_count, last_error)
+    SELECT uuidv7(), 'order', uuidv7(), 'order.order.placed.v1', 1, 1, '{}', '{}', n, 0, ''
+    FROM generate_series(0, 63) AS n
+"""

@@ -1,21 +1,26 @@
 """Kafka, through confluent-kafka (extra `kafka`): an idempotent producer, offsets committed by hand.
 
 The key decides the partition, so the events of one aggregate stay in order within a topic, and each partition
-has one consumer of a group. Topics are made by the broker's auto-creation or by its operator.
+has one consumer of a group. Topics are made by `manage.py make_topics`, or by the broker's auto-creation.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, cast
 
 import confluent_kafka as kafka
+import structlog
 from django.conf import settings
 
 from outbox.events.transports import base
 from outbox.events.transports.base import Answer, BrokerAway, Message, Received, Refused, TopicUnavailable
+from outbox.events.transports.kafka_connection import LOGGER, Reasons, connection
+
+log = structlog.get_logger(__name__)
 
 DELIVERY_SECONDS = 10.0
 METADATA_SECONDS = 5.0
@@ -44,6 +49,25 @@ _ABOUT_THE_TOPIC = frozenset(
         kafka.KafkaError._MSG_TIMED_OUT,
     }
 )
+#: Trouble with one topic that a consumer reads: it gets nothing of this topic, and the others go on.
+_UNREADABLE = frozenset(
+    {
+        kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
+        kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        kafka.KafkaError.TOPIC_EXCEPTION,
+    }
+)
+#: The partitions have gone to another consumer of the group: it gets what was not acknowledged in time.
+_REBALANCED = frozenset(
+    {
+        kafka.KafkaError.ILLEGAL_GENERATION,
+        kafka.KafkaError.UNKNOWN_MEMBER_ID,
+        kafka.KafkaError.REBALANCE_IN_PROGRESS,
+        kafka.KafkaError._ASSIGNMENT_LOST,
+        kafka.KafkaError._STATE,
+    }
+)
+REMIND_SECONDS = 60.0  # between two log lines about a topic that cannot be read
 BATCH = 100
 PRODUCER: dict[str, Any] = {
     "enable.idempotence": True,
@@ -59,12 +83,13 @@ class Publisher(base.Publisher):
     def __init__(self) -> None:
         self._producer: Any = None
         self._known: set[str] = set()  # topics that the broker has
+        self._reasons = Reasons()
 
     def check(self) -> None:
         try:
             self._connected().list_topics(timeout=METADATA_SECONDS)
         except kafka.KafkaException as error:
-            raise BrokerAway(str(error)) from error
+            raise self._away(error) from error
 
     def publish(self, messages: Sequence[Message]) -> list[Answer]:
         producer = self._connected()
@@ -94,7 +119,9 @@ class Publisher(base.Publisher):
             except BufferError:
                 break  # what is not in the buffer counts as not delivered
         producer.flush(DELIVERY_SECONDS + 1)
-        results = [_read(answer) for answer in answers]
+        results = [self._read(answer) for answer in answers]
+        if None in results:
+            self._reasons.forget()
         if any(isinstance(one, BrokerAway | TopicUnavailable) for one in results):
             self.close()  # its buffer may hold what is published again
         return results
@@ -108,14 +135,24 @@ class Publisher(base.Publisher):
 
     def _connected(self) -> Any:
         if self._producer is None:
-            self._producer = kafka.Producer(
-                PRODUCER
-                | {
-                    "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
-                    "delivery.timeout.ms": int(DELIVERY_SECONDS * 1000),
-                }
-            )
+            own = {"delivery.timeout.ms": int(DELIVERY_SECONDS * 1000), "error_cb": self._reasons.keep}
+            self._producer = kafka.Producer(connection() | PRODUCER | own, logger=LOGGER)
         return self._producer
+
+    def _away(self, error: kafka.KafkaException) -> BrokerAway:
+        """Say why, and drop the producer: it would go on trying to connect, many times a second."""
+        self._producer.poll(0)  # calls back with the reasons
+        self.close()
+        return BrokerAway(self._reasons.explain(error))
+
+    def _read(self, answer: object) -> Answer:
+        if not isinstance(answer, kafka.KafkaError):
+            return cast(Answer, answer)
+        if answer.code() in _ABOUT_THE_MESSAGE:
+            return Refused(answer.str())
+        if answer.code() in _ABOUT_THE_TOPIC:
+            return TopicUnavailable(self._reasons.explain(answer))
+        return BrokerAway(self._reasons.explain(answer))
 
     def _look_up(self, topic: str) -> TopicUnavailable | None:
         """Ask for a topic that is not known yet: a message to a missing one would wait for its time-out.
@@ -127,21 +164,11 @@ class Publisher(base.Publisher):
         try:
             found = self._producer.list_topics(topic, timeout=METADATA_SECONDS).topics[topic]
         except kafka.KafkaException as error:
-            raise BrokerAway(str(error)) from error
+            raise self._away(error) from error
         if found.error is not None:
             return TopicUnavailable(found.error.str())
         self._known.add(topic)
         return None
-
-
-def _read(answer: object) -> Answer:
-    if not isinstance(answer, kafka.KafkaError):
-        return cast(Answer, answer)
-    if answer.code() in _ABOUT_THE_MESSAGE:
-        return Refused(answer.str())
-    if answer.code() in _ABOUT_THE_TOPIC:
-        return TopicUnavailable(answer.str())
-    return BrokerAway(answer.str())
 
 
 class Consumer(base.Consumer):
@@ -151,29 +178,35 @@ class Consumer(base.Consumer):
         self._open: dict[tuple[str, int], set[int]] = defaultdict(set)
         self._next: dict[tuple[str, int], int] = {}
         self._troubles: list[str] = []
+        self._reasons = Reasons()
+        self._unreadable: dict[str, float] = {}  # when a topic was last said to be
+        session = settings.KAFKA_SESSION_SECONDS * 1000
         self._consumer = kafka.Consumer(
-            {
-                "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
+            connection()
+            | {
                 "group.id": group,
                 "client.id": name,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 6000,
+                "session.timeout.ms": int(session),
+                "heartbeat.interval.ms": int(session / 4),
                 "allow.auto.create.topics": True,
                 "topic.metadata.refresh.interval.ms": 5000,
                 "error_cb": self._error,
-            }
+            },
+            logger=LOGGER,
         )
         self._consumer.subscribe(list(topics), on_revoke=self._revoked)
 
     def receive(self, *, seconds: float) -> list[Received]:
         self._troubles.clear()
         found = []
-        for message in cast("list[Any]", self._consumer.consume(BATCH, timeout=seconds)):
+        for message in self._consume(seconds):
             if (error := message.error()) is not None:
-                if error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue  # nobody has written to it yet
-                raise BrokerAway(error.str())
+                if error.code() not in _UNREADABLE:
+                    raise BrokerAway(self._reasons.explain(error))
+                self._skip(message.topic(), error)
+                continue
             place = (message.topic(), message.partition())
             self._open[place].add(message.offset())
             self._next[place] = message.offset() + 1
@@ -181,9 +214,27 @@ class Consumer(base.Consumer):
             token = (place, message.offset())
             written_at = _time(message.timestamp())
             found.append(Received(message.topic(), key, message.value() or b"", token, written_at))
-        if self._troubles and not found:
+        if found:
+            self._reasons.forget()
+        elif self._troubles:
             raise BrokerAway(self._troubles[-1])
         return found
+
+    def _consume(self, seconds: float) -> list[Any]:
+        """Wait for a message, and take those that are there with it: `consume` would wait for all."""
+        first = self._consumer.poll(seconds)
+        if first is None:
+            return []
+        return [first, *self._consumer.consume(BATCH - 1, timeout=0)]
+
+    def _skip(self, topic: str, error: Any) -> None:
+        """Say at times that a topic cannot be read. One that is missing has no events yet."""
+        if error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return
+        now = time.monotonic()
+        if now - self._unreadable.get(topic, -REMIND_SECONDS) >= REMIND_SECONDS:
+            self._unreadable[topic] = now
+            log.error("stream cannot be read", topic=topic, error=error.str(), seconds=REMIND_SECONDS)
 
     def done(self, messages: Sequence[Received]) -> None:
         places = set()
@@ -200,14 +251,16 @@ class Consumer(base.Consumer):
             if offsets:
                 self._consumer.commit(offsets=offsets, asynchronous=False)
         except kafka.KafkaException as error:
-            raise BrokerAway(str(error)) from error
+            if error.args[0].code() not in _REBALANCED:
+                raise BrokerAway(str(error)) from error
 
     def close(self) -> None:
         self._consumer.close()
 
     def _error(self, error: Any) -> None:
+        self._reasons.keep(error)
         if error.code() == kafka.KafkaError._ALL_BROKERS_DOWN:
-            self._troubles.append(error.str())
+            self._troubles.append(self._reasons.explain(error))
 
     def _revoked(self, _: Any, partitions: Sequence[Any]) -> None:
         for one in partitions:

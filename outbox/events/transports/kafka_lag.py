@@ -13,6 +13,7 @@ from django.conf import settings
 
 from outbox.events.lag import Lag
 from outbox.events.transports.base import BrokerAway
+from outbox.events.transports.kafka_connection import LOGGER, connection
 
 ASK_SECONDS = 1.0
 #: The first message that is not committed is fetched for its time, so long for all partitions together.
@@ -50,15 +51,16 @@ def _consumer(group: str) -> Any:
     if key not in _consumers:
         _forget()
         _consumers[key] = kafka.Consumer(
-            {
-                "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
+            connection()
+            | {
                 "group.id": group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "fetch.wait.max.ms": 50,
                 "fetch.queue.backoff.ms": 5,
                 "fetch.message.max.bytes": 10_000,
-            }
+            },
+            logger=LOGGER,
         )
     return _consumers[key]
 

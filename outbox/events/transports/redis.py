@@ -29,7 +29,7 @@ from outbox.events.transports.redis_protocol import xadd
 log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS, READ_SECONDS = 1.0, 5.0
-LEASE_SECONDS = 5.0
+LEASE_SECONDS = 3.0
 KEEP_SECONDS = 1.0  # between two renewals
 RETRY_SECONDS = 5.0  # between two looks at a stream that cannot be read
 GONE_SECONDS = 30.0  # without a read, a member of another name (release 0.1.0) is gone

@@ -1,13 +1,12 @@
 """The same tests for every broker.
 
-Redis Streams run on a real Valkey, Kafka on librdkafka's mock cluster, or on a real one
-if KAFKA_BOOTSTRAP_SERVERS is set.
+Redis Streams run on a real Valkey, Kafka on a real broker; where there is no Java or Maven, on librdkafka's
+mock cluster.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -20,17 +19,18 @@ from django.conf import settings
 from outbox.events import transports
 from outbox.events.lag import Lag, consumer_lags
 from outbox.events.transports import BrokerAway, Consumer, Message, Received, TopicUnavailable, kafka
+from tests import kafka as brokers
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[str]:
+def cluster(request) -> Iterator[str]:
     """Where a Kafka cluster is."""
-    if given := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
-        yield given
+    if not brokers.why_not():
+        yield request.getfixturevalue("shared").url
         return
     mock = confluent_kafka.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
-    brokers = mock.list_topics(timeout=10).brokers.values()
-    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    found = mock.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in found)
 
 
 @pytest.fixture(params=["redis", "kafka"])

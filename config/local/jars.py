@@ -1,0 +1,169 @@
+"""Java programs from Maven: fetched once into a cache, each file checked by its SHA-256.
+
+A set is a directory with a `pom.xml` and the list `SHA256SUMS` of all its files. Maven's own settings decide
+which registry is asked. A set whose files differ from its list is refused. After a change of its POM, write
+the list anew and look at what changed: `python -m config.local.jars --pin docker/kafka/broker`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+
+from config.local.machine import PROJECT, LocalRunFailed
+
+BROKER = PROJECT / "docker" / "kafka" / "broker"
+CONNECT = PROJECT / "docker" / "kafka" / "connect"
+SUMS = "SHA256SUMS"
+OLDEST_JAVA = 17
+MAVEN_SECONDS = 540
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+
+class Unavailable(LocalRunFailed):
+    """Java or Maven is not installed, or Maven's registry does not answer."""
+
+
+@cache
+def java() -> str:
+    """Return the program of Java 17 or later: that of JAVA_HOME, or the first in PATH.
+
+    Raises Unavailable.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin" if home else None)
+    if found is None:
+        raise Unavailable("Kafka needs Java 17. On Debian and Ubuntu: apt-get install default-jre-headless")
+    said = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=60).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < OLDEST_JAVA:
+        raise Unavailable(f"Kafka needs Java {OLDEST_JAVA} or later; {found} says {said.splitlines()[:1]}")
+    return found
+
+
+def command(
+    *, jars: Sequence[Path], main: str, arguments: Sequence[str | Path], megabytes: int = 256
+) -> list[str]:
+    """Return the command of a Java program with a heap of so many megabytes, tuned for a quick start."""
+    return [
+        java(),
+        f"-Xmx{megabytes}m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Djava.awt.headless=true",
+        "-Dorg.apache.logging.log4j.level=WARN",
+        *("-cp", os.pathsep.join(map(str, jars))),
+        main,
+        *map(str, arguments),
+    ]
+
+
+def fetch(directory: Path, *, say: Callable[[str], None] = lambda _: None) -> list[Path]:
+    """Return a set's files, in the order of its list; let Maven fetch them unless they are in the cache.
+
+    Raises Unavailable, and LocalRunFailed if a file is not what the list says.
+    """
+    wanted = read_sums(directory)
+    stamp = hashlib.sha256((directory / SUMS).read_bytes()).hexdigest()[:12]
+    home = cache_directory() / f"{directory.name}-{stamp}"
+    if not home.exists():
+        cache_directory().mkdir(parents=True, exist_ok=True)
+        with (cache_directory() / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of a parallel test run
+            if not home.exists():
+                say(f"  fetching {len(wanted)} files of {directory.name} with Maven, once")
+                _fetch(directory, wanted=wanted, home=home)
+    return [home / name for name in wanted]
+
+
+def cache_directory() -> Path:
+    """Return where fetched files are kept; ORDERPOST_JARS may name another directory."""
+    chosen = os.environ.get("ORDERPOST_JARS")
+    if chosen:
+        return Path(chosen).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orderpost" / "jars"
+
+
+def read_sums(directory: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a set, by name."""
+    lines = (directory / SUMS).read_text().splitlines()
+    return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+
+
+def pin(directory: Path) -> None:
+    """Fetch a set and write its list anew."""
+    with tempfile.TemporaryDirectory(prefix="orderpost-jars-") as folder:
+        _run_maven(directory, target=Path(folder))
+        sums = {path.name: _digest(path) for path in sorted(Path(folder).glob("*.jar"))}
+    (directory / SUMS).write_text("".join(f"{digest}  {name}\n" for name, digest in sums.items()))
+
+
+def _fetch(directory: Path, *, wanted: dict[str, str], home: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=f"{home.name}.", dir=home.parent) as folder:
+        new = Path(folder) / "new"
+        new.mkdir()
+        _run_maven(directory, target=new)
+        found = {path.name: _digest(path) for path in new.iterdir()}
+        wrong = sorted(name for name in wanted | found if wanted.get(name) != found.get(name))
+        if wrong:
+            raise LocalRunFailed(
+                f"{directory / SUMS} does not have the SHA-256 of what Maven fetched: {', '.join(wrong)}."
+            )
+        new.rename(home)
+
+
+def _run_maven(directory: Path, *, target: Path) -> None:
+    java()
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise Unavailable("Kafka is fetched by Maven. On Debian and Ubuntu: apt-get install maven")
+    options = ["--batch-mode", "--quiet", "--strict-checksums", "--file", str(directory / "pom.xml")]
+    copy = [COPY, f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+    try:
+        done = subprocess.run(
+            [maven, *options, *copy],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=MAVEN_SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"Maven did not fetch {directory.name} within {MAVEN_SECONDS} s.") from error
+    if done.returncode != 0:
+        raise Unavailable(f"Maven could not fetch {directory.name}:\n{done.stdout.strip()[-1500:]}")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def main() -> None:
+    """Fetch sets, or pin them."""
+    parser = argparse.ArgumentParser(prog="python -m config.local.jars", description=main.__doc__)
+    parser.add_argument("--pin", action="store_true", help="write SHA256SUMS anew")
+    parser.add_argument("directory", nargs="+", type=Path, help="a directory with a pom.xml")
+    options = parser.parse_args()
+    try:
+        for directory in options.directory:
+            if options.pin:
+                pin(directory)
+            else:
+                print(fetch(directory, say=print)[0].parent)
+    except LocalRunFailed as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Certificates made for one test."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+def make_authority() -> tuple[str, str]:
+    """Return a new authority's certificate, and a key with its certificate for 127.0.0.1, all as PEM."""
+    authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "orderpost test authority")])
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    authority = (
+        _unsigned(issuer, issuer, authority_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    server = (
+        _unsigned(subject, issuer, server_key)
+        .add_extension(names, critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    key = server_key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    pem = serialization.Encoding.PEM
+    chain = server.public_bytes(pem) + authority.public_bytes(pem)
+    return authority.public_bytes(pem).decode(), (key + chain).decode()
+
+
+def _unsigned(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return x509.CertificateBuilder(
+        subject_name=subject,
+        issuer_name=issuer,
+        public_key=key.public_key(),
+        serial_number=x509.random_serial_number(),
+        not_valid_before=now - dt.timedelta(hours=1),
+        not_valid_after=now + dt.timedelta(days=1),
+    )

@@ -1,0 +1,77 @@
+"""Relays and consumers come and go under load, on each broker: nothing lost or doubled, order kept. Drills.
+
+What a process that is gone left is taken over within 5 s. Measured from the commit to the effect of each
+event that was written around a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.flows.recorder import TABLE
+from tests.flows.shop import Shop
+from tests.flows.test_kafka import faults, record, recorded, shop_on_kafka, tell, writing
+
+pytestmark = [pytest.mark.flow, pytest.mark.drill]
+
+#: What is promised for a takeover, and what a loaded machine may add to it.
+PROMISED, GRACE = 5.0, 5.0
+PAUSE = 8.0  # between two steps
+
+
+@contextlib.contextmanager
+def shop_on(transport: str) -> Iterator[Shop]:
+    if transport == "kafka":
+        with shop_on_kafka(brokers=1, KAFKA_SESSION_SECONDS="3") as (shop, _):
+            yield shop
+        return
+    with Shop() as shop:
+        shop.query(TABLE)
+        yield shop
+
+
+def latest(shop: Shop, since: float, until: float) -> float:
+    """Return the longest time from commit to effect of events written in a span of the machine's time."""
+    found = shop.query(
+        "SELECT max(at - created_at) FROM recorded JOIN outbox_events AS e ON e.id = event_id"
+        f" WHERE created_at >= to_timestamp({since}) AND created_at < to_timestamp({until})"
+    )
+    return float(found[0][0].total_seconds())
+
+
+@pytest.mark.parametrize("transport", ["redis", "kafka"])
+def test_relays_and_consumers_come_and_go_under_load(transport):
+    with shop_on(transport) as shop:
+        shop.start("relay:1")
+        record(shop, "recorder:1")
+        steps = {
+            "a relay more": lambda: shop.start("relay:2"),
+            "a consumer more": lambda: record(shop, "recorder:2"),
+            "a third of each": lambda: (shop.start("relay:3"), record(shop, "recorder:3")),
+            "a relay stops": lambda: shop.terminate("relay:1", seconds=20),
+            "a consumer stops": lambda: shop.terminate("recorder:1", seconds=20),
+            "a relay is killed": lambda: shop.kill("relay:2"),
+            "a consumer is killed": lambda: shop.kill("recorder:2"),
+        }
+        total = 200 * int(PAUSE * (len(steps) + 1))
+        writer = writing(shop, total=total, seconds=PAUSE * (len(steps) + 1))
+        time.sleep(PAUSE)
+        times = []
+        for step in steps.values():
+            times.append(time.time())
+            step()
+            time.sleep(max(0.0, times[-1] + PAUSE - time.time()))
+        writer.join()
+        shop.until(lambda: recorded(shop) == total, "all are recorded", seconds=120)
+        ends = [*times[1:], time.time()]
+        waits = {
+            name: round(latest(shop, at - 0.5, end - 0.5), 2)
+            for name, at, end in zip(steps, times, ends, strict=True)
+        }
+        tell(shop, transport=transport, **waits)
+        assert faults(shop) == (0, 0, 0, 0, 0, 0)
+        assert max(waits.values()) < PROMISED + GRACE, waits

@@ -1,0 +1,223 @@
+"""Kafka as operators run it, on one real broker: TLS, passwords, access control, topics made by a policy.
+
+Three brokers, killed while events flow, are drills: tests/flows/test_kafka.py.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+import uuid
+from typing import Any
+
+import pytest
+from confluent_kafka import admin
+from django.core.management import CommandError, call_command
+from django.db import transaction
+
+from orders.management.commands.make_topics import topics
+from outbox.events import transports
+from outbox.events.publish import publish_event
+from outbox.events.relay import Relay
+from outbox.events.transports import BrokerAway, Message, Received, kafka
+from outbox.models import OutboxEvent
+from tests import kafka as brokers
+from tests.certificates import make_authority
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+
+
+@pytest.fixture(autouse=True, params=["SCRAM-SHA-512"])
+def secure(request, shared, settings, monkeypatch) -> brokers.Shared:
+    """Use the broker's second listener, with the right password and the right authority."""
+    settings.EVENT_TRANSPORT = "kafka"
+    settings.KAFKA_BOOTSTRAP_SERVERS = shared.secure_url
+    settings.KAFKA_SECURITY_PROTOCOL = "SASL_SSL"
+    settings.KAFKA_SASL_MECHANISM = request.param
+    settings.KAFKA_SASL_USERNAME, settings.KAFKA_SASL_PASSWORD = brokers.USER, brokers.PASSWORD
+    settings.KAFKA_SSL_CA = shared.authority
+    monkeypatch.setitem(kafka.PRODUCER, "allow.auto.create.topics", False)
+    return shared
+
+
+@pytest.fixture
+def topic(shared) -> str:
+    """Make a topic."""
+    name = f"test.{uuid.uuid4().hex[:8]}.v1"
+    make(shared, name)
+    return name
+
+
+def by_admin(shared: brokers.Shared, verb: str, *arguments: Any) -> Any:
+    """Call an administrator's verb and return its last answer."""
+    client = admin.AdminClient({"bootstrap.servers": shared.url})  # its answers end with it
+    return [answer.result(20) for answer in getattr(client, verb)(list(arguments)).values()][-1]
+
+
+def make(shared: brokers.Shared, name: str) -> None:
+    by_admin(shared, "create_topics", admin.NewTopic(name, 2, 1))
+
+
+def forbid(shared: brokers.Shared, name: str, operation: admin.AclOperation) -> admin.AclBinding:
+    """Deny one operation on a topic to the user of the tests."""
+    rule = admin.AclBinding(
+        admin.ResourceType.TOPIC,
+        name,
+        admin.ResourcePatternType.LITERAL,
+        f"User:{brokers.USER}",
+        "*",
+        operation,
+        admin.AclPermissionType.DENY,
+    )
+    # Another rule, for others do exist from now on: whoever no rule names would be shut out.
+    everyone = admin.AclBinding(
+        admin.ResourceType.TOPIC,
+        name,
+        admin.ResourcePatternType.LITERAL,
+        "User:*",
+        "*",
+        admin.AclOperation.ALL,
+        admin.AclPermissionType.ALLOW,
+    )
+    by_admin(shared, "create_acls", rule, everyone)
+    return rule
+
+
+def allow(shared: brokers.Shared, rule: admin.AclBinding) -> None:
+    wanted = admin.AclBindingFilter(
+        rule.restype,
+        rule.name,
+        rule.resource_pattern_type,
+        rule.principal,
+        rule.host,
+        rule.operation,
+        rule.permission_type,
+    )
+    by_admin(shared, "delete_acls", wanted)
+
+
+def write(topic: str, count: int = 1) -> None:
+    """Write events past the application."""
+    for n in range(count):
+        with transaction.atomic():
+            publish_event(
+                aggregate_type="test",
+                aggregate_id=uuid.uuid4(),
+                event_type=topic,
+                sequence=1,
+                payload={"n": n},
+            )
+
+
+def take(topics: list[str], count: int) -> list[Received]:
+    consumer = transports.consumer(topics=topics, group=f"g-{uuid.uuid4()}", name="a")
+    found: list[Received] = []
+    deadline = time.monotonic() + 40
+    while len(found) < count and time.monotonic() < deadline:
+        found += consumer.receive(seconds=0.5)
+    consumer.done(found)
+    consumer.close()
+    assert len(found) == count
+    return found
+
+
+def relay_until(relay: Relay, topic: str, seconds: float = 30.0) -> None:
+    """Relay until the topic's events are published."""
+    deadline = time.monotonic() + seconds
+    while OutboxEvent.objects.filter(event_type=topic, published_at=None).exists():
+        assert time.monotonic() < deadline
+        relay.step()
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("secure", ["PLAIN", "SCRAM-SHA-512"], indirect=True)
+def test_events_pass_over_tls_with_a_password(topic):
+    write(topic, 5)
+    relay = Relay()
+    relay_until(relay, topic)
+    relay.close()
+    assert {one.topic for one in take([topic], 5)} == {topic}
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "reason"),
+    [
+        ("KAFKA_SASL_PASSWORD", "wrong", "Authentication failed"),
+        ("KAFKA_SSL_CA", make_authority()[0], "certificate verify failed"),
+    ],
+)
+def test_a_wrong_password_or_certificate_is_named_and_loses_nothing(
+    topic, settings, monkeypatch, setting, value, reason
+):
+    monkeypatch.setattr(kafka, "METADATA_SECONDS", 1.5)
+    right = getattr(settings, setting)
+    setattr(settings, setting, value)
+    write(topic)
+    relay = Relay()
+    with pytest.raises(BrokerAway, match=reason):
+        relay.step()
+    event = OutboxEvent.objects.get(event_type=topic)
+    assert (event.published_at, event.retry_count, event.dead_lettered_at) == (None, 0, None)
+    setattr(settings, setting, right)
+    relay.hand_over()
+    relay_until(relay, topic)
+    relay.close()
+
+
+@pytest.mark.parametrize("how", ["missing", "forbidden to see", "forbidden to write"])
+def test_a_topic_that_is_missing_or_forbidden_keeps_its_events_and_the_others_go_on(topic, shared, how):
+    closed = f"closed.{topic}"
+    rule = None
+    if how != "missing":
+        make(shared, closed)
+        operation = admin.AclOperation.DESCRIBE if how == "forbidden to see" else admin.AclOperation.WRITE
+        rule = forbid(shared, closed, operation)
+    write(closed)
+    write(topic)
+    relay = Relay()
+    relay_until(relay, topic)
+    event = OutboxEvent.objects.get(event_type=closed)
+    assert (event.published_at, event.retry_count, event.dead_lettered_at) == (None, 0, None)
+    assert ("nknown topic" if how == "missing" else "uthoriz") in event.last_error
+    if rule is None:
+        make(shared, closed)
+    else:
+        allow(shared, rule)
+    relay_until(relay, closed)
+    relay.close()
+
+
+def test_a_topic_that_may_not_be_read_holds_back_itself_alone(topic, shared):
+    closed = f"closed.{topic}"
+    make(shared, closed)
+    forbid(shared, closed, admin.AclOperation.READ)
+    publisher = transports.publisher()
+    assert publisher.publish([Message(name, "k", b"{}") for name in (closed, topic)]) == [None, None]
+    publisher.close()
+    assert take([closed, topic], 1)[0].topic == topic
+
+
+def test_topics_are_made_by_the_policy_and_others_are_told(shared, settings):
+    also, other = (f"test.{uuid.uuid4().hex[:8]}.resend" for _ in range(2))
+    make(shared, other)
+
+    def say(**options: bool) -> list[str]:
+        out = io.StringIO()
+        call_command("make_topics", also, other, stdout=out, **options)
+        return out.getvalue().splitlines()
+
+    assert f"{also}: would be made" in say(dry_run=True)
+    said = say()
+    assert f"{also}: made" in said and len(said) == len(topics()) + 2
+    said = say()
+    assert f"{also}: is there" in said
+    (theirs,) = [line for line in said if line.startswith(other)]
+    assert "2 partitions, not 3" in theirs and "min.insync.replicas" not in theirs
+    resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, also)
+    found = by_admin(shared, "describe_configs", resource)
+    assert found["retention.ms"].value == str(7 * 24 * 60 * 60 * 1000)
+    settings.KAFKA_TOPIC_REPLICATION_FACTOR = 3
+    out = io.StringIO()
+    with pytest.raises(CommandError, match="1 topics could not be made"):
+        call_command("make_topics", f"more.{also}", stdout=out)
+    assert "replication factor" in out.getvalue().lower()
