@@ -144,7 +144,7 @@ class EmbeddedKafka(Server):
             for name, password in self.scram.items()
             for part in ("--add-scram", f"SCRAM-SHA-512=[name={name},password={password}]")
         ]
-        options = ["format", "--cluster-id", self.cluster_id, "--config", self.configuration, *users]
+        options = ["format", "--cluster-id", self.cluster_id, "--config", str(self.configuration), *users]
         done = subprocess.run(
             guarded(
                 jars.command(jars=self._jars, main="kafka.tools.StorageTool", arguments=options),

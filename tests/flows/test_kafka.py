@@ -29,7 +29,7 @@ LATE = (
 
 
 @contextlib.contextmanager
-def shop_on_kafka(*, brokers: int = 3, **settings: str) -> Iterator[tuple[Shop, kafka.Cluster]]:
+def shop_on_kafka(*, brokers: int = 3, **settings: Any) -> Iterator[tuple[Shop, kafka.Cluster]]:
     """Run a shop on a cluster with the test topics: six partitions, as many copies as brokers."""
     with (
         kafka.cluster(brokers=brokers) as cluster,

@@ -186,19 +186,11 @@ def test_with_a_kafka_of_its_own_events_pass_it_and_the_next_start_finds_them(ch
         checkout.wait_until_up()
         told = dotenv_values(checkout.directory / "var" / "local.env")
         assert told["EVENT_TRANSPORT"] == "kafka"
-        servers = told["KAFKA_BOOTSTRAP_SERVERS"]
+        servers = str(told["KAFKA_BOOTSTRAP_SERVERS"])
         assert f"Kafka          {servers}" in checkout.said()
         with psycopg.connect(str(told["DATABASE_URL"]), autocommit=True) as connection:
             connection.execute(WRITE)
-            eventually(
-                lambda database=connection: (
-                    database.execute(
-                        "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
-                    ).fetchone()
-                    == (0,)
-                ),
-                seconds=60,
-            )
+            eventually(partial(all_are_published, connection), seconds=60)
         found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=20).topics
         assert len(found["order.order.placed.v1"].partitions) == 3
         assert topics in (0, len(found))
@@ -206,6 +198,11 @@ def test_with_a_kafka_of_its_own_events_pass_it_and_the_next_start_finds_them(ch
         run.terminate()
         assert run.wait(90) == 0
         assert checkout.processes() == []
+
+
+def all_are_published(connection: psycopg.Connection) -> bool:
+    found = connection.execute("SELECT count(*) FROM outbox_events WHERE published_at IS NULL")
+    return found.fetchone() == (0,)
 
 
 WRITE = """

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "dire
 
 
 @pytest.fixture(autouse=True, params=["SCRAM-SHA-512"])
-def secure(request, shared, settings, monkeypatch) -> brokers.Shared:
+def secure(request, shared, settings, monkeypatch) -> None:
     """Use the broker's second listener, with the right password and the right authority."""
     settings.EVENT_TRANSPORT = "kafka"
     settings.KAFKA_BOOTSTRAP_SERVERS = shared.secure_url
@@ -37,7 +37,6 @@ def secure(request, shared, settings, monkeypatch) -> brokers.Shared:
     settings.KAFKA_SASL_USERNAME, settings.KAFKA_SASL_PASSWORD = brokers.USER, brokers.PASSWORD
     settings.KAFKA_SSL_CA = shared.authority
     monkeypatch.setitem(kafka.PRODUCER, "allow.auto.create.topics", False)
-    return shared
 
 
 @pytest.fixture

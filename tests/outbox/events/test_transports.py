@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import confluent_kafka
 import pytest
 import redis
+from confluent_kafka import admin
 from django.conf import settings
 
 from outbox.events import transports
@@ -44,8 +45,13 @@ def broker(request, settings, valkey_url, monkeypatch) -> str:
 
 
 @pytest.fixture
-def topic() -> str:
-    return f"test.{uuid.uuid4().hex[:8]}.v1"
+def topic(broker) -> str:
+    """Name a topic. A real Kafka makes one some time after its first event, so it is made here."""
+    name = f"test.{uuid.uuid4().hex[:8]}.v1"
+    if broker == "kafka" and not brokers.why_not():
+        client = admin.AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
+        client.create_topics([admin.NewTopic(name, 4, 1)])[name].result(20)
+    return name
 
 
 def publish(topic: str, count: int, *, first: int = 0, keys: int = 3) -> None:
