@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from notifications.models import TOPICS as EMAIL_TOPICS
 from orders.events import EVENTS
-from orders.handlers import HANDLERS
+from orders.handlers import subscribed
 from outbox.events.transports import BrokerAway
 
 
@@ -18,7 +18,8 @@ def topics() -> list[str]:
     """Return every topic that orderpost writes or reads, its inbound dead letters' among them."""
     outgoing = [event.topic for event in EVENTS.values()]
     emails = list(EMAIL_TOPICS.values()) if settings.EMAIL_EVENTS else []
-    return [*outgoing, *emails, *sorted(HANDLERS), *(f"{topic}.dlt" for topic in sorted(HANDLERS))]
+    incoming = sorted(subscribed())
+    return list(dict.fromkeys([*outgoing, *emails, *incoming, *(f"{topic}.dlt" for topic in incoming)]))
 
 
 class Command(BaseCommand):
