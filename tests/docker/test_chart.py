@@ -56,7 +56,11 @@ def test_the_schema_knows_every_documented_setting_and_keeps_secrets_out_of_the_
     secret = {name for name in documented_settings() if SECRET.match(name)}
     definitions = schema()["definitions"]
     assert len(secret) > 10
-    assert set(definitions["settingName"]["enum"]) == documented_settings() - secret - NOT_IN_VALUES
+    listed, documented = (
+        set(definitions["settingName"]["enum"]),
+        documented_settings() - secret - NOT_IN_VALUES,
+    )
+    assert listed == documented, f"values.schema.json: add or drop {sorted(listed ^ documented)}"
     # Each role would get the owner's URL: it has a Secret of its own.
     assert set(definitions["secretName"]["enum"]) == secret - {"PARTITION_DATABASE_URL"}
 

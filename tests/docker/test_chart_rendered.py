@@ -152,8 +152,8 @@ def test_the_settings_start_with_the_environment_of_a_pod(values, role, tmp_path
 
 
 def test_one_more_role_is_a_deployment_like_the_others():
-    one, other = (of_kind(rendered(FULL), "Deployment")[name] for name in ("consumer", "consumer-eu"))
-    text = yaml.safe_dump(other).replace("consumer-eu", "consumer")
+    one, other = (of_kind(rendered(FULL), "Deployment")[name] for name in ("consumer", "cdc"))
+    text = yaml.safe_dump(other).replace("consume_cdc", "consume_events").replace("cdc", "consumer")
     assert yaml.safe_load(text)["spec"]["template"] == one["spec"]["template"]
 
 
