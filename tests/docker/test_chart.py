@@ -15,7 +15,8 @@ from tests.docker.test_alert_rules import RULES
 
 TEMPLATES = "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
 #: What the chart sets itself, or what only a local run reads.
-NOT_IN_VALUES = {"PORT", "ORDERPOST_PG_BIN", "METRICS_PORT", "METRICS_HOST", "HEALTH_DIR", "ARCHIVE_DIR"}
+NOT_IN_VALUES = {"METRICS_PORT", "METRICS_HOST", "HEALTH_DIR", "ARCHIVE_DIR"}
+NOT_IN_VALUES |= {"PORT", "KAFKA", "ORDERPOST_PG_BIN", "ORDERPOST_JARS"}
 SECRET = re.compile(r".*(_KEY|_SECRET|_PASSWORD|_TOKEN|_BASIC_AUTH|DATABASE_URL)$")
 
 
