@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -30,40 +32,52 @@ FLOWS = (
 AT_LEAST = 30
 
 
+@contextmanager
+def app_role_pooled(shop: Shop) -> Iterator[str]:
+    """Have the processes log in by pgbouncer as the app's role, with a password; yield its URL without it."""
+    with psycopg.connect(shop.postgres.url, autocommit=True) as owner:
+        owner.execute((PROJECT / "docker" / "app_role.sql").read_bytes())
+        owner.execute("ALTER ROLE orderpost_app PASSWORD 'secret'")
+        stored = "SELECT rolpassword FROM pg_authid WHERE rolname = 'orderpost_app'"
+        (secret,) = owner.execute(stored).fetchone()
+    with Pooler(server=shop.postgres.port, users={"orderpost_app": secret}) as pooler:
+        shop.settings |= {"DATABASE_URL": pooler.url("orderpost_app", "secret")}
+        yield shop.postgres.url.replace("orderpost@", "orderpost_app@")
+
+
 def test_an_order_goes_its_way_and_what_needs_a_session_says_so_at_its_start():
-    with Shop() as shop:
-        with psycopg.connect(shop.postgres.url, autocommit=True) as owner:
-            owner.execute((PROJECT / "docker" / "app_role.sql").read_bytes())
-            owner.execute("ALTER ROLE orderpost_app PASSWORD 'secret'")
-            stored = "SELECT rolpassword FROM pg_authid WHERE rolname = 'orderpost_app'"
-            (secret,) = owner.execute(stored).fetchone()
-        with Pooler(server=shop.postgres.port, users={"orderpost_app": secret}) as pooler:
-            direct = shop.postgres.url.replace("orderpost@", "orderpost_app@")
-            shop.settings |= {"DATABASE_URL": pooler.url("orderpost_app", "secret")}
-            # Each ends by itself; the rest of a shop goes on beside them.
-            shop.start("beat:2", "relay:2", "partitions")
-            shop.settings |= {"DIRECT_DATABASE_URL": direct}
-            shop.start("web", "worker", "beat", "relay")
-            for number in range(4):
-                shop.pay(shop.place(f"customer{number}@example.com"))
-            shop.until(lambda: shop.all_sent(4), "they are sent")
-            unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
-            shop.until(lambda: shop.query(unpublished) == [(0,)], "all is published")
-            shop.until(lambda: shop.query("SELECT 1 FROM heartbeats WHERE name = 'poll'"), "beat's poll came")
-            for name, setting in (
-                ("beat:2", "DIRECT_DATABASE_URL"),
-                ("relay:2", "DIRECT_DATABASE_URL"),
-                ("partitions", "PARTITION_DATABASE_URL"),
-            ):
-                assert shop.processes[name].wait(60) == 1, shop.log(name)
-                last = shop.log(name).strip().splitlines()[-1]
-                assert last.startswith(f"{setting} leads to a pooler that shares sessions"), shop.log(name)
+    with Shop() as shop, app_role_pooled(shop) as direct:
+        shop.start("beat:2", "relay:2")  # they end, and the rest of the shop goes on beside them
+        shop.settings |= {"DIRECT_DATABASE_URL": direct}
+        shop.start("web", "worker", "beat", "relay")
+        for number in range(4):
+            shop.pay(shop.place(f"customer{number}@example.com"))
+        shop.until(lambda: shop.all_sent(4), "they are sent")
+        unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
+        shop.until(lambda: shop.query(unpublished) == [(0,)], "all is published")
+        shop.until(lambda: shop.query("SELECT 1 FROM heartbeats WHERE name = 'poll'"), "beat's poll came")
+        for name in ("beat:2", "relay:2"):
+            assert shop.processes[name].wait(60) == 1, shop.log(name)
+            last = shop.log(name).strip().splitlines()[-1]
+            assert last.startswith("DIRECT_DATABASE_URL leads to a pooler that shares sessions"), last
+        for name in ("web", "worker", "beat", "relay"):
+            assert "prepared statement" not in shop.log(name)
+            assert "Traceback" not in shop.log(name), shop.log(name)
+
+
+@pytest.mark.drill
+def test_each_command_that_needs_a_session_says_so():
+    with Shop() as shop, app_role_pooled(shop):
+        for setting, *command in (
+            ("DATABASE_URL", "migrate"),
+            ("PARTITION_DATABASE_URL", "keep_partitions"),
+            ("PARTITION_DATABASE_URL", "partitions", "rollover"),
+            ("DIRECT_DATABASE_URL", "privacy", "erase", "--email", "ann@example.com"),
+            ("PARTITION_DATABASE_URL", "privacy", "erase", "--email", "ann@example.com", "--now"),
+        ):
             with pytest.raises(subprocess.CalledProcessError) as caught:
-                shop.manage("migrate")
-            assert caught.value.stderr.startswith("DATABASE_URL leads to a pooler"), caught.value.stderr
-            for name in ("web", "worker", "beat", "relay"):
-                assert "prepared statement" not in shop.log(name)
-                assert "Traceback" not in shop.log(name), shop.log(name)
+                shop.manage(*command)
+            assert caught.value.stderr.startswith(f"{setting} leads to a pooler"), caught.value.stderr
 
 
 @pytest.mark.drill
