@@ -68,7 +68,7 @@ def test_the_changelog_has_the_usual_headings_and_lines_of_a_list() -> None:
     headings = re.findall(r"^### (.+)$", newest, re.MULTILINE)
     assert len(headings) == len(set(headings)) and set(headings) <= HEADINGS
     for part in re.split(r"^### .+$", newest, flags=re.MULTILINE)[1:]:
-        assert re.fullmatch(r"\n(?:- .+\n(?:  .+\n)*)+\n?", part), part
+        assert re.fullmatch(r"\n(?:- .+\n(?:  .+\n)*\n?)+", part), part
 
 
 def test_the_upgrade_page_leads_to_this_version() -> None:
