@@ -7,8 +7,10 @@ each more of them only makes the others wait (docs/adr/0021).
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +19,8 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server import Server
 
-from config.local.guard import end_with_parent
-
 WORKERS, THREADS = 2, 4
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 #: For the requests under way when the process is told to stop; then it is killed.
 GRACEFUL_SECONDS = 10
 #: An idle connection is closed after it, so a proxy in front closes its own earlier.
@@ -69,7 +70,9 @@ def _log_as_the_workers_do() -> None:
 def _application_of(server: int) -> Callable[[], Any]:
     def load() -> Any:
         # Else workers outlive a killed server and go on to answer at its port.
-        end_with_parent(parent=server, number=signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != server:  # it was killed before the kernel knew
+            sys.exit(1)
         from config.wsgi import application
 
         return application

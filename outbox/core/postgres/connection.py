@@ -62,6 +62,8 @@ class BoundedConnection(psycopg.Connection[Any]):
     #: No deadline of this process is shorter: see `patient`.
     patience: ClassVar[float] = 0.0
     gate: Gate
+    #: Of each statement that PreparingCursor prepares: how often it was used, and its present text.
+    uses: dict[str, tuple[int, str]]
     _answered_at = 0.0
 
     @classmethod
@@ -70,7 +72,7 @@ class BoundedConnection(psycopg.Connection[Any]):
     ) -> Self:
         with gate.attempt():
             connection = super().connect(**params)
-        connection.deadline, connection.gate = deadline, gate
+        connection.deadline, connection.gate, connection.uses = deadline, gate, {}
         return connection
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:

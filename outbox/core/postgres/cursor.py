@@ -7,11 +7,18 @@ from typing import Any, Self
 from django.db.backends.postgresql.base import ServerBindingCursor
 
 
+#: A power of two. PostgreSQL itself plans the first five uses for their values.
+FIRST_USES = 8
+
+
 class Prepared(str):
     """SQL that is prepared at its first use in a session, and then planned without its values.
 
     For statements that find single rows by a unique key, whose plan no value can improve. All others are
     planned for their values at each use: without them no partial index can be used.
+
+    A plan that was made while a table was nearly empty reads all of it. So a session prepares the statement
+    again after 8, 16, 32 … uses: no plan outlives a table's growth by much, whenever it is analyzed.
     """
 
     __slots__ = ()
@@ -21,6 +28,16 @@ class PreparingCursor(ServerBindingCursor):
     """Prepares `Prepared` statements, and others after the connection's `prepare_threshold`."""
 
     def execute(self, query: Any, params: Any = None, *, prepare: bool | None = None, **options: Any) -> Self:
-        wanted = True if isinstance(query, Prepared) else prepare
-        super().execute(query, params, prepare=wanted, **options)  # type: ignore[misc]  # psycopg's
+        if isinstance(query, Prepared):
+            query, prepare = self._replanned(query), True
+        super().execute(query, params, prepare=prepare, **options)  # type: ignore[misc]  # psycopg's
         return self
+
+    def _replanned(self, query: Prepared) -> str:
+        """Return the statement's text of now: psycopg and PostgreSQL take another text for another one."""
+        uses, text = self.connection.uses.get(query, (0, query))
+        uses += 1
+        if uses >= FIRST_USES and uses.bit_count() == 1:
+            text = f"{query} /* {uses} */"
+        self.connection.uses[query] = uses, text
+        return text

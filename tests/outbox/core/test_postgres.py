@@ -228,7 +228,25 @@ def test_a_statement_that_asks_for_it_is_prepared_where_that_is_on_and_no_other_
         for number in range(12):
             assert ask(database, Prepared("SELECT %s::int + 1"), [number]) == number + 1
             assert ask(database, "SELECT %s::int + 2", [number]) == number + 2
-        assert prepared_statements(database) == on
+        assert prepared_statements(database) == (2 if on else 0)  # the second from the eighth use on
+
+
+def test_a_prepared_statement_reads_a_grown_table_by_its_index():
+    with wrapper() as database:
+        database.settings_dict["OPTIONS"]["prepared"] = True
+        look = Prepared("SELECT count(*) FROM grown WHERE word = %s")
+        ask(database, "CREATE TEMPORARY TABLE grown (word text PRIMARY KEY)", None)
+        ask(database, "ANALYZE grown", None)
+        for _ in range(10):
+            assert ask(database, look, ["1"]) == 0
+        ask(database, "INSERT INTO grown SELECT generate_series(1, 5000)", None)
+        for _ in range(22):
+            assert ask(database, look, ["1"]) == 1
+        newest = ask(database, "SELECT name FROM pg_prepared_statements ORDER BY prepare_time DESC LIMIT 1")
+        with database.cursor() as cursor:
+            cursor.execute(f"EXPLAIN EXECUTE {newest}('1')")
+            plan = " ".join(line for (line,) in cursor.fetchall())
+        assert "Seq Scan" not in plan
 
 
 def test_statements_that_a_urls_threshold_prepares_are_planned_for_their_values():
