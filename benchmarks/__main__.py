@@ -1,10 +1,10 @@
 """`make bench`: every measurement of docs/performance.md.
 
-    python -m benchmarks [--quick] [--only orders,drain,enqueue,growth,snapshot,relay]
+    python -m benchmarks [--quick] [--only orders,drain,enqueue,growth,snapshot,relay,triggers]
     python -m benchmarks --checkout ../release-0.1.0 --pairs 5 [--cost] [--rate 167] [--seconds 60]
 
 The first measures this tree: `orders` on `make run` as it ships, the other parts on servers of their own. A
-full run (some 25 minutes) writes benchmarks/results.md and the chart; --quick and --only print. The second
+full run (some 40 minutes) writes benchmarks/results.md and the chart; --quick and --only print. The second
 measures `orders` on another checkout, which must be set up, and on this tree in turns. With --cost the rate
 is 50 for 30 s: the CPU of each order can be compared so while the machine has other work, too.
 """
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import charts, drain, enqueue, growth, orders, relay
+from benchmarks import charts, drain, enqueue, growth, orders, relay, triggers
 from benchmarks.orders import PEAK, table
 from benchmarks.rig import Rig
 
@@ -45,8 +45,11 @@ def median_of(found: list[dict[str, float]]) -> dict[str, float]:
 class Bench:
     """The parts; each returns its section in Markdown."""
 
-    def __init__(self, *, quick: bool) -> None:
-        self.quick = quick
+    def __init__(
+        self, *, quick: bool, rate: float | None, seconds: float | None, triggers_named: list[str]
+    ) -> None:
+        self.quick, self.rate, self.seconds = quick, rate, seconds
+        self.triggers_named = triggers_named
 
     def orders(self) -> str:
         """Measure orders placed and paid through `make run`, with everything on the machine."""
@@ -148,6 +151,15 @@ class Bench:
             f"{found['events/s']:,.0f} events a second, {found['cpu µs']:.0f} µs of the relay's CPU for each."
         )
 
+    def triggers(self) -> str:
+        """Measure the time from a commit to the provider's yes, by what says that a mail is due."""
+        rates = (1, 50) if self.quick else (1, 50, 167)
+        return triggers.compare(
+            rates=(self.rate,) if self.rate else rates,
+            seconds=self.seconds or (10 if self.quick else 60),
+            names=self.triggers_named,
+        )
+
 
 TITLES = {
     "orders": "Orders placed and paid, with everything on the machine",
@@ -156,6 +168,7 @@ TITLES = {
     "growth": "Beside millions of sent rows",
     "snapshot": "While a session holds its snapshot",
     "relay": "Relaying events",
+    "triggers": "From the commit to the provider, by trigger",
 }
 
 
@@ -171,6 +184,9 @@ def main() -> None:
     parser.add_argument("--cost", action="store_true", help="`orders` at 50 a second for 30 s: CPU, no peak")
     parser.add_argument(
         "--together", action="store_true", help="both checkouts at the same time, side by side"
+    )
+    parser.add_argument(
+        "--trigger", action="append", choices=list(triggers.TRIGGERS), help="of `triggers`, this one alone"
     )
     parser.add_argument("--rate", type=float, help="orders a second")
     parser.add_argument("--seconds", type=float, help="how long each")
@@ -189,7 +205,9 @@ def main() -> None:
     parts = given.only.split(",")
     if unknown := set(parts) - set(TITLES):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(TITLES)}")
-    bench = Bench(quick=given.quick)
+    bench = Bench(
+        quick=given.quick, rate=given.rate, seconds=given.seconds, triggers_named=given.trigger or []
+    )
     sections = []
     for part in parts:
         print(f"{part} …", file=sys.stderr)

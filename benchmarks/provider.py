@@ -1,18 +1,25 @@
 """`python -m benchmarks.provider PORT DELAY`: takes SendGrid's sends and answers 202 after DELAY seconds.
 
 As cheap as asyncio can be, so that what sends is measured and not the provider (the sandbox of `make run`
-reads and keeps every mail). `GET /count` says how many were taken.
+reads and keeps every mail). `GET /count` says how many were taken, `GET /times` when each address was.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import sys
+import time
+
+RECIPIENT = re.compile(rb'"email": ?"(bench-[^"]+)"')
 
 
 class _Connection(asyncio.Protocol):
     taken = 0
     delay = 0.0
+    times: list[tuple[str, float]] = []  # recipients and seconds of Unix time
+    recipient = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -30,8 +37,11 @@ class _Connection(asyncio.Protocol):
         if len(body) < length:
             return
         self.buffer = b""
+        found = RECIPIENT.search(body)
+        self.recipient = found[1].decode() if found else ""
         if head.startswith(b"GET"):
-            text = str(_Connection.taken).encode()
+            answer = _Connection.times if head.startswith(b"GET /times") else _Connection.taken
+            text = json.dumps(answer).encode()
             self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
         elif self.delay:
             asyncio.get_running_loop().call_later(self.delay, self.accept)
@@ -41,6 +51,8 @@ class _Connection(asyncio.Protocol):
     def accept(self) -> None:
         """Count the mail and answer."""
         _Connection.taken += 1
+        if self.recipient:
+            _Connection.times.append((self.recipient, time.time()))
         if not self.transport.is_closing():
             self.transport.write(
                 b"HTTP/1.1 202 Accepted\r\nX-Message-Id: m%d\r\nContent-Length: 0\r\n\r\n" % _Connection.taken

@@ -137,8 +137,15 @@ try:
             max_age=None,
             own_session=True,
         ),
+        # A role with the attribute REPLICATION, with no pooler between: `manage.py follow_wal` alone.
+        "replication": _database(
+            "REPLICATION_DATABASE_URL",
+            env.str("DIRECT_DATABASE_URL", env.str("DATABASE_URL", "")),
+            timeout=DATABASE_TIMEOUT,
+            max_age=None,
+        ),
     }
-    for _alias in ("direct", "owner"):
+    for _alias in ("direct", "owner", "replication"):
         DATABASES[_alias]["TEST"] = {"MIRROR": "default"}
     REDIS_URL = env.str(
         "REDIS_URL", validate=validate.Regexp(r"^(redis|rediss|unix)://", error="must be a redis:// URL")

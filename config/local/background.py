@@ -1,8 +1,9 @@
 """`python -m config.local.background`: relay, consumer, standby and partitions as threads of one process.
 
-For `make run`, where a process of each would take 90 MB of memory that a small shop does not need. The
-commands are those of a deployment, which runs each by itself. When one ends, all end, and the supervisor
-starts them again. What each owes is in PostgreSQL or at the broker, as for any process that is killed.
+With FOLLOW_WAL=1 the follower of the WAL is a fifth. For `make run`, where a process of each would take 90 MB
+of memory that a small shop does not need. The commands are those of a deployment, which runs each by itself.
+When one ends, all end, and the supervisor starts them again. What each owes is in PostgreSQL or at the
+broker, as for any process that is killed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import structlog
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
+from config.local.files import is_on
 from outbox.core.loop import stop_on_signals
 
 log = structlog.get_logger(__name__)
@@ -26,6 +28,8 @@ PARTS = {
     "standby": ["drain_outbox", "--standby"],
     "partitions": ["keep_partitions"],
 }
+if is_on("FOLLOW_WAL", environ=os.environ):
+    PARTS["follower"] = ["follow_wal"]
 
 
 def main() -> int:

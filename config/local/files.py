@@ -19,3 +19,8 @@ def write_private(path: Path, text: str) -> None:
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
     new.rename(path)
+
+
+def is_on(name: str, *, environ: Mapping[str, str]) -> bool:
+    """Return whether a variable that turns something on is set."""
+    return environ.get(name, "").strip().lower() in ("1", "on", "true", "yes")

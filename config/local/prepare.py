@@ -16,6 +16,7 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
+from config.local.files import is_on
 from outbox.apps import need_own_session
 
 ATTEMPTS = 10  # DATABASE_URL may name a server that is starting, too
@@ -80,6 +81,8 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     migrate()
+    if is_on("FOLLOW_WAL", environ=os.environ):
+        call_command("follow_wal", make_publications=True, stdout=StringIO())
     if "--local-login" in sys.argv[1:]:
         make_local_login()
     if "--topics" in sys.argv[1:]:

@@ -32,5 +32,6 @@ def commands(*, port: int, web_workers: int | None = None) -> dict[str, list[str
         "consumer": [python, "manage.py", "consume_events"],
         "cdc": [python, "manage.py", "consume_cdc"],
         "partitions": [python, "manage.py", "keep_partitions"],
+        "follower": [python, "manage.py", "follow_wal"],
         "background": [python, "-m", "config.local.background"],
     }

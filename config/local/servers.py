@@ -185,6 +185,7 @@ class EmbeddedPostgres(Server):
             "unix_socket_directories": "",
             "max_connections": "200",
             "wal_level": "logical",
+            "max_slot_wal_keep_size": "1GB",  # what a stuck reader of the log may keep on this disk
             "shared_preload_libraries": "pg_stat_statements",
             "log_lock_waits": "on",
             "log_timezone": "UTC",

@@ -75,7 +75,7 @@ def drain_emails() -> Drained | None:
     """
     process = processes.current()
     drain = _drain_of(process)
-    drain.woken.set()
+    drain.wake()
     done: Drained | None = None
     while drain.woken.is_set() and not process.stopping.is_set():
         if not process.draining.acquire(blocking=False):
@@ -132,7 +132,7 @@ def _poll(*, record: bool) -> Drained | None:
 
 def look_again() -> None:
     """Have a drain of this process that runs claim once more, without waiting for it."""
-    _drain_of(processes.current()).woken.set()
+    _drain_of(processes.current()).wake()
 
 
 def stop() -> None:

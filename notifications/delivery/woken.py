@@ -6,6 +6,7 @@ triggers, workers and polls may see the same row.
 
 from __future__ import annotations
 
+import contextvars
 import math
 import threading
 import time
@@ -41,14 +42,27 @@ class WokenDrain:
     def __init__(self, *, stopped: threading.Event) -> None:
         self._stopped = stopped
         self._due = threading.Event()
-        self._poll_at = self._due_at = 0.0  # monotonic
+        self._poll_at = self._due_at = self._looked_at = 0.0  # monotonic
+        self._every = math.inf
+        self._polls_now = threading.Event()
         self._error: Exception | None = None
         self._waker = Waker(self._look, target="here", interval=INTERVAL, busy=INTERVAL)
-        self._thread = threading.Thread(target=self._run, name="woken-drain")
+        context = contextvars.copy_context()  # the health of the caller's role
+        self._thread = threading.Thread(target=context.run, args=[self._run], name="woken-drain")
 
     def wake(self) -> None:
         """Have due rows claimed soon, without waiting. For any thread."""
         self._waker.wake()
+
+    def poll_now(self) -> None:
+        """Look at everything: the trigger may have missed changes. For any thread."""
+        self._polls_now.set()
+        self._look()
+
+    def look_every(self, seconds: float) -> None:
+        """Look so often without being woken, until the next call. For any thread."""
+        self._every = seconds
+        self._due.set()  # ends a wait that was longer
 
     def targets(self) -> Mapping[str, Callable[[], None]]:
         """Return what a change of each table wakes: this drain, or the relays, through Redis."""
@@ -96,14 +110,20 @@ class WokenDrain:
         self._due.clear()
         self._due_at = 0.0  # should this drain fail
         health.end("woken")  # a backlog takes hours; the drain's own loop is watched meanwhile
-        polls = time.monotonic() >= self._poll_at
-        done = drain.poll(record=False) if polls else drain.drain_due()
+        polls = self._polls_now.is_set() or time.monotonic() >= self._poll_at
+        self._polls_now.clear()
+        try:
+            done = drain.poll(record=False) if polls else drain.drain_due()
+        except Exception:
+            self._polls_now.set()
+            raise
+        self._looked_at = time.monotonic()
         if polls:
-            self._poll_at = time.monotonic() + settings.POLL_INTERVAL
-        self._due_at = time.monotonic() + _pause(done)
+            self._poll_at = self._looked_at + settings.POLL_INTERVAL
+        self._due_at = self._looked_at + _pause(done)
 
     def _seconds_left(self) -> float:
-        return min(self._poll_at, self._due_at) - time.monotonic()
+        return min(self._poll_at, self._due_at, self._looked_at + self._every) - time.monotonic()
 
 
 def _pause(done: Drained | None) -> float:

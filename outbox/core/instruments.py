@@ -59,6 +59,7 @@ CHANGE_DELAYS = Histogram(
     buckets=QUICK,
     registry=REGISTRY,
 )
+WAL_STREAMS = Counter("orderpost_wal_streams", "Streams of the WAL that began", registry=REGISTRY)
 PUBLISHED = Counter("orderpost_events_published", "Events that the broker took", ["topic"], registry=REGISTRY)
 REFUSED = Counter(
     "orderpost_events_refused", "Refusals of events by the broker", ["topic", "result"], registry=REGISTRY

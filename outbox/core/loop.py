@@ -59,16 +59,17 @@ def run_until_stopped(
     describe: Callable[[Exception], str],
     base: float = BASE_SECONDS,
     cap: float = CAP_SECONDS,
+    loop: str = "loop",
 ) -> None:
     """Call `step` again and again until `stopped`; `step` does its own waiting, with `health.wait`.
 
     After one of `errors` (a neighbour is away): log `describe(error)`, call `reconnect`, which drops the
     connection, and wait: 1, 2, 4 … 16 seconds with equal jitter. A step that succeeds resets the wait. Every
-    other error ends the loop.
+    other error ends the loop. `loop` is its name in the role's health.
     """
     failures = 0
     while not stopped.is_set():
-        health.beat()
+        health.beat(loop)
         try:
             step()
             failures = 0
@@ -78,5 +79,5 @@ def run_until_stopped(
             seconds = jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
             log.warning(describe(error), error=str(error), seconds=round(seconds, 1))
             reconnect()
-            health.beat(within=seconds + health.WITHIN)
+            health.beat(loop, within=seconds + health.WITHIN)
             stopped.wait(seconds)

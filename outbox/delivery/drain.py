@@ -53,7 +53,8 @@ class Drain(Generic[Row]):
         #: When the database last did something for this drain (monotonic): proof that it is not stuck.
         self.progress_at = -math.inf
         self._in_flight: dict[uuid.UUID, float] = {}  # id -> when waiting for it stops being of use
-        self._finished: queue.SimpleQueue[tuple[Row, Outcome]] = queue.SimpleQueue()
+        #: Outcomes, and None for each wake-up, which ends the wait for an outcome.
+        self._finished: queue.SimpleQueue[tuple[Row, Outcome] | None] = queue.SimpleQueue()
         self._claimed: deque[Row] = deque()
         self._alone: deque[Row] = deque()  # claimed, to be sent with nothing else in flight
         self._exclusive: uuid.UUID | None = None  # the one of them that was started last
@@ -66,6 +67,11 @@ class Drain(Generic[Row]):
         self._run_seconds = instruments.DRAINS.labels(table)
         self._begin(seconds=0.0)
 
+    def wake(self) -> None:
+        """Have a run that is under way claim once more, at once; from any thread."""
+        self.woken.set()
+        self._finished.put(None)
+
     def _begin(self, *, seconds: float) -> None:
         """Forget the run before."""
         self._done = Drained()
@@ -77,7 +83,7 @@ class Drain(Generic[Row]):
         """Send what is due and write what became of it.
 
         No row is claimed after `seconds`, or once `should_stop`; what was claimed and not yet started is then
-        given back. A trigger sets `woken` to have a running drain look again. Outcomes are written after 20
+        given back. A trigger calls `wake` to have a running drain look again. Outcomes are written after 20
         rows or 0.1 s, so that a crash causes few duplicates. Raises the error of a failed claim or screening,
         after settling what is in flight.
         """
@@ -241,12 +247,15 @@ class Drain(Generic[Row]):
 
     # --- collect and settle ---
     def _collect(self) -> None:
-        if not self._in_flight:
+        if not self._in_flight and self._finished.empty():
             return
         try:
-            row, outcome = self._finished.get(timeout=SETTLE_SECONDS)
+            finished = self._finished.get(timeout=SETTLE_SECONDS)
         except queue.Empty:
             return
+        if finished is None:
+            return
+        row, outcome = finished
         self._in_flight.pop(row.id, None)
         self._to_settle(row, outcome)
 

@@ -375,6 +375,14 @@ PROCESSES = [
         fires={"1m": NO_POLL},
     ),
     Case(
+        "FollowerGone",
+        {'orderpost_heartbeat_age_seconds{name="follower"}': "5x4 30+60x9 5x5"},
+        silent="5m 6m45s 16m",
+        fires={
+            "7m": "No follower has followed the WAL for 2m 30s. E-mails leave by the fast path and the poll."
+        },
+    ),
+    Case(
         "BrokerDown",
         {'orderpost_broker_up{broker="redis"}': "1x4 0x10 1x5"},
         labels={"broker": "redis"},

@@ -16,14 +16,18 @@ from tests.docker.test_alert_rules import RULES
 TEMPLATES = "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
 #: What the chart sets itself, or what only a local run reads.
 NOT_IN_VALUES = {"METRICS_PORT", "METRICS_HOST", "HEALTH_DIR", "ARCHIVE_DIR"}
-NOT_IN_VALUES |= {"PORT", "KAFKA", "ORDERPOST_PG_BIN", "ORDERPOST_JARS"}
+NOT_IN_VALUES |= {"PORT", "KAFKA", "FOLLOW_WAL", "ORDERPOST_PG_BIN", "ORDERPOST_JARS"}
 SECRET = re.compile(r".*(_KEY|_SECRET|_PASSWORD|_TOKEN|_BASIC_AUTH|DATABASE_URL)$")
 
 
 def compose_services():
-    """Return the services of compose.yaml that are roles of ours, and `migrate`."""
+    """Return the services of compose.yaml that are roles of ours and always run, and `migrate`."""
     services = yaml.safe_load((PROJECT / "docker" / "compose.yaml").read_text())["services"]
-    return {name: service for name, service in services.items() if service.get("image") == "orderpost"}
+    return {
+        name: service
+        for name, service in services.items()
+        if service.get("image") == "orderpost" and "profiles" not in service
+    }
 
 
 def image_command():

@@ -16,7 +16,9 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("role", help="web, worker, beat, standby, relay, consumer, partitions, cdc")
+        parser.add_argument(
+            "role", help="web, worker, beat, standby, relay, consumer, partitions, cdc, follower"
+        )
 
     def handle(self, *args: Any, role: str, **options: Any) -> None:
         sys.exit(health.main([role]))

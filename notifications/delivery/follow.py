@@ -1,0 +1,68 @@
+"""What the WAL shows wakes the drain of this process. Run by `manage.py follow_wal`.
+
+It needs PostgreSQL and the provider, no Redis, no worker and no beat. A row that another drain sends
+meanwhile is simply no longer due.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connections
+
+from notifications.delivery.woken import WokenDrain
+from outbox.delivery.outcomes import DUE
+from outbox.events import notify
+from outbox.models import Heartbeat
+from outbox.wal.follower import Follower, State
+from outbox.wal.pgoutput import Watched
+
+EMAILS = Watched(
+    "email_notifications", column="status", values=frozenset(str(status) for status in DUE), updates=True
+)
+EVENTS = Watched("outbox_events")
+WATCHED = (EMAILS, EVENTS)
+#: The heartbeat of the follower that receives.
+FOLLOWER = "follower"
+BEAT_SECONDS = 5.0
+#: How often to look while nobody is known to receive.
+LOOK_SECONDS = 1.0
+
+
+class Looks:
+    """The follower's listener: wakes a drain, and the relays."""
+
+    def __init__(self, emails: WokenDrain) -> None:
+        self._emails = emails
+        self._beat_at = -math.inf
+
+    def became(self, state: State, /) -> None:
+        self._emails.look_every(LOOK_SECONDS if state == "away" else math.inf)
+        if state == "streaming":
+            self._emails.poll_now()
+
+    def changed(self, tables: frozenset[str], /) -> None:
+        if EMAILS.table in tables:
+            self._emails.wake()
+        if EVENTS.table in tables and settings.FAST_PATH:
+            notify.waker.wake()  # through Redis; without it a relay looks every half second
+
+    def alive(self) -> None:
+        if time.monotonic() - self._beat_at < BEAT_SECONDS:
+            return
+        self._beat_at = time.monotonic()
+        try:
+            Heartbeat.beat(name=FOLLOWER)
+        except (DatabaseError, InterfaceError):
+            connections.close_all()  # the stream has its own connection, and says when that is lost
+
+
+def follower(emails: WokenDrain) -> Follower:
+    """Return a follower that wakes a drain."""
+    return Follower(
+        params=lambda: connections["replication"].get_connection_params(),
+        watched=WATCHED,
+        listener=Looks(emails),
+    )

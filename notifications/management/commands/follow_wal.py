@@ -1,0 +1,61 @@
+"""`manage.py follow_wal`: sends e-mails within milliseconds of a commit that makes them due. No broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError, ProgrammingError
+
+from notifications.delivery import drain
+from notifications.delivery.follow import WATCHED, follower
+from notifications.delivery.woken import WokenDrain
+from outbox.core.loop import stop_on_signals
+from outbox.core.metrics_server import watch
+from outbox.wal import publication
+from outbox.wal.stream import NotReady
+
+
+class Command(BaseCommand):
+    help = (
+        "Follows PostgreSQL's write-ahead log (REPLICATION_DATABASE_URL) and drains e-mails whenever a commit"
+        " makes one due, whoever wrote it. One process follows, others wait for their turn."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--make-publications",
+            action="store_true",
+            help="make the publications as the tables' owner (PARTITION_DATABASE_URL), and end",
+        )
+
+    def handle(self, *args: Any, make_publications: bool, **options: Any) -> None:
+        """Run until SIGTERM or SIGINT: then give back what is not begun, and end."""
+        if make_publications:
+            self._make_publications()
+            return
+        watch("follower")
+        stopped = stop_on_signals(also=drain.stop)
+        emails = WokenDrain(stopped=stopped)
+        following = follower(emails)
+        try:
+            following.check()
+        except NotReady as error:
+            raise CommandError(str(error)) from error
+        with emails:
+            following.run(stopped=stopped)
+
+    def _make_publications(self) -> None:
+        try:
+            made = list(publication.make(WATCHED))
+        except ProgrammingError as error:
+            raise CommandError(
+                "PARTITION_DATABASE_URL must have the role that owns the tables and may create in the"
+                f" database (GRANT CREATE ON DATABASE … TO …): {error}"
+            ) from error
+        except OperationalError as error:
+            raise CommandError(f"A lock was not free; run it again. {error}") from error
+        for name in made:
+            self.stdout.write(f"made {name}")
+        if not made:
+            self.stdout.write("every publication is there")

@@ -1,0 +1,114 @@
+"""Tell from the messages of PostgreSQL's plugin `pgoutput` in which tables a transaction made rows due.
+
+Nothing of a row is kept, so a transaction of any size takes no memory. The format is protocol version 1 of
+https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from collections.abc import Iterable
+
+_RELATION, _INSERT, _UPDATE, _COMMIT, _NEW = b"R", b"I", b"U", b"C", b"N"
+_NULL, _UNCHANGED = b"n", b"u"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Watched:
+    """A table, and which of its written rows count: those whose `column` has one of `values`.
+
+    Without a `column` every row counts. `updates`: updated rows count as inserted ones do.
+    """
+
+    table: str
+    column: str = ""
+    values: frozenset[str] = frozenset()
+    updates: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Committed:
+    """A transaction's end: the position after it, and the tables in which it wrote rows that count."""
+
+    position: int
+    tables: frozenset[str]
+
+
+class Decoder:
+    """Reads the messages of one stream in their order."""
+
+    def __init__(self, watched: Iterable[Watched]) -> None:
+        self._watched = {one.table: one for one in watched}
+        self._relations: dict[int, tuple[Watched | None, int]] = {}  # by oid, with the column's index
+        self._tables: set[str] = set()
+
+    def read(self, message: bytes) -> Committed | None:
+        """Take the next message; return what a transaction did once its commit is read."""
+        kind = message[:1]
+        if kind in (_INSERT, _UPDATE):
+            self._read_row(message)
+        elif kind == _RELATION:
+            self._read_relation(message)
+        elif kind == _COMMIT:
+            (position,) = struct.unpack_from(">Q", message, 10)  # after flags and the commit's own position
+            tables, self._tables = frozenset(self._tables), set()
+            return Committed(position, tables)
+        return None
+
+    def _read_relation(self, message: bytes) -> None:
+        (oid,) = struct.unpack_from(">I", message, 1)
+        _, at = _text(message, 5)
+        table, at = _text(message, at)
+        (count,) = struct.unpack_from(">H", message, at + 1)  # after the replica identity
+        at += 3
+        columns = []
+        for _ in range(count):
+            name, at = _text(message, at + 1)  # after the flags
+            at += 8  # type and its modifier
+            columns.append(name)
+        watched = self._watched.get(table)
+        index = columns.index(watched.column) if watched and watched.column else -1
+        self._relations[oid] = watched, index
+
+    def _read_row(self, message: bytes) -> None:
+        (oid,) = struct.unpack_from(">I", message, 1)
+        watched, index = self._relations[oid]
+        if watched is None or watched.table in self._tables:
+            return
+        at = 5
+        if message[at : at + 1] != _NEW:  # an update that changed the key begins with the old one
+            at = _after(message, at + 1)
+        if index < 0 or _value(message, at + 1, index) in watched.values:
+            self._tables.add(watched.table)
+
+
+def _text(message: bytes, at: int) -> tuple[str, int]:
+    """Return the text at `at`, and where the next field begins."""
+    end = message.index(0, at)
+    return message[at:end].decode(), end + 1
+
+
+def _field(message: bytes, at: int) -> tuple[int, int]:
+    """Return the bounds of a column's value; one that is null or not sent is empty."""
+    if message[at : at + 1] in (_NULL, _UNCHANGED):
+        return at + 1, at + 1
+    (length,) = struct.unpack_from(">I", message, at + 1)
+    return at + 5, at + 5 + length
+
+
+def _after(message: bytes, at: int) -> int:
+    """Return where a row ends that begins at `at`."""
+    (count,) = struct.unpack_from(">H", message, at)
+    at += 2
+    for _ in range(count):
+        _, at = _field(message, at)
+    return at
+
+
+def _value(message: bytes, at: int, index: int) -> str:
+    """Return the value of a row's column as text."""
+    begin = end = at + 2
+    for _ in range(index + 1):
+        begin, end = _field(message, end)
+    return message[begin:end].decode()

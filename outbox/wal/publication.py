@@ -1,0 +1,87 @@
+"""The publications that say which tables' changes a follower receives: one for each table.
+
+PostgreSQL lets the owner of a table make its publication, in a database where that role has CREATE. A
+partitioned table is published as a whole, so new partitions belong to it from their ATTACH on. A publication
+has no list of columns and no filter of rows: with either, an UPDATE fails on a partition whose replica
+identity does not cover them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import psycopg
+from django.db import connections, transaction
+from psycopg import sql
+
+from outbox.wal.pgoutput import Watched
+
+LOCK_TIMEOUT = "5s"
+
+
+def name_of(watched: Watched) -> str:
+    """Return the name of a table's publication."""
+    return f"orderpost_{watched.table}"
+
+
+def _events(watched: Watched) -> str:
+    return "insert, update" if watched.updates else "insert"
+
+
+def make(watched: Iterable[Watched], *, using: str = "owner") -> Iterator[str]:
+    """Make the publications that are missing or wrong; yield their names.
+
+    Raises `ProgrammingError` for a role that does not own a table or may not create in the database, and
+    `OperationalError` if a lock was not free within 5 s.
+    """
+    everything = list(watched)
+    with connections[using].cursor() as cursor:
+        cursor.execute(_WRONG, [_wanted(everything)])
+        wrong = {name for (name,) in cursor.fetchall()}
+    for one in everything:
+        name = name_of(one)
+        if name in wrong:
+            _make(one, using=using)
+            yield name
+
+
+def _make(watched: Watched, *, using: str) -> None:
+    quote = connections[using].ops.quote_name
+    name, table = quote(name_of(watched)), quote(watched.table)
+    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
+        cursor.execute(f"DROP PUBLICATION IF EXISTS {name}")
+        cursor.execute(
+            f"CREATE PUBLICATION {name} FOR TABLE {table}"
+            f" WITH (publish = '{_events(watched)}', publish_via_partition_root = true)"
+        )
+
+
+def _wanted(watched: Iterable[Watched]) -> str:
+    return ";".join(f"{name_of(one)},{one.table},{one.updates}" for one in watched)
+
+
+#: The names of the wanted publications that are not there, or have not what is wanted.
+_WRONG = """
+    SELECT name FROM (
+        SELECT split_part(one, ',', 1) AS name, split_part(one, ',', 2) AS table_name,
+            split_part(one, ',', 3)::boolean AS updates
+        FROM string_to_table(%s, ';') AS one
+    ) AS wanted
+    WHERE NOT EXISTS (
+        SELECT FROM pg_publication JOIN pg_publication_rel ON prpubid = pg_publication.oid
+        WHERE pubname = name AND prrelid = to_regclass(table_name) AND prqual IS NULL AND prattrs IS NULL
+            AND pubviaroot AND pubinsert AND (pubupdate OR NOT updates)
+    )
+    ORDER BY name
+"""
+
+
+def wrong(connection: psycopg.Connection[Any], watched: Sequence[Watched]) -> list[str]:
+    """Ask a replication connection which publications are missing or wrong; return their names.
+
+    Such a connection takes no parameters, so the text has them in it.
+    """
+    text = sql.SQL(_WRONG.replace("%s", "{}")).format(sql.Literal(_wanted(watched)))
+    return [name for (name,) in connection.execute(text).fetchall()]

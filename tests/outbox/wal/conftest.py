@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from outbox.wal.stream import Stream
+from tests.local.helpers import eventually
+from tests.outbox.wal.server import SCHEMA, WATCHED, WalServer, running
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[WalServer]:
+    with running(max_slot_wal_keep_size="64MB") as server:
+        server.sql(SCHEMA)
+        yield server
+
+
+@pytest.fixture
+def db(server: WalServer) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """Return a session; the tables are empty again afterwards."""
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        yield connection
+        connection.execute("TRUNCATE mails, events, others")
+
+
+@pytest.fixture
+def stream(server: WalServer) -> Iterator[Stream]:
+    """Return a stream that has begun."""
+    with closing(Stream(params=server.params(), watched=WATCHED)) as stream:
+        stream.check()
+        eventually(stream.lead)  # the session of the test before may be about to end
+        stream.begin()
+        yield stream
