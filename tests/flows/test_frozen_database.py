@@ -122,7 +122,7 @@ def test_frozen_backends_are_left_and_new_ones_do_their_work():
         shop.pay(shop.place())
         shop.until(lambda: shop.all_sent(1), "all works")
         with shop.backends_frozen() as count:
-            assert count >= 3, "the web's, the worker's, the standby's"
+            assert count >= (1 if shop.pooler else 3), "the web's, the worker's, the standby's"
 
             def paid() -> bool:
                 answers = [shop.call("POST", "/orders", json=ORDER)]

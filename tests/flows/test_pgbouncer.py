@@ -39,7 +39,7 @@ def app_role_pooled(shop: Shop) -> Iterator[str]:
         owner.execute((PROJECT / "docker" / "app_role.sql").read_bytes())
         owner.execute("ALTER ROLE orderpost_app PASSWORD 'secret'")
         stored = "SELECT rolpassword FROM pg_authid WHERE rolname = 'orderpost_app'"
-        (secret,) = owner.execute(stored).fetchone()
+        (secret,) = owner.execute(stored).fetchall()[0]
     with Pooler(server=shop.postgres.port, users={"orderpost_app": secret}) as pooler:
         shop.settings |= {"DATABASE_URL": pooler.url("orderpost_app", "secret")}
         yield shop.postgres.url.replace("orderpost@", "orderpost_app@")

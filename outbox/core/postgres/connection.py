@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 #: How long a thread waits for another thread's attempt to reach a server that has not answered.
 TURN_SECONDS = 0.5
+#: How long the first statement of a new connection to such a server may take.
+FIRST_ANSWER_SECONDS = 3.0
 FOREVER = 1e9  # seconds
 
 
@@ -34,6 +36,11 @@ class Gate:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._silent = False
+
+    @property
+    def silent(self) -> bool:
+        """Whether the server did not answer when it was last asked."""
+        return self._silent
 
     def shut(self) -> None:
         self._silent = True
@@ -72,7 +79,13 @@ class BoundedConnection(psycopg.Connection[Any]):
     ) -> Self:
         with gate.attempt():
             connection = super().connect(**params)
-        connection.deadline, connection.gate, connection.uses = deadline, gate, {}
+            connection.gate, connection.uses = gate, {}
+            if gate.silent:  # a pooler takes connections for a server that does not answer
+                connection.autocommit = True
+                with connection.waiting(seconds=FIRST_ANSWER_SECONDS):
+                    connection.execute("SELECT 1")
+                connection.autocommit = False
+        connection.deadline = deadline
         return connection
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:

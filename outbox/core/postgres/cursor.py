@@ -6,7 +6,6 @@ from typing import Any, Self
 
 from django.db.backends.postgresql.base import ServerBindingCursor
 
-
 #: A power of two. PostgreSQL itself plans the first five uses for their values.
 FIRST_USES = 8
 

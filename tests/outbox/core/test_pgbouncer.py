@@ -5,6 +5,7 @@ pgbouncer before 1.21 keeps no prepared statements for its clients.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -135,6 +136,30 @@ class TestSharedSessions:
                 assert list(rows.iterator(chunk_size=1)) == seen
             assert len(seen) == 5
             other.close()
+
+    def test_a_server_that_is_silent_behind_it_keeps_one_thread_waiting_and_not_all(self):
+        errors: list[str] = []
+
+        def connect() -> None:
+            with wrapper(port=pooler.port) as database:
+                try:
+                    ask(database)
+                except OperationalError as error:
+                    errors.append(str(error))
+
+        with Proxy(port=database_port()) as proxy, Pooler(server=proxy.port) as pooler:
+            connect()  # pgbouncer knows now how to welcome others
+            assert errors == []
+            proxy.drop()
+            connect()
+            threads = [threading.Thread(target=connect) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(20)
+            proxy.forward()
+        assert len(errors) == 9
+        assert sum("another thread is trying" in error for error in errors) >= 4, errors
 
     def test_the_database_that_is_away_while_it_is_asked_is_asked_again(self, shared, monkeypatch):
         answers = iter([None, True])
