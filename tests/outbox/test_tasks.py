@@ -9,6 +9,8 @@ from outbox import tasks
 from outbox.models import Heartbeat
 from outbox.retention import partitions
 from outbox.retention.rollover import ROLLED_OVER
+from tests.outbox.core.test_postgres import database_port
+from tests.pgbouncer import Pooler, needs_pgbouncer
 
 
 @pytest.fixture
@@ -37,6 +39,18 @@ class TestWithoutTheOwnersUrl:
         tasks.ensure_partitions()
         tasks.rollover()
         assert not [line for line in caplog.records if "keep_partitions" in str(line.msg)]
+
+    @needs_pgbouncer
+    def test_they_do_nothing_and_warn_where_a_pooler_shares_the_sessions(self, caplog, monkeypatch):
+        owner = connections["owner"]
+        owner.close()
+        with Pooler(server=database_port()) as pooler:
+            monkeypatch.setitem(owner.settings_dict, "PORT", pooler.port)
+            tasks.ensure_partitions()
+            tasks.rollover()
+            owner.close()
+        warnings = [line for line in caplog.records if "keep_partitions does not run" in str(line.msg)]
+        assert len(warnings) == 2
 
     def test_they_still_log_an_error_when_partitions_run_out(self, no_owner, caplog, monkeypatch):
         monkeypatch.setitem(partitions.AHEAD_ALARM, "day", 7)

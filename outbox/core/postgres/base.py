@@ -127,7 +127,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.close()
             raise SharedSession(
                 setting=self._own_session,
-                why="The locks that are taken through it live as long as a session.",
+                why="The locks taken through it live as long as a session. Unset, it is DATABASE_URL.",
             )
         if self._prepared is None:
             self.connection.prepare_threshold = None
