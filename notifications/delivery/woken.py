@@ -92,6 +92,7 @@ class WokenDrain:
                 reconnect=connections.close_all,
                 describe=lambda _: "database away, trying again",
                 cap=min(16.0, settings.POLL_INTERVAL),
+                loop="woken",
             )
         except Exception as error:
             log.exception("drain failed, the process ends")
