@@ -11,7 +11,7 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 	SECRET_KEY=not-secret-checks-only EMAIL_PROVIDERS=smtp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run setup-bench run test drills coverage pictures chaos bench lint types check lock clean
+.PHONY: help setup setup-run setup-bench run image test drills coverage pictures chaos bench lint types check lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -32,7 +32,10 @@ run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox,
 test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
 	@exec $(PYTHON) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
 
-drills: setup ## Rehearse long outages and gone hosts: minutes each (TESTS=tests/flows/test_gone_host.py)
+image: ## Build the container image (ENGINE=podman BASE=python:3.13-slim TAG=orderpost)
+	@exec docker/build
+
+drills: setup ## Rehearse long outages, gone hosts and containers: minutes each (TESTS=tests/docker)
 	@exec $(PYTHON) -m pytest -n 2 --dist worksteal -m drill $(ARGS) $(TESTS)
 
 coverage: setup ## Run the tests, and see that they reach 95 % of lines and branches

@@ -2,10 +2,13 @@
 """Django's command line: `python manage.py help` lists what this project adds."""
 
 import os
+import signal
 import sys
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["health"] and sys.argv[2:] and not sys.argv[2].startswith("-"):
+    if os.getpid() == 1:  # a container's first process ignores a signal that it has no handler for
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if sys.argv[1:2] == ["health"] and not any(word.startswith("-") for word in sys.argv[2:]):
         # A container's probe calls it every few seconds, and Django takes seconds to start.
         from outbox.core import health
 

@@ -139,8 +139,19 @@ def _read(file: Path) -> tuple[float, float]:
     return float(until), float(at)
 
 
+def begun() -> list[str]:
+    """Return the roles that have a file in HEALTH_DIR: of a container, its own one."""
+    return sorted(file.name for file in file_of("").glob("*") if not file.suffix)
+
+
 def main(arguments: list[str]) -> int:
-    """Print what is wrong with each of the roles; return 1 if anything is, else 0."""
-    troubles = [text for role in arguments if (text := trouble(role))]
+    """Print what is wrong with each of the roles, by default all that have begun; return 1 if anything is.
+
+    Return 1 as well if none has begun.
+    """
+    named = arguments or begun()
+    troubles = [text for role in named if (text := trouble(role))]
+    if not named:
+        troubles = [f"no process has begun, or it has another HEALTH_DIR than {file_of('')}"]
     print("\n".join(troubles) or "goes round", file=sys.stderr if troubles else sys.stdout)
     return 1 if troubles else 0

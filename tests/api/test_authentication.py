@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import io
+import re
 import uuid
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 from django.urls import URLPattern, URLResolver, get_resolver
@@ -111,6 +113,19 @@ def _create_token(*args: str) -> tuple[str, str]:
     out, err = io.StringIO(), io.StringIO()
     call_command("create_token", *args, stdout=out, stderr=err)
     return out.getvalue(), err.getvalue()
+
+
+def test_first_login_makes_an_administrator_and_a_token_and_shows_them_once(db):
+    out = io.StringIO()
+    call_command("first_login", stdout=out)
+    password = re.search(r"user admin, password (\S+)", out.getvalue())
+    token = re.search(r"API token  (op_\S+)", out.getvalue())
+    admin = get_user_model().objects.get()
+    assert password and admin.check_password(password[1]) and admin.is_superuser
+    assert token and Api(token[1]).get("/api/v1/orders").status_code == 200
+    call_command("first_login", stdout=out)
+    assert "nothing is shown again" in out.getvalue()
+    assert ApiToken.objects.count() == get_user_model().objects.count() == 1
 
 
 def test_create_token_prints_the_secret_alone_and_stores_only_its_hash(db):

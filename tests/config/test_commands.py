@@ -267,6 +267,13 @@ def test_the_tasks_of_beat_do_their_work(provider, archive_folder):
     assert len(partitions.attached(model=EmailNotification)) >= 6
 
 
+def test_the_demo_writes_to_no_real_mail_server(settings):
+    settings.EMAIL_PROVIDERS, settings.EMAIL_HOST = ["smtp"], "127.0.0.1"
+    with pytest.raises(CommandError, match="only to a mailbox"):
+        call_command("demo", "--orders", "1")
+    assert not Order.objects.exists()
+
+
 def test_the_demo_fills_a_shop_and_tells_what_went_where(provider, settings, capsys):
     settings.RETRY_BACKOFF_BASE = settings.RETRY_BACKOFF_CAP = 0.05
     stop = threading.Event()

@@ -8,6 +8,7 @@ import tomllib
 
 import yaml
 
+from config import roles
 from config.local.machine import PROJECT
 from outbox.api.operations import PROBES
 from tests.docker.chart import CHART, SETS, chart_values, documented_settings, schema
@@ -16,44 +17,22 @@ from tests.docker.test_alert_rules import RULES
 TEMPLATES = "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
 #: What the chart sets itself, or what only a local run reads.
 NOT_IN_VALUES = {"METRICS_PORT", "METRICS_HOST", "HEALTH_DIR", "ARCHIVE_DIR"}
+NOT_IN_VALUES |= {"WAIT_FOR_MIGRATIONS"}  # the chart migrates before it starts anything
 NOT_IN_VALUES |= {"PORT", "KAFKA", "FOLLOW_WAL", "ORDERPOST_PG_BIN", "ORDERPOST_JARS"}
 SECRET = re.compile(r".*(_KEY|_SECRET|_PASSWORD|_TOKEN|_BASIC_AUTH|DATABASE_URL)$")
 
 
-def compose_services():
-    """Return the services of compose.yaml that are roles of ours and always run, and `migrate`."""
-    services = yaml.safe_load((PROJECT / "docker" / "compose.yaml").read_text())["services"]
-    return {
-        name: service
-        for name, service in services.items()
-        if service.get("image") == "orderpost" and "profiles" not in service
-    }
-
-
-def image_command():
-    """Return the command that the image has by itself."""
-    text = (PROJECT / "docker" / "Dockerfile").read_text().replace("\\\n", " ")
-    return json.loads(re.findall(r"^CMD (\[.*\])", text, flags=re.MULTILINE)[-1])
-
-
-def test_each_role_runs_the_command_that_the_image_has_for_it():
-    services = compose_services()
+def test_each_role_is_one_of_the_images():
     values = chart_values()
-    assert services.keys() == values["roles"].keys() | {"migrate"}
+    assert values["roles"].keys() == roles.commands().keys() - {"migrate", "cdc", "follower"}
     for name, role in {**values["roles"], "migrate": values["migrate"]}.items():
-        assert role["args"] == services[name].get("command", image_command()), name
+        assert role["args"] == [name]
 
 
-def test_each_role_is_probed_as_in_compose():
-    for name, role in chart_values()["roles"].items():
-        if not role.get("http"):
-            assert compose_services()[name]["healthcheck"]["test"][1:] == [
-                "python",
-                "manage.py",
-                "health",
-                name,
-            ]
+def test_each_role_is_probed_by_the_command_of_the_image():
     assert "[python, manage.py, health, %s]" in TEMPLATES
+    dockerfile = (PROJECT / "docker" / "Dockerfile").read_text()
+    assert 'CMD ["python", "manage.py", "health"]' in dockerfile
     assert set(re.findall(r"httpGet: \{path: (\S+),", TEMPLATES)) == {"/healthz", "/readyz"} <= PROBES.keys()
 
 

@@ -1,6 +1,6 @@
-"""`manage.py demo`: place orders beside `make run`, or fill the tables with a history (`--days`).
+"""`manage.py demo`: place orders on a stack with a mailbox, or fill the tables with a history (`--days`).
 
-The provider refuses some recipients.
+The mailbox of `make run` refuses some recipients. Mailpit, which docker/compose.yaml has, refuses none.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from outbox.core import context
 from outbox.delivery.outcomes import DUE, Status
 
 REFUSED, DOWN = "refused", "down"
+MAILPIT_PORT = 8025
 PRODUCTS = (("Field notebook", 1290), ("Brass pen", 4500), ("Desk lamp", 8900), ("Wool blanket", 12900))
 LOCALES = (("en", "USD"), ("de", "EUR"), ("fr", "EUR"), ("es", "EUR"), ("en-GB", "GBP"))
 Step = Callable[[uuid.UUID], Order]
@@ -58,8 +59,8 @@ COURSES: tuple[tuple[Step, ...], ...] = (
 class Command(BaseCommand):
     help = (
         "Place and change orders on the running stack, wait for their e-mails and count them by state. "
-        "Works only with the bundled mailbox as the provider. With --days: write a history instead, so that "
-        "the admin's charts and lists have something to show."
+        "Works only with a mailbox as the provider: that of `make run`, or Mailpit. "
+        "With --days: write a history instead, so that the admin's charts and lists have something to show."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -82,8 +83,8 @@ class Command(BaseCommand):
         if days is not None:
             self.write_history(orders=orders, days=days, force=force)
             return
-        sandbox = mailbox_url()
-        for recipient, status in ((REFUSED, 400), (DOWN, 503)):
+        sandbox = "" if uses_mailpit() else mailbox_url()
+        for recipient, status in ((REFUSED, 400), (DOWN, 503)) if sandbox else ():
             fail(sandbox=sandbox, recipient=recipient, status=status)
         console = Console()
         run = f"demo-{context.new_correlation_id()[:8]}"
@@ -109,12 +110,15 @@ class Command(BaseCommand):
                     break
                 time.sleep(0.2)
         console.print(summary(Counter(mails.values_list("status", flat=True))))
-        console.print(
-            f"Dead letters (addresses '{REFUSED}-…') are in the admin, under E-mail notifications; "
-            f"failed ones ('{DOWN}-…') are retried.\nThe mailbox: {sandbox}/ — mend the "
-            f"provider there, then select the dead letters and resend them.\nAll of this run's log lines and "
-            f"rows carry the correlation id {run}."
-        )
+        if sandbox:
+            console.print(
+                f"Dead letters (addresses '{REFUSED}-…') are in the admin, under E-mail notifications; "
+                f"failed ones ('{DOWN}-…') are retried.\nThe mailbox: {sandbox}/ — mend the "
+                f"provider there, then select the dead letters and resend them."
+            )
+        else:
+            console.print("The mailbox is Mailpit, which refuses nobody. It shows its e-mails on port 8025.")
+        console.print(f"All of this run's log lines and rows carry the correlation id {run}.")
 
     def write_history(self, *, orders: int, days: int, force: bool) -> None:
         """Write a history, unless the database may be a real shop's."""
@@ -138,6 +142,19 @@ class Command(BaseCommand):
         )
 
 
+def uses_mailpit() -> bool:
+    """Tell whether all e-mails go to a Mailpit: it has an API beside its SMTP server."""
+    if settings.EMAIL_PROVIDERS != ["smtp"]:
+        return False
+    try:
+        answer = requests.get(
+            f"http://{settings.EMAIL_HOST}:{MAILPIT_PORT}/api/v1/messages?limit=1", timeout=5
+        )
+        return answer.ok and "messages_count" in answer.json()
+    except (requests.RequestException, ValueError):
+        return False
+
+
 def mailbox_url() -> str:
     """Return the URL of the bundled mailbox. Raise `CommandError` for a real provider."""
     url = urlsplit(api_url(settings.EMAIL_PROVIDERS[0]))
@@ -148,7 +165,9 @@ def mailbox_url() -> str:
                 return base
         except requests.RequestException:
             pass
-    raise CommandError("The demo sends only to the bundled mailbox: start it with `make run`.")
+    raise CommandError(
+        "The demo sends only to a mailbox: start one with `make run`, or with docker/compose.yaml."
+    )
 
 
 def fail(*, sandbox: str, recipient: str, status: int) -> None:

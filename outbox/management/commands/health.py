@@ -1,4 +1,4 @@
-"""`manage.py health ROLE`, for a container's probe. manage.py calls `main` without starting Django."""
+"""`manage.py health [ROLE]`, for a container's probe. manage.py calls `main` without starting Django."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "role", help="web, worker, beat, standby, relay, consumer, partitions, cdc, follower"
+            "role",
+            nargs="*",
+            help="web, worker, beat, standby, relay, consumer, partitions, cdc, follower; default: all begun",
         )
 
-    def handle(self, *args: Any, role: str, **options: Any) -> None:
-        sys.exit(health.main([role]))
+    def handle(self, *args: Any, role: list[str], **options: Any) -> None:
+        sys.exit(health.main(role))

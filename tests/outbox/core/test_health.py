@@ -40,6 +40,19 @@ def test_a_process_that_has_not_begun_is_unhealthy(directory: Path) -> None:
     assert health.quiet_seconds("relay") is None
 
 
+def test_without_a_role_the_probe_looks_at_all_that_have_begun(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert health.main([]) == 1 and "no process has begun" in capsys.readouterr().err
+    made("relay").write()
+    made("web").write()
+    (directory / "web.17").write_text("half written")
+    assert health.begun() == ["relay", "web"] and health.main([]) == 0
+    health.beat(within=-1)
+    health._begun[1].write()
+    assert health.main([]) == 1 and "web: its loop hangs" in capsys.readouterr().err
+
+
 def test_a_loop_is_healthy_until_its_promise_is_over() -> None:
     relay = made("relay")
     health.beat(within=100)

@@ -1,0 +1,83 @@
+#!/usr/bin/env python
+"""The command of each role, the same in containers, in local runs and in the tests.
+
+As a program, which the image calls `orderpost`: `orderpost worker` becomes that role's process. Any other
+word is a command of manage.py, such as `orderpost status`. Further arguments are passed on.
+
+This module imports the standard library alone, so that a container's probe is quick.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+WAIT_SECONDS = 3.0
+PROJECT = Path(__file__).resolve().parent.parent
+ALL = "0.0.0.0"  # noqa: S104 - a container's web listens on each of its addresses
+
+
+def commands(
+    *, host: str = ALL, port: int = 8000, processes: int | None = None, threads: int | None = None
+) -> dict[str, list[str]]:
+    """Return the command of each role; web has `threads` in each of its `processes`: see config.web."""
+    python = sys.executable
+    celery = [python, "-m", "celery", "-A", "config", "--quiet"]
+    return {
+        "web": [
+            *(python, "-m", "config.web", "--host", host, "--port", str(port)),
+            *(("--workers", str(processes)) if processes else ()),
+            *(("--threads", str(threads)) if threads else ()),
+        ],
+        "worker": [
+            *(*celery, "worker", "--pool", "threads"),
+            *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+        ],
+        "beat": [*celery, "beat"],
+        "standby": [python, "manage.py", "drain_outbox", "--standby"],
+        "relay": [python, "manage.py", "relay_outbox"],
+        "consumer": [python, "manage.py", "consume_events"],
+        "cdc": [python, "manage.py", "consume_cdc"],
+        "follower": [python, "manage.py", "follow_wal"],
+        "partitions": [python, "manage.py", "keep_partitions"],
+        "migrate": [python, "manage.py", "migrate", "--noinput"],
+    }
+
+
+def number_from(name: str) -> int | None:
+    """Return a whole number from the environment, None if unset; end with a sentence if it is none."""
+    given = os.environ.get(name, "").strip()
+    if given and (not (given.isascii() and given.isdigit()) or int(given) < 1):
+        sys.exit(f"{name} must be a whole number from 1, and is {given!r}.")
+    return int(given) if given else None
+
+
+def wait_for_migrations() -> None:
+    """Return once the database answers and every migration is applied, which `migrate --check` tells."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # else process 1 ignores it
+    while subprocess.run([sys.executable, "manage.py", "migrate", "--check"], capture_output=True).returncode:
+        sys.stderr.write("orderpost: waiting for the migrations\n")
+        time.sleep(WAIT_SECONDS)
+
+
+def main(arguments: list[str]) -> None:
+    """Replace this process by that of a role, or of a command of manage.py: signals then reach it itself."""
+    name, *rest = arguments or ["help"]
+    found = commands(
+        port=number_from("PORT") or 8000,
+        processes=number_from("WEB_PROCESSES"),
+        threads=number_from("WEB_THREADS"),
+    )
+    command = found.get(name, [sys.executable, "manage.py", name])
+    os.chdir(PROJECT)
+    if os.environ.get("WAIT_FOR_MIGRATIONS") == "on" and name in {*found, *AFTER_THEM} - {"migrate"}:
+        wait_for_migrations()
+    os.execv(command[0], [*command, *rest])  # noqa: S606 - no shell is wanted
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,48 @@
+"""`orderpost ROLE`, the image's entry: it becomes the role's process, or a command of manage.py."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from config import roles
+from config.local.machine import HOST, PROJECT
+from config.local.processes import commands
+
+
+def orderpost(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(PROJECT / "config" / "roles.py"), *arguments],
+        cwd="/",
+        env=os.environ | {"PATH": f"{PROJECT}/.venv/bin:{os.environ['PATH']}"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_a_command_of_manage_py_is_run_with_its_arguments() -> None:
+    done = orderpost("health", "relay", HEALTH_DIR="/nonexistent")
+    assert done.returncode == 1 and done.stderr.startswith("relay: /nonexistent/relay is not there")
+
+
+@pytest.mark.parametrize("given", ["0", "two", "1.5"])
+def test_a_bad_number_stops_the_start_with_a_sentence(given: str) -> None:
+    done = orderpost("web", WEB_THREADS=given)
+    assert done.returncode == 1
+    assert done.stderr == f"WEB_THREADS must be a whole number from 1, and is '{given}'.\n"
+
+
+def test_a_role_takes_more_arguments() -> None:
+    done = orderpost("web", "--help", PYTHONPATH=str(PROJECT))
+    assert done.returncode == 0 and "python -m config.web" in done.stdout, done.stderr
+
+
+def test_a_local_run_and_a_container_run_the_same() -> None:
+    here, there = commands(port=8000), roles.commands(host=HOST)
+    assert {role: here[role] for role in there} == there
+    assert set(here) - set(there) == {"background"}
+    assert there["web"][0] == sys.executable

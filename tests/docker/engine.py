@@ -1,0 +1,122 @@
+"""podman for the drills, without a daemon or systemd, and with a storage of its own.
+
+The storage is in var/containers: a stand-in named `postgres:18` never gets among a person's own images.
+`missing()` says what this machine lacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from config.local.machine import PROJECT
+
+FOLDER = PROJECT / "var" / "containers"
+#: Of this checkout alone. Short: sockets are in it.
+RUN = Path("/run") / f"orderpost-{hashlib.sha256(str(PROJECT).encode()).hexdigest()[:12]}"
+PROGRAMS = ("podman", "runc", "conmon", "debootstrap", "unshare", "ip", "iptables", "curl", "go")
+
+STORAGE = """\
+[storage]
+driver = "overlay"
+graphroot = "{folder}/storage"
+runroot = "{run}/storage"
+"""
+# Limits that a machine may not raise are given as they are.
+CONTAINERS = """\
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=2000:2000"]
+log_driver = "k8s-file"
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+tmp_dir = "{run}/libpod"
+[network]
+network_backend = "netavark"
+network_config_dir = "{folder}/networks"
+"""
+
+
+def missing() -> str:
+    """Return why no container can be built and run here; empty if it can."""
+    if os.geteuid() != 0:
+        return "NOT TESTED: the container drills want root"
+    if lacking := [name for name in PROGRAMS if shutil.which(name, path=search_path()) is None]:
+        return f"NOT TESTED: {', '.join(lacking)} not here (Debian's packages of these names)"
+    return ""
+
+
+def search_path() -> str:
+    """Return PATH with the folders of an administrator's programs."""
+    return f"{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+def environment() -> dict[str, str]:
+    """Return the environment in which `podman` uses our storage; write its files."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in (("storage.conf", STORAGE), ("containers.conf", CONTAINERS)):
+        (FOLDER / name).write_text(text.format(folder=FOLDER, run=RUN))
+    return os.environ | {
+        "PATH": search_path(),
+        "CONTAINERS_CONF": str(FOLDER / "containers.conf"),
+        "CONTAINERS_STORAGE_CONF": str(FOLDER / "storage.conf"),
+        "BUILDAH_ISOLATION": "chroot",
+        "DISABLE_HC_SYSTEMD": "true",  # else it asks systemd for a timer of each health check
+    }
+
+
+def run(*command: str, text: str | None = None, check: bool = True, seconds: float = 500) -> str:
+    """Run a command in `environment`; return what it printed. Raise AssertionError with its output."""
+    done = subprocess.run(
+        command,
+        cwd=PROJECT,
+        env=environment(),
+        input=text,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+    )
+    assert not check or done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}"
+    return done.stdout.strip()
+
+
+def podman(*arguments: str, check: bool = True, text: str | None = None) -> str:
+    return run("podman", *arguments, check=check, text=text)
+
+
+def trouble(name: str) -> str:
+    """Return why a container's own check fails; empty if it passes. Without systemd nobody else asks it."""
+    done = subprocess.run(
+        ["podman", "healthcheck", "run", name], env=environment(), capture_output=True, text=True, timeout=60
+    )
+    return "" if done.returncode == 0 else (done.stdout + done.stderr).strip() or "unhealthy"
+
+
+def inspect(name: str) -> dict[str, Any]:
+    """Return what podman knows of a container or an image."""
+    found: dict[str, Any] = json.loads(podman("inspect", name))[0]
+    return found
+
+
+def has_image(name: str) -> bool:
+    return podman("images", "--quiet", name, check=False) != ""
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other drill of this checkout uses containers; remove what a killed one has left."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        podman("rm", "--all", "--force", "--time", "0", "--volumes")
+        yield

@@ -1,0 +1,79 @@
+"""docker/compose.yaml, run as it is written; and what it says of the image, in the suite."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from typing import Any
+
+import pytest
+import yaml
+
+from config import roles
+from config.local.machine import PROJECT
+from tests.docker import engine, images
+
+ROLES = set(roles.commands()) - {"cdc"}  # only beside Debezium
+NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def services() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load(images.COMPOSE.read_text())["services"]
+    return found
+
+
+@pytest.mark.drill
+@pytest.mark.skipif(engine.missing() != "", reason=engine.missing() or "nothing is missing")
+def test_compose_brings_everything_up_and_loses_no_mail() -> None:
+    # The shell is process 1: it takes in the orphans that containers leave.
+    script = f"{sys.executable} -m tests.docker.compose_flow; exit $?"
+    with engine.alone():
+        images.build()
+        images.build_stand_ins()
+        done = subprocess.run(
+            [*NAMESPACES, "sh", "-c", script],
+            cwd=PROJECT,
+            env=engine.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=1200,
+        )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.endswith("down --volumes leaves nothing\n")
+
+
+def test_compose_runs_each_role_by_its_name() -> None:
+    ours = {name: service for name, service in services().items() if service["image"] == "orderpost"}
+    commands = {name: service["command"] for name, service in ours.items()}
+    assert {role: commands.get(role) for role in ROLES} == {role: [role] for role in ROLES}
+    for service in ours.values():
+        assert service["read_only"] and service["tmpfs"] == ["/tmp"] and service["cap_drop"] == ["ALL"]
+
+
+def test_each_image_has_a_registry_and_a_release() -> None:
+    pulled = {service["image"] for service in services().values()} - {"orderpost"}
+    assert [name for name in pulled if not name.startswith("docker.io/") or ":" not in name] == []
+
+
+def test_the_image_has_every_package_and_the_lock_every_extra() -> None:
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())
+    copied = (PROJECT / "docker" / "Dockerfile").read_text()
+    allowed = (PROJECT / ".dockerignore").read_text().split()
+    for package in [*project["tool"]["importlinter"]["root_packages"], "templates", "locale"]:
+        assert f"COPY {package} {package}\n" in copied and f"!{package}" in allowed
+    lock = (PROJECT / "requirements.lock").read_text()
+    extras = project["project"]["optional-dependencies"]
+    assert {"kafka", "otel", "s3"} <= set(extras)
+    for requirement in [name for names in extras.values() for name in names]:
+        name = requirement.partition("[")[0].partition(">")[0].partition("=")[0]
+        assert f"\n{name}==" in f"\n{lock}", requirement
+
+
+def test_make_image_says_what_it_lacks() -> None:
+    done = subprocess.run(
+        ["make", "image", "ENGINE=no-such-engine"], cwd=PROJECT, capture_output=True, text=True
+    )
+    assert done.returncode != 0 and "No no-such-engine that works here" in done.stderr
