@@ -1,6 +1,7 @@
 """Run by test_compose.py in namespaces of its own: docker/compose.yaml from `up` to `down --volumes`.
 
-Prints what it has seen, a line for each step; the first step that fails ends it with the reason.
+Prints what it has seen, a line for each step; the first step that fails ends it with the reason. With the
+argument `kafka`: that profile instead.
 """
 
 from __future__ import annotations
@@ -97,24 +98,53 @@ def mails() -> int:
     return total
 
 
-def buy(number: int, *, token: str) -> None:
-    """Place an order and pay it: one e-mail."""
+def buy(number: int, *, token: str) -> str:
+    """Place an order and pay it: one e-mail. Return its id."""
     order = curl("/orders", token=token, key=f"place-{number}", body=ORDER)
     curl(f"/orders/{order['id']}/pay", token=token, key=f"pay-{number}", body={})
+    return str(order["id"])
 
 
 def main() -> None:
     run("ip", "link", "set", "lo", "up")
+    profile, flow = ("kafka", over_kafka) if "kafka" in sys.argv[1:] else ("monitoring", everything)
     try:
         flow()
     finally:
-        compose("--profile", "monitoring", "down", "--volumes", "--timeout", "5")
+        compose("--profile", profile, "down", "--volumes", "--timeout", "5")
     left = [podman(*words) for words in (["ps", "-aq"], ["volume", "ls", "-q"], ["network", "ls", "-q"])]
     assert left[:2] == ["", ""] and PROJECT not in left[2], left
     print("down --volumes leaves nothing")
 
 
-def flow() -> None:
+def over_kafka() -> None:
+    os.environ["EVENT_TRANSPORT"] = "kafka"
+    compose("--profile", "kafka", "up", "--detach", "--no-build")
+    for role in CHECKED:
+        until(functools.partial(healthy, role), f"{role} is healthy")
+    until(lambda: requests.get(f"{WEB}/readyz", timeout=5).ok, "the web is ready")
+    token = login()
+    order = buy(1, token=token)
+
+    def published() -> bool:
+        headers = {"Authorization": f"Bearer {token}"}
+        events = requests.get(f"{WEB}/api/v1/orders/{order}/events", headers=headers, timeout=5).json()
+        return all(event["published_at"] for event in events["results"])
+
+    until(published, "Kafka has taken the events")
+    topics = podman("exec", name_of("kafka"), "ls", "/var/lib/kafka/data")
+    assert "order.order.paid.v1-0" in topics, topics
+    print("an order's events are in Kafka")
+
+
+def login() -> str:
+    """Return the token that the service `login` has printed, once."""
+    printed = podman("logs", name_of("login")).split()
+    assert "password" in printed
+    return next(word for word in printed if word.startswith("op_"))
+
+
+def everything() -> None:
     began = time.monotonic()
     compose("up", "--detach", "--no-build")
     for role in CHECKED:
@@ -122,9 +152,7 @@ def flow() -> None:
     until(lambda: requests.get(f"{WEB}/readyz", timeout=5).ok, "the web is ready")
     print(f"every role is healthy {time.monotonic() - began:.0f} s after `up`")
 
-    printed = podman("logs", name_of("login")).split()
-    token = next(word for word in printed if word.startswith("op_"))
-    assert "password" in printed
+    token = login()
     buy(1, token=token)
     until(lambda: mails() == 1, "the e-mail is in the mailbox")
     print("an order by curl; its e-mail is in the mailbox")

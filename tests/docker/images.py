@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 
+from config.local import jars
 from config.local.machine import PROJECT
 from tests.docker.engine import FOLDER, has_image, podman, run
 
@@ -56,6 +57,18 @@ fi
 exec $as_postgres "$@" -D "$data" -c 'listen_addresses=*' -c unix_socket_directories=/run/postgresql
 """
 
+#: KAFKA_NODE_ID is node.id, and so on.
+KAFKA_ENTRY = """#!/bin/sh
+set -e
+env | sed -n 's/^KAFKA_//p' | while IFS='=' read -r name value; do
+    echo "$(echo "$name" | tr A-Z_ a-z.)=$value"
+done > /tmp/server.properties
+java="java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp /kafka/*"
+[ -e "$KAFKA_LOG_DIRS/meta.properties" ] ||
+    $java kafka.tools.StorageTool format -t MkU3OEVBNTcwNTJENDM2Qg -c /tmp/server.properties
+exec $java kafka.Kafka /tmp/server.properties
+"""
+
 VALKEY_ENTRY = """#!/bin/sh
 [ "$1" = valkey-server ] || exec "$@"
 exec "$@" --protected-mode no
@@ -80,6 +93,12 @@ STAND_INS = {
         "",
         'RUN install -d -o nobody /alertmanager\nUSER nobody\nENTRYPOINT ["prometheus-alertmanager"]\n'
         'CMD ["--config.file=/etc/alertmanager/alertmanager.yml", "--storage.path=/alertmanager"]',
+    ),
+    "kafka": (
+        BASE,
+        KAFKA_ENTRY,
+        "RUN apt-get -o APT::Sandbox::User=root update -q && apt-get -o APT::Sandbox::User=root install -qy"
+        " --no-install-recommends openjdk-17-jre-headless\nCOPY jars /kafka",
     ),
     "mailpit": ("scratch", "", 'COPY mailpit /mailpit\nENTRYPOINT ["/mailpit"]'),
     "grafana": (BASE, "", 'CMD ["sleep", "infinity"]'),
@@ -115,13 +134,13 @@ def make_base() -> None:
         podman("import", f"{folder}/system.tar", BASE)
 
 
-def build_stand_ins() -> None:
-    """Build the stand-in of each image that compose.yaml pulls, unless it is there."""
+def build_stand_ins(*, kafka: bool = False) -> None:
+    """Build the stand-in of each image that compose.yaml pulls, unless it is there; Kafka's if asked."""
     make_base()
     if not has_image(SERVERS):
         _build(SERVERS, SERVERS_FILE)
     for name, image in wanted().items():
-        if not has_image(image):
+        if not has_image(image) and (kafka or name != "kafka"):
             base, entry, rest = STAND_INS[name]
             script = 'COPY --chmod=755 entry /entry\nENTRYPOINT ["/entry"]\n' if entry else ""
             _build(image, f"FROM {base}\n{script}{rest}\n", entry=entry)
@@ -130,8 +149,13 @@ def build_stand_ins() -> None:
 def _build(image: str, file: str, *, entry: str = "") -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "entry").write_text(entry)
-        if "mailpit" in file:
+        if "COPY mailpit" in file:
             _build_mailpit(Path(folder), release=image.rpartition(":")[2])
+        if "COPY jars" in file:
+            for jar in jars.fetch(jars.BROKER):
+                target = Path(folder) / "jars" / jar.name
+                target.parent.mkdir(exist_ok=True)
+                shutil.copy(jar, target)
         podman("build", "--network", "host", "--tag", image, "--file", "-", folder, text=file)
 
 

@@ -12,9 +12,11 @@ import yaml
 
 from config import roles
 from config.local.machine import PROJECT
+from tests import kafka
 from tests.docker import engine, images
 
 ROLES = set(roles.commands()) - {"cdc"}  # only beside Debezium
+needs_containers = pytest.mark.skipif(engine.missing() != "", reason=engine.missing() or "nothing is missing")
 NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
@@ -23,14 +25,13 @@ def services() -> dict[str, dict[str, Any]]:
     return found
 
 
-@pytest.mark.drill
-@pytest.mark.skipif(engine.missing() != "", reason=engine.missing() or "nothing is missing")
-def test_compose_brings_everything_up_and_loses_no_mail() -> None:
+def run_flow(*arguments: str) -> str:
+    """Run compose_flow in namespaces of its own; return what it printed."""
     # The shell is process 1: it takes in the orphans that containers leave.
-    script = f"{sys.executable} -m tests.docker.compose_flow; exit $?"
+    script = f"{sys.executable} -m tests.docker.compose_flow {' '.join(arguments)}; exit $?"
     with engine.alone():
         images.build()
-        images.build_stand_ins()
+        images.build_stand_ins(kafka="kafka" in arguments)
         done = subprocess.run(
             [*NAMESPACES, "sh", "-c", script],
             cwd=PROJECT,
@@ -42,7 +43,20 @@ def test_compose_brings_everything_up_and_loses_no_mail() -> None:
         )
     print(done.stdout)
     assert done.returncode == 0, done.stdout
-    assert done.stdout.endswith("down --volumes leaves nothing\n")
+    return done.stdout
+
+
+@pytest.mark.drill
+@needs_containers
+def test_compose_brings_everything_up_and_loses_no_mail() -> None:
+    assert run_flow().endswith("down --volumes leaves nothing\n")
+
+
+@pytest.mark.drill
+@needs_containers
+def test_compose_sends_events_through_kafka() -> None:
+    kafka.require()
+    assert "an order's events are in Kafka" in run_flow("kafka")
 
 
 def test_compose_runs_each_role_by_its_name() -> None:
