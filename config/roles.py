@@ -17,6 +17,10 @@ import time
 from pathlib import Path
 
 WAIT_SECONDS = 3.0
+#: Commands of manage.py that wait for the migrations, too, where the roles do.
+AFTER_THEM = ("first_login", "follow_wal")
+#: Started as they stand: deployments of release 0.1.0 give the image whole commands.
+PROGRAMS = ("python", "celery", "gunicorn", "sh")
 PROJECT = Path(__file__).resolve().parent.parent
 ALL = "0.0.0.0"  # noqa: S104 - a container's web listens on each of its addresses
 
@@ -74,6 +78,8 @@ def main(arguments: list[str]) -> None:
     )
     command = found.get(name, [sys.executable, "manage.py", name])
     os.chdir(PROJECT)
+    if name in PROGRAMS:
+        os.execvp(name, [name, *rest])  # noqa: S606 - no shell is wanted
     if os.environ.get("WAIT_FOR_MIGRATIONS") == "on" and name in {*found, *AFTER_THEM} - {"migrate"}:
         wait_for_migrations()
     os.execv(command[0], [*command, *rest])  # noqa: S606 - no shell is wanted
