@@ -70,13 +70,14 @@ def read_envelope(*, topic: str, value: bytes) -> Envelope:
     if not isinstance(document, dict):
         raise Rejected("it is no JSON object")
     metadata = document.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
     envelope = Envelope(
         id=_uuid(document.get("eventId")),
         type=_text(document, "eventType"),
         version=document.get("version", 1),
-        source=_text(document, "source"),
+        source=_text({"source": metadata.get("source")} | document, "source"),
         data=document.get("data") or {},
-        metadata=metadata if isinstance(metadata, dict) else {},
+        metadata=metadata,
         timestamp=_time(document.get("timestamp")),
     )
     if envelope.type != topic:

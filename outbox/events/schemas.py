@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, cast
 from django.apps import apps
 from django.conf import settings
 
-from outbox.events.schema_rules import Direction, find_breaks
+from outbox.events.schema_rules import Direction as Direction
+from outbox.events.schema_rules import find_breaks
 
 DIRECTIONS: tuple[Direction, ...] = ("in", "out")
 #: A folder for each release, made by `manage.py schemas --keep`.

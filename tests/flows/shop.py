@@ -31,6 +31,7 @@ from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 from notifications.providers.sendgrid import make_key
 from tests.pgbouncer import WANTED, Pooler
 from tests.proxy import Proxy
+from tests.schemas import validate_published
 
 PATIENCE = 60.0
 #: What the provider signs its events with, and what verifies them.
@@ -89,9 +90,26 @@ class Shop:
         self.session.headers["Authorization"] = f"Bearer {token}"
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: object = None, *_: object) -> None:
         for name in list(self.processes):
             self.kill(name)
+        try:
+            if failed is None:
+                self.check_events()
+        finally:
+            self._tidy()
+
+    def check_events(self) -> None:
+        """Check that what was published fits the served schemas: a hundred of each topic but the tests'."""
+        if not self.query("SELECT 1 FROM pg_tables WHERE tablename = 'outbox_events'"):
+            return
+        rows = self.query(
+            "SELECT event_type, payload FROM (SELECT *, row_number() OVER (PARTITION BY event_type) AS place"
+            " FROM outbox_events WHERE event_type NOT LIKE 'test.%') AS event WHERE place <= 100"
+        )
+        validate_published((topic, payload) for topic, payload in rows)
+
+    def _tidy(self) -> None:
         self.sandbox.stop()
         if self.pooler is not None:
             self.pooler.__exit__()

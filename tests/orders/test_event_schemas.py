@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 
 import jsonschema
@@ -22,6 +23,8 @@ from outbox.delivery.outcomes import Outcome, Verdict
 from outbox.events.schemas import find_schemas, read_schema
 from outbox.models import OutboxEvent
 from tests.factories import make_mail
+from tests.outbox.events.inbound import PAID, envelope, handle, received
+from tests.schemas import validate_published, validator
 
 pytestmark = pytest.mark.django_db
 SCHEMAS = {name.name: read_schema(path) for name, path in find_schemas().items() if name.direction == "out"}
@@ -52,11 +55,22 @@ def test_what_orders_publish_fits():
     cancel_order(order_id=second.id, reason="Ann changed her mind")
     published = list(OutboxEvent.objects.all())
     assert {event.event_type for event in published} == {event.topic for event in events.EVENTS.values()}
-    for event in published:
-        checker = jsonschema.Draft202012Validator(
-            SCHEMAS[event.event_type], format_checker=jsonschema.FormatChecker()
-        )
-        checker.validate(event.payload)
+    assert validate_published((event.event_type, event.payload) for event in published) == len(published)
+
+
+def test_the_envelope_and_a_dead_letters_event_fit():
+    order = place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500)
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    event = envelope(PAID, {"orderId": str(order.id)}, metadata=trace)
+    assert handle(received(PAID, event)) == "done"
+    assert handle(received(PAID, envelope(PAID, {}))) == "dead"
+    assert handle(received(PAID, b"no JSON")) == "dead"
+    published = list(OutboxEvent.objects.all().outgoing(source="order-service"))
+    assert len(published) == 4
+    for one in published:
+        document = json.loads(one.envelope)
+        validator("out", "envelope").validate(document)
+        assert validate_published([(document["eventType"], document["data"])])
 
 
 def test_an_emails_end_is_an_event_in_the_same_transaction_if_wanted(settings):

@@ -183,6 +183,14 @@ class TestOwners:
         assert Order.objects.values().get(id=order.id) == before
         assert not ProcessedEvent.objects.exists() and not InboundDeadLetter.objects.exists()
 
+    @pytest.mark.parametrize("spoilt", [{"source": "a-gateway"}, {"source": None}])
+    def test_the_producer_is_that_of_the_metadata(self, spoilt):
+        event = told("placed", new_id(), 1) | spoilt
+        if spoilt["source"] is None:
+            del event["source"]
+        assert give(event) == "done"
+        assert Order.objects.get().source == SHOP
+
     def test_a_text_is_an_id_too_and_becomes_the_reference_where_there_is_none(self):
         tell("placed", "A-7", 1, reference=None)
         tell("paid", "A-7", 2, reference=None, userId="customer 12")

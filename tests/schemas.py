@@ -1,0 +1,29 @@
+"""Check that what is published fits the schemas that are served."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import jsonschema
+
+from outbox.events.schemas import Direction, Name, find_schemas, read_schema
+
+
+@functools.cache
+def validator(direction: Direction, name: str) -> Any:
+    """Return the validator of a served schema."""
+    return jsonschema.Draft202012Validator(
+        read_schema(find_schemas()[Name(direction, name)]),
+        format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER,
+    )
+
+
+def validate_published(events: Iterable[tuple[str, Any]]) -> int:
+    """Validate topics and payloads, and return their number. Raise `jsonschema.ValidationError`."""
+    count = 0
+    for topic, payload in events:
+        validator("out", "dlt" if topic.endswith(".dlt") else topic).validate(payload)
+        count += 1
+    return count
