@@ -54,6 +54,7 @@ def refusal(**environment: str) -> str:
         ("RETRY_DELAYS", "300,nan"),
         ("EVENT_MAX_RETRIES_FOR", "order.order.payed.v1=3"),
         ("EVENT_MAX_RETRIES_FOR", "order.order.paid.v1=-3"),
+        ("ORDER_SOURCES", "order-service"),
         ("LEASE_SECONDS", "5"),
         ("EMAIL_PROVIDERS", "pigeon"),
         ("EMAIL_PORT", "70000"),
