@@ -85,7 +85,7 @@ class Shop:
             self.manage("migrate", "--verbosity", "0", DATABASE_URL=self.database_url)
             token = self.manage("create_token", "flow", "--scope", "all").strip()
         except BaseException:
-            self.__exit__()
+            self.__exit__("it did not start")
             raise
         self.session.headers["Authorization"] = f"Bearer {token}"
         return self
