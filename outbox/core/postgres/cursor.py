@@ -6,6 +6,8 @@ from typing import Any, Self
 
 from django.db.backends.postgresql.base import ServerBindingCursor
 
+from outbox.core.postgres.connection import BoundedConnection
+
 #: A power of two. PostgreSQL itself plans the first five uses for their values.
 FIRST_USES = 8
 
@@ -25,6 +27,8 @@ class Prepared(str):
 
 class PreparingCursor(ServerBindingCursor):
     """Prepares `Prepared` statements, and others after the connection's `prepare_threshold`."""
+
+    connection: BoundedConnection  # psycopg's attribute, which the stubs leave out
 
     def execute(self, query: Any, params: Any = None, *, prepare: bool | None = None, **options: Any) -> Self:
         if isinstance(query, Prepared):
