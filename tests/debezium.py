@@ -1,4 +1,4 @@
-"""Kafka Connect with Debezium's PostgreSQL connector, as one distributed worker, from Maven's artifacts."""
+"""Kafka Connect with Debezium's PostgreSQL connector, as one distributed worker; config.local.jars fetches both."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import requests
 
+from config.local import jars
 from config.local.machine import HOST, PROJECT, free_port, guarded
 
 READY_SECONDS = 120.0
@@ -37,17 +38,15 @@ WORKER = {
 
 
 class Connect:
-    """One worker. `jars` are Kafka Connect's, `plugin` is the folder with Debezium's.
+    """One worker. `environment` is what the connector's placeholders name."""
 
-    `environment` is what the connector's placeholders name.
-    """
-
-    def __init__(
-        self, *, bootstrap: str, jars: list[Path], plugin: Path, folder: Path, environment: dict[str, str]
-    ) -> None:
+    def __init__(self, *, bootstrap: str, folder: Path, environment: dict[str, str]) -> None:
         self.port = free_port()
-        self._bootstrap, self._jars, self._plugin = bootstrap, jars, plugin
-        self._folder, self._environment = folder, environment
+        self._bootstrap, self._folder, self._environment = bootstrap, folder, environment
+        self._jars = jars.fetch(jars.CONNECT, say=print)
+        self._plugins = folder / "plugins"
+        self._plugins.mkdir()
+        (self._plugins / "debezium").symlink_to(jars.fetch(jars.DEBEZIUM, say=print)[0].parent)
         self._process: subprocess.Popen[bytes] | None = None
         self._session = requests.Session()
 
@@ -65,14 +64,12 @@ class Connect:
         properties = WORKER | {
             "bootstrap.servers": self._bootstrap,
             "listeners": f"http://{HOST}:{self.port}",
-            "plugin.path": str(self._plugin.parent),
+            "plugin.path": str(self._plugins),
         }
         file = self._folder / "connect.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
-        command = [
-            *("java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", ":".join(map(str, self._jars))),
-            *("org.apache.kafka.connect.cli.ConnectDistributed", str(file)),
-        ]
+        main = "org.apache.kafka.connect.cli.ConnectDistributed"
+        command = jars.command(jars=self._jars, main=main, arguments=[file])
         with (self._folder / "connect.log").open("ab") as log:
             self._process = subprocess.Popen(
                 guarded(command, parent=os.getpid(), death_signal=signal.SIGKILL),

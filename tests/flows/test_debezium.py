@@ -1,0 +1,234 @@
+"""Real Debezium in a real Kafka Connect: each failure of its way, and no e-mail lost or sent twice.
+
+The tests share one Kafka, one Connect and one shop, and go on from one another's rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import psycopg
+import pytest
+
+from config.local.machine import HOST, PROJECT
+from tests import debezium, kafka
+from tests.flows.shop import Shop
+from tests.flows.test_outages import BACKLOG
+
+pytestmark = pytest.mark.drill
+MAILS = "orderpost.public.email_notifications"
+SLOT = "orderpost_debezium"
+#: Whatever a process with these sends, it sends because of a trigger other than the poll and the fast path.
+TOLD = {"POLL_INTERVAL": "3600", "FAST_PATH": "off"}
+
+
+class World:
+    """A shop with no process yet, and Debezium following its database."""
+
+    def __init__(self, shop: Shop, broker: kafka.Cluster, connect: debezium.Connect) -> None:
+        self.shop, self.broker, self.connect = shop, broker, connect
+        self.mails = 0
+
+    def start(self, *names: str, **settings: str) -> None:
+        self.shop.start(*names, KAFKA_BOOTSTRAP_SERVERS=self.broker.url, **settings)
+
+    def insert(self, count: int) -> None:
+        """Write e-mails with plain SQL."""
+        with psycopg.connect(self.shop.postgres.url, autocommit=True) as connection:
+            connection.execute(BACKLOG.replace("md5(n::text)", "md5(n::text || random())"), [count])
+        self.mails += count
+
+    def until_sent(self, what: str, *, seconds: float = 90) -> None:
+        self.shop.until(lambda: self.shop.all_sent(self.mails), what, seconds=seconds)
+
+    def messages(self) -> list[Any]:
+        """Return the messages of the topic of e-mails."""
+        settings = {"bootstrap.servers": self.broker.url, "group.id": "test", "enable.partition.eof": True}
+        reader = confluent_kafka.Consumer(settings)
+        found = reader.list_topics(MAILS, timeout=20).topics[MAILS].partitions
+        reader.assign([confluent_kafka.TopicPartition(MAILS, number, 0) for number in found])
+        messages, ended = [], 0
+        while ended < len(found):
+            message = reader.poll(20)
+            assert message is not None
+            if message.error() is not None:
+                ended += 1
+            else:
+                messages.append(message)
+        reader.close()
+        return messages
+
+    def slot(self) -> tuple[str, bool]:
+        ((status, active),) = self.shop.query(
+            f"SELECT wal_status, active FROM pg_replication_slots WHERE slot_name = '{SLOT}'"
+        )
+        return status, active
+
+    @contextlib.contextmanager
+    def running(self, *names: str, **settings: str) -> Iterator[None]:
+        self.start(*names, **settings)
+        try:
+            yield
+        finally:
+            for name in names:
+                if name in self.shop.processes:
+                    self.shop.terminate(name, seconds=30)
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with (
+        kafka.cluster() as broker,
+        Shop(RETRY_BACKOFF_BASE="0.2") as shop,
+        tempfile.TemporaryDirectory(prefix="orderpost-connect-") as folder,
+    ):
+        setup = PROJECT / "docker" / "debezium" / "setup.sql"
+        psql = [str(shop.postgres.bin / "psql"), shop.postgres.url, "-qv", "ON_ERROR_STOP=1", "-f", str(setup)]
+        for _ in range(2):  # it may be run again
+            subprocess.run(psql, check=True, timeout=60)
+        database = {"HOST": HOST, "PORT": str(shop.postgres.port), "NAME": "orderpost", "USER": "orderpost_cdc"}
+        connect = debezium.Connect(
+            bootstrap=broker.url,
+            folder=Path(folder),
+            environment={f"CDC_DATABASE_{name}": text for name, text in database.items()}
+            | {"CDC_DATABASE_PASSWORD": "unused"},
+        )
+        try:
+            connect.start()
+            connect.put()
+            yield World(shop, broker, connect)
+        finally:
+            connect.kill()
+
+
+def once_each(world: World) -> None:
+    accepted = world.shop.accepted()
+    assert len(accepted) == world.mails and set(accepted.values()) == {1}
+
+
+def test_rows_of_plain_sql_are_sent_and_no_message_has_more_than_an_id(world):
+    with world.running("cdc", **TOLD):
+        world.insert(20)
+        world.until_sent("Debezium has told of all")
+    once_each(world)
+    rows = {str(id): address for id, address in world.shop.rows("id, recipient_email")}
+    messages = world.messages()
+    assert len(messages) == 20
+    for message in messages:
+        row = json.loads(message.value())
+        assert set(row) == {"id", "__op", "__table", "__source_ts_ms"} and row["id"] in rows
+        assert json.loads(message.key()) == {"id": row["id"]}
+        assert "@" not in repr((message.value(), message.headers()))
+    world.shop.until(lambda: world.slot() == ("reserved", True), "the slot is followed")
+
+
+def test_connect_is_killed_and_a_column_added_meanwhile(world):
+    with world.running("cdc", **TOLD):
+        world.insert(5)
+        world.until_sent("it works")
+        world.connect.kill()
+        world.shop.query("ALTER TABLE email_notifications ADD COLUMN of_a_later_release text DEFAULT 'a@b.example'")
+        world.insert(10)
+        time.sleep(3)
+        assert not world.shop.all_sent(world.mails)  # nobody told of them
+        world.connect.start()
+        world.until_sent("Debezium has told of what was written meanwhile")
+        world.insert(5)
+        world.until_sent("and goes on")
+    once_each(world)
+    assert all("@" not in repr(message.value()) for message in world.messages())
+
+
+def test_the_poll_takes_over_while_the_connector_is_down_and_nothing_is_sent_twice_once_it_has_caught_up(world):
+    told = len(world.messages())
+    world.connect.call("PUT", "/connectors/orderpost/stop")
+    with world.running("cdc", **TOLD):
+        world.insert(10)
+        time.sleep(3)
+        assert not world.shop.all_sent(world.mails)
+        with world.running("standby"):
+            world.until_sent("the standby has polled")
+        world.connect.call("PUT", "/connectors/orderpost/resume")
+        world.shop.until(lambda: len(world.messages()) >= told + 10, "it has caught up")
+        world.insert(1)
+        world.until_sent("whatever it told of before was looked at")
+    once_each(world)
+
+
+def test_a_killed_consumer_is_replaced_and_doubles_at_most_what_it_had_in_flight(world):
+    world.shop.sandbox.fail(kind="slow", seconds=0.3)
+    settings = {"POLL_INTERVAL": "1", "FAST_PATH": "off", "EMAIL_CONCURRENCY": "4"}
+    with world.running("cdc", "cdc:2", **settings):
+        for _ in range(20):
+            world.insert(3)
+            time.sleep(0.05)
+        world.shop.until(
+            lambda: world.shop.query("SELECT 1 FROM email_notifications WHERE status = 'processing'"),
+            "some are claimed",
+        )
+        world.shop.kill("cdc")
+        claimed = world.shop.query("SELECT id::text FROM email_notifications WHERE status = 'processing'")
+        world.insert(3)
+        world.until_sent("the other one has sent the rest")
+    world.shop.sandbox.heal()
+    accepted = world.shop.accepted()
+    assert len(accepted) == world.mails
+    assert {id for id, times in accepted.items() if times > 1} <= {id for (id,) in claimed}
+
+
+def test_all_triggers_at_once_send_each_mail_once(world):
+    before = dict(world.shop.accepted())
+    with world.running("web", "worker", "beat", "standby", "cdc", "cdc:2"):
+        for number in range(20):
+            world.shop.pay(world.shop.place(f"p{number}@example.com"))
+            world.insert(2)
+        world.mails += 20
+        world.until_sent("all are sent")
+        told = len(world.messages())
+        world.shop.until(lambda: len(world.messages()) == told, "Debezium has told of all")
+    accepted = world.shop.accepted()
+    assert {id: times for id, times in accepted.items() if id not in before} == dict.fromkeys(
+        set(accepted) - set(before), 1
+    )
+    assert len(accepted) - len(before) == 60
+
+
+def test_postgresql_restarts_and_a_slot_that_was_lost_is_made_anew_after_one_statement(world):
+    with world.running("cdc", **TOLD):
+        world.shop.restart_postgres_hard()
+        world.shop.until(lambda: world.slot()[1], "it follows again", seconds=90)
+        world.insert(3)
+        world.until_sent("Debezium tells of rows after a restart")
+        world.connect.call("PUT", "/connectors/orderpost/stop")
+        world.shop.until(lambda: not world.slot()[1], "it has stopped")
+        _write_more_than_a_slot_may_hold(world)
+        world.shop.until(lambda: world.slot()[0] == "lost", "the slot is lost, not the disk")
+        world.connect.call("PUT", "/connectors/orderpost/resume")
+        world.shop.query(f"SELECT pg_drop_replication_slot('{SLOT}')")
+        world.shop.until(
+            lambda: world.shop.query(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{SLOT}' AND active"),
+            "it has made a new one",
+            seconds=90,
+        )
+        world.insert(3)
+        world.until_sent("Debezium tells of rows through a new slot")
+
+
+def _write_more_than_a_slot_may_hold(world: World) -> None:
+    for name in ("max_slot_wal_keep_size", "max_wal_size", "min_wal_size"):
+        world.shop.query(f"ALTER SYSTEM SET {name} = '32MB'")
+    world.shop.query("SELECT pg_reload_conf()")
+    world.shop.query("CREATE TABLE ballast (text text)")
+    for _ in range(8):
+        world.shop.query("INSERT INTO ballast SELECT repeat('x', 1000) FROM generate_series(1, 10000)")
+        world.shop.query("SELECT pg_switch_wal()")
+        world.shop.query("CHECKPOINT")
+    world.shop.query("DROP TABLE ballast")
