@@ -1,4 +1,4 @@
-"""Kafka Connect with Debezium's PostgreSQL connector, as one distributed worker; config.local.jars fetches both."""
+"""Kafka Connect with Debezium's PostgreSQL connector, as one worker; config.local.jars fetches both."""
 
 from __future__ import annotations
 

@@ -24,6 +24,7 @@ from config.local.machine import PROJECT, LocalRunFailed
 
 BROKER = PROJECT / "docker" / "kafka" / "broker"
 CONNECT = PROJECT / "docker" / "kafka" / "connect"
+DEBEZIUM = PROJECT / "docker" / "kafka" / "debezium"
 SUMS = "SHA256SUMS"
 OLDEST_JAVA = 17
 MAVEN_SECONDS = 540

@@ -91,10 +91,22 @@ def world() -> Iterator[World]:
         tempfile.TemporaryDirectory(prefix="orderpost-connect-") as folder,
     ):
         setup = PROJECT / "docker" / "debezium" / "setup.sql"
-        psql = [str(shop.postgres.bin / "psql"), shop.postgres.url, "-qv", "ON_ERROR_STOP=1", "-f", str(setup)]
+        psql = [
+            str(shop.postgres.bin / "psql"),
+            shop.postgres.url,
+            "-qv",
+            "ON_ERROR_STOP=1",
+            "-f",
+            str(setup),
+        ]
         for _ in range(2):  # it may be run again
             subprocess.run(psql, check=True, timeout=60)
-        database = {"HOST": HOST, "PORT": str(shop.postgres.port), "NAME": "orderpost", "USER": "orderpost_cdc"}
+        database = {
+            "HOST": HOST,
+            "PORT": str(shop.postgres.port),
+            "NAME": "orderpost",
+            "USER": "orderpost_cdc",
+        }
         connect = debezium.Connect(
             bootstrap=broker.url,
             folder=Path(folder),
@@ -135,7 +147,9 @@ def test_connect_is_killed_and_a_column_added_meanwhile(world):
         world.insert(5)
         world.until_sent("it works")
         world.connect.kill()
-        world.shop.query("ALTER TABLE email_notifications ADD COLUMN of_a_later_release text DEFAULT 'a@b.example'")
+        world.shop.query(
+            "ALTER TABLE email_notifications ADD COLUMN of_a_later_release text DEFAULT 'a@b.example'"
+        )
         world.insert(10)
         time.sleep(3)
         assert not world.shop.all_sent(world.mails)  # nobody told of them
@@ -147,7 +161,9 @@ def test_connect_is_killed_and_a_column_added_meanwhile(world):
     assert all("@" not in repr(message.value()) for message in world.messages())
 
 
-def test_the_poll_takes_over_while_the_connector_is_down_and_nothing_is_sent_twice_once_it_has_caught_up(world):
+def test_the_poll_takes_over_while_the_connector_is_down_and_nothing_is_sent_twice_once_it_has_caught_up(
+    world,
+):
     told = len(world.messages())
     world.connect.call("PUT", "/connectors/orderpost/stop")
     with world.running("cdc", **TOLD):
@@ -214,7 +230,9 @@ def test_postgresql_restarts_and_a_slot_that_was_lost_is_made_anew_after_one_sta
         world.connect.call("PUT", "/connectors/orderpost/resume")
         world.shop.query(f"SELECT pg_drop_replication_slot('{SLOT}')")
         world.shop.until(
-            lambda: world.shop.query(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{SLOT}' AND active"),
+            lambda: world.shop.query(
+                f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{SLOT}' AND active"
+            ),
             "it has made a new one",
             seconds=90,
         )

@@ -46,6 +46,9 @@ def _connector() -> Callable[[], Consumer]:
     member = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
     def connect() -> Consumer:
-        return kafka.Consumer(topics=settings.CDC_TOPICS, group=settings.CDC_GROUP, name=member)
+        # The connector makes the topics, with its own retention.
+        return kafka.Consumer(
+            topics=settings.CDC_TOPICS, group=settings.CDC_GROUP, name=member, creates=False
+        )
 
     return connect

@@ -172,9 +172,12 @@ class Publisher(base.Publisher):
 
 
 class Consumer(base.Consumer):
-    """A group's member. Offsets are committed up to the first message that is not done."""
+    """A group's member. Offsets are committed up to the first message that is not done.
 
-    def __init__(self, *, topics: Sequence[str], group: str, name: str) -> None:
+    With `creates`, a cluster that makes topics by itself makes those that are missing.
+    """
+
+    def __init__(self, *, topics: Sequence[str], group: str, name: str, creates: bool = True) -> None:
         self._open: dict[tuple[str, int], set[int]] = defaultdict(set)
         self._next: dict[tuple[str, int], int] = {}
         self._troubles: list[str] = []
@@ -190,7 +193,7 @@ class Consumer(base.Consumer):
                 "auto.offset.reset": "earliest",
                 "session.timeout.ms": int(session),
                 "heartbeat.interval.ms": int(session / 4),
-                "allow.auto.create.topics": True,
+                "allow.auto.create.topics": creates,
                 "topic.metadata.refresh.interval.ms": 5000,
                 "error_cb": self._error,
             },
