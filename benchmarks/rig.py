@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 
 from config.local.machine import HOST, PROJECT, free_port, guarded
-from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -35,6 +35,8 @@ class Rig:
             data=self.folder / "postgres", port=free_port(), throwaway=not durable
         )
         self.valkey = EmbeddedValkey(data=self.folder / "valkey", port=free_port())
+        #: Servers whose CPU is counted; one that is added here is its adder's to stop.
+        self.servers: dict[str, Server] = {"postgres": self.postgres, "valkey": self.valkey}
         self.provider_port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.settings = settings
@@ -143,7 +145,7 @@ class Rig:
     def cpu(self) -> dict[str, float]:
         """Return the CPU seconds that each class of processes has used so far."""
         roots = {process.pid: name for name, process in self.processes.items()}
-        for name, server in (("postgres", self.postgres), ("valkey", self.valkey)):
+        for name, server in self.servers.items():
             assert server._process is not None
             roots[server._process.pid] = name
         children: dict[int, list[int]] = {}

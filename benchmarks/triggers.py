@@ -19,7 +19,10 @@ from contextlib import AbstractContextManager
 
 from benchmarks.orders import table
 from benchmarks.rig import Rig, percentile
-from config.local.machine import HOST
+from config.local.connect import EmbeddedConnect
+from config.local.jars import Unavailable
+from config.local.kafka import EmbeddedKafka
+from config.local.machine import HOST, PROJECT, free_port
 from config.local.processes import commands
 
 WARM_UP = 3
@@ -65,10 +68,39 @@ def following(rig: Rig) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def debezium(rig: Rig) -> Iterator[None]:
+    """Run Kafka, Kafka Connect with Debezium, and a consumer of its messages."""
+    setup = PROJECT / "docker" / "debezium" / "setup.sql"
+    rig.query(setup.read_text())
+    kafka = EmbeddedKafka(data=rig.folder / "kafka", port=free_port())
+    database = {"HOST": HOST, "PORT": str(rig.postgres.port), "NAME": "orderpost", "USER": "orderpost_cdc"}
+    connect = EmbeddedConnect(
+        bootstrap=kafka.url,
+        folder=rig.folder / "connect",
+        port=free_port(),
+        database=database | {"PASSWORD": "unused"},
+    )
+    try:
+        kafka.start(log=rig.folder / "kafka.log", timeout=120)
+        connect.run()
+        connect.put()
+        rig.servers |= {"kafka": kafka, "connect": connect}
+        rig.run("cdc", commands(port=0)["cdc"], KAFKA_BOOTSTRAP_SERVERS=kafka.url)
+        try:
+            yield
+        finally:
+            rig.stop("cdc")
+    finally:
+        connect.kill()
+        kafka.stop()
+
+
 TRIGGERS = {
     "fast path": Trigger(processes("worker"), {"FAST_PATH": "on"}),
     "poll": Trigger(processes("worker", "beat"), {"FAST_PATH": "off"}, least_seconds=120),
     "follow_wal": Trigger(following, {"FAST_PATH": "off"}),
+    "Debezium": Trigger(debezium, {"FAST_PATH": "off"}),
 }
 
 
@@ -78,7 +110,11 @@ def compare(*, rates: Sequence[float], seconds: float, names: Sequence[str] = ()
     for name in names or TRIGGERS:
         trigger = TRIGGERS[name]
         for rate in rates:
-            found = measure(trigger, rate=rate, seconds=max(seconds, trigger.least_seconds))
+            try:
+                found = measure(trigger, rate=rate, seconds=max(seconds, trigger.least_seconds))
+            except Unavailable as reason:
+                print(f"  {name} is left out: {reason}", file=sys.stderr)
+                break
             figures = [f"{found[one]:,.1f}" for one in (*WAITS, *COSTS)]
             rows.append([name, f"{rate:g}", *figures])
             print(f"  {name} at {rate:g}/s: {found}", file=sys.stderr)

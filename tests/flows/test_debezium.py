@@ -18,8 +18,9 @@ import confluent_kafka
 import psycopg
 import pytest
 
-from config.local.machine import HOST, PROJECT
-from tests import debezium, kafka
+from config.local.connect import EmbeddedConnect
+from config.local.machine import HOST, PROJECT, free_port
+from tests import kafka
 from tests.flows.shop import Shop
 from tests.flows.test_outages import BACKLOG
 
@@ -33,7 +34,7 @@ TOLD = {"POLL_INTERVAL": "3600", "FAST_PATH": "off"}
 class World:
     """A shop with no process yet, and Debezium following its database."""
 
-    def __init__(self, shop: Shop, broker: kafka.Cluster, connect: debezium.Connect) -> None:
+    def __init__(self, shop: Shop, broker: kafka.Cluster, connect: EmbeddedConnect) -> None:
         self.shop, self.broker, self.connect = shop, broker, connect
         self.mails = 0
 
@@ -107,14 +108,14 @@ def world() -> Iterator[World]:
             "NAME": "orderpost",
             "USER": "orderpost_cdc",
         }
-        connect = debezium.Connect(
+        connect = EmbeddedConnect(
             bootstrap=broker.url,
             folder=Path(folder),
-            environment={f"CDC_DATABASE_{name}": text for name, text in database.items()}
-            | {"CDC_DATABASE_PASSWORD": "unused"},
+            port=free_port(),
+            database=database | {"PASSWORD": "unused"},
         )
         try:
-            connect.start()
+            connect.run()
             connect.put()
             yield World(shop, broker, connect)
         finally:
@@ -153,7 +154,7 @@ def test_connect_is_killed_and_a_column_added_meanwhile(world):
         world.insert(10)
         time.sleep(3)
         assert not world.shop.all_sent(world.mails)  # nobody told of them
-        world.connect.start()
+        world.connect.run()
         world.until_sent("Debezium has told of what was written meanwhile")
         world.insert(5)
         world.until_sent("and goes on")
