@@ -20,6 +20,7 @@ import pytest
 
 from config.local.connect import EmbeddedConnect
 from config.local.machine import HOST, PROJECT, free_port
+from config.local.servers import EmbeddedPostgres
 from tests import kafka
 from tests.flows.shop import Shop
 from tests.flows.test_outages import BACKLOG
@@ -31,6 +32,14 @@ SLOT = "orderpost_debezium"
 TOLD = {"POLL_INTERVAL": "3600", "FAST_PATH": "off"}
 
 
+class Postgres(EmbeddedPostgres):
+    """Keeps little of the log for a slot that nobody reads."""
+
+    def argv(self) -> list[str]:
+        names = ("max_slot_wal_keep_size", "max_wal_size", "min_wal_size")
+        return [*super().argv(), *(part for name in names for part in ("-c", f"{name}=64MB"))]
+
+
 class World:
     """A shop with no process yet, and Debezium following its database."""
 
@@ -38,7 +47,7 @@ class World:
         self.shop, self.broker, self.connect = shop, broker, connect
         self.mails = 0
 
-    def start(self, *names: str, **settings: str) -> None:
+    def start(self, *names: str, **settings: Any) -> None:
         self.shop.start(*names, KAFKA_BOOTSTRAP_SERVERS=self.broker.url, **settings)
 
     def insert(self, count: int) -> None:
@@ -74,7 +83,7 @@ class World:
         return status, active
 
     @contextlib.contextmanager
-    def running(self, *names: str, **settings: str) -> Iterator[None]:
+    def running(self, *names: str, **settings: Any) -> Iterator[None]:
         self.start(*names, **settings)
         try:
             yield
@@ -86,9 +95,11 @@ class World:
 
 @pytest.fixture(scope="module")
 def world() -> Iterator[World]:
+    unbuilt = Shop()
+    unbuilt.postgres = Postgres(data=unbuilt.folder / "postgres", port=unbuilt.postgres.port)
     with (
         kafka.cluster() as broker,
-        Shop(RETRY_BACKOFF_BASE="0.2") as shop,
+        unbuilt as shop,
         tempfile.TemporaryDirectory(prefix="orderpost-connect-") as folder,
     ):
         setup = PROJECT / "docker" / "debezium" / "setup.sql"
@@ -242,9 +253,6 @@ def test_postgresql_restarts_and_a_slot_that_was_lost_is_made_anew_after_one_sta
 
 
 def _write_more_than_a_slot_may_hold(world: World) -> None:
-    for name in ("max_slot_wal_keep_size", "max_wal_size", "min_wal_size"):
-        world.shop.query(f"ALTER SYSTEM SET {name} = '32MB'")
-    world.shop.query("SELECT pg_reload_conf()")
     world.shop.query("CREATE TABLE ballast (text text)")
     for _ in range(8):
         world.shop.query("INSERT INTO ballast SELECT repeat('x', 1000) FROM generate_series(1, 10000)")
