@@ -29,6 +29,14 @@ class Connections(NamedTuple):
     oldest_transaction_seconds: float  # of the sessions that our role may see
 
 
+class Slot(NamedTuple):
+    """A replication slot of this database that outlives its reader, such as Debezium's."""
+
+    name: str
+    active: bool
+    kept: int  # bytes of WAL; 0 once PostgreSQL has given up keeping them
+
+
 _known: tuple[float, Sizes] | None = None
 _reading = threading.Lock()
 
@@ -82,3 +90,15 @@ def connections() -> Connections:
     most = found[0][3]
     oldest = max((age for _, _, age, _ in found if age is not None), default=0.0)
     return Connections(states, max(0, most - sum(states.values())), max(0.0, oldest))
+
+
+def slots() -> list[Slot]:
+    """Return the lasting replication slots of this database."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            SELECT slot_name, active, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint
+            FROM pg_replication_slots WHERE database = current_database() AND NOT temporary
+            """
+        )
+        return [Slot(*row) for row in cursor.fetchall()]

@@ -121,3 +121,11 @@ def postgresql() -> Iterator[GaugeMetricFamily]:
         "Age of the longest open transaction",
         value=connections.oldest_transaction_seconds,
     )
+
+
+@at_scrape
+def replication_slots() -> Iterator[GaugeMetricFamily]:
+    slots = database_facts.slots()
+    kept, active = {one.name: one.kept for one in slots}, {one.name: int(one.active) for one in slots}
+    yield gauge("replication_slot_kept_bytes", "WAL that a lasting slot keeps on the disk", "slot", kept)
+    yield gauge("replication_slot_active", "Whether somebody reads a lasting slot", "slot", active)
