@@ -17,7 +17,19 @@ from tests.docker import engine, images
 
 ROLES = set(roles.commands()) - {"cdc"}  # only beside Debezium
 needs_containers = pytest.mark.skipif(engine.missing() != "", reason=engine.missing() or "nothing is missing")
-NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+#: Everything in them ends with the test, however that ends.
+NAMESPACES = [
+    "setpriv",
+    "--pdeathsig",
+    "KILL",
+    "unshare",
+    "--net",
+    "--mount",
+    "--pid",
+    "--fork",
+    "--kill-child",
+    "--mount-proc",
+]
 
 
 def services() -> dict[str, dict[str, Any]]:
