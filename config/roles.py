@@ -63,8 +63,10 @@ def number_from(name: str) -> int | None:
 def wait_for_migrations() -> None:
     """Return once the database answers and every migration is applied, which `migrate --check` tells."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # else process 1 ignores it
-    while subprocess.run([sys.executable, "manage.py", "migrate", "--check"], capture_output=True).returncode:
-        sys.stderr.write("orderpost: waiting for the migrations\n")
+    check = [sys.executable, "manage.py", "migrate", "--check"]
+    while (done := subprocess.run(check, capture_output=True, text=True)).returncode:
+        reason = done.stderr.strip().rpartition("\n")[2] or "some are not applied"
+        sys.stderr.write(f"orderpost: waiting for the migrations: {reason}\n")
         time.sleep(WAIT_SECONDS)
 
 

@@ -100,7 +100,7 @@ STAND_INS = {
         "RUN apt-get -o APT::Sandbox::User=root update -q && apt-get -o APT::Sandbox::User=root install -qy"
         " --no-install-recommends openjdk-17-jre-headless\nCOPY jars /kafka",
     ),
-    "mailpit": ("scratch", "", 'COPY mailpit /mailpit\nENTRYPOINT ["/mailpit"]'),
+    "mailpit": (BASE, "", 'COPY mailpit /mailpit\nENTRYPOINT ["/mailpit"]'),
     "grafana": (BASE, "", 'CMD ["sleep", "infinity"]'),
 }
 
@@ -135,12 +135,11 @@ def make_base() -> None:
 
 
 def build_stand_ins(*, kafka: bool = False) -> None:
-    """Build the stand-in of each image that compose.yaml pulls, unless it is there; Kafka's if asked."""
+    """Build the stand-in of each image that compose.yaml pulls; Kafka's if asked. podman keeps the layers."""
     make_base()
-    if not has_image(SERVERS):
-        _build(SERVERS, SERVERS_FILE)
+    _build(SERVERS, SERVERS_FILE)
     for name, image in wanted().items():
-        if not has_image(image) and (kafka or name != "kafka"):
+        if kafka or name != "kafka":
             base, entry, rest = STAND_INS[name]
             script = 'COPY --chmod=755 entry /entry\nENTRYPOINT ["/entry"]\n' if entry else ""
             _build(image, f"FROM {base}\n{script}{rest}\n", entry=entry)
@@ -160,7 +159,11 @@ def _build(image: str, file: str, *, entry: str = "") -> None:
 
 
 def _build_mailpit(folder: Path, *, release: str) -> None:
-    module = "github.com/axllent/mailpit"
-    (folder / "go.mod").write_text(f"module standin\n\ngo 1.25.0\n\nrequire {module} {release}\n")
-    build = ("go", "-C", str(folder), "build", "-p", "2", "-mod=mod", "-o", "mailpit", module)
-    run("env", "CGO_ENABLED=0", *build)
+    built = FOLDER / f"mailpit-{release}"
+    if not built.exists():
+        module = "github.com/axllent/mailpit"
+        (folder / "go.mod").write_text(f"module standin\n\ngo 1.25.0\n\nrequire {module} {release}\n")
+        build = ("go", "-C", str(folder), "build", "-p", "2", "-mod=mod", "-o", "mailpit", module)
+        run("env", "CGO_ENABLED=0", *build)
+        shutil.copy(folder / "mailpit", built)
+    shutil.copy(built, folder / "mailpit")
