@@ -118,5 +118,8 @@ def alone() -> Iterator[None]:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        # Those of a killed drill were in namespaces that are gone: podman looks again, as after a restart.
+        shutil.rmtree(RUN, ignore_errors=True)
         podman("rm", "--all", "--force", "--time", "0", "--volumes")
+        podman("network", "prune", "--force")
         yield
