@@ -26,7 +26,7 @@ setup setup-run setup-bench:
 	echo "orderpost needs Python 3.11 or later, and found none: install python3.11 with its venv module." >&2; \
 	exit 1
 
-run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000)
+run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000 KAFKA=1)
 	@exec $(PYTHON) -I -S config/local/guard.py $(PYTHON) -m config.local
 
 test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
