@@ -205,16 +205,18 @@ class Relay:
             instruments.REFUSED.labels(event.topic, "dead" if dead else "retry").inc()
             write = log.error if dead else log.warning
             write("event refused", **event.ids, topic=event.topic, error=reason, dead=dead)
-        for topic in {event.topic for event in answers.published} - set(answers.unavailable):
+        taken = {event.topic for event in answers.published}
+        for topic in taken - set(answers.unavailable):
             self._held.pop(topic, None)
         for topic, (reason, waiting) in answers.unavailable.items():
-            self._hold(topic, reason, len(waiting))
+            self._hold(topic, reason, len(waiting), partly=topic in taken)
             instruments.REFUSED.labels(topic, "unavailable").inc(len(waiting))
             self._events().explain_wait(ids=[event.id for event in waiting], reason=_text(reason))
 
-    def _hold(self, topic: str, reason: str, count: int) -> None:
+    def _hold(self, topic: str, reason: str, count: int, *, partly: bool) -> None:
+        """Leave a topic for a time that grows, unless the broker took a part of its events."""
         failures = self._held[topic].failures + 1 if topic in self._held else 1
-        seconds = _wait(failures)
+        seconds = _wait(1 if partly else failures)
         self._held[topic] = Hold(time.monotonic() + seconds, failures)
         write = log.error if failures == 1 else log.warning
         write(

@@ -200,7 +200,7 @@ def test_with_a_kafka_of_its_own_events_pass_it_and_the_next_start_finds_them(ch
             eventually(partial(all_are_published, connection), seconds=60)
         found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=20).topics
         assert len(found["order.order.placed.v1"].partitions) == 3
-        assert topics in (0, len(found))
+        assert len(found) >= topics
         topics = len(found)
         run.terminate()
         assert run.wait(90) == 0

@@ -204,6 +204,31 @@ def test_a_topic_that_takes_nothing_is_asked_again_only_after_a_wait_that_grows(
     assert len(calls) == 1
 
 
+def test_a_topic_of_which_a_part_is_taken_is_tried_again_soon_and_its_other_events_pass(
+    one, broker, monkeypatch
+):
+    """A Kafka topic whose leader of one partition is away."""
+    waits: list[int] = []
+    monkeypatch.setattr(relay, "_wait", lambda failures: waits.append(failures) or 0.01)
+    publish = broker.publish
+
+    def partly(messages):
+        answers = publish(messages)
+        stuck = TopicUnavailable("no leader")
+        return [
+            stuck if b"stuck" in message.value else answer
+            for message, answer in zip(messages, answers, strict=True)
+        ]
+
+    monkeypatch.setattr(broker, "publish", partly)
+    write(uuid.uuid4(), "stuck")
+    for text in ("one", "two", "three"):
+        write(uuid.uuid4(), text)
+        for _ in until(lambda: unpublished() == 1):
+            one.step()
+    assert len(waits) >= 3 and set(waits) == {1}
+
+
 def test_what_the_broker_took_before_it_went_away_is_settled(one, broker):
     for text in "abcd":
         write(uuid.uuid4(), text)
