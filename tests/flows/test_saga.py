@@ -22,7 +22,7 @@ from tests.flows.shop import Shop
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 
-ORDERS, PER_SECOND, RARE_EVERY = 200, 5.0, 10
+ORDERS, PER_SECOND, RARE_EVERY = 150, 5.0, 10
 
 
 @contextlib.contextmanager

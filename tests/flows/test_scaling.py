@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.flow, pytest.mark.drill]
 
 #: What is promised for a takeover, and what a loaded machine may add to it.
 PROMISED, GRACE = 5.0, 5.0
-PAUSE = 8.0  # between two steps
+PAUSE = 7.0  # between two steps
 
 
 @contextlib.contextmanager
