@@ -121,5 +121,6 @@ def alone() -> Iterator[None]:
         # Those of a killed drill were in namespaces that are gone: podman looks again, as after a restart.
         shutil.rmtree(RUN, ignore_errors=True)
         podman("rm", "--all", "--force", "--time", "0", "--volumes")
-        podman("network", "prune", "--force")
+        for kind in ("volume", "network"):
+            podman(kind, "prune", "--force")
         yield

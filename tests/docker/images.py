@@ -39,7 +39,7 @@ set -e
 [ "$1" = postgres ] || exec "$@"
 data=/var/lib/postgresql/data
 as_postgres="setpriv --reuid=postgres --regid=postgres --clear-groups"
-install -d -o postgres -g postgres "$data" /run/postgresql
+install -d -o postgres -g postgres -m 700 "$data" && install -d -o postgres /run/postgresql
 if [ ! -s "$data/PG_VERSION" ]; then
     echo "$POSTGRES_PASSWORD" > /tmp/password
     chmod 644 /tmp/password
