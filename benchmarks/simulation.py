@@ -96,6 +96,8 @@ class Machine:
                     self.at(0.0, lambda one=waiting: self.start(one))  # type: ignore[misc]
                 case ("give", Resource() as resource):
                     resource.free += 1
+                case _:
+                    raise ValueError(f"no step: {step}")
         return None
 
     def _dispatch(self) -> None:
@@ -138,7 +140,9 @@ class Shop:
         self._unsettled: list[float] = []
 
     def _cost(self, mean: float) -> float:
-        return self.random.gammavariate(4.0, mean / 4.0)  # half of the mean as standard deviation
+        return (
+            self.random.gammavariate(4.0, mean / 4.0) if mean else 0.0
+        )  # half of the mean as standard deviation
 
     def _write(self, pays: bool) -> Task:
         due, costs = self.machine.now, self.system.costs
