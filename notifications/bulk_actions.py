@@ -1,4 +1,4 @@
-"""What can be done to any number of e-mails in the background: resend, give up."""
+"""What can be done to any number of e-mails in the background: resend, give up, mark as sent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from notifications import filters, services
+from notifications.restored import mark_sent
 from notifications.models import EmailNotification
 from outbox.bulk import BulkAction, Result, register
 from outbox.delivery.changes import Change, Refusal
@@ -41,5 +42,14 @@ GIVE_UP = BulkAction(
     change=_changes(services.give_up, "Given up"),
     describe=filters.describe,
 )
-register(RESEND)
-register(GIVE_UP)
+MARK_SENT = BulkAction(
+    name="notifications.mark_sent",
+    title="Mark as sent",
+    model=EmailNotification,
+    permission="notifications.discard_emailnotification",
+    rows=filters.rows_at,
+    change=_changes(mark_sent, "Marked as sent"),
+    describe=filters.describe,
+)
+for one in (RESEND, GIVE_UP, MARK_SENT):
+    register(one)

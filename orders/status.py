@@ -20,6 +20,7 @@ from outbox.delivery.shared_state import read_breakers
 from outbox.events.consumer import GROUP
 from outbox.events.lag import consumer_lags
 from outbox.events.transports import BrokerAway
+from outbox.models import Pause
 from outbox.retention import partitions
 from outbox.retention.overdue import archives
 from outbox.traffic import MINUTE, Sums, read_window
@@ -41,6 +42,7 @@ def read_status() -> Document:
     status: Document = {
         "version": version(),
         "at": now.isoformat(),
+        "paused": _paused(now),
         "emails": _emails(),
         "rates": {"minutes": MINUTES} | _numbers(rates),
         "providers": _unless_away(lambda: _providers(rates, jobs)),
@@ -79,6 +81,18 @@ def _unless_away(read: Callable[[], T]) -> T | None:
         return read()
     except (redis.RedisError, BrokerAway):
         return None
+
+
+def _paused(now: dt.datetime) -> list[Document]:
+    return [
+        {
+            "part": row.part,
+            "seconds": round((now - row.paused_at).total_seconds(), 1),
+            "by": row.username,
+            "reason": row.reason,
+        }
+        for row in Pause.objects.order_by("part")
+    ]
 
 
 def _emails() -> Document:
@@ -134,6 +148,10 @@ def what_needs_a_person(status: Document) -> list[str]:
     providers = status["providers"]
     polled = min(jobs.get("poll", HOUR), jobs.get("standby", HOUR))
     found = [
+        *(
+            (True, f"{one['part']} is paused by {one['by']} ({one['reason']}): see `manage.py resume`")
+            for one in status["paused"]
+        ),
         (providers is None, "Valkey does not answer: bring it back; meanwhile the standby sends"),
         (
             bool(providers) and all(one["state"] == "open" for one in providers or []),

@@ -55,9 +55,10 @@ class OutboxConfig(AppConfig):
             "outbox.view_heartbeat",
             "outbox.view_retiredpartition",
             "outbox.view_bulkjob",
+            "outbox.view_pause",
             "admin.view_logentry",
         ],
-        "operator": ["outbox.resolve_outboxevent", "outbox.resolve_deadevent"],
+        "operator": ["outbox.resolve_outboxevent", "outbox.resolve_deadevent", "outbox.set_pause"],
     }
 
     def ready(self) -> None:

@@ -10,6 +10,7 @@ from outbox import backlog, database_facts
 from outbox.core import instruments  # noqa: F401 - every process shows them
 from outbox.core.clock import database_now
 from outbox.core.metrics import at_scrape
+from outbox.models import Pause
 from outbox.retention import partitions
 from outbox.retention.overdue import archives
 
@@ -62,6 +63,13 @@ def event_backlog() -> Iterator[GaugeMetricFamily]:
         yield GaugeMetricFamily(f"orderpost_{name}", text, value=value)
     dead = {"out": found.dead, "in": found.dead_inbound}
     yield gauge("dead_events", "Dead letters that nobody has resolved", "direction", dead)
+
+
+@at_scrape
+def pauses() -> Iterator[GaugeMetricFamily]:
+    paused = set(Pause.objects.values_list("part", flat=True))
+    values = {part.value: float(part.value in paused) for part in Pause.Part}
+    yield gauge("paused", "1 while somebody has paused it, else 0", "part", values)
 
 
 @at_scrape

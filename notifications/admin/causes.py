@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from notifications.models import EmailNotification
 from notifications.providers.causes import explain
-from notifications.providers.explanations import Explanation
+from notifications.providers.explanations import RESTORED, Explanation
 from outbox.admin.base import ago
 from outbox.admin.front import panel
 from outbox.core.ids import id_time
@@ -35,6 +35,11 @@ class Group:
     last: str
     example: EmailNotification
     means: Explanation
+
+    @property
+    def may_be_sent(self) -> bool:
+        """Whether these are held after a restore: they may be sent already."""
+        return self.means is RESTORED
 
 
 def cause_groups(*, limit: int = SHOWN) -> list[Group]:

@@ -1,4 +1,4 @@
-"""Resend and give up: ask for a confirmation, then change the chosen e-mails and log each change.
+"""Resend, give up, mark as sent: ask for a confirmation, then change the chosen e-mails and log each change.
 
 Rows that were ticked are changed at once. All that match a filter, or all of one cause, are changed in the
 background by a bulk job.
@@ -22,7 +22,7 @@ from django.urls import reverse
 
 from notifications import filters
 from notifications.admin.email_list import COUNT_LIMIT
-from notifications.bulk_actions import GIVE_UP, RESEND
+from notifications.bulk_actions import GIVE_UP, MARK_SENT, RESEND
 from notifications.models import EmailNotification
 from outbox import bulk
 from outbox.core.clock import database_now
@@ -31,18 +31,21 @@ from outbox.delivery.outcomes import Status
 #: What a search found is changed at once, and at most so many rows of it.
 MAX_ROWS = 5_000
 CHUNK = 500
-ACTIONS = {"resend": RESEND, "give_up": GIVE_UP}
+ACTIONS = {"resend": RESEND, "give_up": GIVE_UP, "mark_sent": MARK_SENT}
+#: What the message says after each action.
+DONE = {"resend": "Resent", "give_up": "Given up", "mark_sent": "Marked as sent"}
 #: The states that each action changes; others are left alone.
 TAKEN = {
     "resend": (Status.DEAD_LETTERED, Status.DISCARDED, Status.SUPPRESSED, Status.FAILED),
     "give_up": (Status.DEAD_LETTERED, Status.FAILED),
+    "mark_sent": (Status.DEAD_LETTERED,),
 }
 #: Without one of these parameters a list is too long to be changed as a whole.
 NARROW = ("status", "failing", "cause")
 
 
 class ActionsPage(admin.ModelAdmin[EmailNotification]):
-    actions = ["resend", "give_up"]
+    actions = ["resend", "give_up", "mark_sent"]
 
     def has_resend_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm(RESEND.permission)
@@ -57,6 +60,10 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
     @admin.action(description="Give up", permissions=["discard"])
     def give_up(self, request: HttpRequest, queryset: QuerySet[EmailNotification]) -> HttpResponse | None:
         return self._act(request, queryset, "give_up")
+
+    @admin.action(description="Mark as sent", permissions=["discard"])
+    def mark_sent(self, request: HttpRequest, queryset: QuerySet[EmailNotification]) -> HttpResponse | None:
+        return self._act(request, queryset, "mark_sent")
 
     def _act(
         self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str
@@ -124,7 +131,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
                 )
             changed += len(result.lines)
             refused += result.refusals
-        text = f"{'Resent' if action == 'resend' else 'Given up'}: {changed}."
+        text = f"{DONE[action]}: {changed}."
         if refused:
             text += (
                 " Left alone: " + "; ".join(f"{count} ({why})" for why, count in refused.most_common()) + "."
@@ -146,7 +153,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         more = total > COUNT_LIMIT
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
-            "title": "Resend e-mails" if action == "resend" else "Give up e-mails",
+            "title": f"{ACTIONS[action].title}: e-mails",
             "opts": self.opts,
             "action": action,
             "taken": [(_words(status), _count(counts[status], more)) for status in taken if counts[status]],

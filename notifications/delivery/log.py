@@ -46,7 +46,12 @@ def log_changes(changes: Sequence[Change]) -> None:
         }
         outcome = change.outcome
         if outcome is None or change.now == Status.SENT:
-            log.info("notification changed", **line, provider=outcome.provider if outcome else "")
+            log.info(
+                "notification changed",
+                **line,
+                provider=outcome.provider if outcome else "",
+                provider_message_id=outcome.provider_message_id if outcome else "",
+            )
         else:
             write = log.error if change.now == Status.DEAD_LETTERED else log.warning
             write(

@@ -25,6 +25,7 @@ from notifications.providers.explanations import (
     POLICY,
     PROVIDER_DOWN,
     RATE,
+    RESTORED,
     SENDER,
     TOO_LARGE,
     UNKNOWN,
@@ -37,6 +38,7 @@ ANY, HTTP, SMTP = None, Protocol.HTTP, Protocol.SMTP
 #: The protocol, a pattern of `last_error`, and what it means. Special patterns come before general ones.
 _KNOWN: list[tuple[Protocol | None, str, Explanation]] = [
     (ANY, r"^lease expired\b", LEASE),
+    (ANY, r"^restored\b", RESTORED),
     (HTTP, r"suppress(ed|ion) list|inactive (address|recipient)", INACTIVE),
     (
         ANY,

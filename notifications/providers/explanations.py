@@ -111,6 +111,11 @@ CONTENT = Explanation(
     "The provider cannot read what we built: a template, a header or a field is wrong.",
     "Mend the template or the setting that the example names. Stored e-mails keep their content.",
 )
+RESTORED = Explanation(
+    "Held after a restore of the database",
+    "It was due or in flight when the lost time began, and no log shows whether it was sent in it.",
+    "Look for some of them in the provider's own list. Mark those as sent that are there; resend the others.",
+)
 UNKNOWN = Explanation(
     "Not known yet",
     "No entry of the table of causes matches this error.",

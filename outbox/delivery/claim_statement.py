@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 #: A claim that does not look at everything takes as the newest rows those that came due within this time.
 FRESH_SECONDS = 5.0
+#: Nothing is claimed or taken back while somebody has paused the delivery (outbox.models.pauses).
+NOT_PAUSED = "NOT EXISTS (SELECT FROM pauses WHERE part = 'delivery')"
 
 
 def claim(table: str, picked: str, columns: Sequence[str]) -> str:
@@ -39,6 +41,7 @@ def longest_and_newest(
         longest AS MATERIALIZED (
             SELECT id, status, next_attempt_at FROM {table}
             WHERE status IN ('pending', 'failed') AND next_attempt_at <= statement_timestamp() {since}
+              AND {NOT_PAUSED}
             ORDER BY next_attempt_at LIMIT %(longest)s FOR UPDATE SKIP LOCKED
         ), newest AS MATERIALIZED (
             SELECT id, status, next_attempt_at FROM {table}
@@ -70,7 +73,7 @@ def untried(table: str) -> str:
         picked AS MATERIALIZED (
             SELECT id, status, next_attempt_at, 0 AS place FROM {table}
             WHERE status = 'pending' AND retry_count = 0 AND errors = '[]'::jsonb AND resent_at IS NULL
-              AND next_attempt_at <= statement_timestamp()
+              AND next_attempt_at <= statement_timestamp() AND {NOT_PAUSED}
             ORDER BY next_attempt_at DESC LIMIT 1 FOR UPDATE SKIP LOCKED
         )
         """  # noqa: S608

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from django.conf import settings
 from django.db import connections, models, transaction
 from django.db.models import Q
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from outbox.delivery import attempts, claim_statement, settle_statement
@@ -49,9 +50,10 @@ class DeliverableQuerySet(models.QuerySet[Row]):
     def next_due_in(self, *, lookback: float | None = None) -> float | None:
         """Return the seconds until the earliest waiting row is due, None if no row waits.
 
-        Rows that have been due for more than `lookback` seconds are left out.
+        Rows that have been due for more than `lookback` seconds are left out. While the delivery is paused, no
+        row waits.
         """
-        waiting = self.filter(status__in=DUE).order_by("next_attempt_at")
+        waiting = self.filter(_not_paused(), status__in=DUE).order_by("next_attempt_at")
         if lookback is not None:
             waiting = waiting.filter(next_attempt_at__gte=Now() - dt.timedelta(seconds=lookback))
         left = (
@@ -118,13 +120,13 @@ class DeliverableQuerySet(models.QuerySet[Row]):
 
         Such an attempt is ambiguous: the message may be out, or may be what killed the worker. It uses up a
         retry and is held, or with no retry left becomes a dead letter. Called by
-        `notifications.delivery.drain.poll`.
+        `notifications.delivery.drain.poll`. Takes none back while the delivery is paused.
         """
         text = f"no outcome within {lease:g} s"
         outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, uses_retry=True)
         expired = Q(status=Status.PROCESSING, claimed_at__lt=Now() - dt.timedelta(seconds=lease))
         with transaction.atomic(using=self.db):
-            lockable = self.using(self.db).filter(expired).select_for_update(skip_locked=True)
+            lockable = self.using(self.db).filter(expired, _not_paused()).select_for_update(skip_locked=True)
             rows = lockable.defer(*self.model.payload_fields).order_by("id")[:limit]
             return self._write([(row, outcome) for row in rows], policy or current_policy())
 
@@ -152,6 +154,21 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             ids, Status.DISCARDED, allowed, lambda row: f"it is {row.status}", held=False
         )
         return changes
+
+    def set_aside(
+        self, *, until: dt.datetime, reason: str, limit: int = 500, policy: Policy | None = None
+    ) -> list[Change]:
+        """Make dead letters of up to `limit` rows that may have been sent between a backup and `until`.
+
+        Those are the rows that were due or claimed by then. `reason` becomes their last error.
+        """
+        outcome = Outcome(Verdict.PERMANENT, code="restored", text=reason)
+        due = Q(status__in=DUE, next_attempt_at__lte=until)
+        claimed = Q(status=Status.PROCESSING, claimed_at__lte=until)
+        with transaction.atomic(using=self.db):
+            lockable = self.using(self.db).filter(due | claimed).select_for_update(skip_locked=True)
+            rows = lockable.defer(*self.model.payload_fields).order_by("id")[:limit]
+            return self._write([(row, outcome) for row in rows], policy or current_policy())
 
     def _change_by_hand(
         self,
@@ -208,6 +225,10 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             Change(row, row.status, made.status, outcome, made.retry_count, made.wait)
             for (row, outcome), made in zip(decided, decisions, strict=True)
         ]
+
+
+def _not_paused() -> RawSQL:
+    return RawSQL(claim_statement.NOT_PAUSED, [], output_field=models.BooleanField())  # noqa: S611 - ours
 
 
 def _decision(row: Deliverable, outcome: Outcome, policy: Policy) -> Decision:

@@ -31,7 +31,9 @@ from outbox.events.inbox import (
     process,
     replay_next,
 )
+from outbox.events.pause_watch import PauseWatch
 from outbox.events.transports import BrokerAway, Consumer, Received
+from outbox.models import Pause
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +61,7 @@ class EventConsumer:
         self._connect, self._name, self._handlers = connect, name, handlers
         self._own_topics = own_topics
         self._consumer: Consumer | None = None
+        self._pause = PauseWatch(Pause.Part.CONSUMERS)
         self._waiting: dict[Key, deque[Received]] = {}  # the first of each is to be tried again
         self._again: dict[Key, tuple[float, int]] = {}  # when (monotonic), and how often it failed
         self._replays: dict[uuid.UUID, tuple[float, int]] = {}  # likewise, of dead letters
@@ -66,7 +69,15 @@ class EventConsumer:
         self.counts: dict[Result, int] = {"done": 0, "repeat": 0, "dead": 0}
 
     def step(self, *, seconds: float = WAIT_SECONDS) -> None:
-        """Do one round, of about `seconds`. Raises `BrokerAway`, and the database's errors if it is away."""
+        """Do one round, of about `seconds`. Raises `BrokerAway`, and the database's errors if it is away.
+
+        While consumers are paused it leaves the broker and waits; what was not acknowledged comes again.
+        """
+        if self._pause.holds():
+            if self._consumer is not None:
+                self.disconnect()
+            time.sleep(min(seconds, WAIT_SECONDS))
+            return
         if self._consumer is None:
             self._consumer = self._connect()
         self._replay()

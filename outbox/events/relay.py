@@ -38,6 +38,7 @@ from outbox.core.loop import run_until_stopped
 from outbox.events.floor import Floor
 from outbox.events.messages import send_events
 from outbox.events.notify import Listener
+from outbox.events.pause_watch import PauseWatch
 from outbox.events.published import log_published
 from outbox.events.shards import Shards
 from outbox.events.transports import (
@@ -47,7 +48,7 @@ from outbox.events.transports import (
     TopicUnavailable,
     publisher,
 )
-from outbox.models import OutboxEvent
+from outbox.models import OutboxEvent, Pause
 from outbox.models.events import OutboxEventQuerySet
 from outbox.models.outgoing import OutgoingEvent
 
@@ -91,6 +92,7 @@ class Relay:
     def __init__(self, *, using: str = "direct", transport: Publisher | None = None) -> None:
         self.using = using
         self.shards = Shards(using=using)
+        self._pause = PauseWatch(Pause.Part.RELAY, using=using)
         self.published = 0
         self._transport = transport or publisher()
         self._reachable = False  # until the broker has answered
@@ -113,6 +115,9 @@ class Relay:
         if owned != self.shards.owned:
             self._start_anew()
         if not self.shards.owned:
+            return 0
+        if self._pause.holds():
+            self._start_anew()
             return 0
         if not self._ahead:
             self._ahead.extend(self._next(batch * READ_AHEAD))

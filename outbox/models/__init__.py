@@ -1,6 +1,6 @@
 """The engine's own tables.
 
-Events out are in `events`, events in in `inbox`, bulk jobs in `jobs`, the charts' sums in `traffic`.
+Events out are in `events`, events in in `inbox`, bulk jobs in `jobs`, pauses in `pauses`, the charts' sums in `traffic`.
 
 Here are idempotency keys, API tokens, heartbeats, partitions that left and erased persons.
 """
@@ -19,6 +19,7 @@ from outbox.core.ids import new_id
 from outbox.models.events import SHARDS, OutboxEvent
 from outbox.models.inbox import InboundDeadLetter, ProcessedEvent
 from outbox.models.jobs import BulkJob
+from outbox.models.pauses import Pause
 from outbox.models.roles import RoleGrant
 from outbox.models.traffic import TrafficSum
 
@@ -32,6 +33,7 @@ __all__ = [
     "IdempotencyKey",
     "InboundDeadLetter",
     "OutboxEvent",
+    "Pause",
     "ProcessedEvent",
     "RoleGrant",
     "TrafficSum",

@@ -283,6 +283,13 @@ SENDING = [
             " that is taken back."
         },
     ),
+    Case(
+        "Paused",
+        {'orderpost_paused{part="relay"}': "0x1 1x70 0x5", 'orderpost_paused{part="delivery"}': "0x90"},
+        labels={"part": "relay"},
+        silent="2m 60m 75m",
+        fires={"65m": "Somebody has paused relay more than an hour ago, and has not resumed it."},
+    ),
 ]
 
 FEEDBACK = [

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Restores PostgreSQL from a base backup and archived WAL to a moment, with delivery, relay and consumers paused.
+#   docker/restore.sh BACKUP ARCHIVE DATA TIME
+# BACKUP   a directory that pg_basebackup made, plain or with base.tar or base.tar.gz in it
+# ARCHIVE  the directory that archive_command copies to
+# DATA     the new data directory: missing or empty
+# TIME     such as '2026-11-21 20:15:00+00', or `latest`: the end of the archive
+# Run it as the account that runs PostgreSQL, with PostgreSQL's programs in PATH. PGUSER and PGDATABASE name the
+# owner of the database and the database (both are orderpost by default). Nobody can connect before it has ended.
+set -eu
+[ $# -eq 4 ] || { sed -n '2,9p' "$0" >&2; exit 2; }
+backup=$1 archive=$2 data=$3 time=$4
+export PGUSER="${PGUSER:-orderpost}" PGDATABASE="${PGDATABASE:-orderpost}"
+if [ -d "$data" ] && [ -n "$(ls -A "$data")" ]; then
+    echo "$data is not empty: nothing was restored." >&2
+    exit 1
+fi
+mkdir -p "$data"
+if [ -f "$backup/base.tar.gz" ]; then tar -xzf "$backup/base.tar.gz" -C "$data"
+elif [ -f "$backup/base.tar" ]; then tar -xf "$backup/base.tar" -C "$data"
+else cp -a "$backup/." "$data"; fi
+chmod 700 "$data"
+{
+    echo "restore_command = 'cp \"$archive/%f\" \"%p\"'"
+    echo "recovery_target_action = 'promote'"
+    [ "$time" = latest ] || echo "recovery_target_time = '$time'"
+} >> "$data/postgresql.auto.conf"
+touch "$data/recovery.signal"
+
+private=$(mktemp -d)  # a socket in it is the only way in
+trap 'pg_ctl -D "$data" -m immediate stop > /dev/null 2>&1 || true; rm -rf "$private"' EXIT
+pg_ctl -D "$data" -s -w -t 86400 -l "$data/restore.log" start \
+    -o "-c listen_addresses='' -c unix_socket_directories='$private' -c archive_mode=off"
+ask() { psql -h "$private" -X -q -A -t -v ON_ERROR_STOP=1 "$@"; }
+until [ "$(ask -c 'SELECT pg_is_in_recovery()')" = f ]; do
+    pg_ctl -D "$data" -s status > /dev/null || { tail -n 5 "$data/restore.log" >&2; exit 1; }
+    sleep 0.2
+done
+[ "$time" = latest ] && time=$(ask -c "SELECT coalesce(pg_last_xact_replay_timestamp(), to_timestamp(0))")
+if [ -z "$(ask -c "SELECT to_regclass('pauses')")" ]; then
+    echo "The backup is older than manage.py pause: migrate it, then pause --restored-to '$time' before you start anything." >&2
+else
+    ask -v time="$time" <<'SQL'
+DELETE FROM pauses;
+INSERT INTO pauses (part, reason, username, restored_to)
+SELECT part, 'restored from a backup', 'restore.sh', :'time' FROM unnest(ARRAY['delivery', 'relay', 'consumers']) AS part;
+SQL
+fi
+last=$(ask -c 'SELECT pg_last_xact_replay_timestamp()')
+for name in restore_command recovery_target_action recovery_target_time; do ask -c "ALTER SYSTEM RESET $name"; done
+pg_ctl -D "$data" -s -w -m fast stop
+trap - EXIT
+rm -rf "$private"
+echo "Restored to $time; the last transaction that was replayed is of ${last:-before the backup ended}. All is paused."

@@ -1,0 +1,65 @@
+"""E-mails of a database that was restored from a backup: what logs prove, and what a person has to decide.
+
+Called by `manage.py after_restore` and the admin.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from django.db import transaction
+
+from notifications.delivery.log import log_changes
+from notifications.evidence import Evidence
+from notifications.models import EmailNotification
+from notifications.services import record_evidence
+from outbox.delivery.changes import Change, Refusal, Settlement
+from outbox.delivery.outcomes import Outcome, Status, Verdict
+
+BATCH = 500
+
+
+class Sent(NamedTuple):
+    """What a log says of an e-mail that a provider took."""
+
+    provider: str
+    message_id: str
+
+
+def settle_logged(*, sent: Mapping[uuid.UUID, Sent]) -> int:
+    """Make e-mails `sent` that a log says were sent; return how many were not. Repeating it changes nothing."""
+    unsent = EmailNotification.objects.filter(id__in=list(sent)).exclude(status=Status.SENT)
+    by_provider: defaultdict[str, list[Evidence]] = defaultdict(list)
+    for id in unsent.values_list("id", flat=True):
+        by_provider[sent[id].provider].append(Evidence(id, sent[id].message_id, kind="log"))
+    for provider, evidence in by_provider.items():
+        record_evidence(provider=provider, evidence=evidence)
+    return sum(map(len, by_provider.values()))
+
+
+def hold_unproven(*, until: dt.datetime, reason: str) -> int:
+    """Make dead letters of all e-mails that may have been sent by `until`; return how many."""
+    held = 0
+    while changes := EmailNotification.objects.set_aside(until=until, reason=reason, limit=BATCH):
+        log_changes(changes)
+        held += len(changes)
+    return held
+
+
+def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
+    """Make dead letters `sent` because a person knows that they are. Return the changes and the refusals."""
+    wanted = set(ids)
+    with transaction.atomic():
+        rows = EmailNotification.objects.filter(id__in=wanted).order_by("id").select_for_update()
+        found = dict(rows.values_list("id", "status"))
+        dead = [id for id, status in found.items() if status == Status.DEAD_LETTERED]
+        accepted = Outcome(Verdict.ACCEPTED)
+        changes = EmailNotification.objects.settle(Settlement(id, accepted) for id in dead)
+    log_changes(changes)
+    others = {id: "there is no such row" for id in wanted - set(found)}
+    others |= {id: f"it is {status}" for id, status in found.items() if status != Status.DEAD_LETTERED}
+    return changes, [Refusal(id, reason) for id, reason in sorted(others.items())]

@@ -1,0 +1,164 @@
+"""Compare a restored database with the logs of the time that it does not know: `manage.py after_restore`.
+
+The logs prove which e-mails a provider took and which events the broker has. They also name changes that the
+database lost. Whatever is read twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import structlog
+from django.db.models import Model
+
+from notifications.models import EmailNotification
+from notifications.restored import Sent, hold_unproven, settle_logged
+from orders.models import Order
+from outbox.models import Erasure, OutboxEvent, Pause, ProcessedEvent
+
+log = structlog.get_logger(__name__)
+
+#: Clocks of processes and database may differ by so much: earlier lines are left out.
+SLACK = dt.timedelta(minutes=10)
+BATCH = 1000
+
+Line = Mapping[str, Any]
+Lost = dict[str, str | bool]
+
+
+class NotPaused(Exception):
+    """The delivery is not paused as that of a restored database."""
+
+
+@dataclasses.dataclass(slots=True)
+class Report:
+    """What was done. `lost`: changes that the logs know of and the database does not, oldest first."""
+
+    sent: int = 0
+    published: int = 0
+    held: int = 0
+    malformed: int = 0
+    lost: list[Lost] = dataclasses.field(default_factory=list)
+
+
+def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Report:
+    """Settle what lines of logs prove, and hold for a person what nothing proves.
+
+    `since`: the moment that the database was restored to; by default what `manage.py pause` was told. Raise
+    `NotPaused` unless it was told.
+    """
+    pause = Pause.objects.filter(part=Pause.Part.DELIVERY, restored_to__isnull=False).first()
+    if pause is None or pause.restored_to is None:
+        raise NotPaused("pause first: manage.py pause --restored-to TIME")
+    reader = _Reader(since=since or pause.restored_to)
+    for line in lines:
+        reader.take(line)
+    reader.flush()
+    report = reader.report
+    reason = f"restored to {pause.restored_to:%Y-%m-%d %H:%M:%S} UTC; no log shows whether it was sent since"
+    report.held = hold_unproven(until=pause.paused_at, reason=reason)
+    report.lost = list(_with_orders(reader.lost.values()))
+    Pause.objects.reconcile()
+    log.info(
+        "restored database compared with logs",
+        sent=report.sent,
+        published=report.published,
+        held=report.held,
+        lost=len(report.lost),
+    )
+    return report
+
+
+class _Reader:
+    """Collects lines and compares them with the database, `BATCH` at a time."""
+
+    def __init__(self, *, since: dt.datetime) -> None:
+        self.report = Report()
+        self.lost: dict[tuple[str, str], Lost] = {}
+        self._since = since - SLACK
+        self._notes: dict[tuple[str, str], Lost] = {}
+        self._sent: dict[uuid.UUID, Sent] = {}
+        self._published: set[uuid.UUID] = set()
+
+    def take(self, line: Line) -> None:
+        """Note what a line says, if it is one that matters."""
+        if (found := _KINDS.get(line.get("event", ""))) is None:
+            return
+        kind, name = found
+        try:
+            if dt.datetime.fromisoformat(line["timestamp"]) < self._since:
+                return
+            id = str(line[name]) if kind == "erasure" else str(uuid.UUID(line[name]))
+        except (KeyError, ValueError, TypeError, AttributeError):
+            self.report.malformed += 1
+            return
+        self._note(kind, id, line)
+        if kind == "e-mail" and line.get("now") == "sent":
+            sent = Sent(str(line.get("provider", "")), str(line.get("provider_message_id", "")))
+            self._sent[uuid.UUID(id)] = sent
+        elif kind == "event":
+            self._published.add(uuid.UUID(id))
+        if len(self._notes) >= BATCH:
+            self.flush()
+
+    def _note(self, kind: str, id: str, line: Line) -> None:
+        note = self.lost.get((kind, id)) or self._notes.setdefault((kind, id), {"kind": kind, "id": id})
+        at = line["timestamp"]
+        note["first_at"] = min(str(note.get("first_at", at)), at)
+        for name in ("order_id", "event_type", "topic", "correlation_id"):
+            if line.get(name):
+                note[name] = line[name]
+        if kind == "e-mail" and note.get("now") != "sent" and at >= str(note.get("last_at", at)):
+            note["now"] = line.get("now", "")
+        note["last_at"] = max(str(note.get("last_at", at)), at)
+
+    def flush(self) -> None:
+        """Settle what was collected, and keep what the database does not have."""
+        self.report.sent += settle_logged(sent=self._sent)
+        waiting = OutboxEvent.objects.unpublished().filter(id__in=list(self._published))
+        if ids := list(waiting.values_list("id", flat=True)):
+            OutboxEvent.objects.mark_published(ids=ids)
+            self.report.published += len(ids)
+        for kind, (model, column) in _TABLES.items():
+            known = _known(model, column, [id for one, id in self._notes if one == kind])
+            for key, note in self._notes.items():
+                if key[0] == kind and key[1] not in known:
+                    self.lost[key] = note
+        self._notes, self._sent, self._published = {}, {}, set()
+
+
+#: The log lines that matter: what each is about, and which field names it.
+_KINDS = {
+    "notification changed": ("e-mail", "notification_id"),
+    "event published": ("event", "event_id"),
+    "event taken": ("inbound event", "event_id"),
+    "person erased": ("erasure", "address_hash"),
+}
+_TABLES: dict[str, tuple[type[Model], str]] = {
+    "e-mail": (EmailNotification, "id"),
+    "event": (OutboxEvent, "id"),
+    "inbound event": (ProcessedEvent, "event_id"),
+    "erasure": (Erasure, "address_hash"),
+}
+
+
+def _known(model: type[Model], column: str, ids: list[str]) -> set[str]:
+    """Return those of `ids` that a table has."""
+    if not ids:
+        return set()
+    rows = model._default_manager.filter(**{f"{column}__in": ids}).values_list(column, flat=True)
+    return {str(id) for id in rows}
+
+
+def _with_orders(lost: Iterable[Lost]) -> Iterator[Lost]:
+    """Yield lost changes, oldest first, each with whether the database has its order."""
+    rows = sorted(lost, key=lambda one: str(one["first_at"]))
+    for start in range(0, len(rows), BATCH):
+        part = rows[start : start + BATCH]
+        known = _known(Order, "id", sorted({str(one["order_id"]) for one in part if one.get("order_id")}))
+        for one in part:
+            yield {**one, "order_known": one["order_id"] in known} if one.get("order_id") else one

@@ -1,0 +1,53 @@
+"""`manage.py after_restore --log FILE…`: settle what logs prove after a restore, and hold the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from orders.after_restore import NotPaused, reconcile
+from outbox.core.log_files import Counts, read_log_lines
+from outbox.management.commands.pause import moment
+
+
+class Command(BaseCommand):
+    help = (
+        "After a restore, and before manage.py resume: reads the logs of the time since. E-mails and events that "
+        "went out are settled; e-mails that may have gone out wait as dead letters for a person. Prints the "
+        "changes that the database lost, one line of JSON each."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--log",
+            nargs="+",
+            required=True,
+            type=Path,
+            metavar="FILE",
+            help="JSON lines of any processes, plain, .gz or .zst, in any order",
+        )
+        parser.add_argument(
+            "--since",
+            type=moment,
+            metavar="TIME",
+            help="the moment that the database was restored to; by default that of pause --restored-to",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        counts = Counts()
+        try:
+            lines = read_log_lines(paths=options["log"], counts=counts)
+            report = reconcile(lines=lines, since=options["since"])
+        except (NotPaused, OSError) as error:
+            raise CommandError(str(error)) from error
+        for one in report.lost:
+            self.stdout.write(json.dumps(one))
+        unreadable = counts.unreadable + report.malformed
+        self.stderr.write(
+            f"{counts.lines} lines read, {unreadable} of them unreadable. E-mails found sent: {report.sent}. "
+            f"Events found published: {report.published}. E-mails held for a person: {report.held}. "
+            f"Changes that the database lost: {len(report.lost)}."
+        )

@@ -1,0 +1,106 @@
+"""What is paused: the banner of the first page, and the page that pauses and resumes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.template.response import TemplateResponse
+from django.utils.safestring import SafeString
+
+from outbox.admin.base import TriageAdmin, ago
+from outbox.admin.front import panel
+from outbox.models import Pause
+from outbox.models.pauses import NotReconciled
+from outbox.site import MenuItem
+
+SET = "outbox.set_pause"
+
+
+@admin.register(Pause)
+class PauseAdmin(TriageAdmin[Pause]):
+    """One page with a line for each part, and a form for those who may pause."""
+
+    menu = MenuItem(75, "Pauses")
+    ordering = ["part"]
+
+    def has_view_permission(self, request: HttpRequest, obj: Pause | None = None) -> bool:
+        return request.user.has_perm("outbox.view_pause") or request.user.has_perm(SET)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show what is paused; on POST pause or resume the chosen parts."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        if request.method == "POST":
+            if not request.user.has_perm(SET):
+                raise PermissionDenied
+            self._change(request)
+            return HttpResponseRedirect(request.path)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Pauses",
+            "opts": self.opts,
+            "parts": part_lines(),
+            "may_set": request.user.has_perm(SET),
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/outbox/pause/pauses.html", context)
+
+    def _change(self, request: HttpRequest) -> None:
+        parts = [part for part in request.POST.getlist("part") if part in Pause.Part.values]
+        reason = request.POST.get("reason", "").strip()[:200]
+        username = request.user.get_username()
+        if request.POST.get("to") == "pause":
+            changed, done = Pause.objects.pause(parts=parts, reason=reason, username=username), "Paused"
+        else:
+            done = "Resumed"
+            try:
+                changed = Pause.objects.resume(parts=parts, username=username)
+            except NotReconciled as error:
+                self.message_user(request, f"Nothing was resumed: {error}.", messages.ERROR)
+                return
+        kind = ContentType.objects.get_for_model(Pause)
+        LogEntry.objects.bulk_create(
+            LogEntry(
+                user_id=request.user.pk or 0,
+                content_type=kind,
+                object_id=part,
+                object_repr=part,
+                action_flag=CHANGE,
+                change_message=f"{done}. {reason}".rstrip(),
+            )
+            for part in changed
+        )
+        text = f"{done}: {', '.join(changed)}." if changed else "Nothing was changed."
+        self.message_user(request, text, messages.SUCCESS if changed else messages.WARNING)
+
+
+@panel(1)
+def paused(request: HttpRequest) -> SafeString:
+    """Return the first page's banner, for everybody, while something is paused."""
+    lines = [one for one in part_lines() if one["pause"]]
+    if not lines:
+        return SafeString("")
+    may_see = request.user.has_perm("outbox.view_pause") or request.user.has_perm(SET)
+    context = {"paused": lines, "may_see": may_see}
+    return render_to_string("admin/outbox/_paused.html", context, request=request)
+
+
+def part_lines() -> list[dict[str, Any]]:
+    """Return each part with its pause, None while it goes on."""
+    rows = {row.part: row for row in Pause.objects.all()}
+    return [
+        {
+            "part": part,
+            "pause": rows.get(part.value),
+            "since": ago(rows[part.value].paused_at) if part.value in rows else "",
+        }
+        for part in Pause.Part
+    ]

@@ -1,0 +1,78 @@
+"""Read the JSON lines that processes logged: plain, or compressed by gzip or zstandard."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import zstandard
+
+#: Under these names collectors keep the line as it was written.
+_WRAPPED = ("log", "message", "body", "MESSAGE")
+
+
+@dataclasses.dataclass(slots=True)
+class Counts:
+    """How many lines were read, and how many of them could not be understood."""
+
+    lines: int = 0
+    unreadable: int = 0
+
+
+def read_log_lines(*, paths: Iterable[Path], counts: Counts) -> Iterator[dict[str, Any]]:
+    """Yield the lines of log files as dicts, and count in `counts` what was read.
+
+    A line may have a prefix, as those of containers do, or be wrapped in a collector's JSON. Others are counted
+    as unreadable, and so is the damaged end of a compressed file. Raises `OSError` for a file that cannot be opened.
+    """
+    for path in paths:
+        with _open(path) as file:
+            try:
+                for raw in file:
+                    counts.lines += 1
+                    line = parse_log_line(raw)
+                    if line is None:
+                        counts.unreadable += 1
+                    else:
+                        yield line
+            except (EOFError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError):
+                counts.unreadable += 1
+
+
+def parse_log_line(raw: str) -> dict[str, Any] | None:
+    """Return a line of ours, None for anything else.
+
+    >>> parse_log_line('2026-11-21T20:15:00Z stderr F {"event": "drained"}')
+    {'event': 'drained'}
+    >>> parse_log_line('{"log": "{\\\\"event\\\\": \\\\"drained\\\\"}", "stream": "stderr"}')
+    {'event': 'drained'}
+    >>> parse_log_line("Traceback (most recent call last):")
+    """
+    start = raw.find("{")
+    if start < 0:
+        return None
+    try:
+        line = json.loads(raw[start:])
+    except ValueError:
+        return None
+    if "event" in line:
+        return dict(line)
+    for name in _WRAPPED:
+        inner = line.get(name)
+        if isinstance(inner, str) and inner.lstrip().startswith("{"):
+            return parse_log_line(inner)
+    return None
+
+
+def _open(path: Path) -> IO[str]:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8", errors="replace")
+    if path.suffix in (".zst", ".zstd"):
+        file: IO[str] = zstandard.open(path, "rt", encoding="utf-8", errors="replace")
+        return file
+    return path.open(encoding="utf-8", errors="replace")

@@ -1,0 +1,26 @@
+"""Whether a person has paused the relay or the consumers, asked at most once a second."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from outbox.models import Pause
+
+SECONDS = 1.0
+
+
+class PauseWatch:
+    """The memory of one relay or consumer."""
+
+    def __init__(self, part: Pause.Part, *, using: str = "default") -> None:
+        self._part, self._using = part, using
+        self._asked_at = -math.inf
+        self._holds = False
+
+    def holds(self) -> bool:
+        """Return whether the part is paused, as of the last second."""
+        if time.monotonic() - self._asked_at >= SECONDS:
+            self._holds = Pause.objects.using(self._using).filter(part=self._part).exists()
+            self._asked_at = time.monotonic()
+        return self._holds

@@ -1,0 +1,66 @@
+"""`manage.py pause`: stop sending, publishing and consuming, in all processes, until `manage.py resume`."""
+
+from __future__ import annotations
+
+import datetime as dt
+import getpass
+from argparse import ArgumentTypeError
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.dateparse import parse_datetime
+
+from outbox.models import Pause
+
+
+class Command(BaseCommand):
+    help = (
+        "Pauses delivery, relay and consumers of all processes within seconds. What is in flight is finished. "
+        "The API goes on; e-mails and events wait in the database."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "part", nargs="*", metavar="PART", help=f"of {', '.join(Pause.Part.values)}; all by default"
+        )
+        parser.add_argument("--reason", default="", help="for whoever sees the pause")
+        parser.add_argument(
+            "--restored-to",
+            type=moment,
+            metavar="TIME",
+            help="the database was restored to this moment: resume waits for manage.py after_restore",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        restored_to = options["restored_to"]
+        parts = parts_of(options["part"])
+        reason = options["reason"] or (f"restored to {restored_to:%Y-%m-%d %H:%M:%S%z}" if restored_to else "")
+        fresh = Pause.objects.pause(parts=parts, reason=reason, username=whoami(), restored_to=restored_to)
+        for part in parts:
+            self.stdout.write(f"{part}: paused" if part in fresh else f"{part}: was paused already")
+
+
+def parts_of(given: list[str]) -> list[str]:
+    """Return the named parts, all if none is named. Raises `CommandError` for another name."""
+    if unknown := sorted(set(given) - set(Pause.Part.values)):
+        raise CommandError(f"no such part: {', '.join(unknown)}. There are {', '.join(Pause.Part.values)}.")
+    return given or list(Pause.Part.values)
+
+
+def moment(text: str) -> dt.datetime:
+    """Read a time with its zone, as in `2026-11-21 20:15:00+00`. Raises `ArgumentTypeError`."""
+    try:
+        found = parse_datetime(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise ArgumentTypeError(f"{text!r} is no time with a zone, such as 2026-11-21T20:15:00Z")
+    return found
+
+
+def whoami() -> str:
+    """Return the name of the account that runs the command."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "a command"

@@ -1,0 +1,30 @@
+"""`manage.py resume`: end a pause."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from outbox.management.commands.pause import parts_of, whoami
+from outbox.models import Pause
+from outbox.models.pauses import NotReconciled
+
+
+class Command(BaseCommand):
+    help = "Ends pauses. Events go on within a second, e-mails at the next poll or wake-up."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "part", nargs="*", metavar="PART", help=f"of {', '.join(Pause.Part.values)}; all by default"
+        )
+        parser.add_argument("--force", action="store_true", help="also without manage.py after_restore")
+
+    def handle(self, *args: Any, force: bool, **options: Any) -> None:
+        parts = parts_of(options["part"])
+        try:
+            resumed = Pause.objects.resume(parts=parts, username=whoami(), force=force)
+        except NotReconciled as error:
+            raise CommandError(f"Nothing was resumed: {error}.") from error
+        for part in parts:
+            self.stdout.write(f"{part}: resumed" if part in resumed else f"{part}: was not paused")

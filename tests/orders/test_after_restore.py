@@ -1,0 +1,186 @@
+"""A restored database and the logs of the time that it does not know: nothing doubled, nothing lost."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import logging
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from django.core.management import CommandError, call_command
+
+from config import logs
+from notifications import services
+from notifications.delivery.log import log_changes
+from notifications.models import EmailNotification
+from notifications.restored import mark_sent
+from orders.services import pay_order, place_order
+from outbox.core.clock import database_now
+from outbox.core.ids import new_id
+from outbox.delivery.changes import Settlement
+from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.events.relay import Relay
+from outbox.models import OutboxEvent, Pause
+from tests.factories import make_mail, staff_client
+from tests.outbox.events.test_relay import Memory
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+
+
+def after_restore(*logs: Path) -> tuple[list[dict[str, Any]], str]:
+    output, errors = io.StringIO(), io.StringIO()
+    call_command("after_restore", "--log", *map(str, logs), stdout=output, stderr=errors)
+    return [json.loads(line) for line in output.getvalue().splitlines()], errors.getvalue()
+
+
+def restore_to_now() -> None:
+    Pause.objects.pause(parts=Pause.Part.values, reason="", username="x", restored_to=database_now())
+
+
+def line(event: str, **fields: Any) -> str:
+    return json.dumps({"event": event, "timestamp": database_now().isoformat(), **fields}) + "\n"
+
+
+def sent(id: uuid.UUID, **fields: Any) -> str:
+    return line("notification changed", notification_id=str(id), now="sent", provider="ses", **fields)
+
+
+def states() -> dict[uuid.UUID, str]:
+    return dict(EmailNotification.objects.values_list("id", "status"))
+
+
+@pytest.fixture
+def shipped(tmp_path) -> Iterator[Path]:
+    """Return the file to which this process logs as the others do."""
+    path = tmp_path / "worker.log"
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    logs.configure({"level": "INFO", "format": "json"})
+    (handler,) = root.handlers
+    with path.open("w") as stream:
+        handler.setStream(stream)  # type: ignore[attr-defined]
+        yield path
+    root.handlers, root.level = before, level
+
+
+def test_the_lines_that_a_send_and_a_relay_really_write_are_evidence(shipped, settings):
+    settings.FAST_PATH = False
+    order = place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500)
+    pay_order(order_id=order.id)
+    (mail,) = EmailNotification.objects.claim(limit=1)
+    accepted = Outcome(Verdict.ACCEPTED, "ses", "message-1")
+    log_changes(EmailNotification.objects.settle([Settlement(mail.id, accepted, mail.claim_token)]))
+    relay = Relay(using="default", transport=Memory())
+    assert relay.step() == 2
+    relay.close()
+    # As the moment T found them.
+    EmailNotification.objects.update(status="pending", sent_at=None, provider="", provider_message_id="")
+    OutboxEvent.objects.update(published_at=None)
+    restore_to_now()
+    lost, said = after_restore(shipped)
+    assert lost == [] and "found sent: 1" in said and "found published: 2" in said and "person: 0" in said
+    stored = EmailNotification.objects.get()
+    assert (stored.status, stored.provider, stored.provider_message_id) == ("sent", "ses", "message-1")
+    assert not OutboxEvent.objects.unpublished().exists()
+
+
+def test_what_no_log_proves_waits_for_a_person_and_what_came_later_does_not(tmp_path):
+    proven, doubtful, claimed = make_mail(), make_mail(), make_mail(status="processing")
+    later = make_mail(next_attempt_at=database_now().replace(year=2099))
+    restore_to_now()
+    fresh = make_mail()
+    log = tmp_path / "a.log"
+    log.write_text(sent(proven.id))
+    lost, said = after_restore(log)
+    assert (lost, "person: 2" in said) == ([], True)
+    assert states() == {
+        proven.id: "sent",
+        doubtful.id: "dead_lettered",
+        claimed.id: "dead_lettered",
+        later.id: "pending",
+        fresh.id: "pending",
+    }
+    held = EmailNotification.objects.get(id=doubtful.id)
+    assert held.last_error.startswith("restored ")
+    before = list(EmailNotification.objects.order_by("id").values())
+    assert "found sent: 0" in after_restore(log)[1]  # a second run changes nothing
+    assert list(EmailNotification.objects.order_by("id").values()) == before
+    services.resend(ids=[doubtful.id])
+    after_restore(log)
+    assert states()[doubtful.id] == "pending"  # a person has decided
+    log.write_text(sent(claimed.id))  # a log that turns up late still counts
+    assert "found sent: 1" in after_restore(log)[1]
+
+
+def test_changes_that_the_database_lost_are_listed(tmp_path):
+    order = place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500)
+    restore_to_now()
+    mail, event, inbound, gone = new_id(), new_id(), uuid.uuid4(), uuid.uuid4()
+    ids = {"order_id": str(gone), "correlation_id": "c-1"}
+    log = tmp_path / "a.log"
+    log.write_text(
+        line("notification changed", notification_id=str(mail), now="pending", event_type="order.paid", **ids)
+        + sent(mail, **ids)
+        + line("event published", event_id=str(event), event_type="order.order.paid.v1", order_id=str(order.id))
+        + line("event taken", event_id=str(inbound), topic="payment.payment.succeeded.v1")
+        + line("person erased", address_hash="abc")
+    )
+    lost, said = after_restore(log)
+    assert "database lost: 4" in said
+    by_kind = {one["kind"]: one for one in lost}
+    assert by_kind["e-mail"]["id"] == str(mail) and by_kind["e-mail"]["now"] == "sent"
+    assert by_kind["e-mail"]["order_known"] is False and by_kind["e-mail"]["event_type"] == "order.paid"
+    assert by_kind["event"]["order_known"] is True and by_kind["event"]["id"] == str(event)
+    assert by_kind["inbound event"]["topic"] == "payment.payment.succeeded.v1"
+    assert by_kind["erasure"]["id"] == "abc"
+
+
+def test_compressed_and_wrapped_lines_are_read_and_bad_ones_are_counted(tmp_path):
+    mails = [make_mail() for _ in range(4)]
+    restore_to_now()
+    plain, packed, zst = tmp_path / "a.log", tmp_path / "b.log.gz", tmp_path / "c.log.zst"
+    broken = line("notification changed", notification_id="none", now="sent") + line("event published")
+    plain.write_text("2026-11-21T20:15:00Z stderr F " + sent(mails[0].id) + "Traceback\n{\n[1]\n" + broken)
+    packed.write_bytes(gzip.compress(sent(mails[1].id).encode()) + b"cut short")
+    zst.write_bytes(zstandard.compress(json.dumps({"log": sent(mails[2].id)}).encode()))
+    _, said = after_restore(plain, packed, zst)
+    assert "found sent: 3" in said and "6 of them unreadable" in said and "person: 1" in said
+    with pytest.raises(CommandError, match="No such file"):
+        after_restore(tmp_path / "missing.log")
+
+
+def test_it_refuses_a_database_that_was_not_paused_as_restored(tmp_path):
+    make_mail()
+    log = tmp_path / "a.log"
+    log.write_text("")
+    with pytest.raises(CommandError, match="pause --restored-to"):
+        after_restore(log)
+    Pause.objects.pause(parts=["delivery"], reason="", username="x")
+    with pytest.raises(CommandError, match="pause --restored-to"):
+        after_restore(log)
+    assert set(states().values()) == {"pending"}
+
+
+def test_a_person_sends_gives_up_or_marks_as_sent_what_is_held(tmp_path, valkey_url):
+    mails = [make_mail() for _ in range(3)]
+    restore_to_now()
+    log = tmp_path / "a.log"
+    log.write_text("")
+    after_restore(log)
+    client = staff_client("view_emailnotification", "resend_emailnotification", "discard_emailnotification")
+    page = client.get("/admin/notifications/emailnotification/causes/").content.decode()
+    assert "Held after a restore of the database" in page and "Mark all 3 as sent" in page
+    for mail, action in zip(mails, ("resend", "give_up", "mark_sent"), strict=True):
+        form = {"action": action, "_selected_action": str(mail.id)}
+        url = "/admin/notifications/emailnotification/"
+        assert client.post(url, form).status_code == 200  # it asks
+        client.post(url, form | {"confirmed": "yes", "select_across": "0"})
+    assert [states()[mail.id] for mail in mails] == ["pending", "discarded", "sent"]
+    changes, refusals = mark_sent(ids=[mails[0].id, new_id()])
+    assert changes == [] and sorted(one.reason for one in refusals) == ["it is pending", "there is no such row"]

@@ -1,0 +1,151 @@
+"""A pause: what it stops, what goes on, and how a person sets and sees it."""
+
+from __future__ import annotations
+
+import io
+import json
+import uuid
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.management import CommandError, call_command
+
+from notifications.models import EmailNotification
+from outbox.delivery.changes import Settlement
+from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.events import pause_watch
+from outbox.events.relay import Relay
+from outbox.metrics import pauses
+from outbox.models import Pause
+from tests.factories import make_mail, make_mails, staff_client, statuses
+from tests.outbox.events.inbound import PAID, envelope, order, received, status
+from tests.outbox.events.test_consumer import Hand, consume
+from tests.outbox.events.test_relay import Memory, write
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+
+RESTORED = "2026-11-21T20:15:00Z"
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(pause_watch, "SECONDS", 0.0)
+
+
+def manage(*arguments: str) -> str:
+    output = io.StringIO()
+    call_command(*arguments, stdout=output)
+    return output.getvalue()
+
+
+def test_no_row_is_claimed_or_taken_back_and_none_waits_while_delivery_is_paused():
+    make_mails(3)
+    mail = make_mail(status="processing")
+    manage("pause", "delivery", "--reason", "the provider asked us to")
+    rows = EmailNotification.objects
+    assert rows.claim(limit=10) == rows.claim_untried() == rows.recover(lease=-60) == []
+    assert rows.next_due_in() is None
+    assert statuses() == {"pending": 3, "processing": 1}
+    manage("resume")
+    assert len(rows.recover(lease=-60)) == 1
+    assert rows.next_due_in() is not None
+    assert len(rows.claim_untried()) == 1 and len(rows.claim(limit=10)) == 2
+    assert EmailNotification.objects.get(id=mail.id).status == "failed"
+
+
+def test_what_is_in_flight_is_settled_while_delivery_is_paused():
+    make_mail()
+    (row,) = EmailNotification.objects.claim(limit=1)
+    manage("pause")
+    EmailNotification.objects.settle([Settlement(row.id, Outcome(Verdict.ACCEPTED, "ses"), row.claim_token)])
+    assert statuses() == {"sent": 1}
+
+
+def test_the_relay_publishes_nothing_while_it_is_paused_and_then_everything_in_order():
+    broker, aggregate = Memory(), uuid.uuid4()
+    relay = Relay(using="default", transport=broker)
+    try:
+        write(aggregate, "a")
+        assert relay.step() == 1
+        manage("pause", "relay")
+        write(uuid.uuid4(), "b", "c")
+        assert [relay.step() for _ in range(3)] == [0, 0, 0]
+        manage("resume", "relay")
+        assert relay.step() == 2
+        assert broker.texts() == ["a", "b", "c"]
+    finally:
+        relay.close()
+
+
+def test_a_consumer_leaves_the_broker_while_it_is_paused_and_comes_back():
+    it = order()
+    hand = Hand([received(PAID, envelope(PAID, {"orderId": str(it.id)}), key="k")])
+    loop = consume(hand)
+    manage("pause", "consumers")
+    loop.step(seconds=0.01)
+    assert hand.acknowledged == [] and status(it) != "paid"
+    manage("resume", "consumers")
+    loop.step(seconds=0.01)
+    assert len(hand.acknowledged) == 1 and status(it) == "paid"
+
+
+def test_a_second_pause_keeps_the_first_ones_reason_and_an_unknown_part_is_refused():
+    assert manage("pause", "relay", "--reason", "one") == "relay: paused\n"
+    assert "relay: was paused already" in manage("pause", "--reason", "two")
+    assert dict(Pause.objects.values_list("part", "reason")) == {
+        "relay": "one",
+        "delivery": "two",
+        "consumers": "two",
+    }
+    with pytest.raises(CommandError, match="no such part: mail"):
+        manage("resume", "mail")
+
+
+def test_a_restored_database_is_not_resumed_before_the_logs_were_read():
+    manage("pause", "relay", "--reason", "came with the backup")
+    manage("pause", "--restored-to", RESTORED)
+    assert Pause.objects.filter(restored_to=RESTORED).count() == 3
+    assert "was paused already" in manage("pause", "--restored-to", RESTORED)
+    with pytest.raises(CommandError, match="after_restore has not run"):
+        manage("resume")
+    Pause.objects.reconcile()
+    assert "relay: resumed" in manage("resume")
+    manage("pause", "--restored-to", RESTORED)
+    assert "delivery: resumed" in manage("resume", "--force")
+
+
+def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):
+    viewer = staff_client("view_pause", name="viewer")
+    page = "/admin/outbox/pause/"
+    assert b"Paused</h2>" not in viewer.get("/admin/").content
+    assert b'name="to"' not in viewer.get(page).content
+    assert viewer.post(page, {"part": "relay", "to": "pause"}).status_code == 403
+    operator = staff_client("set_pause", name="operator")
+    operator.post(page, {"part": ["relay", "delivery"], "to": "pause", "reason": "a bad night"})
+    for client in (viewer, staff_client(name="nobody")):
+        shown = client.get("/admin/").content.decode()
+        assert "<b>delivery</b> since" in shown and "by operator: a bad night" in shown
+    operator.post(page, {"part": "delivery", "to": "resume"})
+    assert list(Pause.objects.values_list("part", flat=True)) == ["relay"]
+    lines = LogEntry.objects.order_by("id").values_list("object_id", "change_message")
+    assert sorted(lines) == [
+        ("delivery", "Paused. a bad night"),
+        ("delivery", "Resumed."),
+        ("relay", "Paused. a bad night"),
+    ]
+    Pause.objects.pause(parts=["delivery"], reason="", username="x", restored_to=Pause.objects.get().paused_at)
+    answer = operator.post(page, {"part": "delivery", "to": "resume"}, follow=True)
+    assert "after_restore has not run" in answer.content.decode()
+    assert Pause.objects.filter(part="delivery").exists()
+
+
+def test_status_and_metrics_show_a_pause(valkey_url, settings):
+    settings.REDIS_URL = valkey_url
+    manage("pause", "relay", "--reason", "a bad night")
+    found = json.loads(manage("status", "--json"))
+    (one,) = found["paused"]
+    assert (one["part"], one["reason"]) == ("relay", "a bad night") and one["seconds"] >= 0
+    assert found["needs"][0].startswith("relay is paused by")
+    (family,) = pauses()
+    values = {sample.labels["part"]: sample.value for sample in family.samples}
+    assert values == {"delivery": 0.0, "relay": 1.0, "consumers": 0.0}
