@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from notifications import filters, services
-from notifications.restored import mark_sent
 from notifications.models import EmailNotification
+from notifications.restored import mark_sent
 from outbox.bulk import BulkAction, Result, register
 from outbox.delivery.changes import Change, Refusal
 

@@ -18,9 +18,11 @@ from notifications.evidence import Evidence
 from notifications.models import EmailNotification
 from notifications.services import record_evidence
 from outbox.delivery.changes import Change, Refusal, Settlement
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.outcomes import DUE, Outcome, Status, Verdict
 
 BATCH = 500
+#: The states in which a person may mark an e-mail as sent.
+MARKED = (*DUE, Status.DEAD_LETTERED)
 
 
 class Sent(NamedTuple):
@@ -31,7 +33,7 @@ class Sent(NamedTuple):
 
 
 def settle_logged(*, sent: Mapping[uuid.UUID, Sent]) -> int:
-    """Make e-mails `sent` that a log says were sent; return how many were not. Repeating it changes nothing."""
+    """Make e-mails `sent` that a log says were sent; return how many were not sent before."""
     unsent = EmailNotification.objects.filter(id__in=list(sent)).exclude(status=Status.SENT)
     by_provider: defaultdict[str, list[Evidence]] = defaultdict(list)
     for id in unsent.values_list("id", flat=True):
@@ -51,15 +53,18 @@ def hold_unproven(*, until: dt.datetime, reason: str) -> int:
 
 
 def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
-    """Make dead letters `sent` because a person knows that they are. Return the changes and the refusals."""
+    """Make e-mails `sent` because a person knows that the customers have them.
+
+    Takes dead letters and e-mails that wait. Return the changes and the refusals.
+    """
     wanted = set(ids)
     with transaction.atomic():
         rows = EmailNotification.objects.filter(id__in=wanted).order_by("id").select_for_update()
         found = dict(rows.values_list("id", "status"))
-        dead = [id for id, status in found.items() if status == Status.DEAD_LETTERED]
+        taken = [id for id, status in found.items() if status in MARKED]
         accepted = Outcome(Verdict.ACCEPTED)
-        changes = EmailNotification.objects.settle(Settlement(id, accepted) for id in dead)
+        changes = EmailNotification.objects.settle(Settlement(id, accepted) for id in taken)
     log_changes(changes)
-    others = {id: "there is no such row" for id in wanted - set(found)}
-    others |= {id: f"it is {status}" for id, status in found.items() if status != Status.DEAD_LETTERED}
+    others = dict.fromkeys(wanted - set(found), "there is no such row")
+    others |= {id: f"it is {status}" for id, status in found.items() if status not in MARKED}
     return changes, [Refusal(id, reason) for id, reason in sorted(others.items())]

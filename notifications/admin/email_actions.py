@@ -24,6 +24,7 @@ from notifications import filters
 from notifications.admin.email_list import COUNT_LIMIT
 from notifications.bulk_actions import GIVE_UP, MARK_SENT, RESEND
 from notifications.models import EmailNotification
+from notifications.restored import MARKED
 from outbox import bulk
 from outbox.core.clock import database_now
 from outbox.delivery.outcomes import Status
@@ -38,7 +39,7 @@ DONE = {"resend": "Resent", "give_up": "Given up", "mark_sent": "Marked as sent"
 TAKEN = {
     "resend": (Status.DEAD_LETTERED, Status.DISCARDED, Status.SUPPRESSED, Status.FAILED),
     "give_up": (Status.DEAD_LETTERED, Status.FAILED),
-    "mark_sent": (Status.DEAD_LETTERED,),
+    "mark_sent": MARKED,
 }
 #: Without one of these parameters a list is too long to be changed as a whole.
 NARROW = ("status", "failing", "cause")

@@ -27,8 +27,9 @@ class Counts:
 def read_log_lines(*, paths: Iterable[Path], counts: Counts) -> Iterator[dict[str, Any]]:
     """Yield the lines of log files as dicts, and count in `counts` what was read.
 
-    A line may have a prefix, as those of containers do, or be wrapped in a collector's JSON. Others are counted
-    as unreadable, and so is the damaged end of a compressed file. Raises `OSError` for a file that cannot be opened.
+    A line may have a prefix, as those of containers do, or be wrapped in a collector's JSON. Others are
+    counted as unreadable, and so is the damaged end of a compressed file. Raises `OSError` for a file that
+    cannot be opened.
     """
     for path in paths:
         with _open(path) as file:
@@ -45,11 +46,11 @@ def read_log_lines(*, paths: Iterable[Path], counts: Counts) -> Iterator[dict[st
 
 
 def parse_log_line(raw: str) -> dict[str, Any] | None:
-    """Return a line of ours, None for anything else.
+    r"""Return a line of ours, None for anything else.
 
     >>> parse_log_line('2026-11-21T20:15:00Z stderr F {"event": "drained"}')
     {'event': 'drained'}
-    >>> parse_log_line('{"log": "{\\\\"event\\\\": \\\\"drained\\\\"}", "stream": "stderr"}')
+    >>> parse_log_line('{"log": "{\\"event\\": \\"drained\\"}", "stream": "stderr"}')
     {'event': 'drained'}
     >>> parse_log_line("Traceback (most recent call last):")
     """
@@ -60,7 +61,7 @@ def parse_log_line(raw: str) -> dict[str, Any] | None:
         line = json.loads(raw[start:])
     except ValueError:
         return None
-    if "event" in line:
+    if isinstance(line.get("event"), str):
         return dict(line)
     for name in _WRAPPED:
         inner = line.get(name)

@@ -50,8 +50,8 @@ class DeliverableQuerySet(models.QuerySet[Row]):
     def next_due_in(self, *, lookback: float | None = None) -> float | None:
         """Return the seconds until the earliest waiting row is due, None if no row waits.
 
-        Rows that have been due for more than `lookback` seconds are left out. While the delivery is paused, no
-        row waits.
+        Rows that have been due for more than `lookback` seconds are left out. While the delivery is paused,
+        no row waits.
         """
         waiting = self.filter(_not_paused(), status__in=DUE).order_by("next_attempt_at")
         if lookback is not None:

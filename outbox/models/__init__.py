@@ -1,6 +1,7 @@
 """The engine's own tables.
 
-Events out are in `events`, events in in `inbox`, bulk jobs in `jobs`, pauses in `pauses`, the charts' sums in `traffic`.
+Events out are in `events`, events in in `inbox`, bulk jobs in `jobs`, pauses in `pauses`, the
+charts' sums in `traffic`.
 
 Here are idempotency keys, API tokens, heartbeats, partitions that left and erased persons.
 """

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.flow, pytest.mark.drill]
 
 ARCHIVING = """
 archive_mode = on
-archive_command = 'test ! -f "{archive}/%f" && cp "%p" "{archive}/%f.part" && mv "{archive}/%f.part" "{archive}/%f"'
+archive_command = 'test ! -f "{archive}/%f" && cp "%p" "{archive}/.%f" && mv "{archive}/.%f" "{archive}/%f"'
 """
 
 
@@ -79,7 +79,9 @@ def work(shop: Shop) -> None:
     shop.postgres.stop()
 
     began = time.monotonic()
-    said = run(shop.postgres, PROJECT / "docker" / "restore.sh", backup, archive, restored, moment.isoformat())
+    said = run(
+        shop.postgres, PROJECT / "docker" / "restore.sh", backup, archive, restored, moment.isoformat()
+    )
     assert "All is paused." in said
     shop.postgres.data = restored
     shop.postgres.start(log=shop.folder / "postgres.log")

@@ -133,7 +133,9 @@ def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):
         ("delivery", "Resumed."),
         ("relay", "Paused. a bad night"),
     ]
-    Pause.objects.pause(parts=["delivery"], reason="", username="x", restored_to=Pause.objects.get().paused_at)
+    Pause.objects.pause(
+        parts=["delivery"], reason="", username="x", restored_to=Pause.objects.get().paused_at
+    )
     answer = operator.post(page, {"part": "delivery", "to": "resume"}, follow=True)
     assert "after_restore has not run" in answer.content.decode()
     assert Pause.objects.filter(part="delivery").exists()

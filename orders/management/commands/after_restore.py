@@ -15,9 +15,9 @@ from outbox.management.commands.pause import moment
 
 class Command(BaseCommand):
     help = (
-        "After a restore, and before manage.py resume: reads the logs of the time since. E-mails and events that "
-        "went out are settled; e-mails that may have gone out wait as dead letters for a person. Prints the "
-        "changes that the database lost, one line of JSON each."
+        "After a restore, and before manage.py resume: reads the logs of the time since. E-mails and events "
+        "that went out are settled; e-mails that may have gone out wait as dead letters for a person. Prints "
+        "the changes that the database lost, one line of JSON each."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

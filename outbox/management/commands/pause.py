@@ -15,8 +15,8 @@ from outbox.models import Pause
 
 class Command(BaseCommand):
     help = (
-        "Pauses delivery, relay and consumers of all processes within seconds. What is in flight is finished. "
-        "The API goes on; e-mails and events wait in the database."
+        "Pauses delivery, relay and consumers of all processes within seconds. What is in flight is "
+        "finished. The API goes on; e-mails and events wait in the database."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -34,7 +34,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         restored_to = options["restored_to"]
         parts = parts_of(options["part"])
-        reason = options["reason"] or (f"restored to {restored_to:%Y-%m-%d %H:%M:%S%z}" if restored_to else "")
+        reason = options["reason"] or (
+            f"restored to {restored_to:%Y-%m-%d %H:%M:%S%z}" if restored_to else ""
+        )
         fresh = Pause.objects.pause(parts=parts, reason=reason, username=whoami(), restored_to=restored_to)
         for part in parts:
             self.stdout.write(f"{part}: paused" if part in fresh else f"{part}: was paused already")
