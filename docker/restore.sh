@@ -30,9 +30,10 @@ touch "$data/recovery.signal"
 private=$(mktemp -d)  # a socket in it is the only way in
 trap 'pg_ctl -D "$data" -m immediate stop > /dev/null 2>&1 || true; rm -rf "$private"' EXIT
 pg_ctl -D "$data" -s -w -t 86400 -l "$data/restore.log" start \
-    -o "-c listen_addresses='' -c unix_socket_directories='$private' -c archive_mode=off"
+    -o "-c listen_addresses='' -c unix_socket_directories='$private' -c archive_mode=off -c hot_standby=off" ||
+    { tail -n 5 "$data/restore.log" >&2; exit 1; }
 ask() { psql -h "$private" -X -q -A -t -v ON_ERROR_STOP=1 "$@"; }
-until [ "$(ask -c 'SELECT pg_is_in_recovery()')" = f ]; do
+until [ "$(ask -c 'SELECT pg_is_in_recovery()' 2> /dev/null)" = f ]; do
     pg_ctl -D "$data" -s status > /dev/null || { tail -n 5 "$data/restore.log" >&2; exit 1; }
     sleep 0.2
 done
