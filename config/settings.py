@@ -21,6 +21,7 @@ from environs import EnvError, FileAwareEnv, validate
 from sentry_sdk.utils import BadDsn
 
 from config import sentry
+from config.addresses import parse_database
 from config.validation import (
     at_least_one,
     delays,
@@ -62,8 +63,12 @@ def _database(
         raise ImproperlyConfigured(
             f"{name} must be a postgresql:// URL. Set it, or start the local stack with `make run`."
         )
+    try:
+        parsed = parse_database(url)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} is no URL of a database: {error}") from None
     database: dict[str, Any] = {
-        **env.dj_db_url(name, default),
+        **parsed,
         "ENGINE": "outbox.core.postgres",
         "CONN_MAX_AGE": max_age,
         "CONN_HEALTH_CHECKS": True,
@@ -191,6 +196,8 @@ try:
         raise ImproperlyConfigured("ORDER_SOURCES names EVENT_SOURCE, this system itself.")
     EVENT_COMMANDS = env.bool("EVENT_COMMANDS", False)  # take order.command.* and notification.command.*
     EVENT_STREAM_LENGTH = env.int("EVENT_STREAM_LENGTH", 1_000_000, validate=at_least_one)
+    # How many replicas of a Redis must have an event before it counts as published.
+    EVENT_REPLICAS = env.int("EVENT_REPLICAS", 0, validate=not_negative)
     EMAIL_EVENTS = env.bool("EMAIL_EVENTS", False)  # notification.email.sent.v1 and .dead_lettered.v1 too
     EVENT_MAX_RETRIES = env.int("EVENT_MAX_RETRIES", 4, validate=not_negative)  # five tries in all
     EVENT_MAX_RETRIES_FOR = _limits("EVENT_MAX_RETRIES_FOR")  # orders.apps knows the topics

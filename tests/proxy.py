@@ -44,6 +44,10 @@ class Proxy:
         """Forward again, and first what has piled up."""
         self._forwards.set()
 
+    def lead_to(self, port: int) -> None:
+        """Connect new clients to another port; those that are connected stay where they are."""
+        self._target = port
+
     def _accept(self) -> None:
         while not self._ended.is_set():
             self._forwards.wait()

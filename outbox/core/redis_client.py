@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import redis
 from django.conf import settings
 from redis.backoff import NoBackoff
@@ -16,10 +19,31 @@ def make_client(
     With `decode` answers are text, else bytes. The client opens its connections when they are first needed;
     it must not be shared over a fork.
     """
-    return redis.Redis.from_url(
+    client = redis.Redis.from_url(
         url or settings.REDIS_URL,
         socket_connect_timeout=connect_seconds,
         socket_timeout=read_seconds,
         retry=Retry(NoBackoff(), 0),
         decode_responses=decode,
     )
+    pool = client.connection_pool
+    pool.connection_class = _leaving_replicas(pool.connection_class)
+    return client
+
+
+@functools.cache
+def _leaving_replicas(connection_class: Any) -> Any:
+    """Return a class of connections that disconnect from a server that refuses writes.
+
+    After a switch-over the address leads to another server; redis-py would keep its connections to this one.
+    """
+
+    class Connection(connection_class):  # type: ignore[misc]  # a class that is known at run time
+        def read_response(self, *args: Any, **options: Any) -> Any:
+            try:
+                return super().read_response(*args, **options)
+            except redis.ReadOnlyError as error:
+                self.disconnect()
+                raise redis.ConnectionError(f"{error} The connection was closed.") from error
+
+    return Connection

@@ -67,6 +67,8 @@ def refusal(**environment: str) -> str:
         ("ARCHIVE_S3_ENDPOINT_URL", "s3.example.com"),
         ("DATABASE_URL", "mysql://localhost/shop"),
         ("DATABASE_URL", "postgresql://localhost:port/shop"),
+        ("DATABASE_URL", "postgresql://db1:5432,db2:port/shop"),
+        ("DATABASE_URL", "postgresql://db1,,db2/shop"),
         ("REDIS_URL", "localhost"),
         ("FAST_PATH", "perhaps"),
         ("SENTRY_DSN", "sentry.example.com"),

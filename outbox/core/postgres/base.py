@@ -19,6 +19,9 @@ from typing import Any
 import psycopg
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base, schema
+from django.db.utils import DatabaseErrorWrapper, OperationalError
+from django.utils.functional import cached_property
+from psycopg.errors import ReadOnlySqlTransaction
 
 from outbox.core.postgres.connection import BoundedConnection, Gate
 from outbox.core.postgres.cursor import PreparingCursor
@@ -42,6 +45,23 @@ _gates: defaultdict[tuple[str, str], Gate] = defaultdict(Gate)
 #: Whether a pooler shares its sessions, by host, port, user and database. Asked once in a process.
 _shared: dict[tuple[str, ...], bool] = {}
 _asking = threading.Lock()
+
+
+#: What a server reports of itself, unasked: each would refuse a write.
+READ_ONLY = ("in_hot_standby", "default_transaction_read_only")
+
+
+class ErrorWrapper(DatabaseErrorWrapper):
+    """Closes the connection to a server that refuses writes: after a failover another one takes them."""
+
+    wrapper: DatabaseWrapper
+
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+        if isinstance(exc_value, ReadOnlySqlTransaction):
+            self.wrapper.errors_occurred = True
+            self.wrapper.connection.pgconn.finish()
+            raise OperationalError(f"{exc_value}; the connection was closed") from exc_value
+        super().__exit__(exc_type, exc_value, traceback)
 
 
 class DatabaseSchemaEditor(schema.DatabaseSchemaEditor):
@@ -69,6 +89,10 @@ class DatabaseWrapper(base.DatabaseWrapper):
     sessions_shared = False
     _own_session = ""
     _prepared: bool | None = False
+
+    @cached_property
+    def wrap_database_errors(self) -> ErrorWrapper:
+        return ErrorWrapper(self)
 
     def get_connection_params(self) -> dict[str, Any]:
         params: dict[str, Any] = super().get_connection_params()
@@ -146,4 +170,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return True  # spares each request of a busy process a SELECT 1
         with self.connection.waiting(seconds=HEALTH_CHECK_SECONDS):
             usable: bool = super().is_usable()
-            return usable
+            return usable and not self._turned_read_only()
+
+    def _turned_read_only(self) -> bool:
+        """Tell whether a server that was chosen because it takes writes says that it takes none now."""
+        if self.settings_dict["OPTIONS"].get("target_session_attrs") != "read-write":
+            return False
+        info = self.connection.info
+        return any(info.parameter_status(name) == "on" for name in READ_ONLY)

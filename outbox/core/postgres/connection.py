@@ -6,7 +6,7 @@ import contextlib
 import select
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 import psycopg
@@ -36,6 +36,8 @@ class Gate:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._silent = False
+        #: Of several servers the one that was connected to last: host and port.
+        self.last: tuple[str, str] | None = None
 
     @property
     def silent(self) -> bool:
@@ -62,6 +64,19 @@ class Gate:
                 self._turn.release()
 
 
+def _last_first(params: Mapping[str, Any], *, last: tuple[str, str] | None) -> dict[str, Any]:
+    """Begin with the server that took the last connection: each one before it that is gone takes seconds."""
+    hosts, ports = (str(params.get(name, "")).split(",") for name in ("host", "port"))
+    if len(hosts) < 2 or len(hosts) != len(ports):
+        return dict(params)
+    servers = sorted(zip(hosts, ports, strict=True), key=lambda server: server != last)
+    return {
+        **params,
+        "host": ",".join(host for host, _ in servers),
+        "port": ",".join(port for _, port in servers),
+    }
+
+
 class BoundedConnection(psycopg.Connection[Any]):
     """Waits at most `deadline` seconds for each statement, commit or piece of a COPY; None: for ever."""
 
@@ -78,7 +93,8 @@ class BoundedConnection(psycopg.Connection[Any]):
         cls, *, deadline: float | None, gate: Gate, **params: Any
     ) -> Self:
         with gate.attempt():
-            connection = super().connect(**params)
+            connection = super().connect(**_last_first(params, last=gate.last))
+            gate.last = connection.info.host, str(connection.info.port)
             connection.gate, connection.uses = gate, {}
             if gate.silent:  # a pooler takes connections for a server that does not answer
                 connection.autocommit = True

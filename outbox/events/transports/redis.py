@@ -24,11 +24,12 @@ from outbox.core.redis_client import make_client
 from outbox.events.transports import base
 from outbox.events.transports import redis_scripts as scripts
 from outbox.events.transports.base import Answer, BrokerAway, Message, Received, Refused, TopicUnavailable
-from outbox.events.transports.redis_protocol import xadd
+from outbox.events.transports.redis_protocol import wait, xadd
 
 log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS, READ_SECONDS = 1.0, 5.0
+REPLICAS_SECONDS = 1.0  # for EVENT_REPLICAS to have a batch
 LEASE_SECONDS = 3.0
 KEEP_SECONDS = 1.0  # between two renewals
 RETRY_SECONDS = 5.0  # between two looks at a stream that cannot be read
@@ -70,11 +71,16 @@ class Publisher(base.Publisher):
         pool = self._client.connection_pool
         length = b"%d" % settings.EVENT_STREAM_LENGTH
         commands = b"".join([xadd(message, length) for message in messages])
+        if replicas := settings.EVENT_REPLICAS:
+            commands += wait(replicas=replicas, seconds=REPLICAS_SECONDS)
         try:
             connection: Any = pool.get_connection()
             try:
                 connection.send_packed_command([commands])
-                return [_answer_on(connection) for _ in messages]
+                answers = [_answer_on(connection) for _ in messages]
+                if replicas and (having := int(connection.read_response())) < replicas:
+                    raise BrokerAway(f"{having} of {replicas} replicas have the events")
+                return answers
             except BaseException:
                 connection.disconnect()  # in the middle of an answer
                 raise

@@ -1,4 +1,4 @@
-"""The command of outbox.events.transports.redis that is written by hand."""
+"""The commands of outbox.events.transports.redis that are written by hand."""
 
 from __future__ import annotations
 
@@ -21,3 +21,9 @@ def xadd(message: Message, length: bytes) -> bytes:
             *(b"$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(name), name, len(text), text) for name, text in headers),
         )
     )
+
+
+def wait(*, replicas: int, seconds: float) -> bytes:
+    """Write a WAIT: how many replicas have all that this connection wrote, after at most `seconds`."""
+    texts = b"WAIT", b"%d" % replicas, b"%d" % int(seconds * 1000)
+    return b"*3\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in texts)

@@ -275,3 +275,10 @@ def test_a_broker_that_lost_everything_gets_its_groups_anew(client):
 )
 def test_an_answer_is_about_the_entry_its_stream_or_the_broker(answer, kind):
     assert type(streams._read_answer(answer)).__name__ == kind
+
+
+def test_an_event_that_too_few_replicas_have_is_not_published(settings, monkeypatch):
+    monkeypatch.setattr(streams, "REPLICAS_SECONDS", 0.01)
+    settings.EVENT_REPLICAS = 1
+    with pytest.raises(BrokerAway, match="0 of 1 replicas have the events"):
+        Publisher().publish([Message("t.v1", "key", b"1")])

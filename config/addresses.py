@@ -1,0 +1,34 @@
+"""The URL of a database, which may name several servers: `postgresql://user@a:5432,b:5432/name`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import dj_database_url
+
+_URL = re.compile(
+    r"(?P<before>[a-z]+://(?:[^/?#]*@)?)(?P<servers>[^/?#@]*,[^/?#@]*)(?P<after>(?:[/?#].*)?)", re.DOTALL
+)
+_SERVER = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^\[\]:,]+))(?::(?P<port>\d{1,5}))?")
+DEFAULT_PORT = "5432"
+
+
+def parse_database(url: str) -> dict[str, Any]:
+    """Return Django's settings of a database; HOST and PORT are lists with commas where there are several.
+
+    Of several servers the one that takes writes is wanted, unless `target_session_attrs` says otherwise.
+    Raises `ValueError`, whose text does not repeat the URL and its password.
+    """
+    several = _URL.fullmatch(url)
+    if several is None:
+        return dict(dj_database_url.parse(url))
+    servers = [_SERVER.fullmatch(text) for text in several["servers"].split(",")]
+    found = [server for server in servers if server]
+    if len(found) < len(servers):
+        raise ValueError("Each of its servers must be host or host:port, such as db1:5432,db2:5432.")
+    database: dict[str, Any] = dict(dj_database_url.parse(f"{several['before']}server{several['after']}"))
+    database["HOST"] = ",".join(server["ipv6"] or server["host"] for server in found)
+    database["PORT"] = ",".join(server["port"] or DEFAULT_PORT for server in found)
+    database.setdefault("OPTIONS", {}).setdefault("target_session_attrs", "read-write")
+    return database

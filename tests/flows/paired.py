@@ -1,0 +1,40 @@
+"""Shops whose servers have a second one that takes over, and what their brokers got."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+
+from tests.failover import Pair, ValkeyPair
+from tests.flows.shop import Shop
+
+
+class PairedShop(Shop):
+    """PostgreSQL has a synchronous standby."""
+
+    def __init__(self, **settings: str) -> None:
+        super().__init__()
+        self.settings = settings
+        self.pair = Pair(folder=self.folder)
+        self.postgres = self.pair  # type: ignore[assignment]  # has what a shop needs of it
+
+
+class ValkeyPairedShop(Shop):
+    """Valkey has a replica."""
+
+    def __init__(self, **settings: str) -> None:
+        super().__init__()
+        self.settings = settings
+        self.pair = ValkeyPair(folder=self.folder)
+        self.valkey = self.pair  # type: ignore[assignment]  # has what a shop needs of it
+
+
+def first_times(shop: Shop, topic: str) -> dict[str, int]:
+    """Return when the first entry of each order came, in milliseconds: two streams may share one."""
+    with redis.Redis.from_url(shop.valkey.url, decode_responses=True) as client:
+        entries: Any = client.xrange(topic)
+    found: dict[str, int] = {}
+    for id, fields in entries:
+        found.setdefault(fields["key"], int(id.partition("-")[0]))
+    return found

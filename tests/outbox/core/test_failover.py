@@ -1,0 +1,80 @@
+"""A server that was chosen because it takes writes, and does not take them any more."""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.db import OperationalError, connection, connections, transaction
+
+from config.local.machine import HOST, free_port
+from outbox.core.postgres import base
+from outbox.core.postgres.base import DatabaseWrapper
+
+OTHER = "other"
+READ_ONLY = "SET default_transaction_read_only = on"
+WRITE = "CREATE TEMPORARY TABLE written ()"
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextmanager
+def wrapper(*, host: str = "", port: str = "", **options: Any) -> Iterator[DatabaseWrapper]:
+    given: dict[str, Any] = connection.settings_dict
+    address = {"HOST": host or given["HOST"], "PORT": port or given["PORT"]}
+    other = DatabaseWrapper({**given, **address, "OPTIONS": given["OPTIONS"] | options}, alias=OTHER)
+    connections[OTHER] = other
+    try:
+        yield other
+    finally:
+        other.close()
+        del connections[OTHER]
+
+
+def run(database: DatabaseWrapper, *statements: str) -> None:
+    with database.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def test_of_several_servers_the_one_that_answers_is_used_and_asked_first_from_then_on():
+    away = free_port()
+    port = f"{away},{connection.settings_dict['PORT']}"
+    with wrapper(host=f"{HOST},{HOST}", port=port, target_session_attrs="read-write") as database:
+        run(database, WRITE)
+        database.close()
+        with socket.create_server((HOST, away)) as back:
+            run(database, WRITE)
+            assert not select.select([back], [], [], 0)[0], "nobody connected to it"
+
+
+def test_a_refused_write_closes_the_connection_and_the_next_one_works():
+    with wrapper() as database:
+        run(database, READ_ONLY)
+        with pytest.raises(OperationalError, match="read-only transaction; the connection was closed"):
+            run(database, WRITE)
+        database.close_if_unusable_or_obsolete()  # what Django does after each request
+        run(database, WRITE)
+
+
+def test_a_write_refused_in_a_transaction_ends_it():
+    with wrapper() as database:
+        run(database, READ_ONLY)
+        with pytest.raises(OperationalError, match="closed"), transaction.atomic(using=OTHER):
+            run(database, WRITE)
+        assert not database.in_atomic_block
+        run(database, WRITE)
+
+
+@pytest.mark.parametrize(("wanted", "usable"), [("read-write", False), ("any", True)])
+def test_the_health_check_finds_a_server_that_turned_read_only(monkeypatch, wanted, usable):
+    monkeypatch.setattr(base, "RECENT_SECONDS", 0.0)
+    with wrapper(target_session_attrs=wanted) as database:
+        run(database, "SELECT 1")
+        assert database.is_usable()
+        run(database, READ_ONLY)
+        assert database.is_usable() is usable
