@@ -13,11 +13,12 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import sys
 import uuid
 from typing import Any
 
 import redis
-from services import broker
+from services import setting
 
 SOURCE = "example-shop"
 
@@ -61,7 +62,10 @@ def main() -> None:
     ]
     if late:
         steps[1:] = reversed(steps[1:])
-    with broker() as connection:
+    url = setting("REDIS_URL")
+    if not url:
+        sys.exit("Start `make run` first, or set REDIS_URL.")
+    with redis.Redis.from_url(url) as connection:
         for change, sequence, details in steps:
             publish(connection, change=change, sequence=sequence, order=order, **details)
     print(f"See /admin/orders/order/{order['orderId']}/change/", flush=True)

@@ -52,7 +52,12 @@ KNOWN = {
 
 
 #: Migrations of new tables, and of tables of a few rows.
-SMALL = ("0002_retired_partitions_and_erasures", "0003_heartbeats_without_a_gap", "0012_bulk_jobs")
+SMALL = (
+    "0002_retired_partitions_and_erasures",
+    "0003_heartbeats_without_a_gap",
+    "0012_bulk_jobs",
+    "0016_pauses",
+)
 
 
 def later() -> list[tuple[str, str]]:

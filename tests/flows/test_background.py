@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import redis
 
 from tests.flows.shop import PAYMENT, Shop, payment_event
@@ -34,6 +35,7 @@ def test_a_killed_background_process_loses_no_event_and_no_mail_and_has_each_eff
         assert "a part of the background process" not in shop.log("background")
 
 
+@pytest.mark.drill
 def test_all_its_parts_end_when_one_does_so_that_the_supervisor_starts_them_again():
     with Shop() as shop:
         # The app's role may not make partitions: that part says so and ends.

@@ -35,7 +35,7 @@ def test_the_poll_alone_sends_too():
         shop.until(lambda: shop.all_sent(1), "the poll has sent the mail")
 
 
-@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGSTOP, pytest.param(signal.SIGKILL, marks=pytest.mark.drill)])
 def test_a_broker_that_is_frozen_or_dead_costs_a_request_nothing_and_the_standby_sends(number):
     with Shop() as shop:
         shop.start("web", "worker", "beat", "standby")
@@ -174,6 +174,7 @@ def test_drain_outbox_needs_neither_broker_nor_worker_nor_beat():
         assert shop.all_sent(5)
 
 
+@pytest.mark.drill
 def test_wake_ups_that_no_worker_takes_stay_few_and_a_worker_that_comes_back_is_woken_again():
     with Shop(POLL_INTERVAL="6") as shop, redis.Redis.from_url(shop.valkey.url) as broker:
         shop.start("web")

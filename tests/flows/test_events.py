@@ -142,6 +142,7 @@ def test_a_consumer_killed_between_its_commit_and_its_acknowledgement_has_the_ef
             assert one(mails) == 200
 
 
+@pytest.mark.drill
 def test_three_consumers_killed_again_and_again_keep_each_orders_refunds_in_order():
     """Shared by the members of a group, the entries of one order would be processed side by side."""
     with Shop() as shop:

@@ -116,6 +116,7 @@ def test_a_database_that_does_not_answer_gives_503_in_time_and_nothing_twice_aft
         )
 
 
+@pytest.mark.drill
 def test_frozen_backends_are_left_and_new_ones_do_their_work():
     with Shop(DATABASE_TIMEOUT="4", POLL_INTERVAL="2") as shop:
         shop.start("web", "worker", "beat", "standby", "consumer")

@@ -45,6 +45,7 @@ def app_role_pooled(shop: Shop) -> Iterator[str]:
         yield shop.postgres.url.replace("orderpost@", "orderpost_app@")
 
 
+@pytest.mark.drill
 def test_an_order_goes_its_way_and_what_needs_a_session_says_so_at_its_start():
     with Shop() as shop, app_role_pooled(shop) as direct:
         shop.start("beat:2", "relay:2")  # they end, and the rest of the shop goes on beside them

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.flow
 COUNT = 40
 
 
+@pytest.mark.drill
 def test_a_mail_that_takes_longer_than_the_time_outs_together_is_sent_once():
     # Each reply comes within EMAIL_READ_TIMEOUT, and all of a mail's take longer than both time-outs. In
     # production: 4 s for each reply, with 3 and 10.

@@ -128,7 +128,10 @@ def test_a_brown_out_dead_letters_nothing(share, seconds):
         assert doubled(shop) == 0
 
 
-@pytest.mark.parametrize(("seconds", "probes"), [(20, 4), pytest.param(240, 30, marks=pytest.mark.drill)])
+@pytest.mark.parametrize(
+    ("seconds", "probes"),
+    [pytest.param(20, 4, marks=pytest.mark.drill), pytest.param(240, 30, marks=pytest.mark.drill)],
+)
 def test_an_outage_costs_no_mail_few_requests_and_ends_within_35_seconds_of_recovery(seconds, probes):
     """Compressed fifteenfold: one mail a minute through an hour is here one every four seconds.
 

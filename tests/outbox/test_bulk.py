@@ -218,6 +218,7 @@ def test_dead_events_can_be_changed_in_bulk_too(action):
 def test_the_names_of_the_actions_stay_for_they_are_stored():
     assert sorted(bulk.ACTIONS) == [
         "notifications.give_up",
+        "notifications.mark_sent",
         "notifications.resend",
         "outbox.discard",
         "outbox.discard_inbound",

@@ -79,7 +79,7 @@ def test_it_is_said_in_words(provider, error, meaning):
 
 def test_every_explanation_is_reached_by_an_example():
     explained = {value for value in vars(causes).values() if isinstance(value, causes.Explanation)}
-    assert explained == {meaning for *_, meaning in SAID}
+    assert explained - {causes.RESTORED} == {meaning for *_, meaning in SAID}  # no provider says that one
 
 
 @pytest.mark.parametrize(

@@ -43,12 +43,13 @@ def code() -> list[Path]:
 
 #: The admin's action has the same name as a provider.
 OTHER_MEANING = {
+    "smtp": {"orders/management/commands/demo.py"},  # a Mailpit is reached by it
     "resend": {
         "notifications/admin/email_actions.py",
         "templates/admin/notifications/emailnotification/causes.html",
         "templates/admin/notifications/emailnotification/change_form.html",
         "templates/admin/notifications/emailnotification/confirm.html",
-    }
+    },
 }
 
 

@@ -122,7 +122,7 @@ def test_a_person_sees_what_their_permissions_give(admin_client):
 
 def test_celerys_tables_users_and_tokens_are_under_set_up(admin_client):
     menu = [item["title"] for item in admin_client.get("/admin/").context["menu"]]
-    assert menu[0] == "Overview" and menu[-1] == "Set-up" and len(menu) == 12
+    assert menu[0] == "Overview" and menu[-1] == "Set-up" and len(menu) == 13
     page = admin_client.get("/admin/set-up/").content.decode()
     for name in ("user", "group", "apitoken", "periodictask"):
         assert f"/{name}/" in page
