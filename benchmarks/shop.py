@@ -185,7 +185,8 @@ class Shop:
         return {
             "commit": commit.stdout.strip(),
             **self.settings,
-            "web": " ".join(re.findall(r"--(?:worker-class|workers|threads) \S+", web)),
+            "web": " ".join(re.findall(r"--(?:worker-class|workers|threads) \S+", web))
+            or "config.web's defaults",
             **{f"PostgreSQL's {name}": value for name, value in shown.items()},
             "processes": ", ".join(counted),
         }
