@@ -8,6 +8,7 @@ import redis
 from tests.flows.shop import PAYMENT, Shop, payment_event
 
 
+@pytest.mark.drill
 def test_a_killed_background_process_loses_no_event_and_no_mail_and_has_each_effect_once():
     with Shop() as shop:
         shop.start("web", "background")
