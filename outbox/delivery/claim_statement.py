@@ -46,7 +46,7 @@ def longest_and_newest(
         ), newest AS MATERIALIZED (
             SELECT id, status, next_attempt_at FROM {table}
             WHERE status = 'pending' AND retry_count = 0
-              AND next_attempt_at <= statement_timestamp() {newest_since}
+              AND next_attempt_at <= statement_timestamp() {newest_since} AND {NOT_PAUSED}
               AND (SELECT count(*) FROM longest) = %(longest)s AND id NOT IN (SELECT id FROM longest)
             ORDER BY next_attempt_at DESC LIMIT %(fresh)s FOR UPDATE SKIP LOCKED
         ), picked AS (
