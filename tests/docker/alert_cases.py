@@ -93,6 +93,10 @@ def oldest(values: str, *, kind: str = "unfinished") -> dict[str, str]:
     return {f"orderpost_oldest_{kind}_seconds{{{EMAILS}}}": values}
 
 
+def paused(part: str, values: str) -> dict[str, str]:
+    return {f'orderpost_paused{{part="{part}"}}': values}
+
+
 def sent(values: str) -> dict[str, str]:
     return {'orderpost_email_changes_total{event_type="order.paid", status="sent"}': values}
 
@@ -227,6 +231,13 @@ SENDING = [
         silent="20m 40m 55m",
     ),
     Case(
+        "EmailNothingSent",
+        oldest("0+60x60 0x5") | sent("0x70") | paused("delivery", "1x30 0x40") | paused("relay", "1x70"),
+        story="of what a pause holds back only 15 minutes after its end",
+        silent="17m 30m 45m 46m 62m",
+        fires={"47m": "No e-mail was sent for 15 minutes, and one has been waiting for 47m 0s."},
+    ),
+    Case(
         "EmailProviderDown",
         opened(sendgrid="0x1 1x30 0x5", ses="0x40"),
         labels={"provider": "sendgrid"},
@@ -240,10 +251,24 @@ SENDING = [
         fires=dict.fromkeys(("5m", "8m"), "1.2k e-mails wait to be sent (counted to 10,000)."),
     ),
     Case(
+        "EmailBacklog",
+        unfinished(pending="2000x60 10x5") | paused("delivery", "1x10 0x60"),
+        story="of what a pause holds back only 15 minutes after its end",
+        silent="5m 25m 26m 62m",
+        fires={"28m": "2k e-mails wait to be sent (counted to 10,000)."},
+    ),
+    Case(
         "EmailOverdue",
         oldest("3480+60x5 0x5"),
         silent="2m 3m45s 7m",
         fires={"5m": "The oldest e-mail that is neither sent nor held is 1h 3m 0s old."},
+    ),
+    Case(
+        "EmailOverdue",
+        oldest("3480+60x40 0x5") | paused("delivery", "0x1 1x10 0x40") | paused("relay", "1x60"),
+        story="of what a pause holds back only 15 minutes after its end",
+        silent="5m 11m 26m 27m 42m",
+        fires={"29m": "The oldest e-mail that is neither sent nor held is 1h 27m 0s old."},
     ),
     Case(
         "EmailsLate",
@@ -263,6 +288,13 @@ SENDING = [
         oldest("0+60x12 0x5", kind="processing"),
         silent="5m 6m 7m 15m",
         fires={"8m": "The oldest claim is 8m 0s old: nobody takes expired claims back."},
+    ),
+    Case(
+        "EmailProcessingStuck",
+        oldest("0+60x40 0x5", kind="processing") | paused("delivery", "1x10 0x60"),
+        story="of what a pause holds back only 15 minutes after its end",
+        silent="9m 25m 26m 42m",
+        fires={"28m": "The oldest claim is 28m 0s old: nobody takes expired claims back."},
     ),
     Case(
         "EmailDeadLetters",
@@ -285,7 +317,7 @@ SENDING = [
     ),
     Case(
         "Paused",
-        {'orderpost_paused{part="relay"}': "0x1 1x70 0x5", 'orderpost_paused{part="delivery"}': "0x90"},
+        paused("relay", "0x1 1x70 0x5") | paused("delivery", "0x90"),
         labels={"part": "relay"},
         silent="2m 60m 75m",
         fires={"65m": "Somebody has paused relay more than an hour ago, and has not resumed it."},
@@ -433,10 +465,29 @@ EVENTS = [
         },
     ),
     Case(
+        "ConsumerLag",
+        {'orderpost_consumer_lag_seconds{topic="warehouse.stock.reserved.v1"}': "0+60x40 0x5"}
+        | paused("consumers", "1x10 0x60"),
+        labels={"topic": "warehouse.stock.reserved.v1"},
+        story="of what a pause holds back only 15 minutes after its end",
+        silent="5m 25m 42m",
+        fires={
+            "27m": "The oldest event of warehouse.stock.reserved.v1 that our consumers have not processed"
+            " is 27m 0s old."
+        },
+    ),
+    Case(
         "RelayLag",
         {"orderpost_relay_lag_seconds": "0x1 60 90 150 210 270 0x5"},
         silent="3m 4m45s 7m",
         fires={"5m": "The oldest event that is not published is 3m 30s old."},
+    ),
+    Case(
+        "RelayLag",
+        {"orderpost_relay_lag_seconds": "0+60x40 0x5"} | paused("relay", "1x10 0x60"),
+        story="of what a pause holds back only 15 minutes after its end",
+        silent="5m 25m 26m 42m",
+        fires={"28m": "The oldest event that is not published is 28m 0s old."},
     ),
     Case(
         "RelayBlocked",
