@@ -1,6 +1,6 @@
 """The loop of one consumer process: receive, process, acknowledge, and keep what has to be tried again.
 
-The broker is told only after the transaction, so after a kill the event comes again and is a repeat. A
+The broker is told only after the transaction, so after a kill the last events come again and are repeats. A
 temporary error holds back the later events of the same topic and key, with growing waits; after six tries the
 event is a dead letter. A broker or database that is away holds everything and uses up no try. Run by an app's
 `consume_events`, which brings the handlers.
@@ -40,6 +40,7 @@ log = structlog.get_logger(__name__)
 GROUP = "orderpost"
 WAIT_SECONDS = 1.0
 REPLAY_SECONDS = 1.0  # between two looks for dead letters to replay
+ACKNOWLEDGE_SECONDS = 0.1  # within a round of many: Kafka keeps an offset as slowly as an event
 BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 TRIES = 6
 COUNTED_AS: dict[Result, str] = {"done": "handled", "repeat": "repeated", "dead": "refused", "own": "own"}
@@ -64,6 +65,8 @@ class EventConsumer:
         self._pause = PauseWatch(Pause.Part.CONSUMERS)
         self._waiting: dict[Key, deque[Received]] = {}  # the first of each is to be tried again
         self._again: dict[Key, tuple[float, int]] = {}  # when (monotonic), and how often it failed
+        self._settled: list[Received] = []  # and not yet acknowledged
+        self._acknowledged_at = 0.0  # monotonic
         self._replays: dict[uuid.UUID, tuple[float, int]] = {}  # likewise, of dead letters
         self._replayed_at = 0.0
         self.counts: dict[Result, int] = {"done": 0, "repeat": 0, "dead": 0}
@@ -90,6 +93,7 @@ class EventConsumer:
                 self._waiting[key].append(received)
             else:
                 self._try(received)
+        self._acknowledge()
 
     def disconnect(self) -> None:
         """Leave the broker and the database; what was not acknowledged comes again."""
@@ -98,6 +102,7 @@ class EventConsumer:
         self._consumer = None
         self._waiting.clear()
         self._again.clear()
+        self._settled.clear()
         connection.close()
 
     def _retry(self, key: Key) -> None:
@@ -111,7 +116,6 @@ class EventConsumer:
 
     def _try(self, received: Received) -> bool:
         """Process an event; return whether it is settled."""
-        assert self._consumer is not None
         key = (received.topic, received.key)
         try:
             with instruments.HANDLINGS.labels(received.topic).time():
@@ -144,8 +148,17 @@ class EventConsumer:
         self.counts[result] = self.counts.get(result, 0) + 1
         instruments.RECEIVED.labels(received.topic, COUNTED_AS[result]).inc()
         self._again.pop(key, None)
-        self._consumer.done([received])
+        self._settled.append(received)
+        if time.monotonic() - self._acknowledged_at >= ACKNOWLEDGE_SECONDS:
+            self._acknowledge()
         return True
+
+    def _acknowledge(self) -> None:
+        assert self._consumer is not None
+        self._acknowledged_at = time.monotonic()
+        if self._settled:
+            self._consumer.done(self._settled)
+            self._settled = []
 
     def _replay(self) -> None:
         """Process the dead letters whose replay was requested."""

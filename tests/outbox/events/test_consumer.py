@@ -38,6 +38,28 @@ def consume(hand: Hand, **more) -> EventConsumer:
     return EventConsumer(connect=lambda: hand, name=NAME, handlers=HANDLERS | more)
 
 
+def test_the_events_of_a_round_are_acknowledged_together_and_before_the_next_one(monkeypatch):
+    """Kafka takes as long to keep an offset as to keep an event; one for each event was most of the work."""
+    monkeypatch.setattr(consumer, "ACKNOWLEDGE_SECONDS", 60)
+    said: list[list[Received]] = []
+    monkeypatch.setattr(Hand, "done", lambda _, messages: said.append(list(messages)))
+    paid = lambda: received(PAID, envelope(PAID, {"orderId": str(order().id)}))  # noqa: E731
+    rounds = [[paid() for _ in range(count)] for count in (1, 5, 3)]
+    it = consume(Hand(*rounds))
+    it.step()  # its first is acknowledged by itself
+    for number in (1, 2):
+        it.step()
+        assert said[number:] == [rounds[number]]
+
+
+def test_a_long_round_is_acknowledged_while_it_goes_on(monkeypatch):
+    monkeypatch.setattr(consumer, "ACKNOWLEDGE_SECONDS", 0)
+    events = [received(PAID, envelope(PAID, {"orderId": str(order().id)})) for _ in range(3)]
+    hand, seen = Hand(events), []
+    consume(hand, **{PAID: lambda _: seen.append(len(hand.acknowledged))}).step()
+    assert seen == [0, 1, 2] and hand.acknowledged == events
+
+
 def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again(monkeypatch):
     monkeypatch.setattr(consumer, "BACKOFF_BASE", 0.05)
     one, two = order(), order()
