@@ -422,6 +422,30 @@ PROCESSES = [
         },
     ),
     Case(
+        "ReplicationSlotUnread",
+        {
+            'orderpost_replication_slot_active{slot="orderpost_debezium"}': "1x4 0x3 1x2 0x8 1x5",
+            'orderpost_replication_slot_active{slot="another"}': "1x30",
+        },
+        labels={"slot": "orderpost_debezium"},
+        silent="4m 8m45s 16m45s 22m",
+        fires={
+            "18m": "Nobody has read the slot orderpost_debezium for 5 minutes."
+            " PostgreSQL keeps WAL for it, and its reader tells of no e-mail."
+        },
+    ),
+    Case(
+        "ReplicationSlotBehind",
+        {
+            'orderpost_replication_slot_kept_bytes{slot="orderpost_debezium"}': (
+                "500000000x4 1073741824x2 1610612736x8 1000x5"
+            ),
+        },
+        labels={"slot": "orderpost_debezium"},
+        silent="6m 11m45s 17m",
+        fires={"13m": "The slot orderpost_debezium keeps 1.5GiB of WAL on PostgreSQL's disk."},
+    ),
+    Case(
         "BrokerDown",
         {'orderpost_broker_up{broker="redis"}': "1x4 0x10 1x5"},
         labels={"broker": "redis"},

@@ -15,8 +15,10 @@ from tests.docker.alert_cases import CASES, Case
 
 RULES = PROJECT / "docker" / "prometheus" / "alerts.yml"
 DOCS = "https://docs.example.com"
-#: Shown together with one that is watched, or by each process that `ProcessGone` watches.
+#: Shown together with one that is watched, or by each process that `ProcessGone` watches; slots only where
+#: there is one.
 MAY_BE_MISSING = {"orderpost_database_connections", "orderpost_loop_age_seconds", "orderpost_paused"}
+MAY_BE_MISSING |= {"orderpost_replication_slot_active", "orderpost_replication_slot_kept_bytes"}
 needs_promtool = pytest.mark.skipif(
     shutil.which("promtool") is None,
     reason="NOT TESTED: no promtool here (Debian's package `prometheus` has it)",

@@ -23,7 +23,7 @@ SECRET = re.compile(r".*(_KEY|_SECRET|_PASSWORD|_TOKEN|_BASIC_AUTH|DATABASE_URL)
 
 def test_each_role_is_one_of_the_images():
     values = chart_values()
-    assert values["roles"].keys() == roles.commands().keys() - {"migrate", "cdc", "follower"}
+    assert values["roles"].keys() == roles.commands().keys() - {"migrate", "cdc"}
     for name, role in {**values["roles"], "migrate": values["migrate"]}.items():
         assert role["args"] == [name]
 
@@ -44,15 +44,17 @@ def test_the_schema_knows_every_documented_setting_and_keeps_secrets_out_of_the_
         documented_settings() - secret - NOT_IN_VALUES,
     )
     assert listed == documented, f"values.schema.json: add or drop {sorted(listed ^ documented)}"
-    # Each role would get the owner's URL: it has a Secret of its own.
-    assert set(definitions["secretName"]["enum"]) == secret - {"PARTITION_DATABASE_URL"}
+    # Each role would get these URLs: they have Secrets of their own.
+    apart = {chart_values()["secrets"][name]["key"] for name in ("owner", "replication")}
+    assert apart == {"PARTITION_DATABASE_URL", "REPLICATION_DATABASE_URL"}
+    assert set(definitions["secretName"]["enum"]) == secret - apart
 
 
 def test_templates_and_values_name_only_documented_settings():
     named = {name.removesuffix("_FILE") for name in re.findall(r"\{name: ([A-Z][A-Z0-9_]+),", TEMPLATES)}
     named |= set(re.findall(r"\bsettings\.([A-Z][A-Z0-9_]+)", TEMPLATES, flags=re.IGNORECASE))
     values = chart_values()
-    named |= values["settings"].keys() | set(values["secrets"]["keys"]) | {values["secrets"]["owner"]["key"]}
+    named |= values["settings"].keys() | set(values["secrets"]["keys"])
     for role in values["roles"].values():
         named |= role.get("settings", {}).keys()
     assert {"DATABASE_URL", "EMAIL_READ_TIMEOUT", "PROMETHEUS_MULTIPROC_DIR"} <= named

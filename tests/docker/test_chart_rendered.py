@@ -16,6 +16,7 @@ from tests.docker.chart import (
     CHART,
     FOREIGN_KINDS,
     SETS,
+    Object,
     chart_values,
     each_set,
     environment,
@@ -117,19 +118,41 @@ def test_a_secret_is_a_file_and_never_a_variable(values):
         assert len(files) >= 4 or name == "test", name
 
 
-def test_the_owners_url_reaches_only_migrations_and_partitions():
-    objects = rendered(FULL)
-    having = {
-        name: {
-            key for key, value in environment(objects, pod).items() if value.startswith("/run/secrets/owner")
-        }
-        for name, pod in pods(objects).items()
-        if any(
-            volume.get("secret", {}).get("secretName") == "orderpost-owner"
-            for volume in pod.get("volumes", [])
-        )
+def having(secret: str, objects: list[Object]) -> dict[str, set[str]]:
+    """Return the pods that mount a Secret, each with the variables that name a file of it."""
+    found = {}
+    for name, pod in pods(objects).items():
+        names = [volume.get("secret", {}).get("secretName") for volume in pod.get("volumes", [])]
+        folder = f"/run/secrets/{secret.removeprefix('orderpost-')}/"
+        variables = {key for key, value in environment(objects, pod).items() if value.startswith(folder)}
+        if variables or secret in names:
+            found[name] = variables
+    return found
+
+
+def test_the_owners_url_reaches_only_migrations_publications_and_partitions():
+    assert having("orderpost-owner", rendered(FULL)) == {
+        "migrate": {"DATABASE_URL_FILE"},
+        "publications": {"DATABASE_URL_FILE"},
+        "partitions": {"PARTITION_DATABASE_URL_FILE"},
     }
-    assert having == {"migrate": {"DATABASE_URL_FILE"}, "partitions": {"PARTITION_DATABASE_URL_FILE"}}
+
+
+def test_the_replication_roles_url_reaches_only_the_follower():
+    url = {"REPLICATION_DATABASE_URL_FILE"}
+    assert having("orderpost-replication", rendered(FULL)) == {"follower": url}
+    done = helm("template", "--set", "secrets.keys={SECRET_KEY,REPLICATION_DATABASE_URL}", values=SMALLEST)
+    assert done.returncode != 0 and "/secrets/keys/1" in done.stderr, done.stderr
+
+
+def test_the_publications_are_made_after_the_migration_and_only_for_a_follower():
+    jobs = of_kind(rendered(FULL), "Job")
+    weights = {name: job["metadata"]["annotations"]["helm.sh/hook-weight"] for name, job in jobs.items()}
+    assert weights == {"migrate": "0", "publications": "1"}
+    (container,) = pods(rendered(FULL))["publications"]["containers"]
+    assert container["args"] == ["follow_wal", "--make-publications"]
+    assert of_kind(rendered(SMALLEST), "Job").keys() == {"migrate"}
+    assert "follower" not in of_kind(rendered(SMALLEST), "Deployment")
 
 
 @pytest.mark.parametrize(("values", "role"), [(FULL, "worker"), (SMALLEST, "migrate")])

@@ -223,6 +223,30 @@ def partitions_missing(world: World) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def follower_gone(world: World) -> Iterator[None]:
+    """Kill the only follower of the WAL, until somebody decides to have none."""
+    world.shop.manage("follow_wal", "--make-publications")
+    world.shop.start("follower")
+    beats = "SELECT 1 FROM heartbeats WHERE name = 'follower'"
+    world.shop.until(lambda: world.shop.query(beats), "it follows")
+    world.shop.kill("follower")
+    try:
+        yield
+    finally:
+        world.shop.query("DELETE FROM heartbeats WHERE name = 'follower'")
+
+
+@contextlib.contextmanager
+def slot_unread(world: World) -> Iterator[None]:
+    """Have a replication slot that nobody reads, until somebody drops it."""
+    world.shop.query("SELECT pg_create_logical_replication_slot('orderpost_debezium', 'pgoutput')")
+    try:
+        yield
+    finally:
+        world.shop.query("SELECT pg_drop_replication_slot('orderpost_debezium')")
+
+
+@contextlib.contextmanager
 def webhooks_silent(world: World) -> Iterator[None]:
     settings, world.shop.sandbox.webhooks.settings = world.shop.sandbox.webhooks.settings, None
     try:
@@ -287,6 +311,8 @@ FAILURES = [
         all_senders_gone,
         ("ProcessGone", "PollMissing", "EmailNothingSent", "EmailProcessingStuck"),
     ),
+    Failure("follower-gone", follower_gone, ("FollowerGone",)),
+    Failure("replication-slot-unread", slot_unread, ("ReplicationSlotUnread",)),
     Failure("relay-gone", lambda world: gone(world, "relay"), ("ProcessGone",), ("RelayLag",)),
     Failure("consumer-gone", consumer_gone, ("ProcessGone",), ("ConsumerLag",)),
     Failure("valkey-gone", valkey_gone, ("BrokerDown",), ("RelayLag",)),

@@ -17,7 +17,6 @@ TABLE = """
         id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         event_id uuid NOT NULL,
         topic text NOT NULL,
-        key text NOT NULL,
         sequence int NOT NULL,
         by text NOT NULL,
         at timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -32,7 +31,8 @@ FAULTS = """
         (SELECT count(*) FROM recorded AS r
             WHERE NOT EXISTS (SELECT FROM outbox_events WHERE id = r.event_id)) AS strange,
         (SELECT count(*) FROM (
-            SELECT sequence, lag(sequence) OVER (PARTITION BY topic, key ORDER BY id) AS last FROM recorded
+            SELECT r.sequence, lag(r.sequence) OVER (PARTITION BY topic, aggregate_id ORDER BY r.id) AS last
+            FROM recorded AS r JOIN outbox_events AS e ON e.id = event_id
         ) AS pairs WHERE sequence < last) AS misordered,
         (SELECT count(*) FROM outbox_events WHERE retry_count > 0 OR dead_lettered_at IS NOT NULL) AS blamed,
         (SELECT count(*) FROM dead_events) AS dead
@@ -55,8 +55,8 @@ def main() -> None:
     def record(event: Envelope) -> None:
         with connection.cursor() as cursor:
             cursor.execute(
-                "INSERT INTO recorded (event_id, topic, key, sequence, by) VALUES (%s, %s, %s, %s, %s)",
-                [event.id, event.type, str(event.data["n"] % 500), event.metadata["sequence"], me],
+                "INSERT INTO recorded (event_id, topic, sequence, by) VALUES (%s, %s, %s, %s)",
+                [event.id, event.type, event.metadata["sequence"], me],
             )
 
     consumer.run(

@@ -82,8 +82,10 @@ class Shop:
                 self.proxy.__enter__()
             if self.pooler is not None:
                 self.pooler.__enter__()
-            self.manage("migrate", "--verbosity", "0", DATABASE_URL=self.database_url)
-            token = self.manage("create_token", "flow", "--scope", "all").strip()
+            # Whatever limit a test sets: a slow machine migrates slowly, too.
+            patience = {"DATABASE_TIMEOUT": QUICK["DATABASE_TIMEOUT"]}
+            self.manage("migrate", "--verbosity", "0", DATABASE_URL=self.database_url, **patience)
+            token = self.manage("create_token", "flow", "--scope", "all", **patience).strip()
         except BaseException:
             self.__exit__("it did not start")
             raise

@@ -9,11 +9,15 @@ import uuid
 from collections import Counter
 from typing import Any
 
+import confluent_kafka
 import pytest
 import redis
 
+from tests import kafka
 from tests.flows.shop import Shop
 from tests.orders.external import SHOP, cancellation, story
+from tests.orders.test_commands import COMPLETE, PLACE
+from tests.outbox.events.inbound import envelope
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 MAILS = ["order.paid", "order.part_refunded", "order.completed", "order.refunded", "order.cancelled"]
@@ -50,3 +54,44 @@ def test_consumers_that_are_killed_lose_no_event_of_another_systems_orders_and_s
         }
         assert found == {one[0]["data"]["orderId"]: (one[-1]["data"]["status"], len(one)) for one in stories}
         assert shop.query("SELECT 1 FROM dead_events") == shop.query("SELECT 1 FROM outbox_events") == []
+
+
+def test_orders_of_another_system_and_commands_come_over_kafka():
+    events = story(order := str(uuid.uuid4()))
+    body = {"userId": str(uuid.uuid4()), "email": "bob@example.com", "totalAmount": 700, "currency": "EUR"}
+    place = envelope(PLACE, body, source="till", metadata={"correlationId": "till-7"})
+    settings = {"ORDER_SOURCES": SHOP, "EVENT_COMMANDS": "on", "EVENT_TRANSPORT": "kafka"}
+    with kafka.cluster() as broker, Shop(KAFKA_BOOTSTRAP_SERVERS=broker.url, **settings) as shop:
+        shop.manage("make_topics")
+        shop.start("worker", "consumer:1", "consumer:2", "relay")
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.url, "acks": "all"})
+
+        def publish(event: dict[str, Any], *, key: str) -> None:
+            producer.produce(event["eventType"], json.dumps(event), key)
+            assert producer.flush(30) == 0
+
+        for event in [*events, *events]:  # each twice
+            publish(event, key=order)
+        publish(place, key="till")
+        publish(place, key="till")
+        until = "the order is refunded and the command has placed one"
+        found = (
+            "SELECT id::text, status, version, coalesce(source, '') FROM orders ORDER BY total_amount DESC"
+        )
+        shop.until(lambda: [row[1] for row in shop.query(found)] == ["refunded", "pending"], until)
+        (first, _, version, source), (second, _, _, own) = shop.query(found)
+        assert (first, version, source, own) == (order, len(events), SHOP, "")
+        complete = envelope(COMPLETE, {"orderId": second, "trackingUrl": "https://parcel.example/1"})
+        publish(complete, key=second)
+        unpaid = "SELECT topic, event_id::text FROM dead_events"
+        shop.until(lambda: shop.query(unpaid), "an order that is not paid cannot be completed")
+        assert shop.query(unpaid) == [(COMPLETE, complete["eventId"])]
+        shop.until(lambda: shop.all_sent(4), "an e-mail for each change but the placing and the confirmation")
+        names = sorted(key.split(":")[1] for (key,) in shop.rows("idempotency_key"))
+        assert names == ["order.completed", "order.paid", "order.part_refunded", "order.refunded"]
+        assert set(shop.accepted().values()) == {1}
+        published = (
+            "SELECT event_type, metadata->>'correlationId' FROM outbox_events WHERE aggregate_id = '%s'"
+        )
+        assert shop.query(published % second) == [("order.order.placed.v1", "till-7")]
+        assert shop.query(published % order) == []

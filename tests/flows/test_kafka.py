@@ -63,14 +63,16 @@ def tell(shop: Shop, **more: object) -> None:
     print(f"\ncommit to effect: p50 {p50:.3f} s, p99 {p99:.2f} s, most {most:.2f} s; repeats {repeats}", more)
 
 
-def writing(shop: Shop, *, total: int, seconds: float, first: int = 0) -> threading.Thread:
-    """Start to write events of 500 aggregates, evenly."""
+def writing(
+    shop: Shop, *, total: int, seconds: float, batch: int = 100, aggregates: int = 500
+) -> threading.Thread:
+    """Start to write events, evenly, so many in a transaction."""
 
     def write() -> None:
         began = time.monotonic()
-        for part in range(total // 100):
-            write_events(shop, first=first + part * 100, count=100, aggregates=500)
-            time.sleep(max(0.0, began + (part + 1) * seconds / (total // 100) - time.monotonic()))
+        for first in range(0, total, batch):
+            write_events(shop, first=first, count=batch, aggregates=aggregates)
+            time.sleep(max(0.0, began + (first + batch) * seconds / total - time.monotonic()))
 
     thread = threading.Thread(target=write)
     thread.start()
