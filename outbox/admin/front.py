@@ -26,8 +26,8 @@ from outbox.traffic import Steps, Sums, read_spans
 COUNT_LIMIT = 10_000
 #: Seconds between two refreshes of an open page.
 REFRESH_SECONDS = 15
-#: Panels with a lower place stand above the charts.
-BELOW_CHARTS = 50
+#: Panels with a lower place than the first stand above everything, those below the second above the charts.
+BELOW_TILES, BELOW_CHARTS = 10, 50
 
 Sql = tuple[str, Sequence[Any]]
 
@@ -144,14 +144,16 @@ class View:
 def page(request: HttpRequest) -> dict[str, Any]:
     """Return the context of the first page."""
     view = View.of(request)
+    parts = [(place, source(request)) for place, source in _in_order(_panels)]
     return {
         "tiles": tiles(request),
         "ranges": [
             {"key": key, "title": one.title, "here": one is view.range} for key, one in RANGES.items()
         ],
         "charts": _charts(request, view),
-        "urgent": [source(request) for place, source in _in_order(_panels) if place < BELOW_CHARTS],
-        "panels": [source(request) for place, source in _in_order(_panels) if place >= BELOW_CHARTS],
+        "banners": [part for place, part in parts if place < BELOW_TILES],
+        "urgent": [part for place, part in parts if BELOW_TILES <= place < BELOW_CHARTS],
+        "panels": [part for place, part in parts if place >= BELOW_CHARTS],
         "now": view.now,
         "refresh_seconds": REFRESH_SECONDS,
     }

@@ -13,7 +13,7 @@ from config.local.machine import PROJECT
 from notifications.delivery import process
 from notifications.models import EmailNotification
 from outbox.core.ids import new_id
-from outbox.models import InboundDeadLetter, OutboxEvent
+from outbox.models import InboundDeadLetter, OutboxEvent, Pause
 from tests.factories import make_mail, make_order
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_breakers")]
@@ -39,6 +39,7 @@ LISTS = (
     "outbox/bulkjob/",
     "outbox/detachedpartition/",
     "outbox/heartbeat/",
+    "outbox/pause/",
     "admin/logentry/",
     "search/?q=R-1",
 )
@@ -52,7 +53,8 @@ def _breakers(valkey_url):
 
 
 def fill() -> list[str]:
-    """Write a row of each kind; return the paths of all pages."""
+    """Write a row of each kind, and pause the relay; return the paths of all pages."""
+    Pause.objects.pause(parts=[Pause.Part.RELAY], reason="Kafka moves", username="ann")
     order = make_order()
     mail = make_mail(order_id=order.id, status="dead_lettered", provider="sendgrid", last_error="400: no")
     make_mail(order_id=order.id, status="sent", provider="sendgrid")
@@ -100,6 +102,41 @@ def test_no_page_is_wider_than_a_phone(open_page):
         if over := page.evaluate("document.documentElement.scrollWidth - innerWidth"):
             wide[path] = over
     assert wide == {}
+
+
+#: The buttons that look as the browser's own, which no style sheet has touched.
+BARE = """() => {
+    const look = (button) => {
+        const style = getComputedStyle(button);
+        return [style.backgroundColor, style.borderStyle, style.borderColor].join();
+    };
+    const bare = document.createElement("button");
+    bare.style.all = "revert";
+    document.body.append(bare);
+    const found = [...document.querySelectorAll("button, input[type=submit]")]
+        .filter((one) => one !== bare && one.checkVisibility() && look(one) === look(bare))
+        .map((one) => one.textContent);
+    bare.remove();
+    return found;
+}"""
+
+
+def test_no_button_is_the_browsers_own(open_page):
+    paths = fill()
+    page = open_page(paths[0])
+    bare = {}
+    for path in paths:
+        page.goto(path)
+        if found := page.evaluate(BARE):
+            bare[path] = found
+    assert bare == {}
+
+
+def test_what_is_paused_stands_above_everything_else_on_the_first_page(open_page):
+    fill()
+    page = open_page("/admin/")
+    banner, tile = page.get_by_text("Kafka moves").bounding_box(), page.locator(".tile").first.bounding_box()
+    assert banner and tile and banner["y"] + banner["height"] <= tile["y"]
 
 
 def test_keys_move_select_resend_search_and_explain_themselves(open_page):

@@ -125,7 +125,7 @@ def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):
     operator.post(page, {"part": ["relay", "delivery"], "to": "pause", "reason": "a bad night"})
     for client in (viewer, staff_client(name="nobody")):
         shown = client.get("/admin/").content.decode()
-        assert "<b>delivery</b> since" in shown and "by operator: a bad night" in shown
+        assert "<b>Delivery</b> was paused" in shown and "by operator: a bad night" in shown
     operator.post(page, {"part": "delivery", "to": "resume"})
     assert list(Pause.objects.values_list("part", flat=True)) == ["relay"]
     lines = LogEntry.objects.order_by("id").values_list("object_id", "change_message")
