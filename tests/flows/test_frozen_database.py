@@ -18,8 +18,13 @@ pytestmark = pytest.mark.flow
 
 #: What the contract says, and what a loaded machine may add to it.
 PROMISED, GRACE = 5.0, 5.0
-#: A statement's deadline has passed; or a new connection's, after a health check's.
-GIVEN_UP = ("did not answer within", "connection timeout expired")
+#: A statement's deadline has passed; or a new connection's, after a health check's; or pgbouncer's own.
+GIVEN_UP = (
+    "did not answer within",
+    "connection timeout expired",
+    "server login has been failing",
+    "query_wait_timeout",
+)
 PASSWORD = "not-secret-flows-only"
 ORDER = {"user_id": str(uuid.uuid4()), "email": "ann@example.com", "total_amount": 4200}
 
