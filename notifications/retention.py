@@ -14,6 +14,7 @@ EMAIL_RETENTION = RetentionRules(
     },
     unfinished_help="Resend them or give them up, in the admin or by POST /notifications/{id}/resend.",
     owner_column="order_id",
+    address_column="recipient_email",
     # A row that is being sent is left to a second pass: settling it would write its errors again.
     personal=f"recipient_email <> '{ERASED_ADDRESS}' AND status <> 'processing'",
     erased={

@@ -84,8 +84,8 @@ class ErasureReport:
 def export_person(*, email: str, report: Report) -> dict[str, Any]:
     """Collect everything that is stored of a person, as one JSON-ready document.
 
-    Rows of live tables, detached tables and archives say in `stored_in` where they were. Archives are read
-    from end to end: minutes for each year.
+    Rows of live tables, detached tables and archives say in `stored_in` where they were. Archives without an
+    index are read from end to end.
     """
     orders = list(Order.objects.filter(email__iexact=email).order_by("id").values())
     owners = {order["id"] for order in orders} | _owners_by_mail(email)
@@ -273,7 +273,7 @@ def _export_rows(model: PartitionedModel, person: Person, report: Report) -> Ite
     since = _first_row(person.owner_ids)
     for record in archived_partitions(table=table, since=since, using=DIRECT):
         report("reading", archive=record.name)
-        for found in archived_rows(model=model, record=record, person=person):
+        for found in archived_rows(model=model, record=record, person=person, indexed=True):
             if found["id"] not in seen:
                 yield {"stored_in": f"archive {record.name}", **found}
 

@@ -37,6 +37,8 @@ class RetentionRules:
     unfinished_help: str
     #: The column with the id of the person's order.
     owner_column: str
+    #: The column with the person's address, if rows have one.
+    address_column: str = ""
     #: The condition of rows with personal data in them.
     personal: str
     #: The value that replaces each column with personal data.

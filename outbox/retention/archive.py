@@ -11,14 +11,12 @@ import contextlib
 import csv
 import dataclasses
 import datetime as dt
-import io
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from typing import IO, cast
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import IO
 
-import zstandard
 from django.apps import apps
 from django.core.files.base import ContentFile, File
 from django.db import connections
@@ -27,11 +25,13 @@ from django.utils import timezone
 
 from outbox.models import DetachedPartition
 from outbox.retention import archive_store
+from outbox.retention.archive_index import Index, NoIndex, index_name
+from outbox.retention.archive_pieces import Packer
 from outbox.retention.archive_store import Digest, Tick, ignore_ticks, store
 from outbox.retention.manifest import ArchiveDiffers, Manifest
+from outbox.retention.partitions import model_of
 from outbox.retention.table_copy import columns_of, copy_out, extent, snapshot
 
-LEVEL = 6
 csv.field_size_limit(sys.maxsize)  # an e-mail's body is one field
 
 
@@ -46,14 +46,14 @@ def write(
     table = table or record.name
     plain, packed = Digest(tick), Digest()
     with tempfile.TemporaryFile(prefix="orderpost-archive-") as file:
-        packer = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compressobj()
+        packer = Packer()
         with snapshot(using=using):
             columns = columns_of(table=table, using=using)
             rows, first, last = extent(table=table, using=using)
             for data in copy_out(table=table, columns=columns, using=using):
                 plain.update(data)
                 _put(file, packer.compress(data), packed)
-            _put(file, packer.flush(), packed)
+            _put(file, packer.finish(), packed)
         csv_sha, csv_bytes = plain.value
         file_sha, file_bytes = packed.value
         manifest = Manifest(
@@ -132,18 +132,48 @@ def sweep(*, record: DetachedPartition) -> list[str]:
         keep = {manifest.file, manifest.name}
         if not all(store().exists(name) for name in keep):
             raise ArchiveDiffers(f"{manifest.file} or its manifest is gone from the store")
+        keep.add(index_name(manifest))
     gone = [name for name in archive_store.stored_names(record=record) if name not in keep]
     for name in gone:
         store().delete(name)
     return gone
 
 
-def find(*, record: DetachedPartition, wanted: Callable[[dict[str, str]], bool]) -> Iterator[dict[str, str]]:
-    """Read an archive from end to end and yield the rows that are wanted, all values as text."""
-    with store().open(Manifest.of(record).file) as file:
-        unpacker = zstandard.ZstdDecompressor().stream_reader(file)
-        lines = io.TextIOWrapper(cast("IO[bytes]", unpacker), encoding="utf-8", newline="")
-        yield from (row for row in csv.DictReader(lines) if wanted(row))
+def find(
+    *,
+    record: DetachedPartition,
+    wanted: Callable[[dict[str, str]], bool],
+    hashes: Collection[str] | None = None,
+) -> Iterator[dict[str, str]]:
+    """Yield the rows of an archive that are wanted, all values as text.
+
+    With `hashes`, the keyed hashes of the addresses and ids one of which each wanted row has, only pages
+    that the archive's index names are read. Without them or without an index the archive is read from end to
+    end. Raises `ArchiveDiffers` for an archive that is gone or damaged, the latter perhaps after some rows.
+    """
+    manifest = Manifest.of(record)
+    for row in _indexed_rows(record, manifest, hashes) or _all_rows(manifest):
+        if wanted(row):
+            yield row
+
+
+def _indexed_rows(
+    record: DetachedPartition, manifest: Manifest, hashes: Collection[str] | None
+) -> Iterator[dict[str, str]] | None:
+    if hashes is None:
+        return None
+    try:
+        index = Index(model=model_of(table=record.table), manifest=manifest)
+        pages = index.pages_with(hashes)
+    except NoIndex:
+        return None
+    archive_store.check_present(manifest=manifest)
+    return index.rows(pages)
+
+
+def _all_rows(manifest: Manifest) -> Iterator[dict[str, str]]:
+    chunks = archive_store.read_csv(manifest=manifest)
+    return iter(csv.DictReader(line.decode(errors="replace") for line in archive_store.lines_of(chunks)))
 
 
 def delete(*, record: DetachedPartition) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -56,15 +56,25 @@ def stored_names(*, record: DetachedPartition) -> list[str]:
 
 
 def save(*, name: str, content: File) -> None:  # type: ignore[type-arg]
-    """Store a file under exactly this name; it survives a power failure after the call."""
-    if store().exists(name):  # half written by a killed run, or the same
+    """Store a file under exactly this name, whole or not at all. It survives a power failure then."""
+    folder = store()
+    if not isinstance(folder, FileSystemStorage):  # a bucket has an object whole or not at all
+        _save(name, content)
+        return
+    temporary = f"{name}.tmp"
+    _save(temporary, content)
+    path = Path(folder.path(name))
+    _fsync(Path(folder.path(temporary)))
+    Path(folder.path(temporary)).replace(path)
+    for one in (path.parent, path.parent.parent):  # the entries of new folders too
+        _fsync(one)
+
+
+def _save(name: str, content: File) -> None:  # type: ignore[type-arg]
+    if store().exists(name):  # left over by a killed run, or the same
         store().delete(name)
     if (stored := store().save(name, content)) != name:
         raise ArchiveDiffers(f"the store named {name} {stored}")
-    if isinstance(folder := store(), FileSystemStorage):
-        path = Path(folder.path(name))
-        for one in (path, path.parent, path.parent.parent):  # the entries of new folders too
-            _fsync(one)
 
 
 def _fsync(path: Path) -> None:
@@ -80,7 +90,7 @@ def read_csv(*, manifest: Manifest) -> Iterator[bytes]:
     packed = Digest()
     try:
         with store().open(manifest.file) as file:
-            unpacker = zstandard.ZstdDecompressor().stream_reader(cast("IO[bytes]", _Watched(file, packed)))
+            unpacker = zstandard.ZstdDecompressor().stream_reader(cast("IO[bytes]", Watched(file, packed)))
             while data := unpacker.read(CHUNK):
                 yield data
     except FileNotFoundError as error:
@@ -91,7 +101,37 @@ def read_csv(*, manifest: Manifest) -> Iterator[bytes]:
         raise ArchiveDiffers(f"{manifest.file} is not the file that its manifest names")
 
 
-class _Watched:
+def read_range(*, name: str, start: int, end: int) -> bytes:
+    """Read the bytes [start, end) of a file, or up to its end. Raises `FileNotFoundError`."""
+    with store().open(name) as file:
+        if (remote := getattr(file, "obj", None)) is not None:  # S3: only what is asked for is fetched
+            return bytes(remote.get(Range=f"bytes={start}-{end - 1}")["Body"].read())
+        file.seek(start)
+        return bytes(file.read(end - start))
+
+
+def check_present(*, manifest: Manifest) -> None:
+    """Raise `ArchiveDiffers` if the store has no archive of that name and size."""
+    try:
+        size = store().size(manifest.file)
+    except FileNotFoundError as error:
+        raise ArchiveDiffers(f"{manifest.file} is gone from the store") from error
+    if size != manifest.file_bytes:
+        raise ArchiveDiffers(f"{manifest.file} has {size} bytes, its manifest says {manifest.file_bytes}")
+
+
+def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a stream, each with its newline."""
+    rest = b""
+    for data in chunks:
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+    if rest:
+        yield rest
+
+
+class Watched:
     """A file whose bytes pass through a digest as they are read."""
 
     def __init__(self, file: IO[bytes], digest: Digest) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from django.db import connections, transaction
 
 from outbox.core.partitioned import PartitionedModel
-from outbox.core.privacy import find_address_hashes
+from outbox.core.privacy import address_hash, find_address_hashes
 from outbox.models import DetachedPartition, Erasure
 from outbox.retention import archive, restore
 from outbox.retention.locks import Report, no_statement_timeout
@@ -175,16 +175,20 @@ def rewrite_archive(
 
 
 def archived_rows(
-    *, model: PartitionedModel, record: DetachedPartition, person: Person
+    *, model: PartitionedModel, record: DetachedPartition, person: Person, indexed: bool = False
 ) -> Iterable[dict[str, str]]:
-    """Read an archive from end to end and yield the rows that are a person's or quote a person, as text."""
+    """Yield the rows of an archive that are a person's or quote a person, as text.
+
+    With `indexed` by the archive's index if it has one. An erasure reads the archive itself from end to end.
+    """
     owners = {str(owner) for owner in person.owner_ids}
     owner_column, quotes = model.retention.owner_column, model.retention.quotes
 
     def wanted(row: dict[str, str]) -> bool:
         return row[owner_column] in owners or (quotes is not None and person.is_named_in(row[quotes.column]))
 
-    return archive.find(record=record, wanted=wanted)
+    hashes = {*map(address_hash, owners), *person.address_hashes} if indexed else None
+    return archive.find(record=record, wanted=wanted, hashes=hashes)
 
 
 def table_rows(

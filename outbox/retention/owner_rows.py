@@ -17,6 +17,7 @@ from psycopg import errors
 
 from outbox.core.ids import id_floor
 from outbox.core.partitioned import PartitionedModel
+from outbox.core.privacy import address_hash
 from outbox.retention.archive import archived_partitions, find
 from outbox.retention.catalogue import partition_tables
 
@@ -63,7 +64,8 @@ def _owner_rows(
 def archived_owner_rows(
     *, model: PartitionedModel, owner_id: uuid.UUID, since: dt.datetime
 ) -> Iterator[dict[str, Any]]:
-    """Yield an owner's rows out of the archives, read from end to end: all values are texts, null is ""."""
+    """Yield an owner's rows out of the archives, by their indexes: all values are texts, null is ""."""
     column, owner = model.retention.owner_column, str(owner_id)
+    hashes = [address_hash(owner)]
     for record in archived_partitions(table=model._meta.db_table, since=since, using="default"):
-        yield from find(record=record, wanted=lambda row: row[column] == owner)
+        yield from find(record=record, wanted=lambda row: row[column] == owner, hashes=hashes)

@@ -55,6 +55,11 @@ def partitioned_models() -> list[PartitionedModel]:
     return [model for model in apps.get_models() if issubclass(model, Partitioned)]
 
 
+def model_of(*, table: str) -> PartitionedModel:
+    """Return the partitioned model of a table."""
+    return next(model for model in partitioned_models() if model._meta.db_table == table)
+
+
 def start_of(*, interval: Interval, when: dt.datetime, steps: int = 0) -> dt.datetime:
     """Return the start (UTC) of the month or day of `when`, `steps` intervals later.
 

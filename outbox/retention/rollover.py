@@ -3,14 +3,15 @@
 For each partitioned table, under a lock that one run can hold: finish what a killed run left, detach
 partitions that are past their hot days and wholly finished, archive detached partitions, drop archived ones
 after their grace. Then rewrite archives with rows of an erased person, delete archives past their years, and
-purge the small tables. A run may be killed after every step: the next one continues from the catalogue, the
-records and the store, and repeats no step that is done.
+index those without an index; at last purge the small tables. A run may be killed after every step: the next
+one continues from the catalogue, the records and the store, and repeats no step that is done.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Collection
 from typing import Any
 
 import structlog
@@ -20,7 +21,7 @@ from django.db import OperationalError
 from outbox.core.clock import database_now
 from outbox.core.partitioned import PartitionedModel
 from outbox.models import DetachedPartition, Heartbeat
-from outbox.retention import archive, detach, purge
+from outbox.retention import archive, archive_index, archive_store, detach, purge
 from outbox.retention.archive_store import Tick
 from outbox.retention.catalogue import PartitionTable, partition_tables, table_exists
 from outbox.retention.detach import Held, StillPending
@@ -151,6 +152,8 @@ class _Run:
                 self.report("would delete the archive", partition=record.name)
             else:
                 delete_archive(record=record, using=self.using, report=self.report)
+        if not self.dry_run and record.deleted_at is None:
+            index_archive(model=self.model, record=record, report=self.report)
 
 
 def detach_from_any_state(
@@ -176,6 +179,19 @@ def archive_partition(*, record: DetachedPartition, using: str = "owner", report
     report("archived", partition=record.name, rows=manifest.rows, bytes=manifest.file_bytes)
     if swept := archive.sweep(record=record):
         report("swept", partition=record.name, files=swept)
+
+
+def index_archive(
+    *, model: PartitionedModel, record: DetachedPartition, report: Report, hashes: Collection[str] = ()
+) -> None:
+    """Give an archive an index if it has none that answers for `hashes`. The caller holds `exclusive_lock`.
+
+    Raises `ArchiveDiffers` if the archive is gone, or is not what its manifest says.
+    """
+    archive_store.check_present(manifest=Manifest.of(record))
+    if not archive_index.exists(model=model, record=record, hashes=hashes):
+        archive_index.build(model=model, record=record, tick=_ticker(record, report))
+        report("indexed", partition=record.name)
 
 
 def _ticker(record: DetachedPartition, report: Report) -> Tick:

@@ -1,15 +1,20 @@
-"""`manage.py archive find`: read archives from end to end for the rows of an order, an address or an id."""
+"""`manage.py archive find`: find the archived rows of an address, of an order or of values of columns."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
 import sys
+import uuid
+from collections.abc import Iterable
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from outbox.retention import archive, partitions
+from outbox.retention.archive_search import Found, Search
+from outbox.retention.partitions import model_of, partitioned_models
+
+_DEFAULT = "email_notifications"
 
 
 class Command(BaseCommand):
@@ -17,14 +22,17 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        find = verbs.add_parser("find", help="rows for which every COLUMN=VALUE holds, whatever the case")
+        find = verbs.add_parser("find", help="the e-mails and events of a person or of an order")
         find.add_argument(
-            "conditions", nargs="+", metavar="COLUMN=VALUE", help="recipient_email=a@example.com"
+            "what",
+            nargs="+",
+            metavar="WHAT",
+            help="an address, an order's id, or COLUMN=VALUE … (all hold, whatever the case)",
         )
         find.add_argument(
             "--table",
-            default="email_notifications",
-            choices=[model._meta.db_table for model in partitions.partitioned_models()],
+            choices=[model._meta.db_table for model in partitioned_models()],
+            help=f"with COLUMN=VALUE {_DEFAULT} if not given; else all tables are searched",
         )
         find.add_argument(
             "--since",
@@ -33,18 +41,39 @@ class Command(BaseCommand):
             help="a date: leaves out older archives",
         )
 
-    def handle(
-        self, *args: Any, table: str, conditions: list[str], since: dt.datetime, **options: Any
-    ) -> None:
-        wanted = [tuple(condition.partition("=")[::2]) for condition in conditions]
-        for record in archive.archived_partitions(table=table, since=since):
-            self.stderr.write(f"reading {record.name}", ending="\n") if sys.stderr.isatty() else None
-            found = archive.find(
-                record=record,
-                wanted=lambda row: all(row.get(name, "").lower() == value.lower() for name, value in wanted),
-            )
-            for row in found:
+    def handle(self, *args: Any, what: list[str], table: str | None, since: dt.datetime, **_: Any) -> None:
+        search = Search(since=since, report=self._report)
+        for record, row in _search(search, what, table):
+            if table in (None, record.table):
                 self.stdout.write(json.dumps({"archive": record.name, **row}, ensure_ascii=False))
+        if search.failed:
+            raise CommandError("\n".join(search.failed), returncode=1)
+
+    def _report(self, step: str, **facts: Any) -> None:
+        if step == "bytes":
+            return
+        if step == "not indexed" or sys.stderr.isatty():
+            told = " ".join(str(value) for value in facts.values())
+            self.stderr.write(f"{step}: {told}")
+
+
+def _search(search: Search, what: list[str], table: str | None) -> Iterable[Found]:
+    if len(what) == 1 and "=" not in what[0]:
+        if "@" in what[0]:
+            return search.by_address(address=what[0])
+        try:
+            return search.by_owner(owner_id=uuid.UUID(what[0]))
+        except ValueError:
+            raise CommandError(f"{what[0]} is no address, no order's id and no COLUMN=VALUE") from None
+    model = model_of(table=table or _DEFAULT)
+    conditions = dict(one.partition("=")[::2] for one in what)
+    columns = {str(field.column) for field in model._meta.concrete_fields}
+    if unknown := sorted(set(conditions) - columns):
+        raise CommandError(
+            f"{model._meta.db_table} has no column {', '.join(unknown)}, but {', '.join(sorted(columns))}",
+            returncode=2,
+        )
+    return search.by_columns(model=model, conditions=conditions)
 
 
 def _date(text: str) -> dt.datetime:

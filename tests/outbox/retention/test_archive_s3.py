@@ -9,6 +9,7 @@ import pytest
 from moto import mock_aws
 
 from notifications.models import EmailNotification
+from outbox.core.privacy import address_hash
 from outbox.models import DetachedPartition
 from outbox.retention import archive, restore, rollover
 from tests.outbox.retention.months import Steps, fill, make_partition, states, tidy
@@ -40,7 +41,7 @@ def test_a_month_is_archived_compared_dropped_restored_and_deleted_there():
     old = make_partition(EmailNotification, back=4)
     fill(old, 50)
     rollover.rollover(report=Steps(), using="default")
-    assert sorted(key.rpartition(".")[2] for key in keys()) == ["json", "zst"]
+    assert sorted(key.rpartition(".")[2] for key in keys()) == ["index", "json", "zst"]
     assert all(key.startswith(f"shop/one/email_notifications/{old.name}.") for key in keys())
     age_records()
     result = rollover.rollover(report=Steps(), using="default")
@@ -48,6 +49,12 @@ def test_a_month_is_archived_compared_dropped_restored_and_deleted_there():
     record = DetachedPartition.objects.get()
     assert count(restore.restore(record=record, using="default")) == 50
     assert len(list(archive.find(record=record, wanted=lambda row: row["idempotency_key"] == "7"))) == 1
+    wanted = [address_hash("alice@example.com")]
+    assert len(list(archive.find(record=record, wanted=lambda row: True, hashes=wanted))) == 50
+    assert (
+        list(archive.find(record=record, wanted=lambda row: True, hashes=[address_hash("eve@example.com")]))
+        == []
+    )
     rollover.delete_archive(record=record, using="default", report=Steps())
     assert keys() == []
 
@@ -58,4 +65,4 @@ def test_what_a_killed_run_left_there_is_swept():
     leftover = f"shop/one/email_notifications/{old.name}.000000000000.csv.zst"
     boto3.client("s3").put_object(Bucket="archive", Key=leftover, Body=b"half")
     rollover.rollover(report=Steps(), using="default")
-    assert len(keys()) == 2 and leftover not in keys()
+    assert len(keys()) == 3 and leftover not in keys()

@@ -42,6 +42,12 @@ def dies_after(function):
     return wrapped
 
 archive_store.save = dies_after(archive_store.save)  # the file is stored, the manifest is not
+rename = os.replace
+def replace(old, new):
+    if str(new).endswith(".index"):
+        report("index written")  # under its temporary name
+    rename(old, new)
+os.replace = replace
 rollover.rollover(report=report)
 """
 STEPS = [
@@ -51,6 +57,8 @@ STEPS = [
     "save",
     "archive written",
     "archived",
+    "index written",
+    "indexed",
     "compared",
     "dropped",
     "drop recorded",
@@ -78,7 +86,7 @@ def test_a_rollover_killed_right_after_this_step_is_ended_by_the_next(step, tmp_
     assert old.name not in states()
     record = DetachedPartition.objects.get()
     assert record.dropped_at and record.manifest["rows"] == 30
-    assert len(files(tmp_path)) == 2
+    assert [name.rpartition(".")[2] for name in files(tmp_path)] == ["zst", "index", "json"]
     restored = restore.restore(record=record, using="default")
     assert count(restored) == 30
 

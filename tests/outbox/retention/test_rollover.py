@@ -67,13 +67,14 @@ class TestRollover:
         assert EmailNotification.objects.filter(id__lt=id_floor(old.until)).count() == 0
         record = DetachedPartition.objects.get(name=old.name)
         assert record.manifest["rows"] == 25 and record.archived_at and not record.dropped_at
-        assert len(files(tmp_path)) == 2
+        assert [name.rpartition(".")[2] for name in files(tmp_path)] == ["zst", "index", "json"]
         assert [step for step in steps if step != "made"] == [
             "detaching",
             "detached",
             "recorded",
             "archive written",
             "archived",
+            "indexed",
         ]
         assert roll()[1] == []  # a second run has nothing to do
         age_records(settings.PARTITION_GRACE_DAYS)
@@ -180,7 +181,7 @@ class TestRollover:
         assert count(old.name) == 10
         call_command("partitions", "archive", old.name)  # from the table, which is still there
         call_command("partitions", "verify", old.name)
-        assert len(files(tmp_path)) == 2
+        assert len(files(tmp_path)) == 3  # the same bytes, so the index is still theirs
 
 
 class TestDetach:
@@ -398,15 +399,17 @@ class TestDurability:
         real = os.fsync
 
         def fsync(handle: int) -> None:
-            assert DetachedPartition.objects.get().archived_at is None
-            synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
+            path = str(Path(f"/proc/self/fd/{handle}").readlink())
+            archived = DetachedPartition.objects.get().archived_at is not None
+            assert not archived or any(one.endswith(".index.tmp") for one in [*synced, path])
+            synced.append(path)
             real(handle)
 
         monkeypatch.setattr(os, "fsync", fsync)
         fill(old)
         roll()
         stored = {str(path) for path in (tmp_path / "archive").rglob("*") if path.is_file()}
-        assert stored <= set(synced)
+        assert {f"{path}.tmp" for path in stored} <= set(synced)  # and then renamed
         assert {str(tmp_path / "archive"), str(tmp_path / "archive" / "email_notifications")} <= set(synced)
 
     def test_a_restore_outlives_a_store_that_is_slower_than_an_idle_transaction_may_be(self, old, settings):

@@ -1,0 +1,98 @@
+"""Search the archives for the rows of an address or an order, or by the values of columns."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+
+from outbox.core.partitioned import PartitionedModel
+from outbox.core.privacy import address_hash
+from outbox.models import DetachedPartition
+from outbox.retention import archive, archive_index
+from outbox.retention.erasure import Person
+from outbox.retention.locks import AlreadyRunning, Report, exclusive_lock
+from outbox.retention.manifest import ArchiveDiffers
+from outbox.retention.partitions import partitioned_models
+from outbox.retention.rollover import index_archive
+
+Found = tuple[DetachedPartition, dict[str, str]]
+
+
+class Search:
+    """Read archives, and note in `failed` those that cannot be read. The others are read all the same."""
+
+    def __init__(self, *, since: dt.datetime, report: Report, using: str = "owner") -> None:
+        self._since, self._report, self._using = since, report, using
+        self.failed: list[str] = []
+
+    def by_columns(self, *, model: PartitionedModel, conditions: Mapping[str, str]) -> Iterator[Found]:
+        """Yield the rows in which each of these columns has the value, whatever its case."""
+        rules = model.retention
+        indexed = [
+            conditions[name] for name in (rules.owner_column, rules.address_column) if name in conditions
+        ]
+        hashes = {address_hash(indexed[0])} if indexed else None
+
+        def wanted(row: dict[str, str]) -> bool:
+            return all(row.get(name, "").lower() == value.lower() for name, value in conditions.items())
+
+        return self._rows(model, wanted, hashes)
+
+    def by_owner(self, *, owner_id: uuid.UUID) -> Iterator[Found]:
+        """Yield the e-mails and events of an order, and what quotes its id."""
+        yield from self._by_person(Person(frozenset([owner_id]), frozenset()))
+
+    def by_address(self, *, address: str) -> Iterator[Found]:
+        """Yield the e-mails to an address, the events of their orders, and what quotes the address."""
+        yield from self._by_person(Person(frozenset(), frozenset([address_hash(address)])))
+
+    def _by_person(self, person: Person) -> Iterator[Found]:
+        # Rows with an address first: they tell the orders by which the other tables are searched.
+        for model in sorted(partitioned_models(), key=lambda model: not model.retention.address_column):
+            rules, owners = model.retention, set(person.owner_ids)
+            hashes = {*(address_hash(str(owner)) for owner in owners), *person.address_hashes}
+            for record, row in self._rows(model, _matcher(model, person), hashes):
+                if rules.address_column:
+                    owners.add(uuid.UUID(row[rules.owner_column]))
+                yield record, row
+            person = dataclasses.replace(person, owner_ids=frozenset(owners))
+
+    def _rows(
+        self, model: PartitionedModel, wanted: Callable[[dict[str, str]], bool], hashes: set[str] | None
+    ) -> Iterator[Found]:
+        table = model._meta.db_table
+        for record in archive.archived_partitions(table=table, since=self._since, using=self._using):
+            try:
+                if hashes is not None:
+                    self._index(model, record, hashes)
+                for row in archive.find(record=record, wanted=wanted, hashes=hashes):
+                    yield record, row
+            except ArchiveDiffers as error:
+                self.failed.append(f"{record.name}: {error}")
+
+    def _index(self, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str]) -> None:
+        """Give an archive an index, unless somebody is changing archives or the store takes no file."""
+        if archive_index.exists(model=model, record=record, hashes=hashes):
+            return
+        try:
+            with exclusive_lock(model=model, using=self._using):
+                record.refresh_from_db(using=self._using)
+                index_archive(model=model, record=record, report=self._report, hashes=hashes)
+        except (AlreadyRunning, OSError) as error:
+            self._report("not indexed", partition=record.name, reason=str(error))
+
+
+def _matcher(model: PartitionedModel, person: Person) -> Callable[[dict[str, str]], bool]:
+    rules, owners = model.retention, {str(owner) for owner in person.owner_ids}
+
+    def wanted(row: dict[str, str]) -> bool:
+        address = row.get(rules.address_column)
+        return (
+            row[rules.owner_column] in owners
+            or (bool(address) and address_hash(str(address)) in person.address_hashes)
+            or (rules.quotes is not None and person.is_named_in(row[rules.quotes.column]))
+        )
+
+    return wanted
