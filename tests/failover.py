@@ -92,11 +92,12 @@ class Pair:
         """Start the standby and return when commits wait for it."""
         self.standby.follow(self.primary)
         self.standby.start(log=self._folder / f"postgres-{self.standby.port}.log")
-        self._until("SELECT state FROM pg_stat_replication", "streaming")
+        standby = f"FROM pg_stat_replication WHERE application_name = '{STANDBY}'"  # others follow, too
+        self._until(f"SELECT state {standby}", "streaming")
         self.primary.ask(
             f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'", "SELECT pg_reload_conf()"
         )
-        self._until("SELECT sync_state FROM pg_stat_replication", "sync")
+        self._until(f"SELECT sync_state {standby}", "sync")
 
     def fail_over(self) -> None:
         """Kill the primary and promote the standby, as a cluster's manager does once it has noticed.

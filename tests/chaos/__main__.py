@@ -6,11 +6,14 @@ import argparse
 import random
 import sys
 
-from tests.chaos import faults
-from tests.chaos.run import run
+from tests import alone
 
 
 def main() -> int:
+    alone.prepare()
+    from tests.chaos import faults
+    from tests.chaos.run import run
+
     parser = argparse.ArgumentParser(prog="make chaos", description="Try to break a whole orderpost.")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, help="replays the faults of a run; printed at its start")

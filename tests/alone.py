@@ -1,0 +1,18 @@
+"""Django for programs that use the tests' tools without pytest: `make chaos` and `make soak`."""
+
+from __future__ import annotations
+
+import os
+
+import django
+
+from tests.servers import FIXED
+
+
+def prepare() -> None:
+    """Set Django up as pytest does, with no database: the shop brings its own. Call it before other imports."""
+    os.environ.update(FIXED)
+    os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
+    os.environ["DATABASE_URL"] = "postgresql://nobody@127.0.0.1:1/none"
+    os.environ["REDIS_URL"] = "redis://127.0.0.1:1/0"
+    django.setup()

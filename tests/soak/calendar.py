@@ -1,0 +1,123 @@
+"""Days that pass: finished rows get the ids and times of an older partition, which a rollover then retires.
+
+No clock is moved: leases, holds and time-outs stay as they are. `pass_day` runs in a process with Django
+(`manage.py shell`); the rest needs only the database's URL.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+import psycopg.sql
+
+#: Rows that were finished so long ago are aged: their webhooks have come, and no client asks again.
+SETTLED_SECONDS = 45
+#: Of the tables that are purged: more than each of their days of retention.
+PURGED = {"idempotency_keys": ("created_at", 8), "processed_events": ("processed_at", 31)}
+DAYS = 7
+SCHEMA = "soak"
+
+PREPARE = """
+    CREATE FUNCTION soak_moved(id uuid, ms bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
+        SELECT (lpad(to_hex(('x' || substr(replace(id::text, '-', ''), 1, 12))::bit(48)::bigint + ms), 12, '0')
+            || substr(replace(id::text, '-', ''), 13))::uuid $$
+"""
+#: What is finished, of each partitioned table.
+FINISHED = {
+    "email_notifications": "status = 'sent' AND delivered_at IS NOT NULL AND sent_at",
+    "outbox_events": "published_at",
+}
+
+
+class Aged(NamedTuple):
+    """A partition that rows were moved into: how many, and by how many milliseconds."""
+
+    partition: str
+    table: str
+    rows: int
+    milliseconds: int
+
+
+def pass_day(*, day: int, began: float) -> None:
+    """Make the old partitions that stand for this day, and age what it finished. Print the list of `Aged`.
+
+    `began` is when the week began, epoch seconds: no row is older.
+    """
+    from django.db import connections, transaction
+
+    from outbox.core.ids import id_floor
+    from outbox.retention import partitions
+
+    start = dt.datetime.fromtimestamp(began, dt.UTC)
+    aged = []
+    for model in partitions.partitioned_models():
+        table = model._meta.db_table
+        months = model.retention.interval == "month"
+        target = partitions.partition_at(
+            model=model, when=start, steps=-(DAYS + 2 - day) - (0 if months else model.hot().days)
+        )
+        partitions._make(model=model, partition=target, using="owner", lock_timeout="5s")
+        moved = round((target.since - start).total_seconds() * 1000)
+        with transaction.atomic(using="owner"), connections["owner"].cursor() as cursor:
+            cursor.execute(
+                f"UPDATE {table} SET id = soak_moved(id, %(ms)s),"
+                " created_at = created_at + %(ms)s * interval '1 millisecond'"
+                f" WHERE id >= %(start)s AND {FINISHED[table]} < now() - %(settled)s * interval '1 second'",
+                {"ms": moved, "start": id_floor(start), "settled": SETTLED_SECONDS},
+            )
+            aged.append(Aged(target.name, table, cursor.rowcount, moved))
+    with connections["owner"].cursor() as cursor:
+        for table, (column, days) in PURGED.items():
+            cursor.execute(
+                f"UPDATE {table} SET {column} = {column} - %s * interval '1 day'"
+                f" WHERE {column} BETWEEN now() - interval '1 day' AND now() - interval '2 minutes'",
+                [days],
+            )
+    print("\n" + json.dumps(aged))
+
+
+def show_restored(url: str, aged: Sequence[Aged]) -> str:
+    """Make views of the live tables and the restored archives together, with the ids that rows had first.
+
+    Return a URL by which the tables' names lead to them.
+    """
+    columns = {
+        "email_notifications": "id, order_id, event_type, idempotency_key, status, recipient_email",
+        "outbox_events": "id, aggregate_type, aggregate_id, event_type, sequence, position, published_at",
+    }
+    with psycopg.connect(url, autocommit=True) as connection:
+
+        def run(sql: str) -> None:
+            connection.execute(sql.encode())
+
+        run(f"CREATE SCHEMA {SCHEMA}")
+        run(f"CREATE VIEW {SCHEMA}.orders AS SELECT * FROM public.orders")
+        for table, names in columns.items():
+            parts = [f"SELECT {names} FROM public.{table}"]
+            for one in aged:
+                if one.table == table and one.rows:
+                    first = f"soak_moved(id, {-one.milliseconds}) AS {names}"
+                    parts.append(f"SELECT {first} FROM public.{one.partition}_restored")
+            run(f"CREATE VIEW {SCHEMA}.{table} AS " + " UNION ALL ".join(parts))
+    separator = "&" if "?" in url else "?"
+    return f"{url}{separator}options=-csearch_path%3D{SCHEMA},public"
+
+
+def leftovers(url: str, *, began: float) -> list[tuple[Any, ...]]:
+    """Return how many aged rows no archive has taken, by table."""
+    found = []
+    with psycopg.connect(url, autocommit=True) as connection:
+        for table in FINISHED:
+            row = connection.execute(
+                psycopg.sql.SQL(
+                    "SELECT count(*) FROM {} WHERE created_at < to_timestamp(%s) - interval '1 hour'"
+                ).format(psycopg.sql.Identifier(table)),
+                [began],
+            ).fetchone()
+            assert row is not None
+            found.append((table, row[0]))
+    return found
