@@ -25,7 +25,9 @@ class Node(EmbeddedPostgres):
     """A server of the pair: `follow` makes it a standby of the other one before it starts."""
 
     def argv(self) -> list[str]:
-        return [*super().argv(), "-c", "wal_log_hints=on"]  # pg_rewind wants it, or checksums
+        # pg_rewind wants hints in the log, or checksums. A standby whose primary is gone looks for it every
+        # five seconds by default, and begins its promotion at such a moment alone.
+        return [*super().argv(), "-c", "wal_log_hints=on", "-c", "wal_retrieve_retry_interval=500ms"]
 
     def follow(self, primary: Node) -> None:
         """Copy the primary, or put our own older data back to where both were the same."""

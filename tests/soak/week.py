@@ -5,13 +5,14 @@ All happenings run in the main thread: Linux kills a guarded process when the th
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -95,6 +96,14 @@ class Week:
         if not self.shop.terminate(name, seconds=grace):
             self.wrong.append(f"{name} did not end within {grace:g} s of SIGTERM")
         self.shop.launch(name)
+
+    def supervise(self) -> None:
+        """Start what has ended by itself, as a supervisor does; that it ended is a finding."""
+        for name, process in list(self.shop.processes.items()):
+            if (code := process.poll()) is not None:
+                self.wrong.append(f"{name} ended by itself: {code}")
+                self.shop.keep_logs()
+                self.shop.launch(name)
 
     def manage(self, *arguments: str, tries: int = 3) -> str:
         """Run a command; once more when it says so (exit code 75, which is no error)."""
@@ -287,7 +296,7 @@ class Report:
 
 def run(*, seed: int, days: int, day_seconds: float, rate: float, say: Callable[[str], None]) -> Report:
     """Let the days pass, settle, and audit."""
-    with SoakShop(**SETTINGS) as shop:
+    with SoakShop(**SETTINGS) as shop, _logs_kept(shop):
         shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
         with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
             connection.execute(calendar.PREPARE.encode())
@@ -317,6 +326,7 @@ def run(*, seed: int, days: int, day_seconds: float, rate: float, say: Callable[
             at = time.monotonic() - began
             lines.append((at, day, name, what()))
             took = time.monotonic() - began - at
+            week.supervise()
             say(f"{at:7.1f} s  day {day}  {name} ({took:.0f} s): {lines[-1][3]}")
 
         for day in range(1, days + 1):
@@ -329,8 +339,6 @@ def run(*, seed: int, days: int, day_seconds: float, rate: float, say: Callable[
             time.sleep(max(0.0, began + night - EVENING * day_seconds - time.monotonic()))
             do(day, lambda now=day: evening(week, now), "evening")  # type: ignore[misc]
             time.sleep(max(0.0, began + night - time.monotonic()))
-            ended = {name: one.poll() for name, one in shop.processes.items() if one.poll() is not None}
-            week.wrong += [f"{name} ended by itself: {code}" for name, code in ended.items()]
             say(f"day {day} ends: {len(customers.acknowledged)} changes acknowledged")
         sampler.stop()
         customers.stop(seconds=60)
@@ -361,6 +369,15 @@ def run(*, seed: int, days: int, day_seconds: float, rate: float, say: Callable[
         if not report.passed:
             say(f"the logs of all processes are in {shop.keep_logs()}")
         return report
+
+
+@contextlib.contextmanager
+def _logs_kept(shop: Shop) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shop.keep_logs()
+        raise
 
 
 def wait_for_archives(week: Week) -> None:
