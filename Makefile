@@ -11,7 +11,7 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 	SECRET_KEY=not-secret-checks-only EMAIL_PROVIDERS=smtp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run setup-bench run image test drills coverage pictures chaos bench lint types check lock clean
+.PHONY: help setup setup-run setup-bench run image test drills coverage pictures chaos soak bench lint types check lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ pictures: setup ## Make the pictures of the README again (Chromium; says so wher
 
 chaos: setup ## Break things for five minutes, and see that nothing is lost (ARGS="--minutes 30 --seed 7")
 	@exec $(PYTHON) -m tests.chaos $(filter-out -q,$(ARGS))
+
+soak: setup ## Let a week of everything pass in an hour, and see that nothing grows (ARGS="--days 7 --day-minutes 8")
+	@exec $(PYTHON) -m tests.soak $(filter-out -q,$(ARGS))
 
 bench: setup-bench ## Measure make run and its parts, half an hour (ARGS=--quick: 4 minutes)
 	@exec $(PYTHON) -m benchmarks $(filter-out -q,$(ARGS))

@@ -13,8 +13,8 @@ from tests.flows.shop import Shop
 class PairedShop(Shop):
     """PostgreSQL has a synchronous standby."""
 
-    def __init__(self, **settings: str) -> None:
-        super().__init__()
+    def __init__(self, *, durable_valkey: bool = False, **settings: str) -> None:
+        super().__init__(durable_valkey=durable_valkey)
         self.settings = settings
         self.pair = Pair(folder=self.folder)
         self.postgres = self.pair  # type: ignore[assignment]  # has what a shop needs of it

@@ -1,4 +1,4 @@
-"""`make soak` (ARGS="--days 7 --day-minutes 8 --seed 3"): one week; 1 when anything is lost, wrong or growing."""
+"""`make soak` (ARGS="--days 7 --day-minutes 8 --seed 3"): one week; 1 when anything is wrong or grows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def main() -> int:
     kept = PROJECT / "var" / "soak.json"
     kept.parent.mkdir(exist_ok=True)
     kept.write_text(json.dumps(dataclasses.asdict(report), default=str))
-    print(f"\n{text(report)}\n\neverything that was measured: {kept}\n{'passed' if report.passed else 'FAILED'}")
+    print(
+        f"\n{text(report)}\n\neverything that was measured: {kept}\n{'passed' if report.passed else 'FAILED'}"
+    )
     return 0 if report.passed else 1
 
 

@@ -23,8 +23,8 @@ SCHEMA = "soak"
 
 PREPARE = """
     CREATE FUNCTION soak_moved(id uuid, ms bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
-        SELECT (lpad(to_hex(('x' || substr(replace(id::text, '-', ''), 1, 12))::bit(48)::bigint + ms), 12, '0')
-            || substr(replace(id::text, '-', ''), 13))::uuid $$
+        SELECT (lpad(to_hex(('x' || left(hex, 12))::bit(48)::bigint + ms), 12, '0') || substr(hex, 13))::uuid
+        FROM replace(id::text, '-', '') AS hex $$
 """
 #: What is finished, of each partitioned table.
 FINISHED = {

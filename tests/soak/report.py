@@ -41,20 +41,24 @@ def text(report: Report) -> str:
 
 def _lines(report: Report) -> Iterator[str]:
     answers = sorted(report.answers)
-    yield (
-        f"seed {report.seed}, {report.days} days of {report.day_seconds:.0f} s, {report.rate:g} changes a second"
-    )
+    length = f"{report.days} days of {report.day_seconds:.0f} s"
+    yield f"seed {report.seed}, {length}, {report.rate:g} changes a second"
     yield (
         f"{report.changes} changes acknowledged ({report.retries} asked again), {report.mails} e-mails,"
-        f" {report.events} events; {report.dead_lettered} dead letters resent, {report.erased} customers erased,"
+        f" {report.events} events"
+    )
+    yield (
+        f"{report.dead_lettered} dead letters resent, {report.erased} customers erased,"
         f" {report.archived_rows} rows archived"
     )
     if answers:
         yield (
             f"answers: {statistics.median(answers) * 1000:.0f} ms at the median,"
-            f" {answers[int(len(answers) * 0.99)] * 1000:.0f} ms at the 99th percentile, {answers[-1]:.1f} s at most"
+            f" {answers[int(len(answers) * 0.99)] * 1000:.0f} ms at the 99th percentile,"
+            f" {answers[-1]:.1f} s at most"
         )
-    yield f"events repeated {report.findings.events_repeated}, gone with the broker's data {report.findings.events_gone_with_the_broker}"
+    gone = report.findings.events_gone_with_the_broker
+    yield f"events repeated {report.findings.events_repeated}, gone with the broker's data {gone}"
     yield "  ".join(f"{kind}: {count}" for kind, count in report.findings.counts().items())
     for kind in report.findings.counts():
         yield from (f"  {kind}: {sentence}" for sentence in getattr(report.findings, kind)[:20])

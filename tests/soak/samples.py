@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 import statistics
 import threading
 import time
@@ -28,16 +27,19 @@ GROWN = 60.0
 MB = 1e6
 
 PG = """
-    SELECT (SELECT json_object_agg(name, count) FROM (SELECT coalesce(nullif(application_name, ''), backend_type)
-                AS name, count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'
-                AND pid <> pg_backend_pid() GROUP BY 1) AS one),
+    SELECT (SELECT json_object_agg(name, count) FROM (
+            SELECT coalesce(nullif(application_name, ''), backend_type) AS name, count(*)
+            FROM pg_stat_activity
+            WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() GROUP BY 1) AS one),
         (SELECT count(*) FROM pg_replication_slots),
         (SELECT coalesce(max(extract(epoch FROM now() - xact_start)), 0)::float FROM pg_stat_activity
             WHERE backend_type = 'client backend'),
         (SELECT sum(n_dead_tup) FROM pg_stat_user_tables)::float,
         (SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables)::float,
-        (SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables WHERE relname ~ '^email_')::float,
-        (SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables WHERE relname ~ '^outbox_')::float,
+        (SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables
+            WHERE relname ~ '^email_')::float,
+        (SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables
+            WHERE relname ~ '^outbox_')::float,
         (SELECT sum(size) FROM pg_ls_waldir())::float,
         (SELECT count(*) FROM email_notifications WHERE status <> 'sent'),
         (SELECT count(*) FROM outbox_events WHERE published_at IS NULL)
@@ -58,13 +60,14 @@ class Sample:
 
 def look_at_group(leader: int) -> dict[str, float] | None:
     """Return what the processes of a session use together; None if there are none."""
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and _session(name) == leader]
+    names = [path.name for path in Path("/proc").iterdir()]
+    pids = [int(name) for name in names if name.isdigit() and _session(name) == leader]
     found: dict[str, float] = defaultdict(float)
     for pid in pids:
         try:
             memory = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            files = len(os.listdir(f"/proc/{pid}/fd"))
-            threads = len(os.listdir(f"/proc/{pid}/task"))
+            files = _count(Path(f"/proc/{pid}/fd"))
+            threads = _count(Path(f"/proc/{pid}/task"))
         except OSError:
             continue
         lines = dict(line.split(":", 1) for line in memory.splitlines()[1:])
@@ -74,6 +77,10 @@ def look_at_group(leader: int) -> dict[str, float] | None:
         found["threads"] += threads
         found["processes"] += 1
     return dict(found) or None
+
+
+def _count(folder: Path) -> int:
+    return sum(1 for _ in folder.iterdir())
 
 
 def _session(pid: str) -> int:

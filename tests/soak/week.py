@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import redis
 
-from config.local.machine import free_port
+from config.local.machine import PROJECT, free_port
 from config.local.sandbox import WebhookSettings
 from config.local.sandbox.faults import Kind
 from tests.chaos.auditor import Findings, audit
@@ -57,10 +57,7 @@ class SoakShop(PairedShop):
     """A shop with a standby of PostgreSQL, whose sessions say in PostgreSQL which process they are of."""
 
     def __init__(self, **settings: str) -> None:
-        Shop.__init__(self, durable_valkey=True)
-        valkey = self.valkey
-        super().__init__(**settings)
-        self.valkey = valkey
+        super().__init__(durable_valkey=True)
         self.settings = settings | {"ARCHIVE_DIR": str(self.folder / "archive")}
         self.ports = {"web": self.port, "web:2": free_port()}
 
@@ -71,7 +68,7 @@ class SoakShop(PairedShop):
             folder = self.folder / f"metrics-{name}"
             folder.mkdir(exist_ok=True)
             settings |= {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
-        self.start(name, wait=wait, port=port, **settings)
+        self.start(name, wait=wait, port=port, checkout=PROJECT, **settings)
 
 
 @dataclasses.dataclass
@@ -153,7 +150,10 @@ def _heal(week: Week, what: str) -> str:
 
 def _drained(week: Week) -> str:
     """Wait until no mail is overdue; say how many were and how long it took."""
-    overdue = "SELECT count(*) FROM email_notifications WHERE status <> 'sent' AND created_at < now() - interval '5 s'"
+    overdue = (
+        "SELECT count(*) FROM email_notifications"
+        " WHERE status <> 'sent' AND created_at < now() - interval '5 s'"
+    )
     began, ((waiting,),) = time.monotonic(), week.shop.query(overdue)
     while week.shop.query(overdue) != [(0,)]:
         if time.monotonic() - began > 120:
@@ -190,7 +190,8 @@ def postgres_fails_over(week: Week) -> str:
     week.shop.until(lambda: len(week.customers.acknowledged) > before + 6, "changes are acknowledged")
     again = time.monotonic() - began
     week.shop.pair.join()
-    return f"changes again {again:.1f} s after SIGKILL, the other one back as standby after {time.monotonic() - began:.0f} s"
+    took = time.monotonic() - began
+    return f"changes again {again:.1f} s after SIGKILL, the other one back as standby after {took:.0f} s"
 
 
 def pause_and_resume(week: Week) -> str:
@@ -296,7 +297,8 @@ class Report:
 
 def run(*, seed: int, days: int, day_seconds: float, rate: float, say: Callable[[str], None]) -> Report:
     """Let the days pass, settle, and audit."""
-    with SoakShop(**SETTINGS) as shop, _logs_kept(shop):
+    shop = SoakShop(**SETTINGS)
+    with shop, _logs_kept(shop):
         shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
         with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
             connection.execute(calendar.PREPARE.encode())
