@@ -1,6 +1,6 @@
 """`make bench`: every measurement of docs/performance.md.
 
-    python -m benchmarks [--quick] [--only orders,drain,enqueue,growth,snapshot,relay,triggers]
+    python -m benchmarks [--quick] [--only orders,drain,enqueue,growth,snapshot,relay,triggers,restore]
     python -m benchmarks --checkout ../release-0.1.0 --pairs 5 [--cost] [--rate 167] [--seconds 60]
 
 The first measures this tree: `orders` on `make run` as it ships, the other parts on servers of their own. A
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import charts, drain, enqueue, growth, orders, relay, triggers
+from benchmarks import charts, drain, enqueue, growth, orders, relay, restore, triggers
 from benchmarks.orders import PEAK, table
 from benchmarks.rig import Rig
 
@@ -160,6 +160,11 @@ class Bench:
             names=self.triggers_named,
         )
 
+    def restore(self) -> str:
+        """Measure what a lost database machine costs, in changes and in time."""
+        rows = 20_000 if self.quick else 1_000_000
+        return restore.measure(rows=rows, seconds=self.seconds or 150, rate=self.rate or 20)
+
 
 TITLES = {
     "orders": "Orders placed and paid, with everything on the machine",
@@ -169,6 +174,7 @@ TITLES = {
     "snapshot": "While a session holds its snapshot",
     "relay": "Relaying events",
     "triggers": "From the commit to the provider, by trigger",
+    "restore": "The database's machine is lost",
 }
 
 

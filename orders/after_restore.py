@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ from django.db.models import Model
 
 from notifications.models import EmailNotification
 from notifications.restored import Sent, hold_unproven, settle_logged
+from orders.lost_changes import Lost, LostChanges, merged
 from orders.models import Order
 from outbox.models import Erasure, OutboxEvent, Pause, ProcessedEvent
 
@@ -27,7 +29,6 @@ SLACK = dt.timedelta(minutes=10)
 BATCH = 1000
 
 Line = Mapping[str, Any]
-Lost = dict[str, str | bool]
 
 
 class NotPaused(Exception):
@@ -36,13 +37,14 @@ class NotPaused(Exception):
 
 @dataclasses.dataclass(slots=True)
 class Report:
-    """What was done. `lost`: changes that the logs know of and the database does not, oldest first."""
+    """What was done. `lost`: the `lost_count` changes that the database does not have, oldest first, once."""
 
     sent: int = 0
     published: int = 0
     held: int = 0
     malformed: int = 0
-    lost: list[Lost] = dataclasses.field(default_factory=list)
+    lost_count: int = 0
+    lost: Iterable[Lost] = ()
 
 
 def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Report:
@@ -61,14 +63,14 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
     report = reader.report
     reason = f"restored to {pause.restored_to:%Y-%m-%d %H:%M:%S} UTC; no log shows whether it was sent since"
     report.held = hold_unproven(until=pause.paused_at, reason=reason)
-    report.lost = list(_with_orders(reader.lost.values()))
+    report.lost_count, report.lost = len(reader.lost), _with_orders(reader.lost)
     Pause.objects.reconcile()
     log.info(
         "restored database compared with logs",
         sent=report.sent,
         published=report.published,
         held=report.held,
-        lost=len(report.lost),
+        lost=report.lost_count,
     )
     return report
 
@@ -78,7 +80,7 @@ class _Reader:
 
     def __init__(self, *, since: dt.datetime) -> None:
         self.report = Report()
-        self.lost: dict[tuple[str, str], Lost] = {}
+        self.lost = LostChanges()
         self._since = since - SLACK
         self._notes: dict[tuple[str, str], Lost] = {}
         self._sent: dict[uuid.UUID, Sent] = {}
@@ -106,15 +108,15 @@ class _Reader:
             self.flush()
 
     def _note(self, kind: str, id: str, line: Line) -> None:
-        note = self.lost.get((kind, id)) or self._notes.setdefault((kind, id), {"kind": kind, "id": id})
         at = line["timestamp"]
-        note["first_at"] = min(str(note.get("first_at", at)), at)
+        note: Lost = {"kind": kind, "id": id, "first_at": at, "last_at": at}
         for name in ("order_id", "event_type", "topic", "correlation_id"):
             if line.get(name):
                 note[name] = line[name]
-        if kind == "e-mail" and note.get("now") != "sent" and at >= str(note.get("last_at", at)):
+        if kind == "e-mail":
             note["now"] = line.get("now", "")
-        note["last_at"] = max(str(note.get("last_at", at)), at)
+        known = self._notes.get((kind, id))
+        self._notes[kind, id] = note if known is None else merged(known, note)
 
     def flush(self) -> None:
         """Settle what was collected, and keep what the database does not have."""
@@ -127,7 +129,7 @@ class _Reader:
             known = _known(model, column, [id for one, id in self._notes if one == kind])
             for key, note in self._notes.items():
                 if key[0] == kind and key[1] not in known:
-                    self.lost[key] = note
+                    self.lost.add(note)
         self._notes, self._sent, self._published = {}, {}, set()
 
 
@@ -155,10 +157,9 @@ def _known(model: type[Model], column: str, ids: list[str]) -> set[str]:
 
 
 def _with_orders(lost: Iterable[Lost]) -> Iterator[Lost]:
-    """Yield lost changes, oldest first, each with whether the database has its order."""
-    rows = sorted(lost, key=lambda one: str(one["first_at"]))
-    for start in range(0, len(rows), BATCH):
-        part = rows[start : start + BATCH]
+    """Yield lost changes, each with whether the database has its order."""
+    rows = iter(lost)
+    while part := list(itertools.islice(rows, BATCH)):
         known = _known(Order, "id", sorted({str(one["order_id"]) for one in part if one.get("order_id")}))
         for one in part:
             yield {**one, "order_known": one["order_id"] in known} if one.get("order_id") else one

@@ -5,49 +5,38 @@ address (`outbox.core.privacy`): without PRIVACY_KEY nobody can read or test one
 compared. The file is named like its archive, with the archive's SHA-256 in it, and is swept with it. It can
 be made again at any time, and without it `archive.find` reads the archive from end to end.
 
-Layout, all little-endian: magic, length and CRC-32 of the header; the header (`_HEAD`, then `_ENTRY`s of
+Layout, all little-endian: magic, length and CRC-32 of the header; the header (`HEAD`, then `ENTRY`s of
 pages, pieces and buckets, each with one more for the end); the records (key, page), sorted, in buckets of the
 keys' leading bits. Pages and buckets have a CRC-32 each.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import math
 import re
 import struct
-import tempfile
 import zlib
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
-from typing import IO, cast
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import zstandard
-from django.core.files.base import File
 
 from outbox.core.partitioned import PartitionedModel, RetentionRules
 from outbox.core.privacy import address_hash, find_address_hashes
 from outbox.models import DetachedPartition
 from outbox.retention import archive_store
-from outbox.retention.archive_pieces import WHOLE, Walk, unpack
-from outbox.retention.archive_store import Digest, Tick, ignore_ticks, lines_of, read_range, store
+from outbox.retention.archive_pieces import WHOLE, unpack
+from outbox.retention.archive_store import lines_of, read_range
 from outbox.retention.manifest import ArchiveDiffers, Manifest
 
-PAGE = 1 << 17
-_MAGIC = b"opindex1"
-_START = struct.Struct("<8sII")
+MAGIC = b"opindex1"
+START = struct.Struct("<8sII")
 #: The archive's SHA-256, what is indexed, the window, bytes a piece, bits of a bucket; lengths of the tables.
-_HEAD = struct.Struct("<32s16sBQBIII")
-_ENTRY = struct.Struct("<QI")
-_RECORD = struct.Struct("<Q")
+HEAD = struct.Struct("<32s16sBQBIII")
+ENTRY = struct.Struct("<QI")
+RECORD = struct.Struct("<Q")
 _FIRST_READ = 1 << 16
-#: How many parts of the index are sorted one after the other, to bound memory.
-_PARTS = 64
-_RECORDS_IN_BUCKET = 256
-_MOST_BITS = 16
 #: Overlapping, as `text in other` finds them.
 _UUID = re.compile(r"(?=([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}))")
 
@@ -73,11 +62,11 @@ def hashes_of(*, rules: RetentionRules, row: Mapping[str, str]) -> set[str]:
     return found
 
 
-def _key(keyed_hash: str) -> int:
+def key_of(keyed_hash: str) -> int:
     return int(keyed_hash[:8], 16)
 
 
-def _signature(rules: RetentionRules) -> bytes:
+def signature_of(rules: RetentionRules) -> bytes:
     """Say what is indexed and by which key, in 16 bytes that tell neither."""
     quoting = rules.quotes.column if rules.quotes else ""
     return bytes.fromhex(address_hash(f"{rules.owner_column},{rules.address_column},{quoting}")[:32])
@@ -90,122 +79,6 @@ def exists(*, model: PartitionedModel, record: DetachedPartition, hashes: Collec
     except NoIndex:
         return False
     return True
-
-
-def build(*, model: PartitionedModel, record: DetachedPartition, tick: Tick = ignore_ticks) -> None:
-    """Read an archive from end to end and write its index.
-
-    The caller holds the table's `exclusive_lock`: no index may outlive its archive, erased.
-    Raises `ArchiveDiffers` for an archive that is not what its manifest says.
-    """
-    manifest = Manifest.of(record)
-    with contextlib.ExitStack() as files:
-        parts = [files.enter_context(tempfile.TemporaryFile()) for _ in range(_PARTS)]
-        walk, pages = _read(model.retention, manifest, parts, tick)
-        result = files.enter_context(tempfile.TemporaryFile(prefix="orderpost-index-"))
-        _write(result, manifest, model.retention, walk, pages, parts)
-        result.seek(0)
-        archive_store.save(name=index_name(manifest), content=File(result))
-
-
-def _read(
-    rules: RetentionRules, manifest: Manifest, parts: Sequence[IO[bytes]], tick: Tick
-) -> tuple[Walk, Entries]:
-    plain, packed = Digest(tick), Digest()
-    try:
-        with store().open(manifest.file) as file:
-            walk = Walk(cast("IO[bytes]", archive_store.Watched(file, packed)))
-            pages = _read_pages(rules, _counted(walk.read(), plain), parts)
-    except FileNotFoundError as error:
-        raise ArchiveDiffers(f"{manifest.file} is gone from the store") from error
-    except zstandard.ZstdError as error:
-        raise ArchiveDiffers(f"{manifest.file} cannot be read: {error}") from error
-    if plain.value != (manifest.csv_sha256, manifest.csv_bytes):
-        raise ArchiveDiffers(f"{manifest.file} does not hold what its manifest says")
-    if packed.value != (manifest.file_sha256, manifest.file_bytes):
-        raise ArchiveDiffers(f"{manifest.file} is not the file that its manifest names")
-    return walk, pages
-
-
-def _counted(chunks: Iterable[bytes], digest: Digest) -> Iterator[bytes]:
-    for data in chunks:
-        digest.update(data)
-        yield data
-
-
-def _read_pages(rules: RetentionRules, chunks: Iterable[bytes], parts: Sequence[IO[bytes]]) -> Entries:
-    """Write records to `parts` by the key's first bits; return where each page begins, and its CRC-32."""
-    position, crc = 0, 0
-
-    def lines() -> Iterator[str]:
-        nonlocal position, crc
-        for line in lines_of(chunks):
-            position += len(line)
-            crc = zlib.crc32(line, crc)
-            yield line.decode(errors="replace")  # what is damaged differs at the end
-
-    rows = csv.DictReader(lines())
-    _ = rows.fieldnames  # reads the header
-    pages: Entries = []
-    begin, crc = position, 0
-    keys: set[int] = set()
-
-    def end_page() -> None:
-        nonlocal begin, crc
-        for key in keys:
-            parts[key * _PARTS >> 32].write(_RECORD.pack(key << 32 | len(pages)))
-        pages.append((begin, crc))
-        begin, crc = position, 0
-        keys.clear()
-
-    for row in rows:
-        keys.update(_key(one) for one in hashes_of(rules=rules, row=row))
-        if position - begin >= PAGE:
-            end_page()
-    if keys:
-        end_page()
-    return [*pages, (position, 0)]
-
-
-def _write(
-    file: IO[bytes],
-    manifest: Manifest,
-    rules: RetentionRules,
-    walk: Walk,
-    pages: Entries,
-    parts: Sequence[IO[bytes]],
-) -> None:
-    records = sum(part.tell() for part in parts) // _RECORD.size
-    bits = min(_MOST_BITS, math.ceil(math.log2(max(1, records / _RECORDS_IN_BUCKET))))
-    counts, checks = [0] * (1 << bits), [0] * (1 << bits)
-    pieces: Entries = [(start, 0) for start in [*walk.pieces, walk.end]]
-    size = _HEAD.size + _ENTRY.size * (len(pages) + len(pieces) + len(counts) + 1)
-    file.seek(_START.size + size)
-    for part in parts:
-        part.seek(0)
-        values = sorted(value for (value,) in _RECORD.iter_unpack(part.read()))
-        for bucket, group in groupby(values, key=lambda value: value >> (64 - bits)):
-            data = b"".join(map(_RECORD.pack, group))
-            counts[bucket] += len(data) // _RECORD.size
-            checks[bucket] = zlib.crc32(data, checks[bucket])
-            file.write(data)
-    buckets: Entries = []
-    first = 0
-    for count, check in zip([*counts, 0], [*checks, 0], strict=True):
-        buckets.append((first, check))
-        first += count
-    header = _HEAD.pack(
-        bytes.fromhex(manifest.file_sha256),
-        _signature(rules),
-        walk.window,
-        walk.piece_bytes,
-        bits,
-        len(pages),
-        len(pieces),
-        len(buckets),
-    ) + b"".join(_ENTRY.pack(*entry) for table in (pages, pieces, buckets) for entry in table)
-    file.seek(0)
-    file.write(_START.pack(_MAGIC, size, zlib.crc32(header)) + header)
 
 
 class Index:
@@ -221,31 +94,31 @@ class Index:
             self._piece_bytes,
             self._bits,
             *lengths,
-        ) = _HEAD.unpack_from(header)
-        if (sha256.hex(), signature) != (manifest.file_sha256, _signature(model.retention)):
+        ) = HEAD.unpack_from(header)
+        if (sha256.hex(), signature) != (manifest.file_sha256, signature_of(model.retention)):
             raise NoIndex(f"{self._name} indexes something else")
-        entries = list(_ENTRY.iter_unpack(header[_HEAD.size :]))
+        entries = list(ENTRY.iter_unpack(header[HEAD.size :]))
         ends = [lengths[0], lengths[0] + lengths[1]]
         self._pages, self._buckets = entries[: ends[0]], entries[ends[1] :]
         self._pieces = [start for start, _ in entries[ends[0] : ends[1]]]
-        self._records = _START.size + len(header)
+        self._records = START.size + len(header)
 
     def _read_header(self) -> bytes:
         try:
             begin = read_range(name=self._name, start=0, end=_FIRST_READ)
-            magic, size, check = _START.unpack_from(begin)
-            header = begin[_START.size : _START.size + size]
-            if len(header) < size and magic == _MAGIC:
-                header += read_range(name=self._name, start=len(begin), end=_START.size + size)
+            magic, size, check = START.unpack_from(begin)
+            header = begin[START.size : START.size + size]
+            if len(header) < size and magic == MAGIC:
+                header += read_range(name=self._name, start=len(begin), end=START.size + size)
         except (FileNotFoundError, struct.error) as error:
             raise NoIndex(f"{self._name} is missing") from error
-        if magic != _MAGIC or len(header) != size or zlib.crc32(header) != check:
+        if magic != MAGIC or len(header) != size or zlib.crc32(header) != check:
             raise NoIndex(f"{self._name} is damaged")
         return header
 
     def pages_with(self, hashes: Collection[str]) -> list[int]:
         """Return the pages that may have a row with one of these keyed hashes."""
-        return sorted({page for one in hashes for page in self._pages_of(_key(one))})
+        return sorted({page for one in hashes for page in self._pages_of(key_of(one))})
 
     def _pages_of(self, key: int) -> Iterator[int]:
         bucket = key >> (32 - self._bits)
@@ -253,12 +126,10 @@ class Index:
         if first == after:
             return
         start = self._records
-        data = read_range(
-            name=self._name, start=start + first * _RECORD.size, end=start + after * _RECORD.size
-        )
+        data = read_range(name=self._name, start=start + first * RECORD.size, end=start + after * RECORD.size)
         if zlib.crc32(data) != check:
             raise NoIndex(f"{self._name} is damaged")
-        values = [value for (value,) in _RECORD.iter_unpack(data)]
+        values = [value for (value,) in RECORD.iter_unpack(data)]
         for value in values[bisect_left(values, key << 32) : bisect_left(values, (key + 1) << 32)]:
             yield value & 0xFFFFFFFF
 

@@ -22,6 +22,7 @@ from outbox.core.clock import database_now
 from outbox.core.partitioned import PartitionedModel
 from outbox.models import DetachedPartition, Heartbeat
 from outbox.retention import archive, archive_index, archive_store, detach, purge
+from outbox.retention.archive_index_build import build
 from outbox.retention.archive_store import Tick
 from outbox.retention.catalogue import PartitionTable, partition_tables, table_exists
 from outbox.retention.detach import Held, StillPending
@@ -190,7 +191,7 @@ def index_archive(
     """
     archive_store.check_present(manifest=Manifest.of(record))
     if not archive_index.exists(model=model, record=record, hashes=hashes):
-        archive_index.build(model=model, record=record, tick=_ticker(record, report))
+        build(model=model, record=record, tick=_ticker(record, report))
         report("indexed", partition=record.name)
 
 

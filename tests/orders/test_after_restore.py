@@ -187,3 +187,18 @@ def test_a_person_sends_gives_up_or_marks_as_sent_what_is_held(tmp_path, valkey_
     changes, refusals = mark_sent(ids=[mails[0].id, mails[1].id, new_id()])
     assert sorted(one.reason for one in refusals) == ["it is discarded", "there is no such row"]
     assert [change.was for change in changes] == ["pending"]
+
+
+def test_a_lost_change_is_listed_once_however_far_apart_its_lines_are(tmp_path, monkeypatch):
+    monkeypatch.setattr("orders.after_restore.BATCH", 2)
+    restore_to_now()
+    mails = [new_id() for _ in range(5)]
+    log = tmp_path / "a.log"
+    first = [line("notification changed", notification_id=str(id), now="pending") for id in mails]
+    then = [sent(id, order_id=str(new_id())) for id in reversed(mails)]
+    log.write_text("".join([*then[:3], *first, *then]))
+    lost, said = after_restore(log)
+    assert "database lost: 5" in said
+    assert {one["id"] for one in lost} == {str(id) for id in mails}
+    assert [one["first_at"] for one in lost] == sorted(one["first_at"] for one in lost)
+    assert {one["now"] for one in lost} == {"sent"} and all(one["order_known"] is False for one in lost)

@@ -49,5 +49,5 @@ class Command(BaseCommand):
         self.stderr.write(
             f"{counts.lines} lines read, {unreadable} of them unreadable. E-mails found sent: {report.sent}. "
             f"Events found published: {report.published}. E-mails held for a person: {report.held}. "
-            f"Changes that the database lost: {len(report.lost)}."
+            f"Changes that the database lost: {report.lost_count}."
         )

@@ -22,8 +22,9 @@ from notifications.models import EmailNotification
 from outbox.core.ids import id_floor, new_id
 from outbox.core.privacy import address_hash
 from outbox.models import DetachedPartition, OutboxEvent
-from outbox.retention import archive, archive_index, archive_store, restore, rollover
+from outbox.retention import archive, archive_store, restore, rollover
 from outbox.retention.archive_index import Index
+from outbox.retention.archive_index_build import build
 from outbox.retention.archive_pieces import PIECE, Packer, Walk
 from outbox.retention.locks import exclusive_lock
 from outbox.retention.manifest import ArchiveDiffers, Manifest
@@ -249,7 +250,7 @@ class TestIndex:
         data = path.read_bytes()
         path.write_bytes(data[:60] + bytes([data[60] ^ 1]) + data[61:])
         with exclusive_lock(model=EmailNotification), pytest.raises(ArchiveDiffers):
-            archive_index.build(model=EmailNotification, record=DetachedPartition.objects.get())
+            build(model=EmailNotification, record=DetachedPartition.objects.get())
         assert list(archive_folder.rglob("*.index")) == []
 
 

@@ -1,0 +1,58 @@
+"""Changes that the logs know of and the database does not, collected in a temporary file.
+
+After a restore to yesterday they are a day's e-mails and events, which need not fit into memory.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+
+#: What logs say of one change: its kind and id, its times, and what else their lines name.
+Lost = dict[str, str | bool]
+
+
+class LostChanges:
+    """A mapping of (kind, id) to what is known; iteration is by the time of the first line."""
+
+    def __init__(self) -> None:
+        self._file = sqlite3.connect("")  # a temporary file that SQLite deletes
+        self._file.execute("PRAGMA journal_mode = OFF")
+        self._file.execute(
+            "CREATE TABLE lost (kind TEXT, id TEXT, first_at TEXT, note TEXT, PRIMARY KEY (kind, id))"
+        )
+
+    def add(self, note: Lost) -> None:
+        """Add what was read of a change to what is known of it."""
+        key = str(note["kind"]), str(note["id"])
+        found = self._file.execute("SELECT note FROM lost WHERE kind = ? AND id = ?", key).fetchone()
+        if found is not None:
+            note = merged(json.loads(found[0]), note)
+        values = (*key, str(note["first_at"]), json.dumps(note))
+        self._file.execute("INSERT OR REPLACE INTO lost VALUES (?, ?, ?, ?)", values)
+
+    def __len__(self) -> int:
+        count: int = self._file.execute("SELECT count(*) FROM lost").fetchone()[0]
+        return count
+
+    def __iter__(self) -> Iterator[Lost]:
+        for (note,) in self._file.execute("SELECT note FROM lost ORDER BY first_at, kind, id"):
+            yield json.loads(note)
+
+
+def merged(one: Lost, other: Lost) -> Lost:
+    """Join what two parts of the logs say of one change, in either order.
+
+    >>> sent = {"kind": "e-mail", "id": "1", "first_at": "12:01", "last_at": "12:02", "now": "sent"}
+    >>> later = {"kind": "e-mail", "id": "1", "first_at": "12:03", "last_at": "12:03", "now": "pending"}
+    >>> merged(sent, later) == merged(later, sent) == sent | {"last_at": "12:03"}
+    True
+    """
+    if str(one["last_at"]) > str(other["last_at"]):
+        one, other = other, one
+    note = one | other
+    note["first_at"] = min(str(one["first_at"]), str(other["first_at"]))
+    if "sent" in (one.get("now"), other.get("now")):
+        note["now"] = "sent"
+    return note

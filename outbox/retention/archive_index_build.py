@@ -1,0 +1,157 @@
+"""Write the index beside an archive; archive_index.py says what is in it."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import math
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import IO, cast
+
+import zstandard
+from django.core.files.base import File
+
+from outbox.core.partitioned import PartitionedModel, RetentionRules
+from outbox.models import DetachedPartition
+from outbox.retention import archive_store
+from outbox.retention.archive_index import (
+    ENTRY,
+    HEAD,
+    MAGIC,
+    RECORD,
+    START,
+    Entries,
+    hashes_of,
+    index_name,
+    key_of,
+    signature_of,
+)
+from outbox.retention.archive_pieces import Walk
+from outbox.retention.archive_store import Digest, Tick, ignore_ticks, lines_of, store
+from outbox.retention.manifest import ArchiveDiffers, Manifest
+
+#: Bytes of CSV after which a page ends with its row.
+PAGE = 1 << 17
+#: How many parts of the index are sorted one after the other, to bound memory.
+_PARTS = 64
+_RECORDS_IN_BUCKET = 256
+_MOST_BITS = 16
+
+
+def build(*, model: PartitionedModel, record: DetachedPartition, tick: Tick = ignore_ticks) -> None:
+    """Read an archive from end to end and write its index.
+
+    The caller holds the table's `exclusive_lock`: no index may outlive its archive, erased.
+    Raises `ArchiveDiffers` for an archive that is not what its manifest says.
+    """
+    manifest = Manifest.of(record)
+    with contextlib.ExitStack() as files:
+        parts = [files.enter_context(tempfile.TemporaryFile()) for _ in range(_PARTS)]
+        walk, pages = _read(model.retention, manifest, parts, tick)
+        result = files.enter_context(tempfile.TemporaryFile(prefix="orderpost-index-"))
+        _write(result, manifest, model.retention, walk, pages, parts)
+        result.seek(0)
+        archive_store.save(name=index_name(manifest), content=File(result))
+
+
+def _read(
+    rules: RetentionRules, manifest: Manifest, parts: Sequence[IO[bytes]], tick: Tick
+) -> tuple[Walk, Entries]:
+    plain, packed = Digest(tick), Digest()
+    try:
+        with store().open(manifest.file) as file:
+            walk = Walk(cast("IO[bytes]", archive_store.Watched(file, packed)))
+            pages = _read_pages(rules, _counted(walk.read(), plain), parts)
+    except FileNotFoundError as error:
+        raise ArchiveDiffers(f"{manifest.file} is gone from the store") from error
+    except zstandard.ZstdError as error:
+        raise ArchiveDiffers(f"{manifest.file} cannot be read: {error}") from error
+    if plain.value != (manifest.csv_sha256, manifest.csv_bytes):
+        raise ArchiveDiffers(f"{manifest.file} does not hold what its manifest says")
+    if packed.value != (manifest.file_sha256, manifest.file_bytes):
+        raise ArchiveDiffers(f"{manifest.file} is not the file that its manifest names")
+    return walk, pages
+
+
+def _counted(chunks: Iterable[bytes], digest: Digest) -> Iterator[bytes]:
+    for data in chunks:
+        digest.update(data)
+        yield data
+
+
+def _read_pages(rules: RetentionRules, chunks: Iterable[bytes], parts: Sequence[IO[bytes]]) -> Entries:
+    """Write records to `parts` by the key's first bits; return where each page begins, and its CRC-32."""
+    position, crc = 0, 0
+
+    def lines() -> Iterator[str]:
+        nonlocal position, crc
+        for line in lines_of(chunks):
+            position += len(line)
+            crc = zlib.crc32(line, crc)
+            yield line.decode(errors="replace")  # what is damaged differs at the end
+
+    rows = csv.DictReader(lines())
+    _ = rows.fieldnames  # reads the header
+    pages: Entries = []
+    begin, crc = position, 0
+    keys: set[int] = set()
+
+    def end_page() -> None:
+        nonlocal begin, crc
+        for key in keys:
+            parts[key * _PARTS >> 32].write(RECORD.pack(key << 32 | len(pages)))
+        pages.append((begin, crc))
+        begin, crc = position, 0
+        keys.clear()
+
+    for row in rows:
+        keys.update(key_of(one) for one in hashes_of(rules=rules, row=row))
+        if position - begin >= PAGE:
+            end_page()
+    if keys:
+        end_page()
+    return [*pages, (position, 0)]
+
+
+def _write(
+    file: IO[bytes],
+    manifest: Manifest,
+    rules: RetentionRules,
+    walk: Walk,
+    pages: Entries,
+    parts: Sequence[IO[bytes]],
+) -> None:
+    records = sum(part.tell() for part in parts) // RECORD.size
+    bits = min(_MOST_BITS, math.ceil(math.log2(max(1, records / _RECORDS_IN_BUCKET))))
+    counts, checks = [0] * (1 << bits), [0] * (1 << bits)
+    pieces: Entries = [(start, 0) for start in [*walk.pieces, walk.end]]
+    size = HEAD.size + ENTRY.size * (len(pages) + len(pieces) + len(counts) + 1)
+    file.seek(START.size + size)
+    for part in parts:
+        part.seek(0)
+        values = sorted(value for (value,) in RECORD.iter_unpack(part.read()))
+        for bucket, group in groupby(values, key=lambda value: value >> (64 - bits)):
+            data = b"".join(map(RECORD.pack, group))
+            counts[bucket] += len(data) // RECORD.size
+            checks[bucket] = zlib.crc32(data, checks[bucket])
+            file.write(data)
+    buckets: Entries = []
+    first = 0
+    for count, check in zip([*counts, 0], [*checks, 0], strict=True):
+        buckets.append((first, check))
+        first += count
+    header = HEAD.pack(
+        bytes.fromhex(manifest.file_sha256),
+        signature_of(rules),
+        walk.window,
+        walk.piece_bytes,
+        bits,
+        len(pages),
+        len(pieces),
+        len(buckets),
+    ) + b"".join(ENTRY.pack(*entry) for table in (pages, pieces, buckets) for entry in table)
+    file.seek(0)
+    file.write(START.pack(MAGIC, size, zlib.crc32(header)) + header)
