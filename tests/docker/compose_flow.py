@@ -1,7 +1,9 @@
-"""Run by test_compose.py in namespaces of its own: docker/compose.yaml from `up` to `down --volumes`.
+"""Run by test_compose.py in namespaces of its own: "Everything on one machine" of docs/deploy.md.
 
-Prints what it has seen, a line for each step; the first step that fails ends it with the reason. With the
-argument `kafka`: that profile instead.
+The commands are those of the page, in its order, in a folder that is empty at first: a clone of what is
+committed. `docker` is podman there, and `docker compose` podman-compose. Prints what it has seen, a line for
+each step; the first step that fails ends it with the reason. With the argument `streaming`: the page's start,
+its step with Kafka and Debezium, and its end.
 """
 
 from __future__ import annotations
@@ -9,21 +11,26 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import requests
 
 from config import roles
+from config.local.machine import PROJECT
 from tests.docker import images
-from tests.docker.engine import inspect, podman, run, trouble
+from tests.docker.engine import environment, inspect, podman, run, trouble
 
-PROJECT = "drill"
+PAGE = PROJECT / "docs" / "deploy.md"
+NAME = "orderpost"
 WEB, MAILBOX, PROMETHEUS = "http://127.0.0.1:8000", "http://127.0.0.1:8025", "http://127.0.0.1:9090"
-PATIENCE = 180.0
+PATIENCE = 240.0
 ORDER = {
     "user_id": "0f8b1e9c-6f5b-4a53-9d2c-3c1f6a1d2b11",
     "email": "ann@example.com",
@@ -33,17 +40,61 @@ ORDER = {
     "locale": "en",
 }
 CHECKED = [role for role in roles.commands() if role not in ("migrate", "cdc", "follower")]
+#: podman-compose knows no profile `*`.
+DOCKER = f"""#!/bin/sh
+[ "$1" = compose ] || exec podman "$@"
+shift
+for word do
+    shift
+    case $word in
+        '*') set -- "$@" monitoring --profile follow-wal --profile kafka --profile cdc ;;
+        *) set -- "$@" "$word" ;;
+    esac
+done
+exec {sys.executable} -m podman_compose "$@"
+"""
 
 
-def compose(*arguments: str) -> str:
-    return run(
-        *(sys.executable, "-m", "podman_compose", "--in-pod", "false", "-p", PROJECT),
-        *("-f", str(images.COMPOSE), *arguments),
-    )
+def blocks() -> list[str]:
+    """Return the page's commands: the start, a first e-mail, further on, Kafka and Debezium, the end."""
+    section = PAGE.read_text().partition("### Everything on one machine\n")[2].partition("\n### ")[0]
+    found = re.findall(r"^```sh\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
+    assert len(found) == 5, found
+    return found
+
+
+class Reader:
+    """A terminal in an empty folder: it runs what the page says, and keeps its variables and its folder."""
+
+    def __init__(self, home: Path) -> None:
+        self._state = home / "state"
+        programs = home / "bin"
+        programs.mkdir()
+        (programs / "docker").write_text(DOCKER)
+        (programs / "docker").chmod(0o755)
+        folder = home / "empty"
+        folder.mkdir()
+        # BUILDAH_FORMAT is the page's word for podman; no registry can be reached, hence BASE.
+        self._state.write_text(
+            f"cd {folder}\nexport PATH={programs}:{environment()['PATH']} BASE={images.BASE}"
+            f" BUILDAH_FORMAT=docker\n"
+        )
+
+    def follow(self, block: str) -> str:
+        """Run a block of the page; return what it printed."""
+        # The only thing that a reader has to fill in.
+        block = block.replace("REPOSITORY=…", f"REPOSITORY={PROJECT}")
+        assert "…" not in block, block
+        keep = f'{{ echo "cd $PWD"; export -p; }} > {self._state}'
+        script = f". {self._state}\n{block}\n{keep}"
+        return run("bash", "-eu", "-o", "pipefail", "-c", script, seconds=900)
+
+    def value(self, name: str) -> str:
+        return run("bash", "-uc", f". {self._state}; echo ${name}")
 
 
 def name_of(service: str) -> str:
-    return f"{PROJECT}_{service}_1"
+    return f"{NAME}_{service}_1"
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
@@ -69,28 +120,12 @@ def healthy(service: str) -> bool:
     return trouble(name_of(service)) == ""
 
 
-def curl(path: str, *, token: str, key: str, body: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(
-        run(
-            *(
-                "curl",
-                "--silent",
-                "--fail-with-body",
-                f"{WEB}/api/v1{path}",
-                "-H",
-                f"Authorization: Bearer {token}",
-            ),
-            *(
-                "-H",
-                f"Idempotency-Key: {key}",
-                "-H",
-                "Content-Type: application/json",
-                "-d",
-                json.dumps(body),
-            ),
-        )
-    )
-    return answer
+def post(path: str, *, token: str, key: str, body: dict[str, Any]) -> dict[str, Any]:
+    headers = {"Authorization": f"Bearer {token}", "Idempotency-Key": key}
+    answer = requests.post(f"{WEB}/api/v1{path}", json=body, headers=headers, timeout=30)
+    assert answer.ok, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
 
 
 def mails() -> int:
@@ -100,30 +135,50 @@ def mails() -> int:
 
 def buy(number: int, *, token: str) -> str:
     """Place an order and pay it: one e-mail. Return its id."""
-    order = curl("/orders", token=token, key=f"place-{number}", body=ORDER)
-    curl(f"/orders/{order['id']}/pay", token=token, key=f"pay-{number}", body={})
+    order = post("/orders", token=token, key=f"place-{number}", body=ORDER)
+    post(f"/orders/{order['id']}/pay", token=token, key=f"pay-{number}", body={})
     return str(order["id"])
 
 
 def main() -> None:
+    # What other namespaces wrote there is of their processes and addresses: the process whose number is in
+    # `aardvark.pid` gets a signal, and is another one here.
+    for folder in ("/run/containers", "/run/netns"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        run("mount", "-t", "tmpfs", "tmpfs", folder)
     run("ip", "link", "set", "lo", "up")
-    profile, flow = ("kafka", over_kafka) if "kafka" in sys.argv[1:] else ("monitoring", everything)
-    try:
-        flow()
-    finally:
-        compose("--profile", profile, "down", "--volumes", "--timeout", "5")
+    flow = streaming if "streaming" in sys.argv[1:] else everything
+    start, first, further, through_kafka, end = blocks()
+    with tempfile.TemporaryDirectory(prefix="orderpost-page-") as home:
+        reader = Reader(Path(home))
+        try:
+            token = begin(reader, start, first)
+            flow(reader, token, through_kafka if flow is streaming else further)
+        finally:
+            reader.follow(end)
     left = [podman(*words) for words in (["ps", "-aq"], ["volume", "ls", "-q"], ["network", "ls", "-q"])]
-    assert left[:2] == ["", ""] and PROJECT not in left[2], left
+    assert left[:2] == ["", ""] and NAME not in left[2], left
     print("down --volumes leaves nothing")
 
 
-def over_kafka() -> None:
-    os.environ["EVENT_TRANSPORT"] = "kafka"
-    compose("--profile", "kafka", "up", "--detach", "--no-build")
-    for role in CHECKED:
+def begin(reader: Reader, start: str, first: str) -> str:
+    """Follow the page to its first e-mail; return the API token."""
+    began = time.monotonic()
+    printed = reader.follow(start)
+    assert "password" in printed, printed
+    print(f"`up` and `logs`: {time.monotonic() - began:.0f} s")
+    paid = json.loads(reader.follow(first).rpartition("\n")[2])
+    assert paid["status"] == "paid", paid
+    until(lambda: mails() == 1, "the e-mail is in the mailbox")
+    print(f"an empty folder's first e-mail: {time.monotonic() - began:.0f} s after `git clone`")
+    return reader.value("TOKEN")
+
+
+def streaming(reader: Reader, token: str, block: str) -> None:
+    reader.follow(block)
+    for role in (*CHECKED, "cdc"):
         until(functools.partial(healthy, role), f"{role} is healthy")
     until(lambda: requests.get(f"{WEB}/readyz", timeout=5).ok, "the web is ready")
-    token = login()
     order = buy(1, token=token)
 
     def published() -> bool:
@@ -135,27 +190,49 @@ def over_kafka() -> None:
     topics = podman("exec", name_of("kafka"), "ls", "/var/lib/kafka/data")
     assert "order.order.paid.v1-0" in topics, topics
     print("an order's events are in Kafka")
+    until(lambda: mails() >= 2, "the e-mail is in the mailbox")
+
+    until(lambda: '"type":"source"' in connector() and connector().count("RUNNING") == 2, "Debezium runs")
+    buys_without_workers(2, token=token)
+    until(lambda: told("cdc", name_of("cdc")), "Debezium has told consume_cdc of a row")
+    print("Debezium alone: an e-mail without worker, beat and standby")
 
 
-def login() -> str:
-    """Return the token that the service `login` has printed, once."""
-    printed = podman("logs", name_of("login")).split()
-    assert "password" in printed
-    return next(word for word in printed if word.startswith("op_"))
+def connector() -> str:
+    """Return what Kafka Connect says of the connector and its task."""
+    return fetch(name_of("web"), "http://connect:8083/connectors/orderpost/status")
 
 
-def everything() -> None:
-    began = time.monotonic()
-    compose("up", "--detach", "--no-build")
+def fetch(container: str, url: str) -> str:
+    """Return what a container gets from `url`; empty if nothing."""
+    ask = f"import urllib.request as r; print(r.urlopen('{url}', timeout=5).read().decode())"
+    return podman("exec", container, "python", "-c", ask, check=False)
+
+
+def told(trigger: str, *containers: str) -> bool:
+    """Return whether a trigger has told one of the containers of a new row."""
+    line = f'orderpost_trigger_changes_total{{result="seen",trigger="{trigger}"}} '
+    metrics = "".join(fetch(name, "http://127.0.0.1:9100/") for name in containers)
+    return any(float(value) > 0 for value in re.findall(re.escape(line) + r"(\S+)", metrics))
+
+
+def sent(order: str, *, token: str) -> bool:
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = requests.get(f"{WEB}/api/v1/orders/{order}/notifications", headers=headers, timeout=5).json()
+    return [mail["status"] for mail in answer["results"]] == ["sent"]
+
+
+def buys_without_workers(number: int, *, token: str) -> None:
+    """Stop every process that the page had before; see that an e-mail is sent all the same."""
+    podman("stop", "--time", "30", *map(name_of, ("worker", "beat", "standby")))
+    order = buy(number, token=token)
+    until(lambda: sent(order, token=token), "the e-mail is sent without worker, beat and standby")
+
+
+def everything(reader: Reader, token: str, block: str) -> None:
     for role in CHECKED:
         until(functools.partial(healthy, role), f"{role} is healthy")
-    until(lambda: requests.get(f"{WEB}/readyz", timeout=5).ok, "the web is ready")
-    print(f"every role is healthy {time.monotonic() - began:.0f} s after `up`")
-
-    token = login()
-    buy(1, token=token)
-    until(lambda: mails() == 1, "the e-mail is in the mailbox")
-    print("an order by curl; its e-mail is in the mailbox")
+    print("every role is healthy")
 
     worker = inspect(name_of("worker"))["State"]["Pid"]
     os.kill(worker, signal.SIGKILL)
@@ -166,21 +243,25 @@ def everything() -> None:
     until(lambda: healthy("worker"), "the worker is healthy again")
     print("a worker that is killed loses no e-mail, and is back")
 
-    said = podman("exec", name_of("web"), "orderpost", "demo", "--orders", "20", "--wait", "90")
+    said = reader.follow(block)
     assert "The mailbox is Mailpit" in said, said
-    until(lambda: mails() > 6 + 15, "the demo's e-mails are in the mailbox")
+    until(lambda: mails() > 6 + 200, "the demo's e-mails are in the mailbox")
     print("orderpost demo works")
-
-    compose("--profile", "monitoring", "up", "--detach", "--no-build")
     targets = until(all_up, "Prometheus sees every target up")
     print(f"Prometheus sees {len(targets)} targets, all up: {', '.join(targets)}")
+
+    until(lambda: healthy("follower"), "a follower is healthy")
+    buys_without_workers(7, token=token)
+    followers = [f"{NAME}_follower_{number}" for number in (1, 2)]
+    until(lambda: told("wal", *followers), "a follower was told of a row")
+    print("the followers alone: an e-mail without worker, beat and standby")
 
 
 def all_up() -> list[str]:
     """Return the roles that Prometheus scrapes, if all are up."""
     answer = requests.get(f"{PROMETHEUS}/api/v1/targets", timeout=5).json()["data"]["activeTargets"]
     up = sorted(target["labels"]["role"] for target in answer if target["health"] == "up")
-    return up if up == sorted(CHECKED) == sorted(target["labels"]["role"] for target in answer) else []
+    return up if set(CHECKED) <= set(up) and len(up) == len(answer) else []
 
 
 if __name__ == "__main__":

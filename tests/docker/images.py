@@ -24,13 +24,20 @@ IMAGE = "localhost/orderpost"
 RELEASE = "bookworm"
 COMPOSE = PROJECT / "docker" / "compose.yaml"
 
+INSTALL = (
+    "RUN apt-get -o APT::Sandbox::User=root update -q && apt-get -o APT::Sandbox::User=root install -qy"
+    " --no-install-recommends"
+)
+#: Those that only the profiles `kafka` and `cdc` pull, and the files that are copied into them.
+STREAMING = ("kafka", "connect", "curl")
+JARS = {"broker": jars.BROKER, "connect": jars.CONNECT, "debezium": jars.DEBEZIUM}
+
 #: Debian's packages of all stand-ins, and no cluster of Debian's own making.
 SERVERS_FILE = f"""
 FROM {BASE}
 RUN mkdir -p /etc/postgresql-common \\
     && echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf
-RUN apt-get -o APT::Sandbox::User=root update -q && apt-get -o APT::Sandbox::User=root install -qy \\
-    --no-install-recommends postgresql redis-server prometheus prometheus-alertmanager
+{INSTALL} postgresql redis-server prometheus prometheus-alertmanager
 ENV PATH=/usr/lib/postgresql/15/bin:/usr/sbin:/usr/bin:/sbin:/bin
 """
 
@@ -59,7 +66,7 @@ exec $as_postgres "$@" -D "$data" -c 'listen_addresses=*' -c unix_socket_directo
 
 #: KAFKA_NODE_ID is node.id, and so on.
 KAFKA_ENTRY = """#!/bin/sh
-set -e
+set -ef  # Java reads the star itself
 env | sed -n 's/^KAFKA_//p' | while IFS='=' read -r name value; do
     echo "$(echo "$name" | tr A-Z_ a-z.)=$value"
 done > /tmp/server.properties
@@ -67,6 +74,22 @@ java="java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp /kafka/*"
 [ -e "$KAFKA_LOG_DIRS/meta.properties" ] ||
     $java kafka.tools.StorageTool format -t MkU3OEVBNTcwNTJENDM2Qg -c /tmp/server.properties
 exec $java kafka.Kafka /tmp/server.properties
+"""
+
+#: As the official image's: each variable named for a property, and each that begins with CONNECT_.
+CONNECT_ENTRY = """#!/bin/sh
+set -e
+env | sed -n -e 's/^CONNECT_//p' -e '/^BOOTSTRAP_SERVERS=/p' -e '/^GROUP_ID=/p' -e '/_STORAGE_TOPIC=/p' |
+while IFS='=' read -r name value; do
+    echo "$(echo "$name" | tr A-Z_ a-z.)=$value"
+done > /tmp/connect.properties
+{
+    for store in config offset status; do echo "$store.storage.replication.factor=1"; done
+    for part in key value; do echo "$part.converter=org.apache.kafka.connect.json.JsonConverter"; done
+} >> /tmp/connect.properties
+echo plugin.path=/plugins >> /tmp/connect.properties
+exec java -Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp '/connect/*' \\
+    org.apache.kafka.connect.cli.ConnectDistributed /tmp/connect.properties
 """
 
 VALKEY_ENTRY = """#!/bin/sh
@@ -94,12 +117,13 @@ STAND_INS = {
         'RUN install -d -o nobody /alertmanager\nUSER nobody\nENTRYPOINT ["prometheus-alertmanager"]\n'
         'CMD ["--config.file=/etc/alertmanager/alertmanager.yml", "--storage.path=/alertmanager"]',
     ),
-    "kafka": (
+    "kafka": (BASE, KAFKA_ENTRY, f"{INSTALL} openjdk-17-jre-headless\nCOPY broker /kafka"),
+    "connect": (
         BASE,
-        KAFKA_ENTRY,
-        "RUN apt-get -o APT::Sandbox::User=root update -q && apt-get -o APT::Sandbox::User=root install -qy"
-        " --no-install-recommends openjdk-17-jre-headless\nCOPY jars /kafka",
+        CONNECT_ENTRY,
+        f"{INSTALL} openjdk-17-jre-headless\nCOPY connect /connect\nCOPY debezium /plugins/debezium",
     ),
+    "curl": (BASE, "", f'{INSTALL} curl\nENTRYPOINT ["curl"]'),
     "mailpit": (BASE, "", 'COPY mailpit /mailpit\nENTRYPOINT ["/mailpit"]'),
     "grafana": (BASE, "", 'CMD ["sleep", "infinity"]'),
 }
@@ -134,12 +158,12 @@ def make_base() -> None:
         podman("import", f"{folder}/system.tar", BASE)
 
 
-def build_stand_ins(*, kafka: bool = False) -> None:
-    """Build the stand-in of each image that compose.yaml pulls; Kafka's if asked. podman keeps the layers."""
+def build_stand_ins(*, streaming: bool = False) -> None:
+    """Build the stand-in of each image that compose.yaml pulls; those of STREAMING only if asked."""
     make_base()
     _build(SERVERS, SERVERS_FILE)
     for name, image in wanted().items():
-        if kafka or name != "kafka":
+        if streaming or name not in STREAMING:
             base, entry, rest = STAND_INS[name]
             script = 'COPY --chmod=755 entry /entry\nENTRYPOINT ["/entry"]\n' if entry else ""
             _build(image, f"FROM {base}\n{script}{rest}\n", entry=entry)
@@ -150,11 +174,11 @@ def _build(image: str, file: str, *, entry: str = "") -> None:
         (Path(folder) / "entry").write_text(entry)
         if "COPY mailpit" in file:
             _build_mailpit(Path(folder), release=image.rpartition(":")[2])
-        if "COPY jars" in file:
-            for jar in jars.fetch(jars.BROKER):
-                target = Path(folder) / "jars" / jar.name
-                target.parent.mkdir(exist_ok=True)
-                shutil.copy(jar, target)
+        for name, directory in JARS.items():
+            if f"COPY {name} " in file:
+                (Path(folder) / name).mkdir()
+                for jar in jars.fetch(directory):
+                    shutil.copy(jar, Path(folder) / name)
         podman("build", "--network", "host", "--tag", image, "--file", "-", folder, text=file)
 
 
