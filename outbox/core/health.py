@@ -75,6 +75,7 @@ def begin(role: str) -> None:
     _begun.append(health)
     with contextlib.suppress(OSError):
         health.file.parent.mkdir(parents=True, exist_ok=True)
+        health.write()  # a scrape may come before the thread's first turn
     threading.Thread(target=health.keep_writing, name=f"health-{role}", daemon=True).start()
 
 

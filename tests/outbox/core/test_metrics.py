@@ -136,6 +136,16 @@ def scrape(port: int, **headers: str) -> str:
     raise AssertionError("no metrics")
 
 
+def test_the_first_scrape_has_the_age_of_the_loop_however_late_its_writer_begins(monkeypatch, tmp_path):
+    monkeypatch.setenv("HEALTH_DIR", str(tmp_path))
+    monkeypatch.setattr(health, "_begun", [])
+    monkeypatch.setattr(health.Health, "keep_writing", lambda self: None)  # its thread has not run yet
+    before = health._of_thread.set(None)
+    health.begin("relay")
+    health._of_thread.reset(before)
+    assert 'orderpost_loop_age_seconds{role="relay"}' in metrics.exposition(with_readers=False).decode()
+
+
 def test_a_process_without_a_web_server_shows_its_own_on_its_port(port, settings):
     with connection.execute_wrapper(lambda *_: pytest.fail("it asked the database")):
         text = scrape(port)

@@ -31,7 +31,8 @@ def shut(gate: Gate, name: str = "one") -> None:
 
 
 def test_an_opening_in_one_process_is_known_to_every_other_after_ten_sends_at_most(valkey_url):
-    here, there = make(valkey_url), make(valkey_url)
+    rules = Rules(untried_every=60.0, waiting_every=60.0)  # no probe, however slow this test is
+    here, there = make(valkey_url, rules=rules), make(valkey_url, rules=rules)
     assert there.enter().provider == "one"
     shut(here)
     for _ in range(TAKE - 1):
@@ -42,7 +43,7 @@ def test_an_opening_in_one_process_is_known_to_every_other_after_ten_sends_at_mo
     for _ in range(TAKE - 1):
         here.enter()
     nobody = here.enter()
-    assert nobody.provider == "" and 0 < nobody.wait <= 0.3
+    assert nobody.provider == "" and 0 < nobody.wait <= 60.0
 
 
 def test_failures_of_several_processes_make_one_run(valkey_url):
