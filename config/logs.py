@@ -16,12 +16,14 @@ import re
 import socket
 from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii as _quoted
+from logging.handlers import WatchedFileHandler
 from typing import Any
 
 import structlog
 from gunicorn import glogging  # type: ignore[import-untyped]
 
 from notifications.providers.registry import declarations
+from outbox.core import context
 
 # The characters of an address's local part, without those that separate it from the text around it. A quote
 # may be inside only. The possessive *+ keeps the time linear in the length of the text.
@@ -70,10 +72,11 @@ _SECRET_NAMES = frozenset({"authorization", "password", "secret", "api_key", "co
 #: A correlation id that is no secret: one of ours, or a UUID.
 _PLAIN_ID = re.compile(r"[0-9A-Za-z]*|[0-9A-Fa-f-]{36}")
 # A line of JSON with none of these has nothing to mask.
-_MARKS = (
-    *("@", "%40", "detail:", "context:", "\\u"),
+_ADDRESS_MARKS = ("@", "%40")
+_OTHER_MARKS = (
+    *("detail:", "context:", "\\u"),
     *(f'"{name}"' for name in _SECRET_NAMES),
-    *(text for texts, _, _ in _SECRETS for text in texts),
+    *(text for texts, _, _ in _SECRETS for text in texts if text not in _ADDRESS_MARKS),
 )
 
 
@@ -113,16 +116,27 @@ def scrub(value: Any) -> Any:
     return value
 
 
-def _to_json(event: Any) -> str:
-    # ASCII: a line must come out whatever the terminal's encoding is, halves of surrogate pairs too.
-    return json.dumps(event, default=lambda value: mask(str(value)))
+# ASCII: a line must come out whatever the terminal's encoding is, halves of surrogate pairs too.
+_to_json = json.JSONEncoder(default=lambda value: mask(str(value))).encode
 
 
 def json_line(event: dict[str, Any]) -> str:
     """Render an event as JSON, masked."""
     line = _to_json(event)
     lowered = line.casefold()
-    return _to_json(scrub(event)) if _has(lowered, _MARKS) else line
+    if _has(lowered, _OTHER_MARKS):
+        return _to_json(scrub(event))
+    if not _has(lowered, _ADDRESS_MARKS):
+        return line
+    # No pattern for addresses goes past a quote, so the line has the same matches as its values have.
+    return mask(line) if "\\" not in line else _to_json(scrub(event))
+
+
+def _merge_ids(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Put the ids of the work at hand on a line that does not name its own."""
+    for name, value in context.ids().items():
+        event.setdefault(name, value)
+    return event
 
 
 def json_lines(event: dict[str, Any], each: Sequence[dict[str, str]]) -> str:
@@ -174,7 +188,7 @@ class LineFormatter(logging.Formatter):
                 event["exc_info"] = record.exc_info
             if record.stack_info:
                 event["stack"] = record.stack_info
-            event = structlog.contextvars.merge_contextvars(None, "", event)
+            event = _merge_ids(None, "", event)
             event |= {"level": record.levelname.lower(), "logger": record.name}
             event = self._stamp(None, "", event)
         if "exc_info" in event:
@@ -187,12 +201,13 @@ class LineFormatter(logging.Formatter):
 def configure(config: dict[str, str]) -> None:
     """Configure structlog and the standard library's logging. May be called again.
 
-    `config` has `level` (a level name of logging) and `format`: json or console.
+    `config` has `level` (a level name of logging), `format`: json or console, and `file`: where lines are
+    appended, opened again after someone has moved it away; stderr if empty.
     """
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
-            structlog.contextvars.merge_contextvars,
+            _merge_ids,
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -204,6 +219,8 @@ def configure(config: dict[str, str]) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+    # No line names its thread or its process: logging need not look for them.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     console = structlog.dev.ConsoleRenderer()
 
     def coloured(event: dict[str, Any]) -> str:
@@ -213,7 +230,8 @@ def configure(config: dict[str, str]) -> None:
         shown = [coloured(event | one) for one in each[:SHOWN]]
         return "\n".join(shown + ([f"… and {len(each) - SHOWN} more"] if len(each) > SHOWN else []))
 
-    handler = logging.StreamHandler()
+    path = config.get("file")
+    handler = WatchedFileHandler(path, encoding="utf-8") if path else logging.StreamHandler()
     handler.setFormatter(
         LineFormatter(coloured, coloured_each)
         if config["format"] == "console"

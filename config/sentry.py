@@ -14,13 +14,13 @@ import time
 from typing import Any
 
 import sentry_sdk
-import structlog
 from sentry_sdk.integrations.celery import CeleryIntegration
 from sentry_sdk.integrations.django import DjangoIntegration
 from sentry_sdk.integrations.logging import LoggingIntegration, ignore_logger
 from sentry_sdk.transport import Transport
 
 from config.logs import scrub
+from outbox.core import context
 
 QUIET_SECONDS = 600.0
 #: The fields of a line that tell one kind of error from another. None has an id in it.
@@ -122,7 +122,7 @@ def _clean(event: Any, _: Any) -> Any:
 
 def _clean_event(event: Any, _: Any) -> Any:
     cleaned = scrub(event)
-    correlation_id = structlog.contextvars.get_contextvars().get("correlation_id")
+    correlation_id = context.ids().get("correlation_id")
     if correlation_id:
         cleaned["tags"] = {**dict(cleaned.get("tags") or {}), "correlation_id": correlation_id}
     return cleaned

@@ -23,6 +23,7 @@ from sentry_sdk.utils import BadDsn
 from config import sentry
 from config.addresses import parse_database
 from config.validation import (
+    appendable,
     at_least_one,
     delays,
     limits,
@@ -111,6 +112,7 @@ try:
     LOG_LEVEL = env.str(
         "LOG_LEVEL", "INFO", validate=validate.OneOf(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"])
     )
+    LOG_FILE = env.str("LOG_FILE", "", validate=appendable)
     LOG_FORMAT = env.str(
         "LOG_FORMAT",
         "console" if sys.stderr.isatty() else "json",
@@ -404,7 +406,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
 # to HTTPS (W008) is the proxy's; the admin frames its own e-mail preview (W019).
 SILENCED_SYSTEM_CHECKS = ["anymail.W003", "security.W005", "security.W008", "security.W019", "security.W021"]
 LOGGING_CONFIG = "config.logs.configure"
-LOGGING = {"level": LOG_LEVEL, "format": LOG_FORMAT}
+LOGGING = {"level": LOG_LEVEL, "format": LOG_FORMAT, "file": LOG_FILE}
 if SENTRY_DSN:
     try:
         sentry.init(

@@ -6,6 +6,7 @@ import ipaddress
 import math
 from collections.abc import Callable, Collection, Sequence
 from email.utils import parseaddr
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from environs import ValidationError, validate
@@ -46,6 +47,15 @@ def mail_address(value: str) -> None:
     local, _, domain = parseaddr(value)[1].rpartition("@")
     if not local or not domain or " " in local + domain:
         raise ValidationError("This is no e-mail address, such as 'Shop <orders@example.com>'.")
+
+
+def appendable(value: str) -> None:
+    """Accept the path of a file that can be written to, or an empty string. Makes the file."""
+    try:
+        if value:
+            Path(value).open("a").close()
+    except OSError as error:
+        raise ValidationError(f"{value} cannot be written to: {error.strerror}.") from None
 
 
 def web_address(value: str) -> None:

@@ -172,6 +172,7 @@ class Stack:
             self.console.pump()
             if turn % 10 == 0:
                 with suppress(OSError):
+                    self.supervisor.rotate_logs()
                     for program in self.supervisor.programs():
                         name, pid = program["name"], program["pid"]
                         if pid and pid != pids.get(name, pid):
@@ -235,6 +236,8 @@ def application_programs(*, port: int, worker_grace: int, metrics_ports: Mapping
             environment={
                 **(as_root if name in ("worker", "beat") else {}),
                 **metrics.environment(name=name, port=metrics_ports[name], var=VAR),
+                # Not through supervisord: to copy the lines took 4 % of all that an order costs.
+                "LOG_FILE": str(VAR / "log" / f"{name}.log"),
             },
         )
         for name, command in commands(port=port).items()

@@ -15,6 +15,7 @@ import sys
 import time
 import xmlrpc.client
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +23,7 @@ from typing import Any, cast
 from config.local.files import write_private
 from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, tail
 
+LONGEST_LOG, KEPT_LOGS = 10_000_000, 3  # bytes; files of each log beside the present one
 APPLICATION = "orderpost"  # supervisord's name for the group that starts after the database is ready
 SUPERVISOR = "%(ENV_GUARD_PID)s"  # its process id, as its own guard left it in its environment
 
@@ -105,6 +107,21 @@ class Supervisor:
                 log = self.logs / f"{program['name']}.log"
                 raise LocalRunFailed(f"{program['name']} ends as soon as it starts:\n{tail(log=log)}")
 
+    def rotate_logs(self) -> None:
+        """Move each log aside that has grown too long. Whoever writes to it opens it anew; no line is lost.
+
+        Raise OSError while supervisord does not answer.
+        """
+        long = [log for log in self.logs.glob("*.log") if log.stat().st_size > LONGEST_LOG]
+        for log in long:
+            for number in range(KEPT_LOGS, 1, -1):
+                with suppress(FileNotFoundError):
+                    Path(f"{log}.{number - 1}").replace(f"{log}.{number}")
+            log.replace(f"{log}.1")
+        if long:
+            pid = cast(int, self._rpc().supervisor.getPID())
+            os.kill(pid, signal.SIGUSR2)  # opens its logs anew; WatchedFileHandler sees it by itself
+
     def has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
@@ -134,8 +151,7 @@ class Supervisor:
                 "nodaemon": "true",
                 "silent": "true",
                 "logfile": _quoted(self.logs / "supervisord.log"),
-                "logfile_maxbytes": "1MB",
-                "logfile_backups": 1,
+                "logfile_maxbytes": 0,
                 "pidfile": _quoted(self._run / "supervisord.pid"),
                 "strip_ansi": str(not sys.stdout.isatty()).lower(),  # colours are for a terminal alone
                 "directory": _quoted(PROJECT),
@@ -167,8 +183,7 @@ class Supervisor:
                 "killasgroup": "true",
                 "redirect_stderr": "true",
                 "stdout_logfile": _quoted(self.logs / f"{program.name}.log"),
-                "stdout_logfile_maxbytes": "10MB",
-                "stdout_logfile_backups": 3,
+                "stdout_logfile_maxbytes": 0,  # `rotate_logs` does it: the programs write there, too
             }
         return "\n".join(
             f"[{title}]\n" + "".join(f"{name} = {value}\n" for name, value in options.items())

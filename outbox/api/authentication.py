@@ -24,7 +24,7 @@ class TokenAuthentication(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[None, ApiToken] | None:
         """Find the live token. Raise `AuthenticationFailed` for any other, without the reason."""
-        header = request.headers.get("Authorization")
+        header = request.META.get("HTTP_AUTHORIZATION")
         if header is None:
             return None
         scheme, _, secret = header.strip().partition(" ")

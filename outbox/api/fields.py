@@ -72,6 +72,9 @@ class StrictSerializer(serializers.Serializer[Any]):
 class Nothing(StrictSerializer):
     """No fields: an empty body or {}, an empty query string."""
 
+    def run_validation(self, data: Any = serializers.empty) -> Any:
+        return {} if data == {} else super().run_validation(data)
+
 
 class Text(serializers.CharField):
     """A string, as it was sent. It may be empty with `allow_blank`, but never only blanks."""

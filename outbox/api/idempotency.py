@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from outbox.api.views import ApiView
 
 HEADER = "Idempotency-Key"
+_HEADER = "HTTP_IDEMPOTENCY_KEY"  # as WSGI names it
 REPLAYED = "Idempotency-Replayed"
 
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
@@ -134,7 +135,7 @@ def answer_once(*, request: Request, work: Callable[[], HttpResponse]) -> HttpRe
 
 
 def _claim(request: Request) -> _Claim | None:
-    header = request.headers.get(HEADER)
+    header = request.META.get(_HEADER)
     if header is None:
         return None
     assert isinstance(request.auth, ApiToken)
@@ -228,7 +229,7 @@ def _row(claim: _Claim, response: HttpResponse) -> list[str]:
 
 def well_formed_key(request: Request) -> str | None:
     """Return the caller's key; None without one, or for a malformed one, which is refused later."""
-    header = request.headers.get(HEADER)
+    header = request.META.get(_HEADER)
     try:
         return None if header is None else _read_key(header)
     except Problem:

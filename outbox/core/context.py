@@ -5,14 +5,11 @@ Set at an edge (a request, a task, a command), read where rows are written.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import dataclasses
 import re
 import secrets
-from collections.abc import Iterator
-
-import structlog
+from collections.abc import Mapping
 
 _CORRELATION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
@@ -33,6 +30,7 @@ class Context:
 
 
 _current: contextvars.ContextVar[Context] = contextvars.ContextVar("orderpost_context")
+_NO_IDS: Mapping[str, str] = {}
 
 
 def new_correlation_id() -> str:
@@ -55,25 +53,35 @@ def current() -> Context:
     return _current.get(None) or Context(new_correlation_id())
 
 
-@contextlib.contextmanager
-def working_for(context: Context) -> Iterator[Context]:
-    """Make `context` the current one and put its correlation id, and its trace, on every log line."""
-    token = _current.set(context)
-    ids = {"correlation_id": context.correlation_id}
-    if context.traceparent:
-        ids["trace_id"] = context.trace_id
-    with structlog.contextvars.bound_contextvars(**ids):
-        try:
-            yield context
-        finally:
-            _current.reset(token)
+def ids() -> Mapping[str, str]:
+    """Return what a log line says of the work at hand: its correlation id, and its trace if it has one."""
+    work = _current.get(None)
+    if work is None:
+        return _NO_IDS
+    if not work.traceparent:
+        return {"correlation_id": work.correlation_id}
+    return {"correlation_id": work.correlation_id, "trace_id": work.trace_id}
 
 
-@contextlib.contextmanager
-def under_key(key_hash: str) -> Iterator[None]:
-    """Put the hash of a caller's idempotency key into the current context."""
-    token = _current.set(dataclasses.replace(current(), idempotency_key=key_hash))
-    try:
-        yield
-    finally:
-        _current.reset(token)
+class _Working:
+    """A block of `working_for`. A generator would take three times as long."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> Context:
+        self._token = _current.set(self._context)
+        return self._context
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+
+def working_for(context: Context) -> _Working:
+    """Make `context` the current one within the block. Log lines then have its correlation id and trace."""
+    return _Working(context)
+
+
+def under_key(key_hash: str) -> _Working:
+    """Put the hash of a caller's idempotency key into the current context within the block."""
+    return working_for(dataclasses.replace(current(), idempotency_key=key_hash))

@@ -57,7 +57,9 @@ log = structlog.get_logger(__name__)
 BATCH = 500
 READ_AHEAD = 4  # batches that one look reads
 POLL_SECONDS = 0.5
-DEBOUNCE_SECONDS = 0.03  # between two looks while there is little: a look costs more than an event
+#: Between two looks, since a look costs as much as many events: a little after a few, more in a stream.
+DEBOUNCE_SECONDS, STREAM_SECONDS = 0.03, 0.15
+STREAM = 10  # events that a look found
 BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 CLOCK_SECONDS = 3600.0
 TOO_LARGE = 1_000_000  # bytes: what Kafka takes at most unless told otherwise
@@ -252,7 +254,7 @@ def run(*, stopped: threading.Event, once: bool = False, make: Callable[[], Rela
         if once and not left:
             stopped.set()
         elif left < BATCH and not once:
-            stopped.wait(DEBOUNCE_SECONDS)
+            stopped.wait(DEBOUNCE_SECONDS if left < STREAM else STREAM_SECONDS)
             listener.wait(seconds=POLL_SECONDS, stopped=stopped)
 
     try:

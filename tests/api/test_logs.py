@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config import logs
+from outbox.core.context import Context, working_for
 
 SECRET = "op_" + "Ab-_9" * 8
 
@@ -32,7 +33,7 @@ def written(settings):
 
 
 def test_ours_and_everybody_elses_lines_are_json_with_time_level_and_logger(written):
-    with structlog.contextvars.bound_contextvars(correlation_id="c-1"):
+    with working_for(Context("c-1")):
         structlog.get_logger("ours").info("done", rows=3, id=object)
         logging.getLogger("django.db").warning("slow: %s", "x")
         logging.getLogger("gunicorn.error").info("booting")
@@ -203,3 +204,23 @@ def test_gunicorns_own_lines_go_the_same_way(written):
         error_log.setLevel(before)
     (line,) = [json.loads(text) for text in stream.getvalue().splitlines()]
     assert line["event"] == "worker of ali***@example.com died" and line["logger"] == "gunicorn.error"
+
+
+ADDRESSES = st.sampled_from(["alice.smith@example.com", "o'hara%40shop.example", 'a"b@c.example'])
+
+
+@given(st.dictionaries(st.text(), st.text() | st.tuples(st.text(), ADDRESSES, st.text()).map("".join)))
+def test_a_line_is_masked_as_its_values_are(event):
+    assert json.loads(logs.json_line(event)) == json.loads(json.dumps(logs.scrub(event)))
+
+
+def test_no_line_is_lost_when_the_file_is_moved_away(written, tmp_path):
+    path, moved = tmp_path / "web.log", tmp_path / "web.log.1"
+    logs.configure({"level": "INFO", "format": "json", "file": str(path)})
+    log = structlog.get_logger("ours")
+    log.info("before")
+    path.rename(moved)
+    log.info("after")
+    logging.getLogger().handlers[0].close()
+    (line,), (next_line,) = moved.read_text().splitlines(), path.read_text().splitlines()
+    assert (json.loads(line)["event"], json.loads(next_line)["event"]) == ("before", "after")

@@ -42,6 +42,7 @@ def refusal(**environment: str) -> str:
     [
         ("POLL_INTERVAL", "abc"),
         ("POLL_INTERVAL", "0"),
+        ("LOG_FILE", "/nowhere/web.log"),
         ("POLL_INTERVAL", "nan"),
         ("POLL_BATCH_SIZE", "-1"),
         ("MAX_RETRIES", "many"),
