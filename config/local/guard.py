@@ -5,7 +5,7 @@ exec but not through a change of user, so this program changes the user first. L
 the tests' servers start every program through it, by path. It imports nothing but the standard library, so it
 costs a few hundredths of a second:
 
-    python -I -S guard.py [--signal N] [--parent PID] [--account namespace|nobody] PROGRAM [ARGUMENT ...]
+    python -I -S guard.py [--signal N] [--parent PID] [--account namespace|nobody] [--nice N] PROGRAM [ARGUMENT ...]
 
 The program finds its own process id in GUARD_PID and can pass it as `--parent` to what it starts.
 """
@@ -70,11 +70,13 @@ def main() -> None:
     parser.add_argument("--signal", type=int, default=int(signal.SIGTERM))
     parser.add_argument("--parent", type=int, default=parent)
     parser.add_argument("--account", choices=["self", "namespace", "nobody"], default="self")
+    parser.add_argument("--nice", type=int, default=0, help="how much CPU it leaves to others, 0 to 19")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if not options.program:
         parser.error("no program given")
     try:
+        os.nice(options.nice)
         become(options.account)
         end_with_parent(parent=options.parent, number=options.signal)
         os.environ["GUARD_PID"] = str(os.getpid())

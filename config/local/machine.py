@@ -36,10 +36,13 @@ def guarded(
     parent: int | str,
     death_signal: signal.Signals = signal.SIGTERM,
     account: Account = "self",
+    nice: int = 0,
 ) -> list[str]:
     """Return `argv` wrapped so that its program ends with `parent`, a process id."""
     python = [sys.executable, "-I", "-S", str(GUARD)]
     options = ["--signal", str(int(death_signal)), "--parent", str(parent), "--account", account]
+    if nice:
+        options += ["--nice", str(nice)]
     return [*python, *options, *map(str, argv)]
 
 

@@ -33,6 +33,7 @@ class StopRequested(BaseException):
 
 
 PROCESSES = ("web", "worker", "beat", "background")
+PATIENT = 10  # niceness of what nobody waits for at a full machine: an e-mail may be late, an answer may not
 
 
 class Stack:
@@ -140,7 +141,7 @@ class Stack:
                 *("--webhook-url", f"http://{HOST}:{self.port}/webhooks"),
                 *("--webhook-keys-file", str(VAR / "webhook_keys.json")),
             )
-            command = supervised(sys.executable, "-m", "config.local.sandbox", *arguments)
+            command = supervised(sys.executable, "-m", "config.local.sandbox", *arguments, nice=PATIENT)
             programs.append(Program(name="sandbox", command=command, priority=20, stop_seconds=5))
         return programs
 
@@ -230,7 +231,7 @@ def application_programs(*, port: int, worker_grace: int, metrics_ports: Mapping
     return [
         Program(
             name=name,
-            command=supervised(*command),
+            command=supervised(*command, nice=0 if name == "web" else PATIENT),
             priority=100,
             stop_seconds=max(15, worker_grace),
             environment={

@@ -40,9 +40,9 @@ class Program:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def supervised(*argv: str | Path) -> list[str]:
+def supervised(*argv: str | Path, nice: int = 0) -> list[str]:
     """Return `argv` guarded so that it ends with supervisord."""
-    return guarded(argv, parent=SUPERVISOR)
+    return guarded(argv, parent=SUPERVISOR, nice=nice)
 
 
 class Supervisor:

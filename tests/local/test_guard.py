@@ -54,6 +54,11 @@ def test_it_takes_off_roots_identity(account: Account) -> None:
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "65534\n"
 
 
+def test_it_leaves_the_cpu_to_others_if_told_to() -> None:
+    command = guarded(["nice"], parent=os.getpid(), nice=3)
+    assert subprocess.check_output(command, text=True) == f"{os.nice(0) + 3}\n"
+
+
 def test_it_sends_the_signal_that_was_asked_for(tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     program = f"trap 'echo INT > {heard}; exit' INT; echo ready; while :; do sleep 0.05; done"
