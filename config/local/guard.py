@@ -5,7 +5,8 @@ exec but not through a change of user, so this program changes the user first. L
 the tests' servers start every program through it, by path. It imports nothing but the standard library, so it
 costs a few hundredths of a second:
 
-    python -I -S guard.py [--signal N] [--parent PID] [--account namespace|nobody] [--nice N] PROGRAM [ARGUMENT ...]
+    python -I -S guard.py [--signal N] [--parent PID] [--account namespace|nobody] [--nice N]
+        PROGRAM [ARGUMENT ...]
 
 The program finds its own process id in GUARD_PID and can pass it as `--parent` to what it starts.
 """
