@@ -105,7 +105,7 @@ class Index:
 
     def _read_header(self) -> bytes:
         try:
-            begin = read_range(name=self._name, start=0, end=_FIRST_READ)
+            begin = self._begin = read_range(name=self._name, start=0, end=_FIRST_READ)
             magic, size, check = START.unpack_from(begin)
             header = begin[START.size : START.size + size]
             if len(header) < size and magic == MAGIC:
@@ -125,8 +125,10 @@ class Index:
         (first, check), (after, _) = self._buckets[bucket : bucket + 2]
         if first == after:
             return
-        start = self._records
-        data = read_range(name=self._name, start=start + first * RECORD.size, end=start + after * RECORD.size)
+        start, end = (self._records + number * RECORD.size for number in (first, after))
+        data = self._begin[start:end]  # of a day's archive that is all
+        if end > len(self._begin):
+            data = read_range(name=self._name, start=start, end=end)
         if zlib.crc32(data) != check:
             raise NoIndex(f"{self._name} is damaged")
         values = [value for (value,) in RECORD.iter_unpack(data)]

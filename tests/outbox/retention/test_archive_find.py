@@ -155,7 +155,7 @@ class TestFind:
         wanted = {row["id"]: row for row in archive.find(record=record, wanted=lambda row: True)}
         assert len(wanted) == 120
         whole = read_whole(monkeypatch)
-        for number, id in enumerate(many):
+        for number, id in list(enumerate(many))[::7]:
             (row,) = find(f"user{number}@example.com")
             assert row == {"archive": old.name, **wanted[str(id)]}
         assert whole == []
