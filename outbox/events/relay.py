@@ -57,9 +57,8 @@ log = structlog.get_logger(__name__)
 BATCH = 500
 READ_AHEAD = 4  # batches that one look reads
 POLL_SECONDS = 0.5
-#: Between two looks, since a look costs as much as many events: a little after a few, more in a stream.
-DEBOUNCE_SECONDS, STREAM_SECONDS = 0.03, 0.15
-STREAM = 10  # events that a look found
+#: Seconds between two looks after fewer than STREAM events, and after more. A look costs as much as many events.
+DEBOUNCE_SECONDS, STREAM_SECONDS, STREAM = 0.03, 0.15, 10
 BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 CLOCK_SECONDS = 3600.0
 TOO_LARGE = 1_000_000  # bytes: what Kafka takes at most unless told otherwise
