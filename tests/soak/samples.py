@@ -6,19 +6,22 @@ end, times that time, is within `BOUNDS`. One sample that a fault has raised doe
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
 import redis
+import requests
 
+from config.local.machine import HOST
 from tests.flows.shop import PAYMENT, Shop
 
 INTERVAL = 30.0
@@ -93,10 +96,13 @@ def _session(pid: str) -> int:
 class Sampler:
     """Looks every `INTERVAL` seconds, from a thread. What is away then has no values."""
 
-    def __init__(self, shop: Shop, *, began: float, archives: Path, interval: float = INTERVAL) -> None:
+    def __init__(
+        self, shop: Shop, *, began: float, archives: Path, scraped: Iterable[int], interval: float = INTERVAL
+    ) -> None:
         self.samples: list[Sample] = []
         self._shop, self._began, self._archives, self._interval = shop, began, archives, interval
         self._started: dict[int, float] = {}
+        self._scraped = list(scraped)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -114,6 +120,9 @@ class Sampler:
     def _look(self) -> Sample:
         now = time.monotonic()
         values: dict[str, dict[str, float]] = {}
+        for port in self._scraped:  # the files of processes that have ended are added up at a scrape
+            with contextlib.suppress(requests.RequestException):
+                requests.get(f"http://{HOST}:{port}/metrics", timeout=3)
         for name, process in list(self._shop.processes.items()):
             age = now - self._started.setdefault(process.pid, now)
             if (found := look_at_group(process.pid)) is not None:

@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 import redis
 
-from config.local.machine import PROJECT, free_port
+from config.local.machine import HOST, PROJECT, free_port
 from config.local.sandbox import WebhookSettings
 from config.local.sandbox.faults import Kind
 from tests.chaos.auditor import Findings, audit
@@ -60,6 +60,7 @@ class SoakShop(PairedShop):
         super().__init__(durable_valkey=True)
         self.settings = settings | {"ARCHIVE_DIR": str(self.folder / "archive")}
         self.ports = {"web": self.port, "web:2": free_port()}
+        self.metrics = {name: free_port() for name in self.ports}
 
     def launch(self, name: str, *, wait: bool = True) -> None:
         settings = {"DATABASE_URL": f"{self.database_url}&application_name={name}"}
@@ -68,6 +69,7 @@ class SoakShop(PairedShop):
             folder = self.folder / f"metrics-{name}"
             folder.mkdir(exist_ok=True)
             settings |= {"PROMETHEUS_MULTIPROC_DIR": str(folder)}
+            settings |= {"METRICS_HOST": HOST, "METRICS_PORT": str(self.metrics[name])}
         self.start(name, wait=wait, port=port, checkout=PROJECT, **settings)
 
 
@@ -85,6 +87,7 @@ class Week:
     aged: list[Aged] = dataclasses.field(default_factory=list)
     erased: list[str] = dataclasses.field(default_factory=list)
     dead_lettered: int = 0
+    morning: float = 0.0  # no row of a later order is aged
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds * self.scale)
@@ -225,10 +228,14 @@ def dead_letters(week: Week) -> str:
 
 
 def erasure(week: Week) -> str:
-    """Erase a customer whose orders have ended; from the second day on one whose rows are archived."""
+    """Erase a customer of today whose order has ended.
+
+    An erasure leaves out archives that are older than the order, and the rows of earlier days lie in such.
+    """
     rows = week.shop.query(
         "SELECT email FROM orders WHERE status IN ('completed', 'refunded') AND email LIKE '%@example.com'"
-        " AND created_at < now() - interval '60 s' AND NOT EXISTS (SELECT FROM email_notifications"
+        f" AND created_at > to_timestamp({week.morning}) AND created_at < now() - interval '30 s'"
+        " AND NOT EXISTS (SELECT FROM email_notifications"
         " WHERE order_id = orders.id AND status <> 'sent') ORDER BY created_at LIMIT 300"
     )
     if not rows:
@@ -261,6 +268,7 @@ def evening(week: Week, day: int) -> str:
     answer = week.manage("shell", "-c", code).strip().rpartition("\n")[2]
     aged = [Aged(*one) for one in json.loads(answer)] if answer else []
     week.aged += aged
+    week.morning = time.time()
     week.manage("partitions", "rollover")
     return ", ".join(f"{one.rows} rows to {one.partition}" for one in aged) + "; archived and dropped"
 
@@ -317,7 +325,11 @@ def run(*, seed: int, days: int, day_seconds: float, rate: float, say: Callable[
         listener = Listener(url=shop.valkey.url)
         began = time.monotonic()
         sampler = Sampler(
-            shop, began=began, archives=shop.folder / "archive", interval=30.0 * min(1.0, day_seconds / 240)
+            shop,
+            began=began,
+            archives=shop.folder / "archive",
+            scraped=shop.metrics.values(),
+            interval=30.0 * min(1.0, day_seconds / 240),
         )
         listener.start()
         customers.start()
