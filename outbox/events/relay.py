@@ -57,7 +57,7 @@ log = structlog.get_logger(__name__)
 BATCH = 500
 READ_AHEAD = 4  # batches that one look reads
 POLL_SECONDS = 0.5
-#: Seconds between two looks after fewer than STREAM events, and after more. A look costs as much as many events.
+#: Seconds between two looks, after fewer than STREAM events and after more: a look costs as much as many.
 DEBOUNCE_SECONDS, STREAM_SECONDS, STREAM = 0.03, 0.15, 10
 BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 CLOCK_SECONDS = 3600.0
