@@ -30,7 +30,7 @@ run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox,
 	@exec $(PYTHON) -I -S config/local/guard.py $(PYTHON) -m config.local
 
 test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
-	@exec $(PYTHON) -m pytest -n 3 --dist worksteal $(ARGS) $(TESTS)
+	@exec $(PYTHON) -m pytest -n 2 --dist worksteal $(ARGS) $(TESTS)
 
 image: ## Build the container image (ENGINE=podman BASE=python:3.13-slim TAG=orderpost)
 	@exec docker/build
