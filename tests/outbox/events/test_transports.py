@@ -21,6 +21,7 @@ from outbox.events import transports
 from outbox.events.lag import Lag, consumer_lags
 from outbox.events.transports import BrokerAway, Consumer, Message, Received, TopicUnavailable, kafka
 from tests import kafka as brokers
+from tests.local.helpers import eventually
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,23 @@ def topic(broker) -> str:
     if broker == "kafka" and not brokers.why_not():
         client = admin.AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
         client.create_topics([admin.NewTopic(name, 4, 1)])[name].result(20)
+        eventually(lambda: has_leaders(name))
     return name
+
+
+def has_leaders(topic: str) -> bool:
+    """Tell whether each partition answers: a broker says that a topic is made before it leads it."""
+    asker = confluent_kafka.Consumer(
+        {"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS, "group.id": f"asks-{topic}"}
+    )
+    try:
+        for partition in range(4):
+            asker.get_watermark_offsets(confluent_kafka.TopicPartition(topic, partition), timeout=5)
+    except confluent_kafka.KafkaException:
+        return False
+    finally:
+        asker.close()
+    return True
 
 
 def publish(topic: str, count: int, *, first: int = 0, keys: int = 3) -> None:

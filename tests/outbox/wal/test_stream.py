@@ -33,7 +33,7 @@ def answers(url: str, port: int) -> bool:
 def received(stream: Stream, *, quiet: float = 0.3) -> list[set[str]]:
     """Return the tables of each transaction that comes until it has been quiet."""
     found: list[set[str]] = []
-    while tables := stream.receive(seconds=5 if not found else quiet):
+    while tables := stream.receive(seconds=60 if not found else quiet):  # a busy machine decodes slowly
         found.append(set(tables))
     return found
 
