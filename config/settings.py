@@ -457,12 +457,14 @@ SPECTACULAR_SETTINGS = {
 
 # --- Celery (read by config.celery under the prefix CELERY_; reasons in docs/operations.md) ------
 CELERY_BROKER_URL = REDIS_URL
+CELERY_BROKER_TRANSPORT = "config.broker:Transport"
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = (
     False  # the truth is in PostgreSQL: a lost wake-up costs one poll, a repeated one nothing
 )
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # an outage of an hour ends no worker either
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "max_retries": 0,
     "socket_connect_timeout": 0.25,

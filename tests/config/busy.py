@@ -1,0 +1,27 @@
+"""A Celery application with our settings of broker and worker, and one task, which waits until it may end."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from celery import Celery
+
+
+def make_app(broker: str = "") -> Celery:
+    made = Celery("busy", broker=broker or None)
+    made.config_from_object("django.conf:settings", namespace="CELERY")
+    return made
+
+
+app = make_app()
+
+
+@app.task(name="busy")
+def busy(name: str, until: str) -> None:
+    """Write a file of this name once there is one named `until`."""
+    directory = Path(os.environ["BUSY_DIRECTORY"])
+    while not (directory / until).exists():
+        time.sleep(0.02)
+    (directory / name).touch()
