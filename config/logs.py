@@ -41,6 +41,9 @@ _ADDRESS = re.compile(
     re.VERBOSE,
 )
 
+#: A value that is an address, masked already.
+_MASKED = re.compile(rf'"{_LOCAL}{{1,3}}\*\*\*@')
+
 
 def _literals(pattern: str) -> list[str]:
     r"""Return the texts of which a provider's key has one: `re_` and `whsec_` for `\b(re_|whsec_)…`."""
@@ -128,6 +131,8 @@ def json_line(event: dict[str, Any]) -> str:
         return _to_json(scrub(event))
     if not _has(lowered, _ADDRESS_MARKS):
         return line
+    if "%40" not in line and len(_MASKED.findall(line)) == line.count("@"):
+        return line  # a search for the masked is short; one for addresses reads every character
     # No pattern for addresses goes past a quote, so the line has the same matches as its values have.
     return mask(line) if "\\" not in line else _to_json(scrub(event))
 
@@ -154,6 +159,13 @@ def json_lines(event: dict[str, Any], each: Sequence[dict[str, str]]) -> str:
         else:
             lines.append(json_line(event | one))
     return "\n".join(lines)
+
+
+class _Logger(logging.Logger):
+    """A logger that does not look for the line of code it is called from: no line names it."""
+
+    def findCaller(self, stack_info: bool = False, stacklevel: int = 1) -> tuple[str, int, str, str | None]:
+        return super().findCaller(stack_info, stacklevel) if stack_info else ("", 0, "", None)
 
 
 def _hand_over(logger: Any, method: str, event: structlog.typing.EventDict) -> Any:
@@ -204,6 +216,7 @@ def configure(config: dict[str, str]) -> None:
     `config` has `level` (a level name of logging), `format`: json or console, and `file`: where lines are
     appended, opened again after someone has moved it away; stderr if empty.
     """
+    logging.setLoggerClass(_Logger)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -212,10 +225,9 @@ def configure(config: dict[str, str]) -> None:
             structlog.stdlib.add_logger_name,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.StackInfoRenderer(),
-            structlog.stdlib.PositionalArgumentsFormatter(),
             _hand_over,
         ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        logger_factory=logging.getLogger,
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )

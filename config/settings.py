@@ -457,7 +457,6 @@ SPECTACULAR_SETTINGS = {
 
 # --- Celery (read by config.celery under the prefix CELERY_; reasons in docs/operations.md) ------
 CELERY_BROKER_URL = REDIS_URL
-CELERY_BROKER_TRANSPORT = "config.broker:Transport"
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = (
     False  # the truth is in PostgreSQL: a lost wake-up costs one poll, a repeated one nothing
@@ -469,9 +468,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "max_retries": 0,
     "socket_connect_timeout": 0.25,
     "socket_timeout": 0.5,
-    "visibility_timeout": 3600,
-    "unacked_restore_interval": 1,
-    "unacked_restore_throttle": 1,
+    "ack_emulation": False,  # no copy of each message in Redis until it is acknowledged
 }
 CELERY_WORKER_POOL = "threads"
 CELERY_WORKER_CONSUMER = "config.worker:Consumer"

@@ -1,4 +1,7 @@
-"""The Celery worker's loop, watched by `manage.py health worker`. The setting CELERY_WORKER_CONSUMER."""
+"""The Celery worker's loop: watched by `manage.py health worker`, and it outlives its broker.
+
+The setting CELERY_WORKER_CONSUMER.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,15 @@ class Consumer(consumer.Consumer):
         super().register_with_event_loop(hub)
         health.beat()
         hub.timer.call_repeatedly(health.EVERY, health.beat)
+
+    def on_connection_error_after_connected(self, exc: BaseException) -> None:
+        """Forget the messages that were delivered and not begun: what they were to wake, the poll finds.
+
+        Kombu would put them back through the connection that is lost, and the error of that ends the worker.
+        """
+        for channel in self.connection.transport.channels:
+            channel.do_restore = False
+        super().on_connection_error_after_connected(exc)
 
     def on_close(self) -> None:
         """End the beats: the loop is left, for another connection or for good."""
