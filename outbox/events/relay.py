@@ -164,16 +164,16 @@ class Relay:
 
     def _next(self, limit: int) -> list[OutgoingEvent]:
         """Read the next events: from the floor, unless something is held back and may be let go any time."""
-        mine = self._events().of_shards(self.shards.owned).written_by(self._now())
-        blocked = list(mine.blocked().values_list("aggregate_id", flat=True).distinct())
+        events, shards, now = self._events(), self.shards.owned, self._now()
+        blocked = events.blocking(shards=shards, now=now)
         held = [topic for topic, hold in self._held.items() if hold.until > time.monotonic()]
         if blocked or self._held:
             self._floor.reset()
         self._floor.tick()
-        rows = mine.unpublished().without(blocked).exclude(event_type__in=held).since(self._floor.position)
-        events = list(rows.outgoing(source=settings.EVENT_SOURCE, limit=limit))
-        self._floor.looked(first=events[0].position if events else None)
-        return events
+        since = self._floor.position
+        found = events.due(shards=shards, now=now, since=since, without=blocked, held=held, limit=limit)
+        self._floor.looked(first=found[0].position if found else None)
+        return found
 
     def _publish(self, wave: Sequence[OutgoingEvent], answers: Answers) -> None:
         fit = []

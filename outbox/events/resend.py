@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Sequence
 
 import structlog
-from django.conf import settings
 
 from outbox.core.ids import id_floor
 from outbox.events.messages import message_of
@@ -74,7 +73,7 @@ def resend_events(*, events: OutboxEventQuerySet, consumer: str = "", limit: int
     a topic does not take them now: some may then have been sent.
     """
     topic = resend_topic(consumer) if consumer else ""
-    outgoing = events.published().outgoing(source=settings.EVENT_SOURCE, limit=limit)
+    outgoing = events.published().outgoing(limit=limit)
     result = Resent()
     transport = publisher()
     try:

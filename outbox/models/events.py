@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Self
 
 import structlog
+from django.conf import settings
 from django.db import connections, models, transaction
 from django.db.models import F, Func, Q, Value
 from django.db.models.expressions import RawSQL
@@ -21,7 +22,7 @@ from outbox.core.partitioned import Partitioned
 from outbox.core.privacy import key_hash_salt
 from outbox.core.statement import Part
 from outbox.event_retention import EVENT_RETENTION
-from outbox.models.outgoing import COLUMNS, ENVELOPE, LOG_IDS, OutgoingEvent
+from outbox.models.outgoing import BLOCKING, COLUMNS, DUE, ENVELOPE, LOG_IDS, OutgoingEvent
 
 log = structlog.get_logger(__name__)
 
@@ -63,37 +64,40 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         """Filter the events that the broker has taken."""
         return self.filter(published_at__isnull=False)
 
-    def of_shards(self, shards: Iterable[int]) -> Self:
-        """Filter the events of these shards. One array is planned faster than a parameter for each."""
-        return self.filter(_raw("shard = ANY(%s::int[])", sorted(shards)))
-
-    def written_by(self, now: dt.datetime) -> Self:
-        """Leave out the partitions of days to come, which have no row: planning them takes most of a look.
-
-        The CHECK of a partition holds `created_at` within a day of its ids, so no id is more than two days
-        ahead of the database's clock. `now` may be a day old.
-        """
-        return self.filter(id__lt=id_floor(now + dt.timedelta(days=3)))
-
-    def since(self, position: int) -> Self:
-        """Leave out the events before a position; 0 leaves out none."""
-        return self.filter(position__gte=position) if position else self
-
-    def without(self, aggregate_ids: Iterable[uuid.UUID]) -> Self:
-        """Leave out the events of these aggregates."""
-        return self.filter(_raw("aggregate_id <> ALL(%s::uuid[])", list(aggregate_ids)))
-
-    def outgoing(self, *, source: str, limit: int | None = None) -> Iterator[OutgoingEvent]:
-        """Yield the events in the relay's order, with envelopes in which `source` names this service.
+    def outgoing(self, *, limit: int | None = None) -> Iterator[OutgoingEvent]:
+        """Yield the events in the relay's order, with their envelopes.
 
         Without `limit` the rows are read through a cursor of the server, a few at a time.
         """
-        envelope = RawSQL(ENVELOPE, [source, key_hash_salt()], output_field=models.TextField())  # noqa: S611
+        envelope = RawSQL(ENVELOPE, [settings.EVENT_SOURCE, key_hash_salt()], output_field=models.TextField())  # noqa: S611
         rows = self.annotate(envelope=envelope, **LOG_IDS).order_by("position").values_list(*COLUMNS)
         for row in rows.iterator() if limit is None else rows[:limit]:
-            id, aggregate_id, topic, retries, position, correlation, trace, order, text = row
-            ids = (id, aggregate_id, topic, retries, position)
-            yield OutgoingEvent(*ids, correlation or "", trace or "", order or "", text.encode())
+            yield _outgoing(row)
+
+    def blocking(self, *, shards: Iterable[int], now: dt.datetime) -> list[uuid.UUID]:
+        """Return the aggregates of these shards whose later events are held back, see `blocked`."""
+        with connections[self.db].cursor() as cursor:
+            cursor.execute(BLOCKING, [sorted(shards), _last_id(now)])
+            return [aggregate_id for (aggregate_id,) in cursor.fetchall()]
+
+    def due(
+        self,
+        *,
+        shards: Iterable[int],
+        now: dt.datetime,
+        since: int,
+        without: list[uuid.UUID],
+        held: list[str],
+        limit: int,
+    ) -> list[OutgoingEvent]:
+        """Return the next unpublished events from a position on, see `outgoing`.
+
+        Those of the aggregates `without` and of the topics `held` are left out.
+        """
+        with connections[self.db].cursor() as cursor:
+            values = [sorted(shards), _last_id(now), str(since), without, held, str(limit)]
+            cursor.execute(DUE, [settings.EVENT_SOURCE, key_hash_salt(), *values])
+            return [_outgoing(row) for row in cursor.fetchall()]
 
     #: The columns that an insert does not name have defaults in the database.
     _INSERT = """
@@ -190,8 +194,19 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         return found
 
 
-def _raw(condition: str, array: list[Any]) -> RawSQL:
-    return RawSQL(condition, [array], output_field=models.BooleanField())  # noqa: S611 - texts of this module
+def _outgoing(row: Sequence[Any]) -> OutgoingEvent:
+    """Make an event of a row of `COLUMNS`."""
+    *ids, correlation, trace, order, text = row
+    return OutgoingEvent(*ids, correlation or "", trace or "", order or "", text.encode())
+
+
+def _last_id(now: dt.datetime) -> uuid.UUID:
+    """Return an id that leaves out the partitions of days to come: planning them takes most of a look.
+
+    The CHECK of a partition holds `created_at` within a day of its ids, so no id is more than two days ahead
+    of the database's clock. `now` may be a day old.
+    """
+    return id_floor(now + dt.timedelta(days=3))
 
 
 class OutboxEvent(Partitioned):

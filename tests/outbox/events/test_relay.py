@@ -12,6 +12,7 @@ import pytest
 import redis
 from django.db import IntegrityError, connections, transaction
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
 from orders.services import complete_order, pay_order, place_order
 from outbox.core import context
@@ -441,23 +442,64 @@ def test_a_state_that_cannot_be_is_refused_by_the_table(wrong):
         OutboxEvent.objects.update(**wrong)
 
 
-def test_the_relay_reads_its_indexes():
-    mine = OutboxEvent.objects.filter(shard__in=range(SHARDS))
+def test_the_relay_reads_its_indexes(one):
     with transaction.atomic(), connections["default"].cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
-        assert "outbox_events_next" in _indexes(mine.unpublished().order_by("position").explain())
-        assert "outbox_events_stuck" in _indexes(mine.blocked().explain())
+        blocking, due = _plans_of_a_look(one)
+    assert "outbox_events_stuck" in _indexes(blocking) and "outbox_events_next" in _indexes(due)
+
+
+def test_what_blocks_and_what_is_due_are_the_states_of_these_names(one):
+    now = dt.datetime.now(dt.UTC)
+    soon = now + dt.timedelta(hours=1)
+    for fields in (
+        {},
+        {"retry_count": 2},
+        {"retry_count": 2, "next_attempt_at": soon},
+        {"next_attempt_at": soon},
+        {"retry_count": 4, "dead_lettered_at": now},
+        {"dead_lettered_at": now},
+        {"dead_lettered_at": now, "discarded_at": now},
+        {"published_at": now},
+        {"published_at": now, "retry_count": 2, "next_attempt_at": soon},
+    ):
+        write(uuid.uuid4(), "a")
+        OutboxEvent.objects.filter(id=OutboxEvent.objects.latest("position").id).update(**fields)
+    events, every = OutboxEvent.objects, {"shards": range(SHARDS), "now": now}
+    blocking = events.blocking(**every)
+    assert sorted(blocking) == sorted(events.blocked().values_list("aggregate_id", flat=True))
+    everything = {**every, "since": 0, "limit": 100}
+    due = events.due(**everything, without=[], held=[])
+    assert [one.id for one in due] == [one.id for one in events.unpublished().outgoing()] and due
+    assert due == list(events.unpublished().outgoing())
+    assert not events.due(**everything, without=[], held=["test.v1"])
+    assert {one.aggregate_id for one in events.due(**everything, without=blocking, held=[])}.isdisjoint(
+        blocking
+    )
 
 
 def test_the_relay_plans_no_partition_of_days_to_come(one, broker):
     write(uuid.uuid4(), "1")
     far = attached(model=OutboxEvent)[-1]
     assert far.since - one._now() > dt.timedelta(days=4)
-    rows = OutboxEvent.objects.written_by(one._now())
-    for look in (rows.unpublished(), rows.blocked()):
-        assert far.name not in look.explain() and attached(model=OutboxEvent)[1].name in look.explain()
+    for plan in _plans_of_a_look(one):
+        assert far.name not in plan and attached(model=OutboxEvent)[1].name in plan
     one.step()
     assert broker.texts() == ["1"]
+
+
+def _plans_of_a_look(relay: Relay) -> list[str]:
+    """Return the plans of what blocks and of what is due."""
+    with CaptureQueriesContext(connections["default"]) as looked:
+        relay.shards.keep()
+        relay._next(10)
+    statements = [query["sql"] for query in looked if "FROM outbox_events" in query["sql"]]
+    with connections["default"].cursor() as cursor:
+        plans = []
+        for statement in statements:
+            cursor.execute(f"EXPLAIN {statement}")
+            plans.append("\n".join(line for (line,) in cursor.fetchall()))
+    return plans
 
 
 def _indexes(plan: str) -> set[str]:
