@@ -164,7 +164,9 @@ def json_lines(event: dict[str, Any], each: Sequence[dict[str, str]]) -> str:
 class _Logger(logging.Logger):
     """A logger that does not look for the line of code it is called from: no line names it."""
 
-    def findCaller(self, stack_info: bool = False, stacklevel: int = 1) -> tuple[str, int, str, str | None]:
+    def findCaller(  # noqa: N802 (logging's name)
+        self, stack_info: bool = False, stacklevel: int = 1
+    ) -> tuple[str, int, str, str | None]:
         return super().findCaller(stack_info, stacklevel) if stack_info else ("", 0, "", None)
 
 

@@ -24,12 +24,13 @@ class Consumer(consumer.Consumer):
         health.beat()
         hub.timer.call_repeatedly(health.EVERY, health.beat)
 
-    def on_connection_error_after_connected(self, exc: BaseException) -> None:
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Forget the messages that were delivered and not begun: what they were to wake, the poll finds.
 
         Kombu would put them back through the connection that is lost, and the error of that ends the worker.
         """
-        for channel in self.connection.transport.channels:
+        transport: Any = self.connection and self.connection.transport
+        for channel in transport.channels:
             channel.do_restore = False
         super().on_connection_error_after_connected(exc)
 

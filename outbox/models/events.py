@@ -95,7 +95,7 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         Those of the aggregates `without` and of the topics `held` are left out.
         """
         with connections[self.db].cursor() as cursor:
-            values = [sorted(shards), _last_id(now), str(since), without, held, str(limit)]
+            values: list[Any] = [sorted(shards), _last_id(now), str(since), without, held, str(limit)]
             cursor.execute(DUE, [settings.EVENT_SOURCE, key_hash_salt(), *values])
             return [_outgoing(row) for row in cursor.fetchall()]
 
@@ -196,7 +196,8 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
 
 def _outgoing(row: Sequence[Any]) -> OutgoingEvent:
     """Make an event of a row of `COLUMNS`."""
-    *ids, correlation, trace, order, text = row
+    id, aggregate_id, topic, retries, position, correlation, trace, order, text = row
+    ids = (id, aggregate_id, topic, retries, position)
     return OutgoingEvent(*ids, correlation or "", trace or "", order or "", text.encode())
 
 
