@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import structlog
@@ -48,11 +49,12 @@ class Command(BaseCommand):
             _drain(stopped, record=True)
             return
         watch("standby")
+        began = time.monotonic()
         interval = settings.POLL_INTERVAL / (LOOKS if standby else 1)
 
         def step() -> None:
             wait = interval
-            if (loop or _nobody_polls()) and (next_due := _drain(stopped, record=loop)) is not None:
+            if (loop or _nobody_polls(since=began)) and (next_due := _drain(stopped, record=loop)) is not None:
                 wait = min(interval, max(0.0, next_due))
             if standby:
                 Heartbeat.beat(name=STANDBY)
@@ -87,6 +89,8 @@ def _drain(stopped: threading.Event, *, record: bool) -> float | None:
     return done.pause or done.next_due
 
 
-def _nobody_polls() -> bool:
+def _nobody_polls(*, since: float) -> bool:
+    """Tell whether a poll is missed; where none ever was, one is due since this standby began."""
     age = Heartbeat.age(name=drain.POLL)
-    return age is None or age > STANDBY_AFTER * settings.POLL_INTERVAL
+    missed = time.monotonic() - since if age is None else age
+    return missed > STANDBY_AFTER * settings.POLL_INTERVAL
