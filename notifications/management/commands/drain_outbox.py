@@ -54,8 +54,9 @@ class Command(BaseCommand):
 
         def step() -> None:
             wait = interval
-            if (loop or _nobody_polls(since=began)) and (next_due := _drain(stopped, record=loop)) is not None:
-                wait = min(interval, max(0.0, next_due))
+            if loop or _nobody_polls(since=began):
+                next_due = _drain(stopped, record=loop)
+                wait = interval if next_due is None else min(interval, max(0.0, next_due))
             if standby:
                 Heartbeat.beat(name=STANDBY)
             health.wait(stopped, wait)
