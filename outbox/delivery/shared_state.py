@@ -108,6 +108,7 @@ class SharedState:
         self.known: dict[str, Breaker] = {name: Breaker() for name in names}
         self.is_away = False
         self._texts: dict[str, str] = dict.fromkeys(names, "")
+        self._swaps = dict.fromkeys(names, 0)
         self._client = make_client(url=url, decode=True)
         self._look, self._swap = self._client.register_script(_LOOK), self._client.register_script(_SWAP)
         self._return = self._client.register_script(_GIVE_BACK)
@@ -125,14 +126,17 @@ class SharedState:
         each = 1_000_000 / self.rate if self.rate else 0
         keys = [f"{RATE_PREFIX}rate", *(BREAKER_PREFIX + name for name in self.names)]
         wished = -1 if patience is None else int(patience * 1e6)
+        swaps = self._swaps.copy()
         answer = self._ask(lambda: self._look(keys=keys, args=[each, self.burst, wished, count]))
         if answer is None:
             wait = self._local_wait(patience)
             return Look(time.time(), wait, int(patience is not None and wait <= patience))
         now, first, taken, due, *texts = cast("list[str]", answer)
-        for name, text in zip(self.names, texts, strict=True):
-            if text != self._texts[name]:
-                self._texts[name], self.known[name] = text, load(text)
+        with self._lock:
+            for name, text in zip(self.names, texts, strict=True):
+                # An answer from before another thread's change must not undo it.
+                if text != self._texts[name] and self._swaps[name] == swaps[name]:
+                    self._texts[name], self.known[name] = text, load(text)
         self._count_alive()
         return Look(int(now) / 1e6, int(first) / 1e6, int(taken), each / 1e6, due)
 
@@ -163,7 +167,9 @@ class SharedState:
                 return answer
             pair = [text, dump(after)]
             if self._ask(functools.partial(self._swap, keys=[BREAKER_PREFIX + name], args=pair)) == 1:
-                self._texts[name], self.known[name] = pair[1], after
+                with self._lock:
+                    self._swaps[name] += 1
+                    self._texts[name], self.known[name] = pair[1], after
                 log_change(name, before, after, now)
                 return answer
             now = self.look().now

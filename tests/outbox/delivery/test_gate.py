@@ -46,6 +46,22 @@ def test_an_opening_in_one_process_is_known_to_every_other_after_ten_sends_at_mo
     assert nobody.provider == "" and 0 < nobody.wait <= 60.0
 
 
+def test_a_look_that_was_answered_before_another_thread_opened_the_breaker_does_not_close_it(valkey_url):
+    gate = make(valkey_url, names=("one",))
+    shared = gate._shared
+    real = shared._look
+
+    def overtaken(**options):
+        answer = real(**options)
+        shared._look = real
+        shut(gate)
+        return answer
+
+    shared._look = overtaken
+    shared.look()
+    assert shared.known["one"].opened_at is not None
+
+
 def test_failures_of_several_processes_make_one_run(valkey_url):
     gates = [make(valkey_url) for _ in range(5)]
     for number, gate in enumerate(gates):
