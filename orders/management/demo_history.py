@@ -64,7 +64,10 @@ def make_history(
     for number, placed in enumerate(sorted(_times(orders, days=days, now=now, chance=chance)), start=1):
         for name, order, at, details in _changes(number, placed, now=now, chance=chance):
             if at >= mails_from and name in settings.NOTIFY_ON:
-                history.mails.append(make_mail(name, order, at, details, now=now, chance=chance))
+                number = len(history.mails)
+                history.mails.append(
+                    make_mail(name, order, at, details, number=number, now=now, chance=chance)
+                )
             if at >= events_from:
                 history.events.append(_event(name, order, at, details, now=now, chance=chance))
         history.orders.append(_order_row(order, at))

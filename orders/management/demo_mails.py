@@ -26,6 +26,8 @@ CAUSES = (
     (2, "413", "The message of {size} bytes exceeds the limit of 31457280"),
     (1, "550", "5.7.1 Message rejected by policy, id {token}"),
 )
+#: Mail n gets the fate at n times this, modulo 1: any few hundred mails in a row have every share evenly.
+GOLDEN = (math.sqrt(5) - 1) / 2
 #: Hours ago at which an outage of the first provider began, and how long it lasted.
 OUTAGES = ((7.0, 0.7), (52.0, 1.6), (211.0, 2.4))
 Row = dict[str, Any]
@@ -58,10 +60,11 @@ def make_mail(
     at: dt.datetime,
     details: dict[str, Any],
     *,
+    number: int,
     now: dt.datetime,
     chance: random.Random,
 ) -> Row:
-    """Return an e-mail in the state that it would have now."""
+    """Return e-mail `number` of the history in the state that it would have now."""
     text = _rendered(name, order, at, details)
     id = id_at(at, chance)
     row: Row = {
@@ -83,7 +86,7 @@ def make_mail(
         "next_attempt_at": at,
         "provider": settings.EMAIL_PROVIDERS[0],
     }
-    return row | _fate(row, at, now=now, chance=chance)
+    return row | _fate(row, at, luck=number * GOLDEN % 1, now=now, chance=chance)
 
 
 @functools.cache
@@ -105,12 +108,11 @@ def _rendered(name: str, order: Order, at: dt.datetime, details: dict[str, Any])
     return _render(name, order.locale, at.date(), json.dumps(state, sort_keys=True))
 
 
-def _fate(row: Row, at: dt.datetime, *, now: dt.datetime, chance: random.Random) -> Row:
-    """Return the columns of an e-mail's end, or of its present state."""
-    luck = chance.random()
+def _fate(row: Row, at: dt.datetime, *, luck: float, now: dt.datetime, chance: random.Random) -> Row:
+    """Return the columns of an e-mail's end, or of its present state, by its luck from 0 to 1."""
     age = now - at
     if luck < 0.004:
-        return _refused(row, at, chance=chance)
+        return _refused(row, at, status="dead_lettered" if luck < 0.0032 else "discarded", chance=chance)
     if luck < 0.015 and dt.timedelta(hours=2) < age < dt.timedelta(days=1):
         return _failing(row, at, now=now)
     if luck < 0.009:
@@ -140,8 +142,8 @@ def _error(row: Row, at: dt.datetime, code: str, text: str, outcome: str) -> Row
     return {"at": at.isoformat(), "provider": row["provider"], "outcome": outcome, "code": code, "text": text}
 
 
-def _refused(row: Row, at: dt.datetime, *, chance: random.Random) -> Row:
-    """Return a dead letter, or one that somebody gave up."""
+def _refused(row: Row, at: dt.datetime, *, status: str, chance: random.Random) -> Row:
+    """Return the columns of a dead letter, or of one that somebody discarded."""
     (cause,) = chance.choices(CAUSES, [weight for weight, _, _ in CAUSES])
     text = cause[2].format(
         address=row["recipient_email"],
@@ -150,7 +152,7 @@ def _refused(row: Row, at: dt.datetime, *, chance: random.Random) -> Row:
     )
     error = f"{cause[1]}: {text}"
     return {
-        "status": "discarded" if chance.random() < 0.2 else "dead_lettered",
+        "status": status,
         "last_error": error,
         "errors": json.dumps([_error(row, at, cause[1], error, "permanent")]),
         "error_fingerprint": fingerprint_of(provider=row["provider"], error=error),

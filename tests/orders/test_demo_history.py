@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections import Counter
 
 import jsonschema
 import pytest
@@ -11,6 +12,7 @@ from django.core.management import CommandError, call_command
 
 from notifications.models import EmailNotification
 from orders.events import EVENTS
+from orders.management.demo_history import make_history
 from orders.management.demo_mails import MARK
 from orders.models import Order
 from outbox import traffic
@@ -48,6 +50,21 @@ def test_it_writes_orders_mails_and_events_as_they_would_be_and_sums_them(admin_
             whole.count("placed") > 490 and whole.count("sent") > 300 and whole.samples["open:sendgrid"] > 0
         )
     assert admin_client.get("/admin/?range=month").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "now",
+    [dt.datetime(2026, 11, 22, hour, 53, tzinfo=dt.UTC) for hour in range(24)]
+    + [dt.datetime(2026, 12, 31, 23, 59, 59, tzinfo=dt.UTC), dt.datetime(2028, 2, 29, 12, tzinfo=dt.UTC)],
+    ids=str,
+)
+def test_it_has_every_end_of_an_email_at_any_hour_and_date(now):
+    since = now - dt.timedelta(days=3)
+    history = make_history(orders=500, days=3, now=now, events_from=since, mails_from=since)
+    ends = Counter(mail["status"] for mail in history.mails)
+    assert {"sent", "dead_lettered", "suppressed"} <= ends.keys()
+    assert ends.keys() <= {"sent", "dead_lettered", "discarded", "suppressed", "failed"}
+    assert all(since <= row["created_at"] < now for row in history.mails + history.events)
 
 
 def test_it_refuses_a_real_shop_a_second_time_and_production_unless_told_so(settings):
