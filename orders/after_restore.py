@@ -125,8 +125,10 @@ class _Reader:
         if ids := list(waiting.values_list("id", flat=True)):
             OutboxEvent.objects.mark_published(ids=ids)
             self.report.published += len(ids)
-        for kind, (model, column) in _TABLES.items():
-            known = _known(model, column, [id for one, id in self._notes if one == kind])
+        for kind in sorted({kind for kind, _ in self._notes}):
+            known: set[str] = set()
+            if kind in _TABLES:
+                known = _known(*_TABLES[kind], [id for one, id in self._notes if one == kind])
             for key, note in self._notes.items():
                 if key[0] == kind and key[1] not in known:
                     self.lost.add(note)
@@ -139,7 +141,9 @@ _KINDS = {
     "event published": ("event", "event_id"),
     "event taken": ("inbound event", "event_id"),
     "person erased": ("erasure", "address_hash"),
+    "order's address corrected": ("correction", "order_id"),
 }
+#: The table that shows whether the database has a change. No table shows corrections, so each is listed.
 _TABLES: dict[str, tuple[type[Model], str]] = {
     "e-mail": (EmailNotification, "id"),
     "event": (OutboxEvent, "id"),

@@ -1,0 +1,65 @@
+"""A database that was restored to a moment, and what was done after that moment."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+
+from notifications.models import EmailNotification
+from orders.corrections import send_copy
+from orders.models import Order
+from outbox.core.ids import id_floor
+from outbox.models import DetachedPartition
+from outbox.retention import archive, rollover
+from outbox.retention.manifest import Manifest
+from tests.factories import make_mail, make_order
+from tests.orders.test_after_restore import after_restore, restore_to_now, shipped
+from tests.outbox.retention.months import Steps, fill, make_partition, states
+from tests.outbox.retention.test_rollover import age_records
+
+__all__ = ["shipped"]
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
+
+
+def test_a_correction_that_the_database_lost_is_listed_so_that_somebody_repeats_it(shipped, settings):
+    settings.FAST_PATH = False
+    order = make_order(email="alice@exampel.com")
+    mail = make_mail(status="dead_lettered", order_id=order.id)
+    restore_to_now()
+    copy_id = send_copy(notification_id=mail.id, recipient_email="alice@example.com", update_order=True)
+    # As the moment found them.
+    EmailNotification.objects.filter(id=copy_id).delete()
+    Order.objects.filter(id=order.id).update(email=order.email, updated_at=order.updated_at)
+    lost, _ = after_restore(shipped)
+    assert {(one["kind"], one["id"], one["order_known"]) for one in lost} == {
+        ("e-mail", str(copy_id), True),
+        ("correction", str(order.id), True),
+    }
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["the same", "another row"])
+def test_a_month_that_was_archived_after_the_moment_is_archived_again_as_the_database_has_it(
+    archive_folder, changed
+):
+    old = make_partition(EmailNotification, back=4)
+    ids = fill(old, 3)
+    rollover.rollover(report=Steps(), using="default")
+    first = DetachedPartition.objects.get(name=old.name).manifest
+    # As the moment found them: attached, without a record of the archive.
+    DetachedPartition.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"ALTER TABLE email_notifications ATTACH PARTITION {old.name} FOR VALUES FROM (%s) TO (%s)"
+            % (f"'{id_floor(old.since)}'", f"'{id_floor(old.until)}'")
+        )
+    if changed:
+        EmailNotification.objects.filter(id=ids[0]).update(provider_message_id="not known yet")
+    result = rollover.rollover(report=Steps(), using="default")
+    record = DetachedPartition.objects.get(name=old.name)
+    assert not result.failed and (record.manifest["file"] != first["file"]) is changed
+    archive.verify(manifest=Manifest.of(record), using="default", table=old.name)
+    age_records()
+    rollover.rollover(report=Steps(), using="default")
+    assert old.name not in states()  # dropped: archive and table are the same
+    names = {path.name.partition(".")[0] for path in archive_folder.rglob("*") if path.is_file()}
+    assert names == {old.name} and len(list(archive_folder.rglob("*.zst"))) == 1
