@@ -61,6 +61,8 @@ RECORDED = frozenset(
 NOT_ACCEPTED = frozenset({Verdict.TRANSIENT, Verdict.UNREACHABLE, Verdict.THROTTLED, Verdict.MISCONFIGURED})
 #: The code of an attempt whose worker was lost.
 LEASE_EXPIRED = "lease expired"
+#: The code of a row that `set_aside` left to a person's decision. Its last error starts with it.
+SET_ASIDE = "restored"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from django.db.models.functions import Now
 from outbox.delivery import attempts, claim_statement, settle_statement
 from outbox.delivery.changes import Change, Refusal, Settlement
 from outbox.delivery.decision import Decision, Policy, decide
-from outbox.delivery.outcomes import DUE, LEASE_EXPIRED, Outcome, Status, Verdict
+from outbox.delivery.outcomes import DUE, LEASE_EXPIRED, SET_ASIDE, Outcome, Status, Verdict
 
 if TYPE_CHECKING:
     from outbox.delivery.deliverable import Deliverable
@@ -162,7 +162,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
 
         Those are the rows that were due or claimed by then. `reason` becomes their last error.
         """
-        outcome = Outcome(Verdict.PERMANENT, code="restored", text=reason)
+        outcome = Outcome(Verdict.PERMANENT, code=SET_ASIDE, text=reason)
         due = Q(status__in=DUE, next_attempt_at__lte=until)
         claimed = Q(status=Status.PROCESSING, claimed_at__lte=until)
         with transaction.atomic(using=self.db):

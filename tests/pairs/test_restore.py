@@ -13,8 +13,12 @@ from outbox.models import DetachedPartition
 from outbox.retention import archive, rollover
 from outbox.retention.manifest import Manifest
 from tests.factories import make_mail, make_order
-from tests.orders.test_after_restore import after_restore, restore_to_now, shipped
-from tests.outbox.retention.months import Steps, fill, make_partition, states
+from tests.orders.external import give as give_external
+from tests.orders.external import told
+from tests.orders.test_after_restore import after_restore, restore_to_now, shipped, states
+from tests.orders.test_commands import RESEND, give
+from tests.outbox.retention.months import Steps, fill, make_partition
+from tests.outbox.retention.months import states as states_of_partitions
 from tests.outbox.retention.test_rollover import age_records
 
 __all__ = ["shipped"]
@@ -60,6 +64,34 @@ def test_a_month_that_was_archived_after_the_moment_is_archived_again_as_the_dat
     archive.verify(manifest=Manifest.of(record), using="default", table=old.name)
     age_records()
     rollover.rollover(report=Steps(), using="default")
-    assert old.name not in states()  # dropped: archive and table are the same
+    assert old.name not in states_of_partitions()  # dropped: archive and table are the same
     names = {path.name.partition(".")[0] for path in archive_folder.rglob("*") if path.is_file()}
     assert names == {old.name} and len(list(archive_folder.rglob("*.zst"))) == 1
+
+
+def test_a_resend_command_that_is_delivered_again_leaves_what_a_person_has_to_decide(tmp_path):
+    doubtful, refused = make_mail(), make_mail(status="dead_lettered", last_error="400 no")
+    restore_to_now()
+    log = tmp_path / "a.log"
+    log.write_text("")
+    after_restore(log)
+    assert give(RESEND) == "done"
+    assert states() == {doubtful.id: "dead_lettered", refused.id: "pending"}
+    assert give(RESEND, notificationIds=[str(doubtful.id)]) == "done"  # somebody has decided
+    assert states()[doubtful.id] == "pending"
+
+
+def test_an_external_event_that_is_delivered_again_moves_the_order_on_and_owes_its_email_once(
+    tmp_path, settings
+):
+    settings.ORDER_SOURCES = ["shop-a"]
+    paid = told("paid", "A-1", 2)
+    give_external(told("placed", "A-1", 1))
+    restore_to_now()
+    log = tmp_path / "a.log"
+    log.write_text("")
+    after_restore(log)
+    assert [give_external(paid) for _ in range(2)] == ["done", "repeat"]
+    assert Order.objects.get().status == "paid"
+    assert list(EmailNotification.objects.values_list("event_type", "status")) == [("order.paid", "pending")]
+    assert EmailNotification.objects.claim(limit=5) == []  # until somebody resumes
