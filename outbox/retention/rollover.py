@@ -51,8 +51,8 @@ def is_due(*, interval: float) -> bool:
     beats = Heartbeat.objects.filter(name__in=[ROLLED_OVER, REQUESTED])
     # One statement: ages that two statements measured differ by the time between these.
     ages = dict(beats.annotate(age=Now() - F("beat_at")).values_list("name", "age"))
-    age = ages.get(ROLLED_OVER)
-    return age is None or age.total_seconds() >= interval or ages.get(REQUESTED, age) < age
+    age: dt.timedelta | None = ages.get(ROLLED_OVER)
+    return age is None or age.total_seconds() >= interval or bool(ages.get(REQUESTED, age) < age)
 
 
 @dataclasses.dataclass(slots=True)
