@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import math
 import time
 import uuid
 from collections import Counter
@@ -21,13 +22,14 @@ from django.conf import settings
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import AbstractUser
 from django.contrib.contenttypes.models import ContentType
-from django.db import Error, models, transaction
+from django.db import InterfaceError, OperationalError, connection, models, transaction
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from outbox.core import context as work_context
 from outbox.core.waker import Waker
 from outbox.models import BulkJob
+from outbox.models.jobs import MAX_TRIES
 
 log = structlog.get_logger(__name__)
 
@@ -35,8 +37,8 @@ log = structlog.get_logger(__name__)
 CHUNK = 500
 #: A total is counted so far; of more rows the progress page says only how many are done.
 COUNT_LIMIT = 100_000
-#: One task works so long, then makes room for the worker's other tasks.
-RUN_SECONDS = 5.0
+#: A newer release may know the action. Its batches and tries keep `updated_at` younger than this.
+UNKNOWN_FOR = dt.timedelta(hours=1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,48 +94,101 @@ def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, rea
     return job
 
 
-def run_jobs(*, seconds: float = RUN_SECONDS) -> bool:
-    """Work at running jobs, the longest neglected first. Return whether some are left."""
+def restart_job(*, id: uuid.UUID) -> bool:
+    """Let a failed job go on, and wake a worker after the commit. Return False if it has not failed."""
+    restarted = BulkJob.objects.restart(id=id)
+    if restarted:
+        transaction.on_commit(waker.wake)
+        log.info("bulk job restarted", job=str(id))
+    return restarted
+
+
+def run_jobs(*, seconds: float = math.inf) -> bool:
+    """Do batches until none is due, or for `seconds`. Return whether one may be due now."""
     deadline = time.monotonic() + seconds
-    failed: set[uuid.UUID] = set()
-    while (job := _next(failed)) is not None:
+    while run_batch():
         if time.monotonic() > deadline:
             return True
-        try:
-            with work_context.working_for(work_context.Context(job.correlation_id)):
-                if not _work(job.id):
-                    time.sleep(0.05)  # another process does a batch of it
-        except Error:
-            raise  # the database is away: the next poll goes on
-        except Exception as error:  # a defect of one action, or an action of another release
-            log.exception("bulk job failed, to be tried again", job=str(job.id))
-            failed.add(job.id)
-            text = f"{type(error).__name__}: {error}"[:1000]
-            BulkJob.objects.filter(id=job.id).update(error=text, updated_at=Now())
-    return bool(failed)
+    return False
 
 
-def _next(failed: Iterable[uuid.UUID]) -> BulkJob | None:
-    return BulkJob.objects.running().exclude(id__in=failed).order_by("updated_at").first()
+def run_batch() -> bool:
+    """Do one batch of the due job that waited longest. Return False if no job is due.
+
+    An error of the batch is the job's: it is logged and recorded, and the batch is tried again later. Raise
+    the database's error if the connection is lost.
+    """
+    job = _begin_try()
+    if job is None:
+        return False
+    session = connection.connection  # Django has made another one by the time an error is caught
+    try:
+        with work_context.working_for(work_context.Context(job.correlation_id)):
+            _work(job.id)
+    except Exception as error:
+        lost = connection.connection is not session or not connection.is_usable()
+        if lost and isinstance(error, OperationalError | InterfaceError):
+            raise
+        log.exception("bulk job failed, to be tried again", job=str(job.id), tries=job.tries)
+        text = f"{type(error).__name__}: {error}"[:1000]
+        if job.tries < MAX_TRIES:
+            BulkJob.objects.running().filter(id=job.id).update(error=text, updated_at=Now())
+        else:
+            _fail(job, text)
+    return True
 
 
-def _work(id: uuid.UUID) -> bool:
-    """Do one batch of a job. Return False if it has ended, or another process is doing one."""
+def _due_jobs() -> QuerySet[BulkJob]:
+    """Return the jobs that this release can work at, and those that nobody will."""
+    unclaimed = Q(updated_at__lte=Now() - UNKNOWN_FOR)
+    return BulkJob.objects.due().filter(Q(action__in=list(ACTIONS)) | unclaimed).order_by("updated_at")
+
+
+def _begin_try() -> BulkJob | None:
+    """Count a try of the next due job, so that no other process begins one until it is due again."""
+    with transaction.atomic():
+        job = _due_jobs().select_for_update(skip_locked=True).first()
+        if job is not None and not (reason := _hopeless(job)):
+            job.tries += 1
+            BulkJob.objects.filter(id=job.id).update(tries=job.tries, updated_at=Now())
+            return job
+    if job is None:
+        return None
+    _fail(job, reason)
+    return _begin_try()
+
+
+def _hopeless(job: BulkJob) -> str:
+    """Return why no further try makes sense, empty if one does."""
+    if job.action not in ACTIONS:
+        return f"No process knew the action {job.action} for an hour."
+    if job.tries >= MAX_TRIES:  # else the process of the last one would have said so
+        return f"The process was killed in the last of {job.tries} tries. {job.error}".rstrip()
+    return ""
+
+
+def _fail(job: BulkJob, reason: str) -> None:
+    if BulkJob.objects.fail(id=job.id, error=reason):
+        log.error("bulk job failed", job=str(job.id), error=reason)
+
+
+def _work(id: uuid.UUID) -> None:
+    """Do one batch of a job, unless it has ended or another process is doing one."""
     with transaction.atomic():
         job = BulkJob.objects.running().filter(id=id).select_for_update(skip_locked=True).first()
         if job is None:
-            return False
-        ids = _next_ids(job) if job.user_id else []
+            return
+        refused = "" if job.user_id else "its user was deleted"
+        ids = [] if refused else _next_ids(job)
         result = ACTIONS[job.action].change(ids) if ids else Result([], Counter())
         _log(job, result.lines)
         job.done_count += len(result.lines)
         job.refused_count += sum(result.refusals.values())
         job.refusals = dict(Counter(job.refusals) + result.refusals)
         job.position = ids[-1] if ids else job.position
-        job.error = ""
         state = job.State.RUNNING
         if len(ids) < CHUNK:
-            state = job.State.DONE if job.user_id else job.State.STOPPED
+            state = job.State.STOPPED if refused else job.State.DONE
         BulkJob.objects.filter(id=id).update(
             state=state,
             finished_at=None if state == job.State.RUNNING else Now(),
@@ -141,14 +196,19 @@ def _work(id: uuid.UUID) -> bool:
             done_count=job.done_count,
             refused_count=job.refused_count,
             refusals=job.refusals,
-            error="" if job.user_id else "its user was deleted",
+            tries=0,
+            error=refused,
             updated_at=Now(),
         )
     if state != job.State.RUNNING:
         log.info(
-            "bulk job ended", job=str(id), state=str(state), done=job.done_count, refused=job.refused_count
+            "bulk job ended",
+            job=str(id),
+            state=str(state),
+            done=job.done_count,
+            refused=job.refused_count,
+            error=refused,
         )
-    return True
 
 
 def _next_ids(job: BulkJob) -> list[uuid.UUID]:
@@ -179,8 +239,13 @@ def _log(job: BulkJob, lines: Iterable[tuple[uuid.UUID, str]]) -> None:
 
 
 def wake_for_unfinished() -> None:
-    """Have a worker go on with jobs that were left: called by each poll."""
-    if BulkJob.objects.running().exists():
+    """Have a worker go on with due jobs that nobody worked at since the last poll: called by each poll.
+
+    Each wake-up leads to the next one while its job has rows left. So a job in progress needs no other:
+    its tasks would become more with each poll, and occupy the worker's threads.
+    """
+    neglected = dt.timedelta(seconds=settings.POLL_INTERVAL)
+    if _due_jobs().filter(updated_at__lte=Now() - neglected).exists():
         waker.wake()
 
 

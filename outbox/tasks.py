@@ -33,8 +33,8 @@ def sum_minutes(**_: Any) -> None:
 
 @shared_task
 def run_bulk_jobs(**_: Any) -> None:
-    """Work at bulk jobs for a few seconds, and ask for another task if some are left."""
-    if bulk.run_jobs():
+    """Do a batch of a bulk job, and ask for another task, so that waiting drains come in between."""
+    if bulk.run_batch():
         bulk.waker.wake()
 
 

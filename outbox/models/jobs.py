@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from typing import Any, Self
 
@@ -10,19 +11,49 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from outbox.core.backoff import ceiling
 from outbox.core.ids import new_id
+
+#: A job fails after so many tries in a row that finished no batch, 21 minutes after the first of them.
+MAX_TRIES = 8
+#: Seconds from the first of these tries to the second; each later wait is twice as long, up to the cap.
+RETRY_BASE, RETRY_CAP = 10.0, 640.0
 
 
 class BulkJobQuerySet(models.QuerySet["BulkJob"]):
-    """A job is running until it is done or a person stops it."""
+    """A job is running until it is done, fails, or is stopped."""
 
     def running(self) -> Self:
         return self.filter(state=BulkJob.State.RUNNING)
 
+    def failed(self) -> Self:
+        return self.filter(state=BulkJob.State.FAILED)
+
+    def due(self) -> Self:
+        """Keep the running jobs whose next batch may begin now."""
+        ready = Q(tries=0)
+        for tries in range(1, MAX_TRIES + 1):
+            wait = dt.timedelta(seconds=ceiling(retry=tries, base=RETRY_BASE, cap=RETRY_CAP))
+            ready |= Q(tries=tries, updated_at__lte=Now() - wait)
+        return self.running().filter(ready)
+
+    def fail(self, *, id: uuid.UUID, error: str) -> bool:
+        """Give up a running job, for a person to restart or stop. Return whether it was running."""
+        return self._end(self.running().filter(id=id), BulkJob.State.FAILED, error=error)
+
+    def restart(self, *, id: uuid.UUID) -> bool:
+        """Let a failed job go on behind its last whole batch. Return whether it had failed."""
+        failed = self.failed().filter(id=id)
+        state = BulkJob.State.RUNNING
+        return bool(failed.update(state=state, finished_at=None, tries=0, error="", updated_at=Now()))
+
     def stop(self, *, id: uuid.UUID) -> bool:
-        """End a running job; what it has changed stays. Return whether it was running."""
-        stopped = self.running().filter(id=id)
-        return bool(stopped.update(state=BulkJob.State.STOPPED, finished_at=Now(), updated_at=Now()))
+        """Stop a running or failed job; its changes stay. Return whether it was running or had failed."""
+        open_states = [BulkJob.State.RUNNING, BulkJob.State.FAILED]
+        return self._end(self.filter(id=id, state__in=open_states), BulkJob.State.STOPPED)
+
+    def _end(self, jobs: Self, state: BulkJob.State, **values: str) -> bool:
+        return bool(jobs.update(state=state, finished_at=Now(), updated_at=Now(), **values))
 
 
 class BulkJob(models.Model):
@@ -36,6 +67,7 @@ class BulkJob(models.Model):
         RUNNING = "running"
         DONE = "done"
         STOPPED = "stopped"
+        FAILED = "failed"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     state = models.CharField(max_length=10, choices=State, default=State.RUNNING)
@@ -61,7 +93,9 @@ class BulkJob(models.Model):
     done_count = models.PositiveIntegerField(default=0)
     refused_count = models.PositiveIntegerField(default=0)
     refusals = models.JSONField(default=dict)  # why rows were left alone: {"it is held": 3}
-    error = models.TextField(default="", blank=True)  # of the last batch that failed; it is tried again
+    #: Counted when a batch begins, so that a killed process counts too; 0 again when a batch is finished.
+    tries = models.SmallIntegerField(db_default=0)
+    error = models.TextField(default="", blank=True)  # of the last try, or why the job failed or was stopped
 
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -79,7 +113,7 @@ class BulkJob(models.Model):
         ]
         constraints = [
             models.CheckConstraint(
-                condition=Q(state__in=["running", "done", "stopped"]), name="bulk_jobs_state_known"
+                condition=Q(state__in=["running", "done", "stopped", "failed"]), name="bulk_jobs_state_known"
             ),
             models.CheckConstraint(
                 condition=Q(state="running", finished_at__isnull=True)

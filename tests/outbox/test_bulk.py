@@ -17,6 +17,8 @@ from notifications.models import EmailNotification
 from outbox import bulk
 from outbox.core.ids import new_id
 from outbox.models import BulkJob, InboundDeadLetter, OutboxEvent
+from outbox.models.jobs import RETRY_BASE
+from outbox.tasks import run_bulk_jobs
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db
@@ -29,7 +31,7 @@ def small_batches(monkeypatch):
 
 
 def start(action="notifications.resend", filter=None, reason="", name="ann") -> BulkJob:
-    user, _ = User.objects.get_or_create(username=name, is_staff=True)
+    user, _ = User.objects.get_or_create(username=name, is_staff=True, is_superuser=True)
     return bulk.start_job(
         action=action, filter=filter or {"status": "dead_lettered"}, user=user, reason=reason
     )
@@ -87,6 +89,8 @@ def test_a_process_that_dies_in_a_batch_leaves_it_undone_and_the_next_goes_on(mo
     with pytest.raises(Killed):
         bulk.run_jobs()
     assert len(logged()) == (batch - 1) * 20 == statuses().get("pending", 0)
+    assert bulk.run_batch() is False  # its process may be at work still
+    BulkJob.objects.filter(id=job.id).update(updated_at=Now() - dt.timedelta(seconds=RETRY_BASE))
     bulk.run_jobs()
     job.refresh_from_db()
     assert (job.state, job.done_count) == ("done", 50)
@@ -115,7 +119,8 @@ def test_two_processes_at_once_do_each_row_once():
 def test_a_stopped_job_changes_nothing_more(monkeypatch):
     make_mails(50, status="dead_lettered")
     job = start()
-    monkeypatch.setattr(bulk, "_work", lambda id, work=bulk._work: work(id) and BulkJob.objects.stop(id=id))
+    work = bulk._work
+    monkeypatch.setattr(bulk, "_work", lambda id: (work(id), BulkJob.objects.stop(id=id)))
     bulk.run_jobs()
     job.refresh_from_db()
     assert (job.state, job.done_count) == ("stopped", 20)
@@ -140,20 +145,6 @@ def test_rows_that_are_refused_are_counted_by_their_reason():
     assert list(job.refusals.values()) == [1] and "held" in next(iter(job.refusals))
 
 
-def test_a_defect_of_an_action_is_shown_and_the_job_is_tried_again(monkeypatch):
-    make_mail(status="dead_lettered")
-    job = start()
-    action = bulk.ACTIONS["notifications.resend"]
-    monkeypatch.delitem(bulk.ACTIONS, action.name)  # as in a worker of the release before
-    assert bulk.run_jobs() is True
-    job.refresh_from_db()
-    assert (job.state, job.error) == ("running", "KeyError: 'notifications.resend'")
-    monkeypatch.setitem(bulk.ACTIONS, action.name, action)
-    assert bulk.run_jobs() is False
-    job.refresh_from_db()
-    assert (job.state, job.error, job.done_count) == ("done", "", 1)
-
-
 def test_a_job_of_a_deleted_user_stops():
     make_mail(status="dead_lettered")
     job = start(name="gone")
@@ -171,13 +162,34 @@ def test_a_job_of_a_deleted_user_stops():
 def test_the_poll_has_a_job_gone_on_with_that_was_left(monkeypatch):
     woken = []
     monkeypatch.setattr(bulk.waker, "wake", lambda: woken.append(1))
-    tasks.poll_outbox()
-    assert woken == []
     make_mail(status="dead_lettered")
-    start()
+    job = start()
     woken.clear()
     tasks.poll_outbox()
+    assert woken == []  # somebody works at it: each poll would add a task that wakes another
+    BulkJob.objects.filter(id=job.id).update(updated_at=Now() - dt.timedelta(seconds=61))
+    tasks.poll_outbox()
     assert woken == [1]
+    bulk.run_jobs()
+    BulkJob.objects.filter(id=job.id).update(updated_at=Now() - dt.timedelta(seconds=61))
+    tasks.poll_outbox()
+    assert woken == [1]
+
+
+def test_a_task_does_one_batch_and_asks_for_the_next(monkeypatch):
+    """Drains that wait in the queue come between two batches."""
+    woken = []
+    monkeypatch.setattr(bulk.waker, "wake", lambda: woken.append(1))
+    make_mails(50, status="dead_lettered")
+    job = start()
+    woken.clear()
+    for done in (20, 40, 50):
+        run_bulk_jobs()
+        job.refresh_from_db()
+        assert job.done_count == done
+    assert (job.state, len(woken)) == ("done", 3)
+    run_bulk_jobs()
+    assert len(woken) == 3
 
 
 def test_a_filter_means_the_rows_of_its_start():

@@ -46,7 +46,8 @@ class Command(BaseCommand):
         """Run until done, or until SIGTERM or SIGINT: then give back what is not begun, and end."""
         stopped = stop_on_signals(also=drain.stop)
         if not (loop or standby):
-            _drain(stopped, record=True)
+            while _drain(stopped, record=True)[0]:
+                pass
             return
         watch("standby")
         began = time.monotonic()
@@ -55,8 +56,11 @@ class Command(BaseCommand):
         def step() -> None:
             wait = interval
             if loop or _nobody_polls(since=began):
-                next_due = _drain(stopped, record=loop)
-                wait = interval if next_due is None else min(interval, max(0.0, next_due))
+                more, next_due = _drain(stopped, record=loop)
+                if more:
+                    wait = 0.0
+                elif next_due is not None:
+                    wait = min(interval, max(0.0, next_due))
             if standby:
                 Heartbeat.beat(name=STANDBY)
             health.wait(stopped, wait)
@@ -72,22 +76,22 @@ class Command(BaseCommand):
         )
 
 
-def _drain(stopped: threading.Event, *, record: bool) -> float | None:
-    """Poll until no row is due, and return in how many seconds the next one is, None if nothing waits."""
-    health.end()  # a backlog takes hours; the drain's own loop is watched meanwhile
-    while bulk.run_jobs() and not stopped.is_set():
-        pass
-    done, settled = drain.poll(record=record), 0
-    while done is not None:
-        settled += done.settled
-        if not done.more or stopped.is_set():
-            break
-        done = drain.drain_due()
-    if settled:
-        log.info("drained", settled=settled)
+def _drain(stopped: threading.Event, *, record: bool) -> tuple[bool, float | None]:
+    """Poll, which sends for half a minute at most, then do one batch of a bulk job.
+
+    E-mails come first, so that neither a job that fails nor one of a million rows keeps them waiting. Return
+    whether to go on at once, and in how many seconds the next row is due, None if nothing waits.
+    """
+    health.end()  # the drain's own loop is watched meanwhile
+    done = drain.poll(record=record)
+    if done is not None and done.settled:
+        log.info("drained", settled=done.settled)
+    if stopped.is_set():
+        return False, None
+    more = bulk.run_batch() or (done is not None and done.more)
     if done is None or not settings.FAST_PATH:
-        return None
-    return done.pause or done.next_due
+        return more, None
+    return more, done.pause or done.next_due
 
 
 def _nobody_polls(*, since: float) -> bool:
