@@ -20,6 +20,7 @@ import structlog
 from celery import current_app
 from django.conf import settings
 from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractUser
 from django.contrib.contenttypes.models import ContentType
 from django.db import InterfaceError, OperationalError, connection, models, transaction
@@ -178,7 +179,7 @@ def _work(id: uuid.UUID) -> None:
         job = BulkJob.objects.running().filter(id=id).select_for_update(skip_locked=True).first()
         if job is None:
             return
-        refused = "" if job.user_id else "its user was deleted"
+        refused = _why_not_allowed(job)
         ids = [] if refused else _next_ids(job)
         result = ACTIONS[job.action].change(ids) if ids else Result([], Counter())
         _log(job, result.lines)
@@ -209,6 +210,19 @@ def _work(id: uuid.UUID) -> None:
             refused=job.refused_count,
             error=refused,
         )
+
+
+def _why_not_allowed(job: BulkJob) -> str:
+    """Return why the job's owner may not go on with it, empty if they may. Asked before each batch."""
+    user = get_user_model()._default_manager.filter(pk=job.user_id).first()
+    permission = ACTIONS[job.action].permission
+    if user is None:
+        return "its user was deleted"
+    if not user.is_active:
+        return f"its user {job.username} is not active any more"
+    if not user.has_perm(permission):
+        return f"its user {job.username} has no permission {permission} any more"
+    return ""
 
 
 def _next_ids(job: BulkJob) -> list[uuid.UUID]:
