@@ -20,7 +20,7 @@ from outbox.delivery.shared_state import read_breakers
 from outbox.events.consumer import GROUP
 from outbox.events.lag import consumer_lags
 from outbox.events.transports import BrokerAway
-from outbox.models import Pause
+from outbox.models import BulkJob, Pause
 from outbox.retention import partitions
 from outbox.retention.overdue import archives
 from outbox.traffic import MINUTE, Sums, read_window
@@ -50,6 +50,7 @@ def read_status() -> Document:
         "consumers": _unless_away(
             lambda: [one._asdict() for one in consumer_lags(topics=sorted(subscribed()), group=GROUP)]
         ),
+        "failed_jobs": BulkJob.objects.failed().count(),
         "jobs": {name: round(age, 1) for name, age in jobs.items()},
         "partitions": _partitions(now),
         "database": {"bytes": database_facts.sizes().database} | database_facts.connections()._asdict(),
@@ -169,6 +170,10 @@ def what_needs_a_person(status: Document) -> list[str]:
         ),
         (events["dead"], f"{events['dead']} dead events hold others back: republish or discard them"),
         (events["dead_inbound"], f"{events['dead_inbound']} inbound dead letters: replay or discard them"),
+        (
+            status["failed_jobs"],
+            f"{status['failed_jobs']} background jobs failed: restart or stop them in the admin, under Jobs",
+        ),
         (events["unpublished_seconds"] > 60, "events wait for more than a minute: look at relay and broker"),
         *(
             (one["seconds"] > 60, f"{one['topic']} waits for more than a minute: look at the consumer")

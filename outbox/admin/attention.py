@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from outbox.admin.front import Tile, View, attention
 from outbox.core.ids import id_floor
-from outbox.models import Heartbeat, InboundDeadLetter, OutboxEvent
+from outbox.models import BulkJob, Heartbeat, InboundDeadLetter, OutboxEvent
 from outbox.retention import partitions
 from outbox.traffic import SUMMED
 
@@ -53,6 +53,13 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
             url=reverse("admin:outbox_detachedpartition_changelist"),
             rows=(_holding(view.now), []),
             help="Unfinished rows in partitions past their hot days. Finish them, and the partitions leave.",
+        )
+    if request.user.has_perm("outbox.view_bulkjob"):
+        yield Tile(
+            label="failed jobs",
+            url=reverse("admin:outbox_bulkjob_changelist") + "?state=failed",
+            rows=BulkJob.objects.failed(),
+            help="Background jobs that cannot go on. Each one's page says why: restart or stop it there.",
         )
     if request.user.has_perm("outbox.view_heartbeat"):
         late = _late_jobs(view.now)

@@ -1,12 +1,14 @@
-"""Background jobs in the admin: how far each is, what it did, and a button that stops it."""
+"""Background jobs in the admin: how far each is, what it did, and buttons that stop or restart it."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import (
     Http404,
@@ -21,13 +23,20 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
 from outbox import bulk
-from outbox.admin.base import TriageAdmin, ago, pill
+from outbox.admin.base import ChoiceFilter, TriageAdmin, ago, pill
 from outbox.core import periods
 from outbox.core.clock import database_now
 from outbox.models import BulkJob
 from outbox.site import MenuItem
 
-_PILLS = {"running": "processing", "done": "sent", "stopped": "discarded"}
+_PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "failed": "dead_lettered"}
+
+
+class StateFilter(ChoiceFilter):
+    title = parameter_name = "state"
+
+    def choices_of(self) -> Iterable[str]:
+        return BulkJob.State.values
 
 
 @admin.register(BulkJob)
@@ -37,6 +46,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
     menu = MenuItem(70, "Jobs")
     list_display = ["what", "status", "done_count", "refused_count", "username", "started"]
     list_display_links = ["what"]
+    list_filter = [StateFilter]
 
     class Media:
         js = ["orderpost/job.js"]
@@ -47,7 +57,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
 
     @admin.display(description="state")
     def status(self, job: BulkJob) -> SafeString:
-        return pill(_PILLS[job.state], job.state)
+        return _pill(job)
 
     @admin.display(description="started")
     def started(self, job: BulkJob) -> SafeString | str:
@@ -58,6 +68,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         return [
             path("<uuid:id>/progress/", view(self.progress_view), name="outbox_bulkjob_progress"),
             path("<uuid:id>/stop/", view(self.stop_view), name="outbox_bulkjob_stop"),
+            path("<uuid:id>/restart/", view(self.restart_view), name="outbox_bulkjob_restart"),
             *super().get_urls(),
         ]
 
@@ -89,10 +100,11 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             "opts": self.opts,
             "job": job,
             "progress": job.as_progress(),
-            "pill": pill(_PILLS[job.state], job.state),
+            "pill": _pill(job),
             "started": ago(job.created_at),
             "finished": ago(job.finished_at),
-            "may_stop": job.state == job.State.RUNNING and _may_stop(request, job),
+            "may_stop": job.state in (job.State.RUNNING, job.State.FAILED) and _may_stop(request, job),
+            "may_restart": job.state == job.State.FAILED and _may_start(request, job),
             "rows": _list_url(job),
             "media": self.media,
         }
@@ -116,6 +128,23 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             self.message_user(request, "It had ended already.", messages.WARNING)
         return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
 
+    def restart_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        """Restart a failed job behind its last whole batch. Its owner stays the user who started it."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        job = self._job(request, id)
+        if not _may_start(request, job):
+            raise PermissionDenied
+        with transaction.atomic():
+            restarted = bulk.restart_job(id=job.id)
+            if restarted:
+                self.log_change(request, job, "Restarted.")
+        if restarted:
+            self.message_user(request, "Restarted. The job goes on behind its last whole batch.")
+        else:
+            self.message_user(request, "The job had not failed, or somebody restarted it.", messages.WARNING)
+        return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
+
     def _job(self, request: HttpRequest, id: str | uuid.UUID) -> BulkJob:
         job = self.get_object(request, str(id))
         if job is None:
@@ -132,6 +161,11 @@ def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
     frozen = periods.freeze_period(given, now=database_now())
     job = bulk.start_job(action=action, filter=frozen, user=request.user)
     return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
+
+
+def _pill(job: BulkJob) -> SafeString:
+    """Show the state; one of a newer release has no colour here."""
+    return pill(_PILLS.get(job.state, job.state), job.state)
 
 
 def _title(job: BulkJob) -> str:
@@ -155,7 +189,11 @@ def _may_start_any(request: HttpRequest) -> bool:
     return any(request.user.has_perm(action.permission) for action in bulk.ACTIONS.values())
 
 
-def _may_stop(request: HttpRequest, job: BulkJob) -> bool:
-    """Return whether the user started the job or may start one like it."""
+def _may_start(request: HttpRequest, job: BulkJob) -> bool:
+    """Return whether the user may start a job like it. Nobody may start one of an unknown action."""
     action = bulk.ACTIONS.get(job.action)
-    return job.user_id == request.user.pk or (action is not None and request.user.has_perm(action.permission))
+    return action is not None and request.user.has_perm(action.permission)
+
+
+def _may_stop(request: HttpRequest, job: BulkJob) -> bool:
+    return job.user_id == request.user.pk or _may_start(request, job)

@@ -7,10 +7,12 @@ import io
 import json
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db.models.functions import Now
 
-from outbox.models import Heartbeat
+from outbox import bulk
+from outbox.models import BulkJob, Heartbeat
 from tests.factories import make_mail
 
 
@@ -44,6 +46,19 @@ def test_it_names_what_needs_a_person(db, settings):
     assert "unfinished for more than an hour" in needs and "nobody polls" in needs
     text = status()
     assert "! 1 dead letters" in text and "sendgrid" in text and "email_notifications" in text
+
+
+def test_it_names_failed_jobs_until_somebody_decides(db):
+    user = User.objects.create_superuser("ann")
+    job = bulk.start_job(action="notifications.resend", filter={"status": "sent"}, user=user)
+    sentence = "1 background jobs failed: restart or stop them in the admin, under Jobs"
+    assert sentence not in json.loads(status("--json"))["needs"]
+    BulkJob.objects.fail(id=job.id, error="a defect")
+    found = json.loads(status("--json"))
+    assert sentence in found["needs"] and found["failed_jobs"] == 1
+    assert f"! {sentence}" in status()
+    BulkJob.objects.stop(id=job.id)
+    assert sentence not in json.loads(status("--json"))["needs"]
 
 
 def test_it_goes_on_without_valkey(db, settings):

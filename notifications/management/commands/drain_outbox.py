@@ -29,8 +29,9 @@ STANDBY = "standby"
 
 class Command(BaseCommand):
     help = (
-        "Takes back expired claims, then claims and sends e-mails until none is due. Needs PostgreSQL and "
-        "the provider, nothing else. May run beside workers and other drains."
+        "Takes back expired claims, then claims and sends e-mails until none is due, and does the batches of "
+        "bulk jobs in between. Needs PostgreSQL and the provider, nothing else. May run next to workers and "
+        "other drains."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
