@@ -2,7 +2,8 @@
 
 The truth is the job's row. A batch locks it, changes its rows, logs each change and moves the job on, all in
 one transaction. So a process that is killed leaves whole batches behind, and the next one goes on after the
-last of them; two processes never work at the same batch.
+last of them; two processes never work at the same batch. Before it begins a batch, a process counts a try in
+a commit of its own. So a batch that always fails, or always kills its process, has few tries in all.
 """
 
 from __future__ import annotations
@@ -214,7 +215,8 @@ def _work(id: uuid.UUID) -> None:
 
 def _why_not_allowed(job: BulkJob) -> str:
     """Return why the job's owner may not go on with it, empty if they may. Asked before each batch."""
-    user = get_user_model()._default_manager.filter(pk=job.user_id).first()
+    users = get_user_model()._default_manager
+    user = users.filter(pk=job.user_id).first() if job.user_id else None
     permission = ACTIONS[job.action].permission
     if user is None:
         return "its user was deleted"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import signal
 import threading
@@ -12,14 +11,12 @@ from io import StringIO
 
 import pytest
 import redis
-from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import OperationalError, connection, connections
 
 from config.local.sandbox import Sandbox
 from notifications import tasks
-from notifications.bulk_actions import RESEND
 from notifications.delivery import drain as delivery
 from notifications.delivery import process
 from notifications.delivery.follow import WATCHED
@@ -27,15 +24,14 @@ from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
 from orders.models import Order
 from orders.services import pay_order
-from outbox import bulk
 from outbox import tasks as upkeep
 from outbox.events import consumer, relay
 from outbox.management.commands import keep_partitions
-from outbox.models import BulkJob, Heartbeat, OutboxEvent
+from outbox.models import Heartbeat, OutboxEvent
 from outbox.retention import partitions
 from outbox.wal import publication
 from tests.concurrency.helpers import together
-from tests.factories import make_mail, make_mails, make_order
+from tests.factories import make_mail, make_order
 from tests.flows.shop import PAYMENT, payment_event
 from tests.local.helpers import eventually
 from tests.outbox.retention.months import make_partition, states
@@ -74,10 +70,6 @@ def provider(settings, valkey_url):
         yield sandbox
         PROVIDERS["sendgrid"].close()
     process.start_anew()
-
-
-def superuser() -> User:
-    return User.objects.create_superuser("ann")
 
 
 def sent() -> int:
@@ -123,55 +115,6 @@ def test_drain_outbox_ends_by_itself_when_nothing_is_due(provider):
     for number, handler in before.items():
         signal.signal(number, handler)
     assert sent() == 1
-
-
-@pytest.mark.parametrize("mode", [(), ("--loop",), ("--standby",)])
-@pytest.mark.parametrize("defect", ["unknown action", "failing batch"])
-def test_a_bulk_job_that_cannot_run_does_not_keep_drain_outbox_from_sending(
-    provider, settings, monkeypatch, caplog, mode, defect
-):
-    settings.POLL_INTERVAL = 0.2
-    make_mail(status="dead_lettered")
-    job = bulk.start_job(action=RESEND.name, filter={"status": "dead_lettered"}, user=superuser())
-
-    def change(ids):
-        raise ValueError(f"{len(ids)} rows")
-
-    if defect == "unknown action":
-        monkeypatch.delitem(bulk.ACTIONS, RESEND.name)
-    else:
-        monkeypatch.setitem(bulk.ACTIONS, RESEND.name, dataclasses.replace(RESEND, change=change))
-    make_mail()
-
-    def both() -> bool:
-        job.refresh_from_db()
-        return sent() == 1 and (defect == "unknown action" or bool(job.error))
-
-    with stopped_when(both):
-        call_command("drain_outbox", *mode)
-    assert (sent(), job.state) == (1, "running")
-    assert caplog.text.count("bulk job failed") == (0 if defect == "unknown action" else 1)
-
-
-@pytest.mark.parametrize("mode", ["--loop", "--standby"])
-def test_drain_outbox_sends_between_two_batches_of_a_bulk_job(provider, settings, monkeypatch, mode):
-    """Each e-mail that a batch makes due is sent before the next batch begins."""
-    settings.POLL_INTERVAL = 0.2
-    monkeypatch.setattr(bulk, "CHUNK", 2)
-    make_mails(6, status="dead_lettered")
-    sent_before: list[int] = []
-
-    def change(ids):
-        sent_before.append(sent())
-        return RESEND.change(ids)
-
-    job = bulk.start_job(action=RESEND.name, filter={"status": "dead_lettered"}, user=superuser())
-    monkeypatch.setitem(bulk.ACTIONS, RESEND.name, dataclasses.replace(RESEND, change=change))
-    make_mail()
-    with stopped_when(lambda: sent() == 7 and not BulkJob.objects.running().exists()):
-        call_command("drain_outbox", mode)
-    job.refresh_from_db()
-    assert (sent_before, job.state) == ([1, 3, 5], "done")
 
 
 @pytest.fixture

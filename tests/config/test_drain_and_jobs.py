@@ -1,0 +1,71 @@
+"""`manage.py drain_outbox` sends e-mails whatever bulk jobs do: jobs that cannot run, and long ones."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+
+from notifications.bulk_actions import RESEND
+from outbox import bulk
+from outbox.models import BulkJob
+from tests.config.test_commands import provider, sent, stopped_when
+from tests.factories import make_mail, make_mails
+
+__all__ = ["provider"]  # a fixture
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
+
+
+def superuser() -> User:
+    return User.objects.create_superuser("ann")
+
+
+@pytest.mark.parametrize("mode", [(), ("--loop",), ("--standby",)])
+@pytest.mark.parametrize("defect", ["unknown action", "failing batch"])
+def test_a_bulk_job_that_cannot_run_does_not_keep_drain_outbox_from_sending(
+    provider, settings, monkeypatch, caplog, mode, defect
+):
+    settings.POLL_INTERVAL = 0.2
+    make_mail(status="dead_lettered")
+    job = bulk.start_job(action=RESEND.name, filter={"status": "dead_lettered"}, user=superuser())
+
+    def change(ids):
+        raise ValueError(f"{len(ids)} rows")
+
+    if defect == "unknown action":
+        monkeypatch.delitem(bulk.ACTIONS, RESEND.name)
+    else:
+        monkeypatch.setitem(bulk.ACTIONS, RESEND.name, dataclasses.replace(RESEND, change=change))
+    make_mail()
+
+    def both() -> bool:
+        job.refresh_from_db()
+        return sent() == 1 and (defect == "unknown action" or bool(job.error))
+
+    with stopped_when(both):
+        call_command("drain_outbox", *mode)
+    assert (sent(), job.state) == (1, "running")
+    assert caplog.text.count("bulk job failed") == (0 if defect == "unknown action" else 1)
+
+
+@pytest.mark.parametrize("mode", ["--loop", "--standby"])
+def test_drain_outbox_sends_between_two_batches_of_a_bulk_job(provider, settings, monkeypatch, mode):
+    """Each e-mail that a batch makes due is sent before the next batch begins."""
+    settings.POLL_INTERVAL = 0.2
+    monkeypatch.setattr(bulk, "CHUNK", 2)
+    make_mails(6, status="dead_lettered")
+    sent_before: list[int] = []
+
+    def change(ids):
+        sent_before.append(sent())
+        return RESEND.change(ids)
+
+    job = bulk.start_job(action=RESEND.name, filter={"status": "dead_lettered"}, user=superuser())
+    monkeypatch.setitem(bulk.ACTIONS, RESEND.name, dataclasses.replace(RESEND, change=change))
+    make_mail()
+    with stopped_when(lambda: sent() == 7 and not BulkJob.objects.running().exists()):
+        call_command("drain_outbox", mode)
+    job.refresh_from_db()
+    assert (sent_before, job.state) == ([1, 3, 5], "done")
