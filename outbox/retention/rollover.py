@@ -50,7 +50,7 @@ def is_due(*, interval: float) -> bool:
     """Tell whether the last complete rollover is `interval` seconds ago, or one was requested since."""
     beats = Heartbeat.objects.filter(name__in=[ROLLED_OVER, REQUESTED])
     # One statement: ages that two statements measured differ by the time between these.
-    ages = dict(beats.annotate(age=Now() - F("beat_at")).values_list("name", "age"))
+    ages = dict(beats.annotate(passed=Now() - F("beat_at")).values_list("name", "passed"))
     age: dt.timedelta | None = ages.get(ROLLED_OVER)
     return age is None or age.total_seconds() >= interval or bool(ages.get(REQUESTED, age) < age)
 
