@@ -20,7 +20,7 @@ from notifications.models import EmailNotification
 from notifications.restored import Sent, hold_unproven, settle_logged
 from orders.lost_changes import Lost, LostChanges, merged
 from orders.models import Order
-from outbox.models import Erasure, OutboxEvent, Pause, ProcessedEvent
+from outbox.models import BulkJob, Erasure, OutboxEvent, Pause, ProcessedEvent
 
 log = structlog.get_logger(__name__)
 
@@ -64,6 +64,8 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
     reason = f"restored to {pause.restored_to:%Y-%m-%d %H:%M:%S} UTC; no log shows whether it was sent since"
     report.held = hold_unproven(until=pause.paused_at, reason=reason)
     report.lost_count, report.lost = len(reader.lost), _with_orders(reader.lost)
+    restored = "the database was restored; start a new job for the rows that still need it"
+    BulkJob.objects.stop_restored(until=pause.paused_at, error=restored)
     Pause.objects.reconcile()
     log.info(
         "restored database compared with logs",

@@ -8,11 +8,12 @@ from typing import Any, Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
 from outbox.core.backoff import ceiling
 from outbox.core.ids import new_id
+from outbox.models.pauses import Pause
 
 #: A job fails after so many tries in a row that finished no batch, 21 minutes after the first of them.
 MAX_TRIES = 8
@@ -30,16 +31,23 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
         return self.filter(state=BulkJob.State.FAILED)
 
     def due(self) -> Self:
-        """Keep the running jobs whose next batch may begin now."""
+        """Keep the running jobs whose next batch may begin now.
+
+        Jobs that came with a backup are left out until the logs were read: their rows may have been changed
+        and sent after the moment that the database was restored to.
+        """
         ready = Q(tries=0)
         for tries in range(1, MAX_TRIES + 1):
             wait = dt.timedelta(seconds=ceiling(retry=tries, base=RETRY_BASE, cap=RETRY_CAP))
             ready |= Q(tries=tries, updated_at__lte=Now() - wait)
-        return self.running().filter(ready)
+        unread = Pause.objects.filter(
+            restored_to__isnull=False, reconciled_at=None, paused_at__gte=OuterRef("created_at")
+        )
+        return self.running().filter(ready).exclude(Exists(unread))
 
     def fail(self, *, id: uuid.UUID, error: str) -> bool:
         """Give up a running job, for a person to restart or stop. Return whether it was running."""
-        return self._end(self.running().filter(id=id), BulkJob.State.FAILED, error=error)
+        return bool(self._end(self.running().filter(id=id), BulkJob.State.FAILED, error=error))
 
     def restart(self, *, id: uuid.UUID) -> bool:
         """Let a failed job go on behind its last whole batch. Return whether it had failed."""
@@ -50,10 +58,14 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
     def stop(self, *, id: uuid.UUID) -> bool:
         """Stop a running or failed job; its changes stay. Return whether it was running or had failed."""
         open_states = [BulkJob.State.RUNNING, BulkJob.State.FAILED]
-        return self._end(self.filter(id=id, state__in=open_states), BulkJob.State.STOPPED)
+        return bool(self._end(self.filter(id=id, state__in=open_states), BulkJob.State.STOPPED))
 
-    def _end(self, jobs: Self, state: BulkJob.State, **values: str) -> bool:
-        return bool(jobs.update(state=state, finished_at=Now(), updated_at=Now(), **values))
+    def stop_restored(self, *, until: dt.datetime, error: str) -> int:
+        """Stop the running jobs that were made by `until` and came with a backup; return how many."""
+        return self._end(self.running().filter(created_at__lte=until), BulkJob.State.STOPPED, error=error)
+
+    def _end(self, jobs: Self, state: BulkJob.State, **values: str) -> int:
+        return jobs.update(state=state, finished_at=Now(), updated_at=Now(), **values)
 
 
 class BulkJob(models.Model):

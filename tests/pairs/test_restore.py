@@ -8,18 +8,20 @@ from django.db import connection
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
+from outbox import bulk
 from outbox.core.ids import id_floor
-from outbox.models import DetachedPartition
+from outbox.models import BulkJob, DetachedPartition
 from outbox.retention import archive, rollover
 from outbox.retention.manifest import Manifest
 from tests.factories import make_mail, make_order
 from tests.orders.external import give as give_external
 from tests.orders.external import told
-from tests.orders.test_after_restore import after_restore, restore_to_now, shipped, states
+from tests.orders.test_after_restore import after_restore, restore_to_now, sent, shipped, states
 from tests.orders.test_commands import RESEND, give
 from tests.outbox.retention.months import Steps, fill, make_partition
 from tests.outbox.retention.months import states as states_of_partitions
 from tests.outbox.retention.test_rollover import age_records
+from tests.outbox.test_bulk import start
 
 __all__ = ["shipped"]
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -95,3 +97,22 @@ def test_an_external_event_that_is_delivered_again_moves_the_order_on_and_owes_i
     assert Order.objects.get().status == "paid"
     assert list(EmailNotification.objects.values_list("event_type", "status")) == [("order.paid", "pending")]
     assert EmailNotification.objects.claim(limit=5) == []  # until somebody resumes
+
+
+def test_a_bulk_job_that_came_with_the_backup_waits_for_the_logs_and_is_then_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(bulk.waker, "wake", lambda: None)
+    sent_since, unproven = make_mail(status="dead_lettered"), make_mail(status="dead_lettered")
+    job = start()
+    restore_to_now()
+    bulk.run_jobs()  # what resends them now may send them a second time
+    assert states() == {sent_since.id: "dead_lettered", unproven.id: "dead_lettered"}
+    later = start(filter={"status": "failed"})
+    log = tmp_path / "a.log"
+    log.write_text(sent(sent_since.id))
+    after_restore(log)
+    bulk.run_jobs()
+    assert states() == {sent_since.id: "sent", unproven.id: "dead_lettered"}
+    job.refresh_from_db()
+    later.refresh_from_db()
+    assert (job.state, later.state) == (BulkJob.State.STOPPED, BulkJob.State.DONE)
+    assert job.error.startswith("the database was restored")
