@@ -7,6 +7,8 @@ import uuid
 
 from uuid_utils.compat import uuid7 as _uuid7
 
+_LAST = 253_402_300_799_000  # the last second of the year 9999
+
 
 def new_id() -> uuid.UUID:
     """Make a UUIDv7 that is greater than every one this process made before.
@@ -25,5 +27,5 @@ def id_floor(when: dt.datetime) -> uuid.UUID:
 
 
 def id_time(value: uuid.UUID) -> dt.datetime:
-    """Return the time (UTC, milliseconds) that is in a UUIDv7."""
-    return dt.datetime.fromtimestamp((value.int >> 80) / 1000, dt.UTC)
+    """Return the time (UTC, milliseconds) that is in a UUIDv7; of another id, at most the year 9999."""
+    return dt.datetime.fromtimestamp(min(value.int >> 80, _LAST) / 1000, dt.UTC)

@@ -52,7 +52,7 @@ def read_time(text: str, *, end: bool = False) -> dt.datetime | None:
             midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
             moment = midnight + dt.timedelta(days=1) if end else midnight
         elif found := parse_datetime(text):
-            moment = found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+            moment = found.astimezone(dt.UTC) if found.tzinfo else found.replace(tzinfo=dt.UTC)
         else:
             return None
     except (ValueError, OverflowError):

@@ -12,13 +12,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 
 from outbox.core import instruments
 from outbox.core.loop import run_until_stopped
-from outbox.events.transports.base import BrokerAway, Consumer, Received
+from outbox.events.transports.base import BrokerAway, Consumer, Received, time_of
 
 log = structlog.get_logger(__name__)
 
@@ -69,8 +69,14 @@ def read_change(*, topic: str, value: bytes) -> Change | None:
     operation = "c" if operation is None else operation
     if not isinstance(table, str) or not isinstance(operation, str):
         raise Malformed("table and op are texts in a change")
-    committed_at = milliseconds / 1000 if isinstance(milliseconds, int | float) else None
-    return Change(table, operation, committed_at)
+    return Change(table, operation, _seconds(milliseconds))
+
+
+def _seconds(milliseconds: Any) -> float | None:
+    if type(milliseconds) not in (int, float) or not milliseconds > 0:
+        return None
+    time = time_of(milliseconds)
+    return None if time is None else time.timestamp()
 
 
 class ChangeConsumer:

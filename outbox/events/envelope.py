@@ -174,6 +174,7 @@ def _text(document: Mapping[str, Any], name: str) -> str:
 def _time(value: object) -> dt.datetime | None:
     try:
         time = dt.datetime.fromisoformat(value)  # type: ignore[arg-type]
-    except (ValueError, TypeError):
+        # PostgreSQL stores what is year 0 in UTC, and psycopg cannot read it.
+        return time.astimezone(dt.UTC) if time.tzinfo else time.replace(tzinfo=dt.UTC)
+    except (ValueError, TypeError, OverflowError):
         return None
-    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)

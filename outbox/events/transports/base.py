@@ -33,7 +33,7 @@ class Received:
     key: str
     value: bytes
     token: object
-    written_at: dt.datetime | None = None  # by the broker's clock
+    written_at: dt.datetime | None = None  # by the broker's clock, or the producer's; None if unknown
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,6 +48,17 @@ class TopicUnavailable:
     """Why the broker does not take messages of this one's topic now, while it may take others."""
 
     reason: str
+
+
+def time_of(milliseconds: float) -> dt.datetime | None:
+    """Return when a message was written, by the broker's number for it (epoch milliseconds).
+
+    None if that is not a time. Producers choose a stream's ids and may choose Kafka's timestamps.
+    """
+    try:
+        return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 #: None: the broker has the message. `BrokerAway`: nobody knows whether it does.

@@ -17,7 +17,15 @@ import structlog
 from django.conf import settings
 
 from outbox.events.transports import base
-from outbox.events.transports.base import Answer, BrokerAway, Message, Received, Refused, TopicUnavailable
+from outbox.events.transports.base import (
+    Answer,
+    BrokerAway,
+    Message,
+    Received,
+    Refused,
+    TopicUnavailable,
+    time_of,
+)
 from outbox.events.transports.kafka_connection import LOGGER, Reasons, connection
 
 log = structlog.get_logger(__name__)
@@ -275,4 +283,4 @@ def _time(timestamp: tuple[int, int]) -> dt.datetime | None:
     kind, milliseconds = timestamp
     if kind == kafka.TIMESTAMP_NOT_AVAILABLE:
         return None
-    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
+    return time_of(milliseconds)

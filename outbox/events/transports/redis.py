@@ -9,7 +9,6 @@ nothing.
 
 from __future__ import annotations
 
-import datetime as dt
 import math
 import random
 import time
@@ -23,7 +22,15 @@ from django.conf import settings
 from outbox.core.redis_client import make_client
 from outbox.events.transports import base
 from outbox.events.transports import redis_scripts as scripts
-from outbox.events.transports.base import Answer, BrokerAway, Message, Received, Refused, TopicUnavailable
+from outbox.events.transports.base import (
+    Answer,
+    BrokerAway,
+    Message,
+    Received,
+    Refused,
+    TopicUnavailable,
+    time_of,
+)
 from outbox.events.transports.redis_protocol import wait, xadd
 
 log = structlog.get_logger(__name__)
@@ -273,7 +280,7 @@ class Consumer(base.Consumer):
 
     def _received(self, topic: str, id: bytes, fields: Sequence[bytes]) -> Received:
         named = dict(zip(fields[::2], fields[1::2], strict=True))
-        written_at = dt.datetime.fromtimestamp(int(id.partition(b"-")[0]) / 1000, dt.UTC)
+        written_at = time_of(int(id.partition(b"-")[0]))
         key, value = _text(named.get(b"key", b"")), named.get(b"value", b"")
         return Received(topic, key, value, (topic, id), written_at)
 
