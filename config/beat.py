@@ -10,10 +10,12 @@ import datetime as dt
 from typing import Any
 
 import structlog
+from celery.beat import SchedulingError
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection, connections, transaction
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler
+from kombu.common import ignore_errors
 
 from outbox.core import health
 
@@ -89,6 +91,28 @@ class SingleBeat(DatabaseScheduler):
             for connection in connections.all():
                 connection.close()
             return 1.0
+
+    def apply_async(self, *args: Any, **kwargs: Any) -> Any:
+        """Send a task; after an error, connect again for the next one.
+
+        After a switch-over the address leads to another server. The connection still leads to the former
+        primary, which refuses each task.
+        """
+        try:
+            return super().apply_async(*args, **kwargs)
+        except SchedulingError:
+            broker = self.__dict__.pop("connection", None)
+            self.__dict__.pop("producer", None)
+            if broker is not None:
+                ignore_errors(broker, broker.close)
+            raise
+
+    def _ensure_connected(self) -> Any:
+        """Leave the connecting to the first task that is sent.
+
+        Celery would wait here until the broker answers, and beat would look hung to its probe.
+        """
+        return self.connection
 
     def _leads(self) -> bool:
         # The lock belongs to the session, so it needs a connection that no task closes.

@@ -464,6 +464,7 @@ CELERY_TASK_ACKS_LATE = (
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # an outage of an hour ends no worker either
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # nor does the error answer of a primary that becomes a replica
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "max_retries": 0,
     "socket_connect_timeout": 0.25,

@@ -5,11 +5,17 @@ The setting CELERY_WORKER_CONSUMER.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+import redis
 from celery.worker import consumer
 
 from outbox.core import health
+
+#: Seconds before a worker reconnects after an error answer. A replica accepts connections and refuses each
+#: command at once, so without a pause the worker would reconnect as fast as it can.
+REFUSED_SECONDS = 0.5
 
 
 class Consumer(consumer.Consumer):
@@ -33,6 +39,8 @@ class Consumer(consumer.Consumer):
         for channel in transport.channels:
             channel.do_restore = False
         super().on_connection_error_after_connected(exc)
+        if isinstance(exc, redis.ResponseError):
+            time.sleep(REFUSED_SECONDS)
 
     def on_close(self) -> None:
         """End the beats: the loop is left, for another connection or for good."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +15,16 @@ import psycopg
 import pytest
 import redis
 from django.db import connection, connections
+from django.utils import timezone
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from config.beat import LOCK, SCHEDULE_LOCK, WAIT_SECONDS, SingleBeat, install_schedule, schedule
 from config.celery import app
-from config.local.machine import PROJECT, guarded
+from config.local.machine import PROJECT, free_port, guarded
 from config.local.processes import commands
 from tests.concurrency.helpers import together
+from tests.config.busy import make_app
+from tests.failover import ValkeyPair
 from tests.outbox.retention.months import dsn
 
 POLL = "poll the outbox"
@@ -80,6 +85,24 @@ class TestLeading:
 
         assert together(1, lead) == [([True, True, True], 1)]
 
+    def test_a_beat_ticks_on_while_its_broker_is_away(self):
+        """Else it looks hung to the probe, which restarts it."""
+        install_schedule()
+        PeriodicTask.objects.update(last_run_at=timezone.now() - dt.timedelta(days=2))
+
+        waits: list[float] = []
+
+        def tick() -> None:
+            beat = SingleBeat(app=make_app(f"redis://127.0.0.1:{free_port()}/0"), lazy=False)
+            waits.extend(beat.tick() for _ in range(len(schedule()) + 1))
+            beat.sync()  # else at the exit of this process, without a database
+            connections.close_all()
+
+        thread = threading.Thread(target=tick, daemon=True)
+        thread.start()
+        thread.join(30)
+        assert waits[:-1] == [0] * len(schedule()) and waits[-1] > 0, "each task was tried once"
+
 
 @contextmanager
 def beat_process(**settings: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -114,6 +137,24 @@ class TestStopping:
                 eventually(someone_waits)
                 process.terminate()
             assert process.wait(30) == 0
+
+
+@pytest.mark.flow
+@pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+def test_a_beat_sends_its_tasks_to_the_replica_that_took_over(tmp_path):
+    pair = ValkeyPair(folder=tmp_path)
+    pair.start(log=tmp_path / "valkey.log")
+    try:
+        with beat_process(POLL_INTERVAL="0.5", REDIS_URL=pair.url) as process:
+            for change in range(3):
+                if change:
+                    pair.switch_over()
+                with pair.primary.client() as broker:
+                    broker.delete("celery")
+                    eventually(lambda to=broker: to.llen("celery") > 1)
+            assert process.poll() is None
+    finally:
+        pair.stop()
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A worker outlives its broker, whatever it was doing when the broker went away."""
+"""A worker and beat outlive their broker, which goes away, changes its role, or refuses their commands."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from collections.abc import Callable
 
 import pytest
 import redis
+from kombu.exceptions import OperationalError
 
 from config.local.machine import PROJECT, free_port
 from config.local.servers import EmbeddedValkey
 from tests.config import busy
+from tests.failover import ValkeyPair
 
 
 def wait(until: Callable[[], object], *, seconds: float = 60.0) -> None:
@@ -69,3 +71,42 @@ def test_a_worker_outlives_outages_of_its_broker_in_which_messages_are_not_ackno
         wait(lambda at=outage: (tmp_path / f"after-{at}").exists())
     assert worker.poll() is None
     assert "EMERGENCY DUMP" not in (tmp_path / "worker.log").read_text()
+
+
+@pytest.mark.parametrize("serves_stale_data", ["yes", "no"])  # READONLY for each write, MASTERDOWN for all
+def test_a_worker_outlives_a_broker_that_becomes_a_replica_while_it_waits_for_a_task(
+    broker, worker, tmp_path, serves_stale_data
+):
+    client = redis.Redis.from_url(broker.url)
+    client.config_set("replica-serve-stale-data", serves_stale_data)
+    app = busy.make_app(broker.url)
+    (tmp_path / "go").touch()
+    for change in range(2):
+        app.send_task("busy", [f"before-{change}", "go"])
+        wait(lambda at=change: (tmp_path / f"before-{at}").exists())
+        wait(lambda: client.info("clients")["blocked_clients"])
+        client.replicaof("127.0.0.1", str(free_port()))  # a primary that does not exist
+        answers = client.info("stats")["total_error_replies"]
+        wait(lambda n=answers: client.info("stats")["total_error_replies"] > n or worker.poll())
+        assert worker.poll() is None, (tmp_path / "worker.log").read_text()
+        client.replicaof("NO", "ONE")
+    app.send_task("busy", ["after", "go"])
+    wait(lambda: (tmp_path / "after").exists())
+    assert worker.poll() is None
+    assert "Frequent restarts" not in (tmp_path / "worker.log").read_text()
+
+
+def test_a_process_that_enqueues_follows_the_address_to_the_replica_that_took_over(tmp_path):
+    pair = ValkeyPair(folder=tmp_path)
+    pair.start(log=tmp_path / "valkey.log")
+    try:
+        app = busy.make_app(pair.url)
+        app.send_task("busy", ["1", "go"])
+        pair.switch_over()
+        with pytest.raises(OperationalError, match="read only replica"):
+            app.send_task("busy", ["2", "go"])
+        app.send_task("busy", ["3", "go"])
+        with pair.primary.client() as client:
+            assert client.llen("celery") == 2
+    finally:
+        pair.stop()

@@ -139,6 +139,7 @@ def test_a_follower_of_the_log_sends_what_was_written_before_it_found_the_new_pr
 @pytest.mark.parametrize("how", ["killed", "switched over"])
 def test_a_replica_of_valkey_takes_over_with_every_published_event(how):
     with ValkeyPairedShop(**SETTINGS, EVENT_REPLICAS="1") as shop:
+        shop.manage("follow_wal", "--make-publications")
         shop.start(*PROCESSES)
         took: list[float] = []
         with Customers(shop, count=CUSTOMERS) as customers:
