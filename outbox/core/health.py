@@ -28,6 +28,7 @@ class Health:
 
     def __init__(self, *, role: str, file: Path) -> None:
         self.role, self.file = role, file
+        self.process = os.getpid()
         self._loops: dict[str, tuple[float, float]] = {}  # when it beat, until when it must beat again
         self._lock = threading.Lock()
 
@@ -37,6 +38,10 @@ class Health:
 
     def end(self, loop: str) -> None:
         self._loops.pop(loop, None)
+
+    def forget(self) -> None:
+        """Forget every loop, because the command of the role starts again."""
+        self._loops.clear()
 
     def write(self) -> None:
         """Write until when the file is good, and when the loop that is quiet for longest beat."""
@@ -68,8 +73,14 @@ def file_of(role: str) -> Path:
 def begin(role: str) -> None:
     """Keep the file of `role` from now on. After a fork, and in the thread of the role's loop.
 
-    In a process of several roles each thread begins its own; threads that began none count for the first.
+    In a process of several roles each thread begins its own; threads that began none count for the first. A
+    role that begins again in its process keeps its file and forgets its loops.
     """
+    for known in _begun:
+        if known.role == role and known.process == os.getpid():
+            known.forget()
+            _of_thread.set(known)
+            return
     health = Health(role=role, file=file_of(role))
     _of_thread.set(health)
     _begun.append(health)

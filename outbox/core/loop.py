@@ -19,7 +19,8 @@ BASE_SECONDS, CAP_SECONDS = 1.0, 16.0
 
 
 _stopped = threading.Event()
-_also: list[Callable[[], None]] = []
+#: How the commands in other threads stop, by thread: a command that starts again replaces its first call.
+_threads: dict[int, Callable[[], None]] = {}
 
 
 def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
@@ -28,22 +29,29 @@ def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
     Both happen in another thread: the signal may interrupt the main thread while that holds the event's own
     lock, inside `wait`, and a handler that needs the same lock would wait for ever.
 
-    In a thread other than the main one, it is the event of the main thread's last call: one process then runs
-    several commands (config.local.background).
+    In a thread other than the main one, the signals of the main thread's last call set the event, too: one
+    process then runs several commands (config.local.background). Each has an event of its own, because a
+    command may set its event when it fails, and the others go on.
     """
     global _stopped
+    stopped = threading.Event()
+
+    def stop_this() -> None:
+        stopped.set()
+        also()
+
     if threading.current_thread() is not threading.main_thread():
-        _also.append(also)
+        _threads[threading.get_ident()] = stop_this
         if _stopped.is_set():
-            also()
-        return _stopped
-    _also[:] = [also]
-    stopped = _stopped = threading.Event()
+            stop_this()
+        return stopped
+    _threads.clear()
+    _stopped = stopped
 
     def stop() -> None:
-        stopped.set()
-        for call in list(_also):
-            call()
+        stop_this()
+        for stop_other in list(_threads.values()):
+            stop_other()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: _thread.start_new_thread(stop, ()))

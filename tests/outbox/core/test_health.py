@@ -108,6 +108,16 @@ def test_each_thread_of_a_process_with_several_roles_has_its_own() -> None:
     assert health.roles() == ["relay", "consumer"]
 
 
+def test_a_role_that_begins_again_has_one_file_and_no_loop_of_its_first_time(monkeypatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", lambda self: None)
+    health.begin("relay")
+    health.beat("woken", within=-1)
+    health.begin("relay")
+    assert health.roles() == ["relay"]
+    health._begun[0].write()
+    assert health.trouble("relay") == ""
+
+
 def test_a_wait_beats_and_ends_when_stopped() -> None:
     relay = made("relay")
     stopped = threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -75,6 +76,27 @@ def test_a_signal_does_not_wait_for_the_lock_that_its_own_thread_holds(handlers)
     assert stopped.wait(30)
 
 
+def test_a_command_in_another_thread_stops_alone_and_starts_again(handlers):
+    """Its second call replaces the first, so that a signal does not stop what has ended."""
+    stopped, calls = loop.stop_on_signals(), []
+
+    def command() -> None:
+        for number in (1, 2):
+            mine = loop.stop_on_signals(also=functools.partial(calls.append, number))
+            if number == 1:
+                mine.set()
+        second.set()
+        assert mine.wait(20)
+
+    second = threading.Event()
+    thread = threading.Thread(target=command)
+    thread.start()
+    assert second.wait(20) and not stopped.is_set()
+    os.kill(os.getpid(), signal.SIGTERM)
+    thread.join(20)
+    assert stopped.wait(20) and calls == [2]
+
+
 def test_commands_in_other_threads_stop_with_the_main_one():
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -83,7 +105,8 @@ def test_commands_in_other_threads_stop_with_the_main_one():
         thread.start()
         thread.join()
         os.kill(os.getpid(), signal.SIGTERM)
-        assert found == [stopped] and stopped.wait(20) and told.wait(20)
+        (other,) = found
+        assert stopped.wait(20) and other.wait(20) and told.wait(20)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
