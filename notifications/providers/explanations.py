@@ -84,7 +84,8 @@ LEASE = Explanation(
 )
 NO_ANSWER = Explanation(
     "The provider's answer was lost",
-    "The connection broke or timed out after the e-mail was handed over, so the provider may have it.",
+    "The connection broke, or a gateway answered instead, after the e-mail was handed over, so the provider"
+    " may have it.",
     "Look at the provider's log or wait for its webhook. If it did not arrive, resend.",
     helps=True,
 )

@@ -29,6 +29,9 @@ from outbox.delivery.outcomes import Outcome, Verdict
 
 #: Answers about us rather than the message: a wrong key, plan, or address of the API.
 ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})
+#: A gateway's answers (504: RFC 9110, 15.6.5; 520 and 524: Cloudflare's). It lost the answer of the provider
+#: behind it, which may have taken the e-mail. 521, 522, 523, 525 and 526 say that it never reached it.
+FROM_A_GATEWAY = frozenset({502, 504, 520, 524})
 _LONGEST_WAIT = 3600.0
 
 
@@ -98,14 +101,16 @@ class HttpProvider(Provider):
         except (ValueError, LookupError, TypeError, AttributeError):
             name, text = "", response.text[:500] or response.reason
         status = response.status_code
-        verdict = self.verdict(status=status, name=name, text=text)
+        ambiguous = status in FROM_A_GATEWAY  # whatever the body says: the gateway wrote it
+        verdict = Verdict.AMBIGUOUS if ambiguous else self.verdict(status=status, name=name, text=text)
         wait = pause_asked_for(response.headers) if verdict is Verdict.THROTTLED else None
         return Outcome(verdict, self.name, code=str(status), text=text, wait=wait)
 
 
 def by_status(status: int) -> Verdict:
     """Say what an HTTP status means when nothing more is known."""
-    if status < HTTPStatus.MULTIPLE_CHOICES:  # a yes that could not be read: it may be a proxy's
+    unreadable_yes = status < HTTPStatus.MULTIPLE_CHOICES  # it may be a proxy's
+    if unreadable_yes or status in FROM_A_GATEWAY:
         return Verdict.AMBIGUOUS
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         return Verdict.THROTTLED

@@ -42,7 +42,7 @@ class Verdict(enum.StrEnum):
     PERMANENT = "permanent"  # the provider will never take this message
     TRANSIENT = "transient"  # the provider did not take it; a later attempt may work
     UNREACHABLE = "unreachable"  # no connection came about: the message certainly stayed here
-    AMBIGUOUS = "ambiguous"  # the provider may have taken it; the answer was lost
+    AMBIGUOUS = "ambiguous"  # the provider may have taken it; its answer was lost
     THROTTLED = "throttled"  # the provider asks everyone to wait
     MISCONFIGURED = "misconfigured"  # the provider refuses us, not the message
     RETURNED = "returned"  # not tried: the worker stops, or no provider may be asked

@@ -108,7 +108,8 @@ def test_each_kind_of_answer_leads_to_its_state(sandbox, fault, status, retries,
     [
         ({"kind": "hang", "seconds": 3}, Verdict.AMBIGUOUS),
         ({"kind": "accept_then_reset"}, Verdict.AMBIGUOUS),
-        ({"kind": "status", "status": 502}, Verdict.TRANSIENT),
+        ({"kind": "status", "status": 504}, Verdict.AMBIGUOUS),
+        ({"kind": "status", "status": 503}, Verdict.TRANSIENT),
     ],
 )
 def test_what_may_have_been_accepted_is_held_and_what_was_not_is_only_delayed(

@@ -13,7 +13,16 @@ from typing import Any, Literal, get_args
 
 from notifications.providers.registry import declarations
 
-Kind = Literal["status", "hang", "reset", "accept_then_hang", "accept_then_reset", "slow", "refuse"]
+Kind = Literal[
+    "status",
+    "hang",
+    "reset",
+    "accept_then_status",
+    "accept_then_hang",
+    "accept_then_reset",
+    "slow",
+    "refuse",
+]
 
 #: What each kind does when no seconds are given.
 DEFAULT_SECONDS = {"hang": 60.0, "accept_then_hang": 60.0, "slow": 1.0, "refuse": 10.0}
@@ -27,13 +36,14 @@ class InvalidFault(ValueError):
 class Fault:
     """One way to fail.
 
-    kind      status            answer `status` with `message` and `headers`; the mail is not taken
-              hang              read the request, say nothing for `seconds`, close
-              reset             read the request, reset the connection
-              accept_then_hang  take the mail, then hang
-              accept_then_reset take the mail, then reset
-              slow              answer as usual after `seconds`
-              refuse            stop listening for `seconds`, so that connecting itself is refused
+    kind      status              answer `status` with `message` and `headers`; the mail is not taken
+              hang                read the request, say nothing for `seconds`, close
+              reset               read the request, reset the connection
+              accept_then_status  take the mail, then answer `status`, as a gateway does
+              accept_then_hang    take the mail, then hang
+              accept_then_reset   take the mail, then reset
+              slow                answer as usual after `seconds`
+              refuse              stop listening for `seconds`, so that connecting itself is refused
     to        a regular expression searched for in every recipient; empty meets all
     provider  the name of the provider that it is for; empty meets all
     times     how many requests it meets before it is gone; None is no end

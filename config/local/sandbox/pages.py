@@ -35,6 +35,7 @@ _MAIL = Template((_ASSETS / "mail.html").read_text(encoding="utf-8"))
 _FAULT_WORDS = {
     "hang": "hangs",
     "reset": "resets connections",
+    "accept_then_status": "takes the mail, then answers with an error",
     "accept_then_hang": "takes the mail, then hangs",
     "accept_then_reset": "takes the mail, then resets",
     "slow": "answers slowly",

@@ -174,6 +174,9 @@ class Handler(BaseHTTPRequestHandler):
                 if response.status not in (HTTPStatus.ACCEPTED, HTTPStatus.OK):
                     self._finish(response)
                     return
+            if fault.kind == "accept_then_status":
+                self._finish(_broken(dialect, fault))
+                return
             sandbox.mailbox.answered(answer=fault.kind)
             self.close_connection = True
             if fault.kind.endswith("hang"):

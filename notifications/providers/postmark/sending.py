@@ -7,13 +7,14 @@ Entity errors" and "Custom metadata FAQ". Its errors are JSON with an `ErrorCode
 accepted       200 with a `MessageID`
 permanent      422 with 300 (invalid e-mail request), 406 (inactive recipient: it bounced or complained
                before), 402, 403, 409, 411; 413; other 4xx about the message
-transient      500, 503, other 5xx, 408, 409; 100 (maintenance)
+transient      500, 503, other 5xx but a gateway's, 408, 409; 100 (maintenance)
 unreachable    refused connection, connect timeout, no such host, TLS
 throttled      429
 misconfigured  401 with 10 (token); 422 with 300 about 'From', 400 and 401 (sender signature not found or not
                confirmed), 405 (no credits left), 412 (account pending), 413 (account may not send), 1235
                (no such message stream); 404, 415, …
-ambiguous      no answer after the request was sent, or an unreadable 2xx: there is no idempotency key
+ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx:
+               there is no idempotency key
 """
 
 from __future__ import annotations

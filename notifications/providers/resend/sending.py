@@ -8,14 +8,14 @@ permanent      400 validation_error, invalid_idempotency_key; 422 missing_requir
                invalid_attachment; 451 security_error; 409 invalid_idempotent_request (this mail's key was
                used with another payload: a try of before a change of sender or release; repeating cannot
                help, and a webhook may still prove that try's acceptance)
-transient      500 application_error, internal_server_error, other 5xx, 408
+transient      500 application_error, internal_server_error, other 5xx but a gateway's, 408
 unreachable    refused connection, connect timeout, no such host, TLS
 throttled      429 rate_limit_exceeded (Retry-After), daily_quota_exceeded, monthly_quota_exceeded
 misconfigured  401 missing_api_key, restricted_api_key; 403 invalid_api_key, validation_error (domain not
                verified, test domain); 422 invalid_from_address, invalid_access, invalid_region;
                404 not_found, 405 method_not_allowed
-ambiguous      no answer after the request was sent, or an unreadable 2xx; 409
-               concurrent_idempotent_requests (an earlier try is still at work, and may yet be accepted).
+ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx;
+               409 concurrent_idempotent_requests (an earlier try is still at work, and may yet be accepted).
                May be repeated at once: within 24 hours the same key sends no second mail
 """
 

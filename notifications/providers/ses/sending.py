@@ -5,14 +5,15 @@ sending errors", "Errors related to the sending quotas") and botocore.exceptions
 
 accepted       200 with a `MessageId`
 permanent      MessageRejected (content), BadRequestException, other 4xx about the message
-transient      5xx (InternalFailure, ServiceUnavailable), 408, 409
+transient      5xx but a gateway's (InternalFailure, ServiceUnavailable), 408, 409
 unreachable    refused connection, connect timeout, no such host, TLS
 throttled      TooManyRequestsException, LimitExceededException, ThrottlingException (rate or daily quota)
 misconfigured  AccountSuspendedException, SendingPausedException, MailFromDomainNotVerifiedException,
                MessageRejected "Email address is not verified", NotFoundException (configuration set);
                UnrecognizedClientException, InvalidSignatureException, AccessDeniedException,
                ExpiredTokenException, RequestExpired (our clock), …; no or unreadable credentials, no region
-ambiguous      no answer after the request was sent, or an unreadable 2xx: there is no idempotency key
+ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx:
+               there is no idempotency key
 
 boto3 would repeat a failed request by itself, and so double a mail; `notifications.providers.ses.backend`
 switches that off. It is imported with the first mail, for boto3 costs each process 25 MB and 0.15 s.
@@ -26,7 +27,7 @@ from anymail.exceptions import AnymailAPIError
 from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers.base import Provider
-from notifications.providers.http import by_status
+from notifications.providers.http import FROM_A_GATEWAY, by_status
 from outbox.delivery.outcomes import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -101,9 +102,12 @@ class Ses(Provider):
         code = str(error.response["Error"].get("Code", ""))
         text = str(error.response["Error"].get("Message", ""))
         status = int(error.response["ResponseMetadata"]["HTTPStatusCode"])
-        verdict = by_status(status)
-        if code in _THROTTLED:
+        if status in FROM_A_GATEWAY:  # whatever its body says
+            verdict = Verdict.AMBIGUOUS
+        elif code in _THROTTLED:
             verdict = Verdict.THROTTLED
         elif code in _ABOUT_US or (code == "MessageRejected" and _NOT_VERIFIED in text):
             verdict = Verdict.MISCONFIGURED
+        else:
+            verdict = by_status(status)
         return Outcome(verdict, self.name, code=code or str(status), text=text)

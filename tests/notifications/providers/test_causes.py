@@ -31,6 +31,7 @@ SAID = [
     ("sendgrid", "413 Payload too large", causes.TOO_LARGE),
     ("sendgrid", "429 too many requests", causes.RATE),
     ("sendgrid", "503 Service Unavailable", causes.PROVIDER_DOWN),
+    ("sendgrid", "504 Gateway Time-out: try later", causes.NO_ANSWER),
     ("sendgrid", "400 The subject is required.", causes.CONTENT),
     ("sendgrid", "ReadTimeout HTTPSConnectionPool: Read timed out. (read timeout=10)", causes.NO_ANSWER),
     ("sendgrid", "NeverConnected [Errno 111] Connection refused", causes.NO_CONNECTION),

@@ -29,7 +29,10 @@ COMMON = [
     (status(404), Verdict.MISCONFIGURED),
     (status(429), Verdict.THROTTLED),
     (status(500), Verdict.TRANSIENT),
-    (status(503), Verdict.TRANSIENT),
+    *((status(code), Verdict.TRANSIENT) for code in (503, 521, 522, 523, 525, 526)),
+    # A gateway's: the provider behind it may have the e-mail.
+    *((status(code), Verdict.AMBIGUOUS) for code in (502, 504, 520, 524)),
+    ({"kind": "accept_then_status", "status": 504}, Verdict.AMBIGUOUS),
     ({"kind": "hang", "seconds": 3}, Verdict.AMBIGUOUS),
     ({"kind": "reset"}, Verdict.AMBIGUOUS),
     ({"kind": "accept_then_reset"}, Verdict.AMBIGUOUS),
@@ -50,6 +53,10 @@ OWN = [
     ("ses", status(403, message="SignatureDoesNotMatch"), Verdict.MISCONFIGURED),
     ("ses", status(400, message="RequestExpired"), Verdict.MISCONFIGURED),
     ("ses", status(408), Verdict.TRANSIENT),
+    # A gateway's answer is ambiguous, whatever its body says.
+    ("ses", status(504, message="TooManyRequestsException"), Verdict.AMBIGUOUS),
+    ("resend", status(502, message="invalid_from_address"), Verdict.AMBIGUOUS),
+    ("mailgun", status(502, message="Mailgun Magnificent API"), Verdict.AMBIGUOUS),
     ("resend", status(422, message="invalid_from_address"), Verdict.MISCONFIGURED),
     ("postmark", status(413), Verdict.PERMANENT),
     ("postmark", status(422, message="300 Invalid 'To' address: 'x'."), Verdict.PERMANENT),
