@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from notifications.delivery.process import Process
-from notifications.delivery.sending import pinned_to
+from notifications.delivery.sending import hold_left, pinned_to
 from notifications.models import EmailNotification
 from notifications.suppressions import suppressed_among
 from outbox.delivery.attempts import last_attempt, last_doubt, time_of
@@ -59,7 +59,7 @@ def was_own_failure(process: Process, mail: EmailNotification) -> bool:
 
 
 def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
-    """Hold e-mails that a provider without idempotency keys may have accepted.
+    """Hold e-mails that may have been accepted, except those that their provider would know by its key.
 
     The hold does not run while no process of ours took webhooks.
     """
@@ -68,9 +68,8 @@ def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
         doubt = last_doubt(mail.errors, mail.resent_at)
         if doubt is None or pinned_to(mail):
             continue
-        age = mail.claimed_epoch - doubt.at.timestamp()
-        if age < LONGEST_HOLD.total_seconds():
-            left[mail.id] = float(settings.AMBIGUOUS_HOLD_SECONDS) - age
+        if mail.claimed_epoch - doubt.at.timestamp() < LONGEST_HOLD.total_seconds():
+            left[mail.id] = hold_left(mail, doubt)
     if not left:
         return {}
     missing = _endpoint_missing()

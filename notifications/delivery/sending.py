@@ -6,6 +6,7 @@ Runs in the sending threads; touches no database.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 
 import structlog
@@ -18,7 +19,7 @@ from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
 from outbox.core import tracing
 from outbox.core.tracing import Kind
-from outbox.delivery.attempts import last_doubt
+from outbox.delivery.attempts import Doubt, doubts, last_doubt
 from outbox.delivery.gate import Entry
 from outbox.delivery.outcomes import NOT_ACCEPTED, Outcome, Verdict
 
@@ -28,26 +29,31 @@ log = structlog.get_logger(__name__)
 PAUSE_SECONDS = 30.0
 #: A send waits at most so long for its slot; its claim is given back otherwise.
 SLOT_SECONDS = 5.0
-#: A provider with idempotency keys is asked again so soon after an ambiguous attempt.
-REPEAT_SECONDS = 1.0
+#: A provider with idempotency keys is asked again so soon after each ambiguous answer; then a hold begins.
+#: Their sum is short, because an e-mail leaves only after both.
+REPEATS = (1.0, 2.0, 4.0)
 
 
 def send(process: Process, mail: EmailNotification) -> Outcome:
     """Hand `mail` to the first provider that may be asked; errors are outcomes.
 
     What was certainly not accepted goes to the next provider at once. What may have been accepted does not
-    before its hold is over, but a provider with idempotency keys is asked again with the same key.
+    before its hold is over, but a provider with idempotency keys is asked again with the same key. After the
+    hold, providers that may have accepted it are asked last: otherwise an outage with ambiguous answers would
+    hold it again and again.
     """
     asked: list[str] = [""]
     answers: list[Outcome] = []
     pinned = pinned_to(mail)
+    doubted = [doubt.provider for doubt in reversed(doubts(mail.errors, mail.resent_at))]
+    last = list(dict.fromkeys(doubted))[::-1]  # the newest doubt at the end
     while time.monotonic() <= mail.deadline:
         entry = process.gate.enter(
-            patience=spare(SLOT_SECONDS), only=pinned, without=asked, untried=is_untried(mail)
+            patience=spare(SLOT_SECONDS), only=pinned, without=asked, last=last, untried=is_untried(mail)
         )
         if not entry.provider:
             if not answers and pinned:  # others may be asked, so the drain does not pause for this row
-                return Outcome(Verdict.RETURNED, wait=max(1.0, entry.wait))
+                return Outcome(Verdict.RETURNED, wait=max(1.0, min(entry.wait, pin_left(mail))))
             break
         if entry.wait and process.stopping.wait(entry.wait):
             break
@@ -84,9 +90,13 @@ def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:
         if outcome.verdict is not Verdict.ACCEPTED:
             span.set("error.type", outcome.code or str(outcome.verdict))
             span.fail(str(outcome.verdict))
-    held = outcome.verdict is Verdict.AMBIGUOUS and not PROVIDERS[entry.provider].idempotent
+    ambiguous = outcome.verdict is Verdict.AMBIGUOUS
+    repeat = repeat_in(mail) if ambiguous and PROVIDERS[entry.provider].idempotent else None
+    held = ambiguous and repeat is None
     metrics.count_attempt(outcome, provider=entry.provider, seconds=seconds, held=held)
-    outcome = dataclasses.replace(outcome, probe=entry.permit.probe)
+    outcome = dataclasses.replace(
+        outcome, probe=entry.permit.probe, wait=repeat if ambiguous else outcome.wait
+    )
     gate, reason = process.gate, f"{outcome.verdict} {outcome.code}".strip()
     match outcome.verdict:
         case Verdict.ACCEPTED:
@@ -104,8 +114,6 @@ def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:
             accepted=outcome.verdict is Verdict.ACCEPTED,
             at=time.monotonic(),
         )
-    if outcome.verdict is Verdict.AMBIGUOUS and PROVIDERS[entry.provider].idempotent:
-        return dataclasses.replace(outcome, wait=REPEAT_SECONDS)  # the same key cannot double it
     return outcome
 
 
@@ -115,9 +123,37 @@ def is_untried(mail: EmailNotification) -> bool:
 
 
 def pinned_to(mail: EmailNotification) -> str | None:
-    """Return the provider that may have this mail already, and would know it again by its key."""
+    """Return the provider that may have this mail already, and would know it again by its key.
+
+    It alone is asked until the hold is over; where it is the only provider, always.
+    """
     doubt = last_doubt(mail.errors, mail.resent_at)
-    name = (doubt.provider or mail.provider) if doubt else ""
-    if name not in settings.EMAIL_PROVIDERS:
+    if doubt is None:
         return None
-    return name if PROVIDERS[name].idempotent else None
+    name = doubt.provider or mail.provider
+    if name not in settings.EMAIL_PROVIDERS or not PROVIDERS[name].idempotent:
+        return None
+    return name if pin_left(mail) > 0 else None
+
+
+def pin_left(mail: EmailNotification) -> float:
+    """Return for how many seconds after the claim no other provider may be asked."""
+    doubt = last_doubt(mail.errors, mail.resent_at)
+    if doubt is None:
+        return 0.0
+    return math.inf if _only_provider() else hold_left(mail, doubt)
+
+
+def repeat_in(mail: EmailNotification) -> float | None:
+    """Return when to ask a provider with idempotency keys again, None if the e-mail is held instead."""
+    repeats = sum(hold_left(mail, doubt) > 0 for doubt in doubts(mail.errors, mail.resent_at))
+    return REPEATS[repeats] if repeats < len(REPEATS) else None
+
+
+def hold_left(mail: EmailNotification, doubt: Doubt) -> float:
+    """Return the seconds from the claim to the end of a doubt's hold, below 0 if it was over."""
+    return float(settings.AMBIGUOUS_HOLD_SECONDS) - (mail.claimed_epoch - doubt.at.timestamp())
+
+
+def _only_provider() -> str:
+    return settings.EMAIL_PROVIDERS[0] if len(settings.EMAIL_PROVIDERS) == 1 else ""

@@ -19,7 +19,7 @@ Entry = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Doubt:
-    """An attempt that a provider may have accepted."""
+    """An attempt that a provider may have accepted; an expired lease names none (an empty `provider`)."""
 
     provider: str
     at: dt.datetime
@@ -53,12 +53,19 @@ def last_attempt(errors: Sequence[Entry]) -> list[Entry]:
     return [entry for entry in errors if entry["at"] == errors[-1]["at"]]
 
 
+def doubts(errors: Sequence[Entry], resent_at: dt.datetime | None) -> list[Doubt]:
+    """Return the attempts since the last resend that may have been accepted, oldest first."""
+    return [
+        Doubt(str(entry.get("provider", "")), time_of(entry))
+        for entry in since(errors, resent_at)
+        if entry.get("outcome") == Verdict.AMBIGUOUS
+    ]
+
+
 def last_doubt(errors: Sequence[Entry], resent_at: dt.datetime | None) -> Doubt | None:
     """Return the newest attempt since the last resend that may have been accepted."""
-    for entry in reversed(since(errors, resent_at)):
-        if entry.get("outcome") == Verdict.AMBIGUOUS:
-            return Doubt(str(entry.get("provider", "")), time_of(entry))
-    return None
+    found = doubts(errors, resent_at)
+    return found[-1] if found else None
 
 
 def time_of(entry: Entry) -> dt.datetime:

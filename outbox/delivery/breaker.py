@@ -6,8 +6,9 @@ of the caller's clock.
 Closed, it lets everything through and remembers which messages failed in a row. It opens at five different
 ones with no acceptance for a second, or at once when the provider refuses us (a wrong key). Open, it lets one
 message through now and then, over all workers: one that was never tried at most every 5 seconds, one that
-waits at most every 30. The first acceptance closes it. Each opening and closing starts a new epoch, and a
-failure of an older one changes nothing.
+waits at most every 30. (The gate sends waiting ones to another provider if one is closed.) The first
+acceptance closes it. Each opening and closing starts a new epoch, and a failure of an older one changes
+nothing.
 """
 
 from __future__ import annotations

@@ -81,12 +81,15 @@ class Gate:
         patience: float = 60.0,
         only: str | None = None,
         without: Sequence[str] = (),
+        last: Sequence[str] = (),
         untried: bool = False,
     ) -> Entry:
         """Choose the first provider that may be asked and take a slot in the rate.
 
         A slot that is over `patience` seconds away is not taken. `only` and `without` narrow the choice;
-        `untried` says that the message has no recorded failure and was not resent.
+        providers in `last` come after all others, in that order. `untried` says that the message has no
+        recorded failure and was not resent. A message that was tried tests an open breaker only if no
+        provider outside `without` is closed.
         """
         now, delay = self._slots.take(patience=patience)
         if delay > patience:
@@ -94,8 +97,12 @@ class Gate:
         if delay:
             instruments.RATE_WAITS.observe(delay)
         wait = self.rules.waiting_every
-        for name in self.providers:
+        states = {name: one.state(now) for name, one in self._shared.known.items() if name not in without}
+        may_test = untried or State.CLOSED not in states.values()
+        for name in sorted(self.providers, key=lambda name: last.index(name) if name in last else -1):
             if name in without or only not in (None, name):
+                continue
+            if states[name] is State.OPEN and not may_test:
                 continue
             permit = self._shared.change(
                 name, lambda known, at: circuit.enter(known, self.rules, now=at, untried=untried), now=now

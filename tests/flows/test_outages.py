@@ -197,3 +197,46 @@ def test_with_two_providers_mails_go_over_to_the_second_and_none_to_both(fault):
         shop.sandbox.heal()
         shop.until(lambda: shop.all_sent(60), "all is sent")
         assert doubled(shop) == 0
+
+
+#: As in production, except that beat polls as often as in every flow.
+REAL_TIMES = {
+    "AMBIGUOUS_HOLD_SECONDS": "120",
+    "BREAKER_OPEN_SECONDS": "30",
+    "LEASE_SECONDS": "300",
+    "EMAIL_CONNECT_TIMEOUT": "3",
+    "EMAIL_READ_TIMEOUT": "10",
+    "RETRY_BACKOFF_BASE": "30",
+    "EMAIL_RATE_LIMIT": "100",
+}
+
+
+@pytest.mark.drill
+@pytest.mark.parametrize("providers", ["sendgrid,resend", "resend,sendgrid"])
+def test_ten_minutes_of_504_from_the_first_of_two_delay_only_what_it_was_asked_for(providers):
+    """Only the e-mails that open the breaker, those in flight and the tests of the open breaker wait."""
+    first, second = providers.split(",")
+    seconds, rate = 600, 4
+    with Shop(EMAIL_PROVIDERS=providers, **REAL_TIMES) as shop:
+        more = {"RESEND_API_KEY": "test", "RESEND_API_URL": f"{shop.sandbox.url}/"}
+        shop.start("web", "worker", "beat", **more)
+        shop.pay(shop.place("before@example.com"))
+        shop.until(lambda: shop.all_sent(1), "the first provider works")
+        shop.sandbox.fail(kind="status", status=504, provider=first)
+        with Payments(shop, rate=rate, most=seconds * rate) as payments:
+            shop.until(lambda: payments.paid == seconds * rate, "all is paid", seconds=3 * seconds)
+        shop.until(lambda: shop.all_sent(payments.paid + 1), "all is sent", seconds=200)
+        columns = "errors <> '[]', extract(epoch FROM sent_at - created_at)::float8, provider"
+        mails = [(asked, took) for asked, took, provider in shop.rows(columns) if provider == second]
+        waited = [took for asked, took in mails if asked]
+        at_once = [took for asked, took in mails if not asked]
+        print(
+            f"{providers}: {len(at_once)} at once ({max(at_once):.2f} s at most),"
+            f" {len(waited)} waited ({max(waited):.1f} s at most)"
+        )
+        assert len(mails) == payments.paid
+        assert max(at_once) < 5
+        assert max(waited) < 150
+        in_flight = rate  # a second of them: the breaker opens when nothing was accepted for a second
+        assert len(waited) <= 5 + in_flight + seconds / 5 + 1
+        assert doubled(shop) == 0 and sum(shop.accepted().values()) == payments.paid + 1

@@ -82,6 +82,28 @@ def test_all_processes_together_let_one_message_through_at_a_time(valkey_url):
     assert gates[0].capacity(batch=100) == Capacity(100)
 
 
+def test_a_message_that_was_tried_tests_an_open_breaker_only_while_no_provider_is_closed(valkey_url):
+    gate = make(valkey_url)
+    shut(gate)
+    time.sleep(0.35)
+    assert gate.enter().provider == "two"
+    assert gate.enter(only="one").provider == ""
+    assert gate.enter(without=["two"]).permit.probe  # the closed one has refused it already
+    time.sleep(0.35)
+    assert gate.enter(untried=True).permit.probe
+    shut(gate, "two")
+    time.sleep(0.35)
+    assert gate.enter(only="one").permit.probe
+
+
+def test_providers_that_are_to_be_last_come_after_the_others_in_their_order(valkey_url):
+    gate = make(valkey_url, names=("one", "two", "three"))
+    assert gate.enter(last=["one"]).provider == "two"
+    assert gate.enter(last=["two", "one"]).provider == "three"
+    assert gate.enter(last=["two", "one"], without=["three"]).provider == "two"
+    assert gate.enter(last=["three", "one", "two"]).provider == "three"
+
+
 def test_a_field_of_a_later_release_is_ignored_and_does_not_stop_a_change(valkey_url):
     gate = make(valkey_url)
     later = '{"epoch": 3, "opened_at": 1.0, "of_a_later_release": [1]}'
