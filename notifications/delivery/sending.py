@@ -130,7 +130,7 @@ def pinned_to(mail: EmailNotification) -> str | None:
     doubt = last_doubt(mail.errors, mail.resent_at)
     if doubt is None:
         return None
-    name = doubt.provider or mail.provider
+    name = doubt.provider or _only_provider()
     if name not in settings.EMAIL_PROVIDERS or not PROVIDERS[name].idempotent:
         return None
     return name if pin_left(mail) > 0 else None

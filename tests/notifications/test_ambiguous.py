@@ -255,3 +255,33 @@ def test_a_person_resends_or_gives_up_only_after_the_hold(two, settings, provide
     assert len(changes) == 1
     delivery.drain_emails()
     assert statuses() == {"sent": 1} and asked(two) == {providers[0]: 2}, "a new round starts with the first"
+
+
+class TestExpiredLease:
+    """A lost worker's attempt names no provider."""
+
+    def lose_a_worker(self, **fields) -> None:
+        make_mail(status="processing", claimed_at=Now() - dt.timedelta(hours=1), **fields)
+        EmailNotification.objects.recover(lease=300)
+        due_now()
+
+    def test_with_several_providers_it_is_held_then_any_may_have_it(self, two, settings):
+        configure(settings, "resend", "sendgrid")
+        self.lose_a_worker(provider="resend")  # of an earlier attempt: the lost one may have been elsewhere
+        delivery.drain_emails()
+        assert statuses() == {"failed": 1} and asked(two) == {}
+        let_the_hold_pass()
+        delivery.drain_emails()
+        assert statuses() == {"sent": 1} and asked(two) == {"resend": 1}
+
+    def test_with_one_provider_that_knows_its_e_mails_it_is_asked_with_the_key(self, two, settings):
+        configure(settings, "resend")
+        self.lose_a_worker()
+        delivery.drain_emails()
+        assert statuses() == {"sent": 1} and asked(two) == {"resend": 1}
+
+    def test_with_one_provider_that_does_not_it_is_held(self, two, settings):
+        configure(settings, "sendgrid")
+        self.lose_a_worker()
+        delivery.drain_emails()
+        assert statuses() == {"failed": 1} and asked(two) == {}
