@@ -16,7 +16,6 @@ from http import HTTPStatus
 from typing import Any
 
 import requests
-import urllib3.exceptions
 from anymail.backends.base import BasePayload
 from anymail.backends.base_requests import AnymailRequestsBackend
 from anymail.exceptions import AnymailConfigurationError, AnymailRequestsAPIError
@@ -24,6 +23,7 @@ from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers import addresses
 from notifications.providers.base import Provider
+from notifications.providers.connecting import failed_to_connect
 from notifications.providers.session import NeverConnected, Session, make_session
 from outbox.delivery.outcomes import Outcome, Verdict
 
@@ -88,7 +88,8 @@ class HttpProvider(Provider):
             return self._by_answer(response)
         code = _name_of(error)
         if isinstance(error, requests.RequestException):
-            verdict = Verdict.UNREACHABLE if _never_connected(error) else Verdict.AMBIGUOUS
+            stayed_here = isinstance(error, NeverConnected) or failed_to_connect(error)
+            verdict = Verdict.UNREACHABLE if stayed_here else Verdict.AMBIGUOUS
             return Outcome(verdict, self.name, code=code, text=str(error.__cause__ or error))
         if isinstance(error, AnymailConfigurationError):
             return Outcome(Verdict.MISCONFIGURED, self.name, code=code, text=str(error))
@@ -150,16 +151,6 @@ def _now(headers: Mapping[str, str]) -> float:
 
 def _epoch(http_date: str) -> float:
     return email.utils.parsedate_to_datetime(http_date).timestamp()
-
-
-def _never_connected(error: requests.RequestException) -> bool:
-    if isinstance(error, NeverConnected | requests.ConnectTimeout):
-        return True
-    cause = error.__cause__ or error
-    reason = getattr(cause.args[0], "reason", None) if cause.args else None
-    if isinstance(reason, urllib3.exceptions.SSLError):
-        return "CERTIFICATE_VERIFY_FAILED" in str(reason)  # others may come after the request
-    return isinstance(reason, urllib3.exceptions.NewConnectionError | urllib3.exceptions.ProxyError)
 
 
 def _name_of(error: Exception) -> str:

@@ -6,7 +6,7 @@ API reference "Messages: Send an email". Its errors have a `message` and no name
 accepted       200 with an `id`
 permanent      400, 413, other 4xx about the message
 transient      500, other 5xx but a gateway's, 408, 409
-unreachable    refused connection, connect timeout, no such host, TLS
+unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429
 misconfigured  401, 403 (key), 404 (no such domain, or the other region's), 402; 400 about the from parameter;
                200 "Mailgun Magnificent API" (a wrong address: nothing was sent)

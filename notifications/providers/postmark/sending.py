@@ -8,7 +8,7 @@ accepted       200 with a `MessageID`
 permanent      422 with 300 (invalid e-mail request), 406 (inactive recipient: it bounced or complained
                before), 402, 403, 409, 411; 413; other 4xx about the message
 transient      500, 503, other 5xx but a gateway's, 408, 409; 100 (maintenance)
-unreachable    refused connection, connect timeout, no such host, TLS
+unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429
 misconfigured  401 with 10 (token); 422 with 300 about 'From', 400 and 401 (sender signature not found or not
                confirmed), 405 (no credits left), 412 (account pending), 413 (account may not send), 1235

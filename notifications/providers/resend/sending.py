@@ -9,7 +9,7 @@ permanent      400 validation_error, invalid_idempotency_key; 422 missing_requir
                used with another payload: a try of before a change of sender or release; repeating cannot
                help, and a webhook may still prove that try's acceptance)
 transient      500 application_error, internal_server_error, other 5xx but a gateway's, 408
-unreachable    refused connection, connect timeout, no such host, TLS
+unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429 rate_limit_exceeded (Retry-After), daily_quota_exceeded, monthly_quota_exceeded
 misconfigured  401 missing_api_key, restricted_api_key; 403 invalid_api_key, validation_error (domain not
                verified, test domain); 422 invalid_from_address, invalid_access, invalid_region;

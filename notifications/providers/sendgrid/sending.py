@@ -6,7 +6,7 @@ Errors and Troubleshooting Suggestions". SendGrid has no names for its errors: t
 accepted       202, with X-Message-Id
 permanent      400, 413, 451 (data residency), other 4xx about the message; a message that cannot be built
 transient      5xx but a gateway's, 408, 409
-unreachable    refused connection, connect timeout, no such host, TLS
+unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429; X-RateLimit-Reset (epoch seconds) or Retry-After says until when
 misconfigured  401 key, 402, 403 (sender not verified, or blocked after many bad requests), 404, 405, 406, …
 ambiguous      no answer after the request was sent, or a gateway's (502, 504, 520, 524): there is no

@@ -6,7 +6,7 @@ sending errors", "Errors related to the sending quotas") and botocore.exceptions
 accepted       200 with a `MessageId`
 permanent      MessageRejected (content), BadRequestException, other 4xx about the message
 transient      5xx but a gateway's (InternalFailure, ServiceUnavailable), 408, 409
-unreachable    refused connection, connect timeout, no such host, TLS
+unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      TooManyRequestsException, LimitExceededException, ThrottlingException (rate or daily quota)
 misconfigured  AccountSuspendedException, SendingPausedException, MailFromDomainNotVerifiedException,
                MessageRejected "Email address is not verified", NotFoundException (configuration set);
@@ -27,6 +27,7 @@ from anymail.exceptions import AnymailAPIError
 from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers.base import Provider
+from notifications.providers.connecting import failed_to_connect
 from notifications.providers.http import FROM_A_GATEWAY, by_status
 from outbox.delivery.outcomes import Outcome, Verdict
 
@@ -83,17 +84,10 @@ class Ses(Provider):
                 | boto.UnauthorizedSSOTokenError()
             ):
                 verdict = Verdict.MISCONFIGURED
-            case (
-                boto.ConnectTimeoutError()
-                | boto.EndpointConnectionError()
-                | boto.ProxyConnectionError()
-                | boto.SSLError()
-            ):
-                verdict = Verdict.UNREACHABLE
             case boto.ParamValidationError():
                 verdict = Verdict.PERMANENT
             case boto.BotoCoreError() | ResponseParserError() | AnymailAPIError():
-                verdict = Verdict.AMBIGUOUS
+                verdict = Verdict.UNREACHABLE if failed_to_connect(error) else Verdict.AMBIGUOUS
             case _:  # from making the message: a header or an address that cannot be
                 verdict = Verdict.PERMANENT
         return Outcome(verdict, self.name, code=code, text=text)

@@ -6,7 +6,7 @@ metadata in SMTP, so the ids travel as headers.
 accepted       250 after the final dot
 permanent      5yz to RCPT or DATA; 552 to MAIL (too large); a message that cannot be built
 transient      4yz (421, 450, 451, 452, …); connection lost or timed out between MAIL and the final dot
-unreachable    refused connection, connect timeout, no such host, TLS; any of these and 4yz before MAIL
+unreachable    refused connection, connect timeout, no such host, TLS handshake; any of these and 4yz before MAIL
 throttled      454 to MAIL, RCPT or DATA: "Throttling failure", as SES' SMTP interface says it
 misconfigured  5yz to AUTH (535, 534, …), STARTTLS, EHLO, the greeting (554) or MAIL (sender refused); 530;
                no AUTH or STARTTLS where one is set; a certificate that cannot be trusted
@@ -71,7 +71,11 @@ class Smtp(Provider):
         if isinstance(error, smtplib.SMTPSenderRefused) and error.smtp_code not in (_TOO_LARGE, _THROTTLED):
             verdict = Verdict.MISCONFIGURED if error.smtp_code >= 500 else Verdict.TRANSIENT
             return self._outcome(verdict, code=str(error.smtp_code), text=error.smtp_error)
-        if isinstance(error, smtplib.SMTPResponseException):
+        # smtplib raises the bare class for a reply that it cannot read, with a code of its own.
+        if (
+            isinstance(error, smtplib.SMTPResponseException)
+            and type(error) is not smtplib.SMTPResponseException
+        ):
             return self._reply(error.smtp_code, error.smtp_error)
         verdict = Verdict.PERMANENT  # from making the message: a header or an address that cannot be
         if isinstance(error, OSError):  # smtplib's own errors are OSErrors, timeouts and resets too

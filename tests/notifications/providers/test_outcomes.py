@@ -231,6 +231,9 @@ class TestSmtp:
             ("DOT", "451 later", Verdict.TRANSIENT),
             ("DOT", "drop", Verdict.AMBIGUOUS),
             ("DOT", "hang", Verdict.AMBIGUOUS),
+            ("DOT", "no code", Verdict.AMBIGUOUS),
+            ("DOT", "550 " + "x" * 9000, Verdict.AMBIGUOUS),  # smtplib reads no such line
+            ("RCPT", "550 " + "x" * 9000, Verdict.TRANSIENT),
             ("RCPT", "drop", Verdict.TRANSIENT),
             ("DATA", "drop", Verdict.TRANSIENT),
             ("DATA", "454 Throttling failure", Verdict.THROTTLED),
