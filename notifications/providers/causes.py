@@ -91,7 +91,8 @@ _KNOWN: list[tuple[Protocol | None, str, Explanation]] = [
     (ANY, r"^(ReadTimeout|.*Disconnected|ConnectionReset|RemoteDisconnected|Incomplete|Protocol)", NO_ANSWER),
     (
         ANY,
-        r"read timed out|timed? ?out.{0,20}read|connection reset|connection aborted|unexpectedly closed",
+        r"read timed out|timed? ?out.{0,20}read|unexpectedly closed|bad record mac"
+        r"|connection (reset|aborted|broke|was closed)",
         NO_ANSWER,
     ),
     (

@@ -6,7 +6,7 @@ metadata in SMTP, so the ids travel as headers.
 accepted       250 after the final dot
 permanent      5yz to RCPT or DATA; 552 to MAIL (too large); a message that cannot be built
 transient      4yz (421, 450, 451, 452, …); connection lost or timed out between MAIL and the final dot
-unreachable    refused connection, connect timeout, no such host, TLS handshake; any of these and 4yz before MAIL
+unreachable    refused connection, connect timeout, no such host, TLS handshake; these and 4yz before MAIL
 throttled      454 to MAIL, RCPT or DATA: "Throttling failure", as SES' SMTP interface says it
 misconfigured  5yz to AUTH (535, 534, …), STARTTLS, EHLO, the greeting (554) or MAIL (sender refused); 530;
                no AUTH or STARTTLS where one is set; a certificate that cannot be trusted
