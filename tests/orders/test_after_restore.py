@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import io
 import json
@@ -116,6 +117,27 @@ def test_what_no_log_proves_waits_for_a_person_and_what_came_later_does_not(tmp_
     assert states()[doubtful.id] == "pending"  # a person has decided
     log.write_text(sent(claimed.id))  # a log that turns up late still counts
     assert "found sent: 1" in after_restore(log)[1]
+
+
+def test_an_e_mail_that_was_held_for_a_webhook_is_settled_by_it_set_aside_or_still_held(tmp_path):
+    now = database_now()
+
+    def held(since: float) -> EmailNotification:
+        """Make an e-mail that a gateway answered 504 for, `since` seconds ago, with a hold of 120."""
+        at = now - dt.timedelta(seconds=since)
+        doubt = {"at": at.isoformat(), "provider": "ses", "outcome": "ambiguous", "code": "504", "text": ""}
+        return make_mail(status="failed", errors=[doubt], next_attempt_at=at + dt.timedelta(seconds=120))
+
+    reported, over, lasting = held(60), held(180), held(60)
+    restore_to_now()
+    log = tmp_path / "a.log"
+    log.write_text(sent(reported.id))  # the webhook came in the time that the database lost
+    lost, said = after_restore(log)
+    assert lost == [] and "found sent: 1" in said and "person: 1" in said
+    assert states() == {reported.id: "sent", over.id: "dead_lettered", lasting.id: "failed"}
+    changes, (refusal,) = services.resend(ids=[over.id, lasting.id])
+    assert [change.row.id for change in changes] == [over.id]
+    assert refusal.id == lasting.id and "held" in refusal.reason
 
 
 def test_changes_that_the_database_lost_are_listed(tmp_path):

@@ -129,20 +129,23 @@ def test_a_stopped_job_changes_nothing_more(monkeypatch):
     assert bulk.run_jobs() is False
 
 
-def test_rows_that_are_refused_are_counted_by_their_reason():
+@pytest.mark.parametrize("status", ["dead_lettered", "failed"])
+def test_rows_that_are_refused_are_counted_by_their_reason(status):
     doubt = {
         "at": dt.datetime.now(dt.UTC).isoformat(),
         "provider": "sendgrid",
         "outcome": "ambiguous",
         "text": "?",
     }
-    make_mail(status="dead_lettered", errors=[doubt])
-    make_mail(status="dead_lettered")
-    job = start()
+    held = make_mail(status=status, errors=[doubt])
+    make_mail(status=status)
+    job = start(filter={"status": status})
     bulk.run_jobs()
     job.refresh_from_db()
     assert (job.done_count, job.refused_count) == (1, 1)
     assert list(job.refusals.values()) == [1] and "held" in next(iter(job.refusals))
+    held.refresh_from_db()
+    assert (held.status, held.resent_at) == (status, None)
 
 
 def test_a_job_of_a_deleted_user_stops():
