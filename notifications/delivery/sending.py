@@ -71,7 +71,11 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
         )
     if not answers:
         return Outcome(Verdict.RETURNED)
-    return dataclasses.replace(answers[-1], earlier=tuple(answers[:-1]))
+    wait = answers[-1].wait
+    if pinned and answers[-1].verdict in NOT_ACCEPTED and not _only_provider():
+        # Others may take it after the pin, so neither a long backoff nor a long pause of this one counts.
+        wait = max(1.0, min(pin_left(mail), math.inf if wait is None else wait))
+    return dataclasses.replace(answers[-1], wait=wait, earlier=tuple(answers[:-1]))
 
 
 def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:

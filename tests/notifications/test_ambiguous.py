@@ -194,6 +194,26 @@ def test_a_pinned_e_mail_waits_while_its_providers_breaker_is_open_and_leaves_af
     assert statuses() == {"sent": 100} and asked(two)["resend"] == before and accepted(two) == {1}
 
 
+@pytest.mark.parametrize("status", [401, 429, 503])
+def test_a_clean_refusal_of_the_provider_it_is_pinned_to_delays_it_by_no_more_than_the_hold(
+    two, settings, status
+):
+    settings.RETRY_DELAYS = [3600.0]
+    configure(settings, "resend", "sendgrid")
+    two.fail(kind="status", status=504, provider="resend", times=1)
+    two.fail(kind="status", status=status, provider="resend", headers={"Retry-After": "3600"})
+    make_mail()
+    delivery.drain_emails()
+    due_now()
+    delivery.drain_emails()
+    row = EmailNotification.objects.get()
+    assert asked(two) == {"resend": 2}
+    assert 0 < (row.next_attempt_at - row.updated_at).total_seconds() <= HOLD
+    let_the_hold_pass()
+    delivery.drain_emails()
+    assert statuses() == {"sent": 1} and asked(two)["sendgrid"] == 1
+
+
 @pytest.mark.parametrize(("removed", "left"), [("sendgrid", "resend"), ("resend", "sendgrid")])
 def test_a_provider_that_is_removed_during_the_hold_still_has_its_hold(two, settings, removed, left):
     configure(settings, removed, left)
