@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
+import ssl
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -33,6 +35,17 @@ def make_authority() -> tuple[str, str]:
     pem = serialization.Encoding.PEM
     chain = server.public_bytes(pem) + authority.public_bytes(pem)
     return authority.public_bytes(pem).decode(), (key + chain).decode()
+
+
+def make_server_context(*, folder: Path) -> tuple[ssl.SSLContext, Path]:
+    """Return the TLS context of a server on 127.0.0.1, and the file of the authority that clients trust."""
+    authority, server = make_authority()
+    trusted, own = folder / "authority.pem", folder / "server.pem"
+    trusted.write_text(authority)
+    own.write_text(server)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own)
+    return context, trusted
 
 
 def _unsigned(

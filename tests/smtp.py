@@ -1,7 +1,9 @@
 """An SMTP server on 127.0.0.1 that can be slow: `delay` seconds before each of its replies.
 
-What it takes is kept in the sandbox's mailbox, and its events are posted as those of a relay that has
-webhooks (as SendGrid's own SMTP relay has).
+The sandbox's mailbox keeps the mails that it takes, and the sandbox posts their events as those of a relay
+that has webhooks (as SendGrid's own SMTP relay has). It meets the sandbox's faults: a status becomes a reply
+code, and a gateway's answer after an accepted mail becomes a lost connection, because SMTP has no such reply.
+With the sandbox's certificate it offers STARTTLS.
 """
 
 from __future__ import annotations
@@ -11,37 +13,60 @@ import socketserver
 import threading
 import time
 from email.message import Message
+from http import HTTPStatus
 
 from config.local.machine import HOST, free_port
-from config.local.sandbox import Sandbox
+from config.local.sandbox import Fault, Sandbox, broken
 from config.local.sandbox.mails import Mail
+
+#: Replies to the final dot: a throttling failure, as SES' SMTP interface says it, and any other error.
+_THROTTLED, _FAILED = 454, 451
 
 
 class _Dialogue(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        recipients: list[str] = []
+        self.recipients: list[str] = []
+        if self._is_refusing():
+            return
         self._reply(220, "ready")
-        while line := self.rfile.readline():
+        while (line := self.rfile.readline()) and not self._is_refusing():
             verb, _, rest = line.decode("latin-1").strip().partition(" ")
             match verb.upper():
+                case "EHLO" if self.server.owner.sandbox.tls:
+                    self._reply(250, f"{HOST}\r\n250 STARTTLS", more=True)
+                case "STARTTLS":
+                    self._reply(220, "go on")
+                    self._start_tls()
                 case "RCPT":
-                    recipients.append(rest.partition(":")[2].strip("<> "))
+                    self.recipients.append(rest.partition(":")[2].strip("<> "))
                     self._reply(250, "OK")
                 case "DATA":
                     self._reply(354, "go on")
                     message = self._message()
-                    if message is None:
+                    if message is None or not self._judge(message):
                         return
-                    self.server.taken(recipients, message)
-                    recipients = []
-                    self._reply(250, "taken")
+                    self.recipients = []
                 case "QUIT":
                     self._reply(221, "bye")
                     return
                 case _:
                     self._reply(250, "OK")
+
+    def finish(self) -> None:
+        """Close the connection that TLS put in the place of the one that was accepted."""
+        super().finish()
+        self.request.close()
+
+    def _is_refusing(self) -> bool:
+        return any(fault.kind == "refuse" for fault in self.server.owner.sandbox.faults.all())
+
+    def _start_tls(self) -> None:
+        context = self.server.owner.sandbox.tls
+        assert context is not None
+        self.request = context.wrap_socket(self.request, server_side=True)
+        self.setup()
 
     def _message(self) -> Message | None:
         """Read until the final dot; None if the client hangs up before it."""
@@ -52,9 +77,57 @@ class _Dialogue(socketserver.StreamRequestHandler):
             lines.append(line.removeprefix(b".") if line.startswith(b"..") else line)
         return email.message_from_bytes(b"".join(lines))
 
-    def _reply(self, code: int, text: str) -> None:
+    def _judge(self, message: Message) -> bool:
+        """Answer a message; return whether the dialogue goes on."""
+        sandbox = self.server.owner.sandbox
+        mail = _mail_of(message, self.recipients)
+        sandbox.mailbox.requested(notification_id=mail.notification_id, provider="smtp")
+        fault = sandbox.faults.meet(mail.recipients, "smtp")
+        if fault is not None and fault.kind == "status":
+            self._reply(_THROTTLED if fault.status == HTTPStatus.TOO_MANY_REQUESTS else _FAILED, "not now")
+            return True
+        if fault is None or fault.kind == "slow" or fault.takes_the_mail:
+            if fault is not None and fault.kind == "slow":
+                fault.wait()
+            sandbox.take(mail)
+            self.server.owner.accepted += 1
+        if fault is None or fault.kind == "slow":
+            self._reply(250, "taken")
+            return True
+        self._break(fault, mail)
+        return False
+
+    def _break(self, fault: Fault, mail: Mail) -> None:
+        if fault.takes_the_mail:
+            self.server.owner.sandbox.mailbox.answer_lost(notification_id=mail.notification_id)
+        if fault.kind.endswith("hang"):
+            fault.wait()
+        elif fault.kind.endswith("garbage"):
+            broken.write_garbage(self.connection)
+        elif fault.kind.endswith("reset"):
+            broken.reset(self.connection)
+
+    def _reply(self, code: int, text: str, *, more: bool = False) -> None:
         time.sleep(self.server.owner.delay)
-        self.wfile.write(f"{code} {text}\r\n".encode())
+        self.wfile.write(f"{code}{'-' if more else ' '}{text}\r\n".encode())
+
+
+def _mail_of(message: Message, recipients: list[str]) -> Mail:
+    arguments = {
+        name: str(message[f"X-{name.replace('_', '-').title()}"])
+        for name in ("notification_id", "order_id", "event_type")
+    }
+    now = time.time()
+    return Mail(
+        message_id=f"smtp-{now}-{id(message)}",
+        received=now,
+        recipients=tuple(recipients),
+        subject=str(message["Subject"]),
+        custom_args=arguments,
+        request_headers={},
+        raw=b'{"personalizations": []}',
+        provider="sendgrid",  # its SMTP relay has its webhooks, too
+    )
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -67,27 +140,6 @@ class _Server(socketserver.ThreadingTCPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: a client that hangs up in the middle is what tests are about."""
-
-    def taken(self, recipients: list[str], message: Message) -> None:
-        arguments = {
-            name: str(message[f"X-{name.replace('_', '-').title()}"])
-            for name in ("notification_id", "order_id", "event_type")
-        }
-        now = time.time()
-        mail = Mail(
-            message_id=f"smtp-{now}-{id(message)}",
-            received=now,
-            recipients=tuple(recipients),
-            subject=str(message["Subject"]),
-            custom_args=arguments,
-            request_headers={},
-            raw=b'{"personalizations": []}',
-            provider="sendgrid",  # its SMTP relay has its webhooks, too
-        )
-        mailbox = self.owner.sandbox.mailbox
-        mailbox.requested(notification_id=mail.notification_id, provider="smtp")
-        self.owner.sandbox.take(mail)
-        self.owner.accepted += 1
 
 
 class SmtpServer:

@@ -17,9 +17,11 @@ Kind = Literal[
     "status",
     "hang",
     "reset",
+    "garbage",
     "accept_then_status",
     "accept_then_hang",
     "accept_then_reset",
+    "accept_then_garbage",
     "slow",
     "refuse",
 ]
@@ -36,14 +38,16 @@ class InvalidFault(ValueError):
 class Fault:
     """One way to fail.
 
-    kind      status              answer `status` with `message` and `headers`; the mail is not taken
-              hang                read the request, say nothing for `seconds`, close
-              reset               read the request, reset the connection
-              accept_then_status  take the mail, then answer `status`, as a gateway does
-              accept_then_hang    take the mail, then hang
-              accept_then_reset   take the mail, then reset
-              slow                answer as usual after `seconds`
-              refuse              stop listening for `seconds`, so that connecting itself is refused
+    kind      status               answer `status` with `message` and `headers`; the mail is not taken
+              hang                 read the request, say nothing for `seconds`, close
+              reset                read the request, reset the connection
+              garbage              read the request, write bytes that are neither TLS nor HTTP, close
+              accept_then_status   take the mail, then answer `status`, as a gateway that lost the answer
+              accept_then_hang     take the mail, then hang
+              accept_then_reset    take the mail, then reset
+              accept_then_garbage  take the mail, then write garbage
+              slow                 answer as usual after `seconds`
+              refuse               stop listening for `seconds`, so that connecting itself is refused
     to        a regular expression searched for in every recipient; empty meets all
     provider  the name of the provider that it is for; empty meets all
     times     how many requests it meets before it is gone; None is no end
@@ -106,6 +110,11 @@ class Fault:
     def as_json(self) -> dict[str, Any]:
         """Return the fault, and how many requests it has met, as JSON values."""
         return asdict(self)
+
+    @property
+    def takes_the_mail(self) -> bool:
+        """Return whether the mail is taken and its answer is lost."""
+        return self.kind.startswith("accept_then_")
 
     def wait(self) -> None:
         """Wait for the fault's seconds, or until it is healed."""

@@ -124,6 +124,7 @@ class Mailbox:
         self._requests = self._accepted = self._connections = 0
         self._requests_of: Counter[str] = Counter()
         self._accepted_of: Counter[str] = Counter()
+        self._lost_answers_of: Counter[str] = Counter()
         self._doubled: dict[str, int] = {}
         self._answers: Counter[str] = Counter()
         self._asked: Counter[str] = Counter()
@@ -151,6 +152,11 @@ class Mailbox:
         """Count one answer by its status, or by the fault that took its place."""
         with self._changed:
             self._answers[answer] += 1
+
+    def answer_lost(self, *, notification_id: str) -> None:
+        """Count one mail that was taken, whose sender is not told so."""
+        with self._changed:
+            self._lost_answers_of[notification_id] += 1
 
     def keep(self, *, mail: Mail) -> None:
         """Keep an accepted mail, and drop the oldest ones past the bounds."""
@@ -215,6 +221,11 @@ class Mailbox:
         """Return requests and acceptances of each notification id, also of mails let go."""
         with self._changed:
             return {key: (asked, self._accepted_of[key]) for key, asked in self._requests_of.items()}
+
+    def lost_answers(self) -> dict[str, int]:
+        """Return how often each notification was taken while its sender was not told so."""
+        with self._changed:
+            return dict(self._lost_answers_of)
 
     def stats(self) -> dict[str, Any]:
         """Return the totals; `doubled` maps notification ids to acceptances."""

@@ -33,11 +33,14 @@ _PAGE = Template((_ASSETS / "page.html").read_text(encoding="utf-8"))
 _LIST = Template((_ASSETS / "list.html").read_text(encoding="utf-8"))
 _MAIL = Template((_ASSETS / "mail.html").read_text(encoding="utf-8"))
 _FAULT_WORDS = {
+    "status": "answers {status}",
+    "accept_then_status": "takes the mail, then answers {status}",
     "hang": "hangs",
     "reset": "resets connections",
-    "accept_then_status": "takes the mail, then answers with an error",
+    "garbage": "answers garbage",
     "accept_then_hang": "takes the mail, then hangs",
     "accept_then_reset": "takes the mail, then resets",
+    "accept_then_garbage": "takes the mail, then answers garbage",
     "slow": "answers slowly",
     "refuse": "refuses connections",
 }
@@ -90,7 +93,7 @@ def _live(sandbox: Sandbox, search: str) -> str:
 
 
 def _words(fault: Fault) -> str:
-    what = f"answers {fault.status}" if fault.kind == "status" else _FAULT_WORDS[fault.kind]
+    what = _FAULT_WORDS[fault.kind].format(status=fault.status)
     who = f" for {_escape(fault.to)}" if fault.to else ""
     share = f", {fault.probability:.0%} of requests" if fault.probability < 1 else ""
     left = f", {fault.times - fault.met} more times" if fault.times is not None else ""

@@ -5,6 +5,7 @@ Used in a test's process as a context manager, and by `python -m config.local.sa
 
 from __future__ import annotations
 
+import ssl
 import threading
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +27,7 @@ class Sandbox:
     api_key   the only bearer key that is accepted; None accepts any
     latency   seconds by which every answer to a send is held back
     webhooks  where events are posted to, and which; None posts none
+    tls       the server's certificate; None serves plain HTTP
     """
 
     def __init__(
@@ -38,8 +40,9 @@ class Sandbox:
         webhooks: WebhookSettings | None = None,
         max_mails: int = 20_000,
         max_bytes: int = 128 * 1024 * 1024,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        self.host, self.port = host, port
+        self.host, self.port, self.tls = host, port, tls
         self.api_key, self.latency = api_key, latency
         self.mailbox = Mailbox(max_mails=max_mails, max_bytes=max_bytes)
         self.faults = Faults()
@@ -65,7 +68,7 @@ class Sandbox:
 
     @property
     def url(self) -> str:
-        return f"http://{self.host}:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
 
     @property
     def api_url(self) -> str:

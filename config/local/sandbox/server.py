@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import socket
-import struct
+import ssl
 import sys
 import threading
 import time
@@ -18,7 +17,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from config.local.sandbox import control, pages, protocol
+from config.local.sandbox import broken, control, pages, protocol
 from config.local.sandbox.faults import Fault
 from config.local.sandbox.response import Response, as_json
 from notifications.providers.dialect import Answer, Dialect, Problem
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from config.local.sandbox.sandbox import Sandbox
 
 _STATUSES = frozenset(HTTPStatus)
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER with no time to linger: close() sends RST
 
 
 class Server(ThreadingHTTPServer):
@@ -49,6 +47,15 @@ class Server(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = self.socket.getsockname()[:2]
 
+    def get_request(self) -> tuple[Any, Any]:
+        """Accept a connection; its own thread does the TLS handshake, with the first read."""
+        connection, address = super().get_request()
+        if self.sandbox.tls is not None:
+            connection = self.sandbox.tls.wrap_socket(
+                connection, server_side=True, do_handshake_on_connect=False
+            )
+        return connection, address
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start the connection's thread and remember the connection."""
         self.sandbox.mailbox.connection_opened()
@@ -64,7 +71,7 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore a client that went away; show anything else, which is a defect."""
-        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError | ssl.SSLError):
             super().handle_error(request, client_address)
 
     def close_all(self) -> None:
@@ -74,7 +81,8 @@ class Server(ThreadingHTTPServer):
             still_open = list(self._open)
         for connection in still_open:
             try:
-                connection.shutdown(socket.SHUT_RDWR)
+                # Past SSLSocket's own, which takes the TLS state from under the connection's thread.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
             except OSError:
                 continue  # its client, or its own thread, closed it first
 
@@ -169,20 +177,31 @@ class Handler(BaseHTTPRequestHandler):
             fault.wait()
             self._finish(self._judge(dialect, payload, body))
         else:
-            if fault.kind.startswith("accept_then_"):
-                response = self._judge(dialect, payload, body)
-                if response.status not in (HTTPStatus.ACCEPTED, HTTPStatus.OK):
-                    self._finish(response)
-                    return
-            if fault.kind == "accept_then_status":
-                self._finish(_broken(dialect, fault))
+            self._break(fault, dialect, payload, body)
+
+    def _break(self, fault: Fault, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> None:
+        """End a request without the provider's answer, after taking the mail where the fault says so."""
+        mailbox = self.server.sandbox.mailbox
+        if fault.takes_the_mail:
+            is_repeat = dialect.seen_before(body, self.headers.get) is not None
+            response = self._judge(dialect, payload, body)
+            if response.status not in (HTTPStatus.ACCEPTED, HTTPStatus.OK):
+                self._finish(response)
                 return
-            sandbox.mailbox.answered(answer=fault.kind)
-            self.close_connection = True
-            if fault.kind.endswith("hang"):
-                fault.wait()
-            else:
-                self._reset()
+            if not is_repeat:
+                arguments = protocol.custom_args_of(payload or {})
+                mailbox.answer_lost(notification_id=arguments.get("notification_id", ""))
+        if fault.kind == "accept_then_status":
+            self._finish(_broken(dialect, fault))
+            return
+        mailbox.answered(answer=fault.kind)
+        self.close_connection = True
+        if fault.kind.endswith("hang"):
+            fault.wait()
+        elif fault.kind.endswith("garbage"):
+            broken.write_garbage(self.connection)
+        else:
+            broken.reset(self.connection)
 
     def _judge(self, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> Response:
         """Return the provider's answer to a request, and keep an accepted mail."""
@@ -228,11 +247,6 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + response.body)
         if response.then:
             response.then()
-
-    def _reset(self) -> None:
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        # Past the socket object, whose files would keep it open, and past shutdown(), which would say FIN.
-        os.close(self.connection.detach())
 
 
 def _refusal(status: int, reason: str) -> Response:

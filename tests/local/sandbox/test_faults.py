@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ import requests
 
 from config.local.sandbox import Fault, Sandbox
 from config.local.sandbox.faults import InvalidFault
-from tests.local.sandbox.conftest import Send
+from tests.certificates import make_server_context
+from tests.local.sandbox.conftest import Send, payload
 
+ANY_KEY = {"Authorization": "Bearer any"}
 SOON = 0.2  # a client's patience where it must run out
 
 
@@ -73,6 +76,31 @@ def test_takes_the_mail_and_resets_the_connection(sandbox: Sandbox, send: Send) 
     with pytest.raises(requests.ConnectionError, match="reset by peer"):
         send()
     assert sandbox.mailbox.counts() == {"n-1": (1, 1)}
+
+
+def test_takes_the_mail_and_answers_as_a_gateway_that_lost_the_answer(sandbox: Sandbox, send: Send) -> None:
+    sandbox.fail(kind="accept_then_status", status=504, times=1)
+    assert [send().status_code, send().status_code] == [504, 202]
+    assert sandbox.mailbox.counts() == {"n-1": (2, 2)}
+    assert sandbox.mailbox.lost_answers() == {"n-1": 1}
+
+
+@pytest.mark.parametrize(("kind", "accepted"), [("garbage", 0), ("accept_then_garbage", 1)])
+def test_writes_garbage_below_tls_after_it_read_the_request(tmp_path: Path, kind: Any, accepted: int) -> None:
+    context, authority = make_server_context(folder=tmp_path)
+    with Sandbox(tls=context) as sandbox, requests.Session() as client:
+
+        def send() -> int:
+            url = f"{sandbox.api_url}mail/send"
+            options: Any = {"headers": ANY_KEY, "timeout": 5, "verify": str(authority)}
+            return client.post(url, json=payload(), **options).status_code
+
+        assert send() == 202
+        sandbox.fail(kind=kind, times=1)
+        with pytest.raises(requests.exceptions.SSLError, match=r"WRONG_VERSION_NUMBER|record"):
+            send()
+        assert sandbox.mailbox.counts() == {"n-1": (2, 1 + accepted)}
+        assert send() == 202
 
 
 def test_does_not_take_a_bad_mail_before_it_resets(sandbox: Sandbox, send: Send) -> None:
