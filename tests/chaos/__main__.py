@@ -18,6 +18,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, help="replays the faults of a run; printed at its start")
     parser.add_argument("--rate", type=float, default=12.0, help="changes a second")
+    parser.add_argument(
+        "--providers", help="separated by commas; the SMTP server of `smtp` listens all the time"
+    )
     parser.add_argument("--no-webhooks", action="store_true", help="the provider tells nothing of its mails")
     parser.add_argument("--only", help="these faults once each, separated by commas")
     given = parser.parse_args()
@@ -26,6 +29,7 @@ def main() -> int:
     report = run(
         seed=seed,
         seconds=given.minutes * 60,
+        providers=given.providers.split(",") if given.providers else None,
         webhooks=not given.no_webhooks,
         rate=given.rate,
         faults=[getattr(faults, name) for name in given.only.split(",")] if given.only else None,

@@ -14,6 +14,7 @@ import psycopg
 
 from tests.chaos.customers import Acknowledged
 from tests.chaos.listener import Seen
+from tests.chaos.world import Entry
 
 MAILS = {"order.paid", "order.completed", "order.cancelled", "order.refunded", "order.part_refunded"}
 
@@ -27,6 +28,9 @@ class Findings:
     stuck: list[str] = dataclasses.field(default_factory=list)
     out_of_order: list[str] = dataclasses.field(default_factory=list)
     wrong: list[str] = dataclasses.field(default_factory=list)
+    #: Duplicates that the guarantee allows where no webhook tells of a mail.
+    doubled_after_lost_answers: int = 0
+    doubled_after_crashes: int = 0
     events_repeated: int = 0
     events_gone_with_the_broker: int = 0
 
@@ -43,12 +47,20 @@ def audit(
     seen: Sequence[Seen],
     losses: Sequence[tuple[float, float]],
     held: Collection[str] = (),
+    lost_answers: Mapping[str, int] | None = None,
+    in_flight: Mapping[str, int] | None = None,
+    entries: Sequence[Entry] = (),
+    jobs: Mapping[str, Collection[str]] | None = None,
 ) -> Findings:
     """Compare the three records.
 
     `accepted` is how often the provider took each notification, `seen` the events on the broker in their
     order, `losses` when the broker lost its data (epoch seconds). `held` are the topics that took nothing for
     a while: their events wait alone, so their order is kept within the topic and not over all.
+
+    Each notification may be doubled once for each answer in `lost_answers`, and once for each crash that cut
+    it off `in_flight`; by default no notification may. `entries` must be dead letters, once each, and `jobs`
+    must be in one of their states.
     """
     found = Findings()
     with psycopg.connect(database, autocommit=True) as connection:
@@ -67,9 +79,15 @@ def audit(
         mails = rows(
             "SELECT id::text, order_id::text, event_type, idempotency_key, status FROM email_notifications"
         )
+        letters = Counter(key for (key,) in rows("SELECT key FROM dead_events"))
+        states = dict(rows("SELECT id::text, state FROM bulk_jobs"))
     _acknowledged(found, acknowledged, orders, events, mails)
-    _mails(found, mails, accepted)
+    _mails(found, mails, accepted, lost_answers or {}, in_flight or {})
     _events(found, events, orders, seen, losses, held)
+    _entries(found, entries, letters, losses)
+    for id, allowed in (jobs or {}).items():
+        if states.get(id) not in allowed:
+            found.stuck.append(f"the job {id} is {states.get(id)} and not {' or '.join(allowed)}")
     return found
 
 
@@ -104,7 +122,13 @@ def _acknowledged(
             found.doubled.append(f"there are {count} e-mails for {key}")
 
 
-def _mails(found: Findings, mails: Sequence[tuple[Any, ...]], accepted: Mapping[str, int]) -> None:
+def _mails(
+    found: Findings,
+    mails: Sequence[tuple[Any, ...]],
+    accepted: Mapping[str, int],
+    lost_answers: Mapping[str, int],
+    in_flight: Mapping[str, int],
+) -> None:
     for id, order, event, _, status in mails:
         count = accepted.get(id, 0)
         if status != "sent":
@@ -113,7 +137,12 @@ def _mails(found: Findings, mails: Sequence[tuple[Any, ...]], accepted: Mapping[
             found.lost.append(
                 f"the e-mail {event} of {order} is marked sent, and the provider has not got it"
             )
-        if count > 1:
+        repeats = max(0, count - 1)
+        after_lost_answers = min(repeats, lost_answers.get(id, 0))
+        after_crashes = min(repeats - after_lost_answers, in_flight.get(id, 0))
+        found.doubled_after_lost_answers += after_lost_answers
+        found.doubled_after_crashes += after_crashes
+        if repeats > after_lost_answers + after_crashes:
             found.doubled.append(f"the provider took the e-mail {event} of {order} {count} times")
     for id in set(accepted) - {mail[0] for mail in mails}:
         found.wrong.append(f"the provider has an e-mail {id} that the database does not know")
@@ -163,3 +192,19 @@ def _events(
             found.out_of_order.append(f"#{own} of {order} came after #{highest}")
         if own > highest:
             latest[line] = own, at
+
+
+def _entries(
+    found: Findings,
+    entries: Sequence[Entry],
+    letters: Mapping[str, int],
+    losses: Sequence[tuple[float, float]],
+) -> None:
+    for topic, key, at in ((entry.topic, entry.key, entry.at) for entry in entries):
+        count = letters.get(key, 0)
+        if count > 1:
+            found.doubled.append(f"there are {count} dead letters of the entry {key} of {topic}")
+        elif not count and any(until >= at for _, until in losses):
+            found.events_gone_with_the_broker += 1
+        elif not count:
+            found.stuck.append(f"the entry {key} of {topic} was neither processed nor dead-lettered")

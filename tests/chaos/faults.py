@@ -5,8 +5,6 @@ All from the main thread: Linux kills a guarded process when the thread that sta
 
 from __future__ import annotations
 
-import dataclasses
-import random
 import signal
 import time
 from collections.abc import Callable
@@ -15,13 +13,19 @@ from pathlib import Path
 import psycopg
 import redis
 
-from tests.chaos.customers import POISON
+from tests.chaos.bad_items import malformed_entries, unknown_bulk_job, unusual_stream_ids
 from tests.chaos.listener import TOPICS
-from tests.flows.shop import PAYMENT, Shop
-from tests.smtp import SmtpServer
+from tests.chaos.provider_faults import (
+    accepted_then_504,
+    brown_out,
+    poisonous_recipients,
+    provider,
+    slow_smtp,
+    tls_garbage,
+)
+from tests.chaos.world import PROCESSES, SENDERS, World
+from tests.flows.shop import PAYMENT
 
-#: A second relay and a second consumer are in `background`.
-PROCESSES = ("web", "worker", "worker:2", "beat", "standby", "relay", "consumer", "partitions", "background")
 CLOCK = Path(__file__).parent / "clock"
 
 #: Every write is refused as a full disk refuses it while a row is in chaos_full.
@@ -43,45 +47,16 @@ FULL_DISK = """
 """
 
 
-@dataclasses.dataclass
-class World:
-    """What faults work on, and what they leave for the auditor."""
-
-    shop: Shop
-    chance: random.Random
-    smtp: SmtpServer  # listens within `slow_smtp` alone: the second provider is away otherwise
-    losses: list[tuple[float, float]] = dataclasses.field(default_factory=list)
-    stops: list[tuple[str, float]] = dataclasses.field(default_factory=list)
-    wrong: list[str] = dataclasses.field(default_factory=list)
-    held: set[str] = dataclasses.field(default_factory=set)  # topics that took nothing for a while
-
-    def some(self, low: float, high: float) -> None:
-        """Let a fault last."""
-        time.sleep(self.chance.uniform(low, high))
-
-    def any_process(self) -> str:
-        return self.chance.choice(PROCESSES)
-
-    def stop_gently(self, name: str, *, grace: float = 15.0) -> None:
-        """SIGTERM, and by force if it does not end within its grace, which is a finding."""
-        began = time.monotonic()
-        if self.shop.terminate(name, seconds=grace):
-            self.stops.append((name, time.monotonic() - began))
-        else:
-            self.wrong.append(f"{name} did not end within {grace:g} s of SIGTERM")
-
-
 def kill(world: World) -> str:
     name = world.any_process()
-    world.shop.kill(name)
+    world.kill(name)
     world.some(0, 2)
     world.shop.start(name, wait=False)
     return name
 
 
 def kill_both_workers(world: World) -> str:
-    for name in ("worker", "worker:2"):
-        world.shop.kill(name)
+    world.kill("worker", "worker:2")
     world.some(0, 1)
     world.shop.start("worker", "worker:2")
     return "worker, worker:2"
@@ -90,6 +65,8 @@ def kill_both_workers(world: World) -> str:
 def freeze(world: World) -> str:
     name = world.any_process()
     world.shop.signal(name, signal.SIGSTOP)
+    if name in SENDERS:
+        world.note_in_flight()
     world.some(1, 8)
     world.shop.signal(name, signal.SIGCONT)
     return name
@@ -158,12 +135,14 @@ def disk_full(world: World) -> str:
 
 
 def postgres_frozen(world: World) -> str:
+    world.note_in_flight()
     with world.shop.postgres_frozen():
         world.some(3, 12)
     return "SIGSTOP for all of it"
 
 
 def backends_frozen(world: World) -> str:
+    world.note_in_flight()
     with world.shop.backends_frozen(most=world.chance.randint(1, 6)) as count:
         world.some(3, 10)
     return f"SIGSTOP for {count}"
@@ -172,6 +151,7 @@ def backends_frozen(world: World) -> str:
 def packets_dropped(world: World) -> str:
     assert world.shop.proxy is not None
     world.shop.proxy.drop()
+    world.note_in_flight()
     world.some(2, 12)
     world.shop.proxy.forward()
     return "between all processes and PostgreSQL; what was sent arrives late"
@@ -216,50 +196,6 @@ def valkey_flushed(world: World) -> str:
     return "FLUSHALL"
 
 
-def provider(world: World) -> str:
-    kind, options = world.chance.choice(
-        [
-            ("status", {"status": 503}),
-            ("status", {"status": 500, "probability": 0.5}),
-            ("status", {"status": 429, "headers": {"Retry-After": "2"}}),
-            ("slow", {"seconds": 1.0}),
-            ("hang", {"seconds": 4.0, "probability": 0.3}),
-            ("reset", {"probability": 0.5}),
-            ("accept_then_reset", {"probability": 0.3}),
-            ("accept_then_hang", {"seconds": 4.0, "probability": 0.3}),
-            ("refuse", {"seconds": 3.0}),
-        ]
-    )
-    world.shop.sandbox.fail(kind=kind, **options)  # type: ignore[arg-type]
-    world.some(2, 6)
-    world.shop.sandbox.heal()
-    return f"{kind} {options}"
-
-
-def brown_out(world: World) -> str:
-    world.shop.sandbox.fail(kind="status", status=500, probability=0.35)
-    world.some(8, 15)
-    world.shop.sandbox.heal()
-    return "35 % of all sends answered 500"
-
-
-def poisonous_recipients(world: World) -> str:
-    world.shop.sandbox.fail(kind="status", status=503, to=POISON)
-    world.some(8, 15)
-    world.shop.sandbox.heal()
-    return "503 for some recipients"
-
-
-def slow_smtp(world: World) -> str:
-    before = world.smtp.accepted
-    world.shop.sandbox.fail(kind="status", status=503, provider="sendgrid")
-    with world.smtp:
-        world.some(12, 20)
-        world.shop.sandbox.heal()
-        world.some(5, 6)  # what is in flight
-    return f"{world.smtp.delay:g} s for each reply, {world.smtp.accepted - before} mails taken"
-
-
 Fault = Callable[[World], str]
 #: How often each comes, relative to the others.
 FAULTS: dict[Fault, int] = {
@@ -285,4 +221,9 @@ FAULTS: dict[Fault, int] = {
     brown_out: 2,
     poisonous_recipients: 2,
     slow_smtp: 1,
+    accepted_then_504: 3,
+    tls_garbage: 3,
+    unusual_stream_ids: 2,
+    malformed_entries: 2,
+    unknown_bulk_job: 1,
 }

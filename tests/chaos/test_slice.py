@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from tests.chaos import faults
@@ -9,7 +11,13 @@ from tests.chaos.auditor import audit
 from tests.chaos.customers import Acknowledged
 from tests.chaos.listener import Seen
 from tests.chaos.run import run
+from tests.chaos.world import Entry
 from tests.flows.shop import Shop
+
+LETTER = """
+    INSERT INTO dead_events (id, topic, key, event_id, consumer, envelope, error)
+    VALUES (gen_random_uuid(), 'payment.payment.succeeded.v1', 'key', gen_random_uuid(), 'test', '', '')
+"""
 
 
 @pytest.mark.flow
@@ -62,6 +70,9 @@ def test_the_auditor_sees_each_kind_of_damage():
         assert counts() == {}
         assert counts(accepted={}) == {"lost": 1}
         assert counts(accepted={mail: 2}) == {"doubled": 1}
+        assert counts(accepted={mail: 2}, lost_answers={mail: 1}) == {}
+        assert counts(accepted={mail: 3}, lost_answers={mail: 1}, in_flight={mail: 1}) == {}
+        assert counts(accepted={mail: 3}, lost_answers={mail: 1}, in_flight={"another": 5}) == {"doubled": 1}
         assert counts(accepted={mail: 1, "unknown": 1}) == {"wrong": 1}
         assert counts(acknowledged=[*told, Acknowledged(order, "order.completed", 3, "completed")]) == {
             "lost": 2,
@@ -72,6 +83,15 @@ def test_the_auditor_sees_each_kind_of_damage():
         assert counts(seen=events(step=-1), held=["order.order.placed.v1"]) == {}
         assert counts(seen=events()[:1]) == {"lost": 1}
         assert counts(seen=events()[:1], losses=[(0.0, 4e9)]) == {}
+        entry = Entry("payment.payment.succeeded.v1", "key", 10.0)
+        assert counts(entries=[entry]) == {"stuck": 1}
+        assert counts(entries=[entry], losses=[(0.0, 20.0)]) == {}
+        assert counts(entries=[entry], losses=[(0.0, 5.0)]) == {"stuck": 1}
+        shop.query(LETTER)
+        assert counts(entries=[entry]) == {}
+        shop.query(LETTER)
+        assert counts(entries=[entry]) == {"doubled": 1}
+        assert counts(jobs={str(uuid.uuid4()): ["done"]}) == {"stuck": 1}
         shop.kill("relay")  # else it may publish them again before they are looked at
         shop.query("UPDATE outbox_events SET published_at = NULL")
         assert counts() == {"stuck": 2}

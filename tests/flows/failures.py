@@ -79,7 +79,7 @@ class World:
 def running(*roles: str, rate: float = 4.0, settings: dict[str, str] | None = None) -> Iterator[World]:
     """Start a shop of those processes with its monitoring and its customers."""
     ports = {role: free_port() for role in roles}
-    with Shop(proxied=False, durable_valkey=False, **SETTINGS, **(settings or {})) as shop:
+    with Shop(proxied=False, durable_valkey=False, tls=False, **SETTINGS, **(settings or {})) as shop:
         shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
         with Monitoring(shop, ports=ports) as monitoring:
             world = World(shop, monitoring, ports)

@@ -29,6 +29,7 @@ from config.local.processes import commands
 from config.local.sandbox import Sandbox
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 from notifications.providers.sendgrid import make_key
+from tests.certificates import make_server_context
 from tests.pgbouncer import WANTED, Pooler
 from tests.proxy import Proxy
 from tests.schemas import validate_published
@@ -54,10 +55,13 @@ QUICK = {
 class Shop:
     """`settings` are environment variables over `QUICK`; `proxied`: PostgreSQL is reached by `shop.proxy`.
 
-    With PGBOUNCER=1 it is reached by `shop.pooler`, except where a session must be one's own.
+    With PGBOUNCER=1 it is reached by `shop.pooler`, except where a session must be one's own. `tls`: the
+    providers are reached over TLS.
     """
 
-    def __init__(self, *, durable_valkey: bool = False, proxied: bool = False, **settings: str) -> None:
+    def __init__(
+        self, *, durable_valkey: bool = False, proxied: bool = False, tls: bool = False, **settings: str
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="orderpost-flow-")
         self.folder = Path(self._folder.name)
         # Not a throw-away one: those commit without waiting for the log, and this one gets killed.
@@ -67,10 +71,14 @@ class Shop:
         )
         self.proxy = Proxy(port=self.postgres.port) if proxied else None
         self.pooler = Pooler(server=(self.proxy or self.postgres).port) if WANTED else None
-        self.sandbox = Sandbox()
+        self.settings = settings
+        context = None
+        if tls:
+            context, authority = make_server_context(folder=self.folder)
+            self.settings |= {"REQUESTS_CA_BUNDLE": str(authority), "SSL_CERT_FILE": str(authority)}
+        self.sandbox = Sandbox(tls=context)
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.settings = settings
         self.session = requests.Session()
 
     def __enter__(self) -> Shop:

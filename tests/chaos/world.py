@@ -1,0 +1,121 @@
+"""The shop that faults work on, and the facts that they leave for the auditor."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from tests.flows.shop import Shop
+from tests.smtp import SmtpServer
+
+#: A second relay and a second consumer are in `background`.
+PROCESSES = ("web", "worker", "worker:2", "beat", "standby", "relay", "consumer", "partitions", "background")
+#: Those that send e-mails: a standby is in `background`, too.
+SENDERS = frozenset({"worker", "worker:2", "standby", "background"})
+#: Seconds before each reply of a slow SMTP server: less than EMAIL_READ_TIMEOUT, and a mail's together more
+#: than both time-outs (in production: 4 s with time-outs of 3 and 10).
+SMTP_DELAY = 0.65
+#: A process that was alive for so long has started.
+START_SECONDS = 15.0
+#: More of them in a run are one process that cannot start.
+FAILED_STARTS = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A stream's entry that the consumer must settle as a dead letter. `key` is unique."""
+
+    topic: str
+    key: str
+    at: float  # epoch seconds
+
+
+@dataclasses.dataclass
+class World:
+    """The shop under test, the dice, and what the auditor has to know of the faults."""
+
+    shop: Shop
+    chance: random.Random
+    smtp: SmtpServer
+    #: In the order in which they are tried.
+    providers: Sequence[str]
+    #: Otherwise the SMTP server listens within `slow_smtp` alone: the second provider is away.
+    smtp_always: bool = False
+    operator: int = 0  # the id of a user who may do everything
+    losses: list[tuple[float, float]] = dataclasses.field(default_factory=list)
+    stops: list[tuple[str, float]] = dataclasses.field(default_factory=list)
+    wrong: list[str] = dataclasses.field(default_factory=list)
+    held: set[str] = dataclasses.field(default_factory=set)  # topics that took nothing for a while
+    #: How often an e-mail was in flight when its worker, or the way to PostgreSQL, was cut off.
+    in_flight: Counter[str] = dataclasses.field(default_factory=Counter)
+    entries: list[Entry] = dataclasses.field(default_factory=list)
+    #: Bulk jobs by their ids, with the states in which they may be at the end.
+    jobs: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    #: When a process was first and last found alive (monotonic), by its id.
+    alive: dict[int, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    failed_starts: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def some(self, low: float, high: float) -> None:
+        """Let a fault last."""
+        time.sleep(self.chance.uniform(low, high))
+
+    def any_process(self) -> str:
+        return self.chance.choice(PROCESSES)
+
+    def stop_gently(self, name: str, *, grace: float = 15.0) -> None:
+        """SIGTERM, and by force if it does not end within its grace, which is a finding."""
+        began = time.monotonic()
+        if self.shop.terminate(name, seconds=grace):
+            self.stops.append((name, time.monotonic() - began))
+        else:
+            self.wrong.append(f"{name} did not end within {grace:g} s of SIGTERM")
+
+    def supervise(self) -> None:
+        """Start the processes that exited, as a supervisor does.
+
+        An exit is a finding, except the first few during a start: PostgreSQL may be starting, too.
+        """
+        for name, process in list(self.shop.processes.items()):
+            now = time.monotonic()
+            since, until = self.alive.get(process.pid, (now, now))
+            if (code := process.poll()) is None:
+                self.alive[process.pid] = since, now
+                continue
+            self.failed_starts[name] += (starting := until - since < START_SECONDS)
+            if not starting or self.failed_starts[name] > FAILED_STARTS:
+                self.wrong.append(f"{name} exited with status {code}")
+            self.shop.start(name, wait=False)
+
+    def kill(self, *names: str) -> None:
+        """SIGKILL. The processes are stopped first, so that the e-mails in flight can be counted."""
+        for name in names:
+            if self.shop.processes[name].poll() is None:
+                self.shop.signal(name, signal.SIGSTOP)
+        if SENDERS.intersection(names):
+            self.note_in_flight()
+        for name in names:
+            self.shop.kill(name)
+
+    def note_in_flight(self) -> None:
+        """Remember the claimed e-mails: from now on nobody may be able to settle them."""
+        claimed = self.shop.query("SELECT id::text FROM email_notifications WHERE status = 'processing'")
+        self.in_flight.update(id for (id,) in claimed)
+
+    @contextmanager
+    def listening_smtp(self) -> Iterator[None]:
+        """Let the SMTP server be there, and slow."""
+        self.smtp.delay = SMTP_DELAY
+        try:
+            if self.smtp_always:
+                yield
+            else:
+                with self.smtp:
+                    yield
+        finally:
+            self.smtp.delay = 0.0
