@@ -33,7 +33,9 @@ def test_the_worst_of_everything_once_loses_doubles_and_confuses_nothing():
             faults.disk_full,
             faults.postgres_frozen,
             faults.topic_of_wrong_type,
-            faults.provider,
+            faults.unusual_stream_ids,
+            faults.malformed_entries,
+            faults.accepted_then_504,
             faults.deploy,
         ],
     )
