@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 from typing import Any, NoReturn
 
@@ -90,6 +91,19 @@ def _watch_beat(**_: Any) -> None:
 
 @signals.worker_shutting_down.connect
 def _hand_back(**_: Any) -> None:
+    """Tell drains to stop, in another thread: a second SIGTERM may interrupt this one's handler.
+
+    It would then wait for ever for the event's lock, which the first one holds.
+    """
     from notifications.delivery import drain as delivery
 
-    delivery.stop()
+    _thread.start_new_thread(delivery.stop, ())
+
+
+@signals.worker_shutdown.connect
+def _wait_for_drains(**_: Any) -> None:
+    """Wait for the alarm's drain too: Celery has waited for its own tasks alone."""
+    from notifications.delivery import drain as delivery
+
+    delivery.stop()  # where no signal ends the worker
+    delivery.finish()

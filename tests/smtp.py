@@ -1,5 +1,7 @@
 """An SMTP server on 127.0.0.1 that can be slow: `delay` seconds before each of its replies.
 
+With `taking` it also waits so long between the moment when it has a message and its reply.
+
 The sandbox's mailbox keeps the mails that it takes, and the sandbox posts their events as those of a relay
 that has webhooks (as SendGrid's own SMTP relay has). It meets the sandbox's faults: a status becomes a reply
 code, and a gateway's answer after an accepted mail becomes a lost connection, because SMTP has no such reply.
@@ -92,6 +94,7 @@ class _Dialogue(socketserver.StreamRequestHandler):
             sandbox.take(mail)
             self.server.owner.accepted += 1
         if fault is None or fault.kind == "slow":
+            time.sleep(self.server.owner.taking)
             self._reply(250, "taken")
             return True
         self._break(fault, mail)
@@ -145,8 +148,8 @@ class _Server(socketserver.ThreadingTCPServer):
 class SmtpServer:
     """Listens on `port` within a `with` block, of which there may be several, one after the other."""
 
-    def __init__(self, *, sandbox: Sandbox, delay: float = 0.0) -> None:
-        self.sandbox, self.delay, self.port = sandbox, delay, free_port()
+    def __init__(self, *, sandbox: Sandbox, delay: float = 0.0, taking: float = 0.0) -> None:
+        self.sandbox, self.delay, self.taking, self.port = sandbox, delay, taking, free_port()
         self.accepted = 0
         self._server: _Server | None = None
 

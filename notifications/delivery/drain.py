@@ -138,3 +138,14 @@ def look_again() -> None:
 def stop() -> None:
     """Have the process's drain give back what it has not begun, and start no other."""
     processes.current().stopping.set()
+
+
+def finish() -> None:
+    """Return once every row that this process claimed is settled or given back; call it after `stop`.
+
+    It waits for the drain of any thread, because Python does not wait for the alarm's. It then collects the
+    sends that an earlier drain left behind, because no other drain follows.
+    """
+    process = processes.current()
+    with process.draining:
+        _drain_of(process).run(seconds=0.0, should_stop=lambda: True)

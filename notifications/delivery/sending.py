@@ -47,7 +47,7 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
     pinned = pinned_to(mail)
     doubted = [doubt.provider for doubt in reversed(doubts(mail.errors, mail.resent_at))]
     last = list(dict.fromkeys(doubted))[::-1]  # the newest doubt at the end
-    while time.monotonic() <= mail.deadline:
+    while mail.may_be_sent():
         entry = process.gate.enter(
             patience=spare(SLOT_SECONDS), only=pinned, without=asked, last=last, untried=is_untried(mail)
         )
@@ -58,8 +58,10 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
         if entry.wait and process.stopping.wait(entry.wait):
             break
         outcome = _ask(process, entry, mail)
+        if outcome.verdict is Verdict.RETURNED:  # the process stops, and the message is not out
+            break
         answers.append(outcome)
-        if outcome.verdict not in NOT_ACCEPTED or process.stopping.is_set():
+        if outcome.verdict not in NOT_ACCEPTED:
             break
         asked.append(entry.provider)
         log.warning(
@@ -94,6 +96,8 @@ def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:
         if outcome.verdict is not Verdict.ACCEPTED:
             span.set("error.type", outcome.code or str(outcome.verdict))
             span.fail(str(outcome.verdict))
+    if outcome.verdict is Verdict.RETURNED:
+        return outcome  # the provider did not fail, so neither breaker nor neighbours learn of it
     ambiguous = outcome.verdict is Verdict.AMBIGUOUS
     repeat = repeat_in(mail) if ambiguous and PROVIDERS[entry.provider].idempotent else None
     held = ambiguous and repeat is None

@@ -76,6 +76,7 @@ class WokenDrain:
         self._stopped.set()
         drain.stop()
         self._thread.join()
+        drain.finish()
         if self._error is not None and kind is None:
             raise self._error
 

@@ -6,6 +6,8 @@ Every change of `status` is a verb of `DeliverableQuerySet`; nothing else in the
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Callable
 
 from django.db import models
 from django.db.models import Q
@@ -66,8 +68,9 @@ class Deliverable(models.Model):
     age: float = 0.0
     #: Retries that its last failure used up, as judged after the claim.
     charge: int = 0
-    #: No provider may be asked after this moment of the process's monotonic clock.
+    #: No provider may be asked after this moment of the process's monotonic clock, nor once it stops.
     deadline: float = math.inf
+    should_stop: Callable[[], bool] = staticmethod(lambda: False)
 
     class Meta:
         abstract = True
@@ -100,3 +103,7 @@ class Deliverable(models.Model):
                 name="%(class)s_claim_is_whole",
             ),
         ]
+
+    def may_be_sent(self) -> bool:
+        """Return whether a provider may be asked now."""
+        return not self.should_stop() and time.monotonic() <= self.deadline

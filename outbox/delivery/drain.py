@@ -65,15 +65,17 @@ class Drain(Generic[Row]):
         table = rows.model._meta.db_table
         self._count_claimed = instruments.CLAIMED.labels(table)
         self._run_seconds = instruments.DRAINS.labels(table)
-        self._begin(seconds=0.0)
+        self._begin(seconds=0.0, should_stop=lambda: False)
 
     def wake(self) -> None:
         """Have a run that is under way claim once more, at once; from any thread."""
         self.woken.set()
         self._finished.put(None)
 
-    def _begin(self, *, seconds: float) -> None:
+    def _begin(self, *, seconds: float, should_stop: Callable[[], bool]) -> None:
         """Forget the run before."""
+        self._should_stop = should_stop
+        self._give_up_at = math.inf  # monotonic: until then a stopping process tries to settle
         self._done = Drained()
         self._failed: Exception | None = None
         self._looking, self._closing = True, False
@@ -83,14 +85,15 @@ class Drain(Generic[Row]):
         """Send what is due and write what became of it.
 
         No row is claimed after `seconds`, or once `should_stop`; what was claimed and not yet started is then
-        given back. A trigger calls `wake` to have a running drain look again. Outcomes are written after 20
-        rows or 0.1 s, so that a crash causes few duplicates. Raises the error of a failed claim or screening,
-        after settling what is in flight.
+        given back. Once `should_stop`, the run also waits for every send, because no other run follows. A
+        trigger calls `wake` to have a running drain look again. Outcomes are written after 20 rows or 0.1 s,
+        so that a crash causes few duplicates. Raises the error of a failed claim or screening, after settling
+        what is in flight.
         """
-        self._begin(seconds=seconds)
+        self._begin(seconds=seconds, should_stop=should_stop)
         try:
             with self._run_seconds.time():
-                self._run(should_stop)
+                self._run()
         finally:
             health.end("drain")
         if self._failed:
@@ -99,13 +102,16 @@ class Drain(Generic[Row]):
         self._done.more = self._closing and self._looking and not self._done.pause
         return self._done
 
-    def _run(self, should_stop: Callable[[], bool]) -> None:
+    def _run(self) -> None:
         while True:
             health.beat("drain")
             if self._all_slots_hang():
                 self._done.pause = SHORT_PAUSE
+            stopping = self._should_stop()
+            if stopping:
+                self._give_up_at = min(self._give_up_at, time.monotonic() + self._limits.lease)
             self._closing = bool(
-                self._failed or self._done.pause or time.monotonic() >= self._ends or should_stop()
+                stopping or self._failed or self._done.pause or time.monotonic() >= self._ends
             )
             self._notice_wake_up()
             if self._closing:
@@ -128,6 +134,8 @@ class Drain(Generic[Row]):
             return False
         late = [id for id, until in self._in_flight.items() if time.monotonic() > until]
         if len(late) < len(self._in_flight) or not self._finished.empty():
+            return False
+        if late and self._should_stop() and time.monotonic() < self._give_up_at:
             return False
         if late:
             log.error("sends left behind, the next drain collects them", count=len(late))
@@ -188,6 +196,7 @@ class Drain(Generic[Row]):
         self.progress_at = time.monotonic()
         for row in batch:
             row.deadline = claimed_at + self._limits.lease - self._limits.send_timeout
+            row.should_stop = self._should_stop
         return batch
 
     def _take(self, batch: list[Row], capacity: Capacity) -> None:
@@ -269,7 +278,7 @@ class Drain(Generic[Row]):
         if not self._unsettled or not (due or len(self._unsettled) >= SETTLE_ROWS):
             return
         settlements, self._unsettled = self._unsettled, []
-        until = time.monotonic() + self._limits.lease
+        until = min(time.monotonic() + self._limits.lease, self._give_up_at)
         changes = settle_until(rows=self._rows, settlements=settlements, until=until)
         if changes:
             self.progress_at = time.monotonic()

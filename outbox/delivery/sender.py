@@ -19,7 +19,7 @@ class Sender(Protocol[Sent]):
     """What an app brings."""
 
     def send(self, row: Sent, /) -> Outcome:
-        """Try to deliver a row, in a thread of the pool. Contact no provider after `row.deadline`."""
+        """Try to deliver a row, in a thread of the pool. Ask no provider unless `row.may_be_sent()`."""
 
     def screen(self, rows: Sequence[Sent], /) -> Mapping[uuid.UUID, Outcome]:
         """Name the outcome of claimed rows that must not be sent, and set the `charge` of the others."""

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import threading
 
 import pytest
+from django.db import connection
 from django.db.models.functions import Now
 
 from config.local.sandbox import Sandbox
 from notifications.delivery import drain as delivery
 from notifications.delivery import process
+from notifications.delivery.sending import send
 from notifications.models import EmailNotification
 from notifications.providers.base import formatted_address, message_id
 from notifications.providers.sending import PROVIDERS
 from notifications.services import give_up, resend
-from outbox.delivery.outcomes import Status, Verdict
+from outbox.delivery.outcomes import Outcome, Status, Verdict
 from outbox.models import Heartbeat
 from tests.factories import make_mail, make_mails, statuses
+from tests.local.helpers import eventually
 from tests.notifications.neighbours import due_now, let_others_through
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -173,6 +177,51 @@ def test_a_stopping_process_starts_no_drain(sandbox):
     delivery.stop()
     assert delivery.drain_emails() is None
     assert statuses() == {"pending": 1}
+
+
+def test_no_provider_is_asked_once_the_process_stops(sandbox):
+    mail = make_mail()
+    mail.should_stop = lambda: True
+    assert send(process.current(), mail).verdict is Verdict.RETURNED
+    assert sandbox.stats()["requests"] == 0
+
+
+def test_an_e_mail_that_waits_for_its_slot_is_given_back_at_a_stop(sandbox, settings):
+    settings.EMAIL_RATE_LIMIT = settings.EMAIL_RATE_BURST = 1.0
+    process.start_anew()
+    here = process.current()
+    assert here.gate.enter().provider  # the next slot is due a second later
+    threading.Thread(target=delivery.stop).start()
+    assert send(here, make_mail()).verdict is Verdict.RETURNED
+    assert sandbox.stats()["requests"] == 0
+
+
+def test_a_send_that_a_stop_broke_off_is_no_failure_of_the_provider(sandbox, monkeypatch):
+    here, mail = process.current(), make_mail()
+    monkeypatch.setattr(PROVIDERS["sendgrid"], "send", lambda _: Outcome(Verdict.RETURNED))
+    monkeypatch.setattr(here.neighbours, "record", lambda **_: pytest.fail("recorded"))
+    for _ in range(here.gate.rules.threshold):
+        assert send(here, mail).verdict is Verdict.RETURNED
+    assert here.gate.views()[0].breaker.failed == ()
+
+
+def test_the_end_of_a_process_waits_for_the_drain_of_another_thread(sandbox):
+    make_mail()
+    sandbox.latency = 0.3
+
+    def drain() -> None:
+        try:
+            delivery.drain_emails()
+        finally:
+            connection.close()
+
+    alarm = threading.Thread(target=drain)
+    alarm.start()
+    eventually(lambda: sandbox.stats()["requests"])
+    delivery.stop()
+    delivery.finish()
+    assert statuses() == {"sent": 1}
+    alarm.join()
 
 
 def test_giving_up_makes_a_dead_letter_discarded():

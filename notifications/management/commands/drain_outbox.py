@@ -49,6 +49,7 @@ class Command(BaseCommand):
         if not (loop or standby):
             while _drain(stopped, record=True)[0]:
                 pass
+            drain.finish()
             return
         watch("standby")
         began = time.monotonic()
@@ -75,6 +76,7 @@ class Command(BaseCommand):
             base=min(2.0, interval),
             cap=interval,
         )
+        drain.finish()
 
 
 def _drain(stopped: threading.Event, *, record: bool) -> tuple[bool, float | None]:

@@ -16,11 +16,9 @@ ambiguous      connection lost, read timeout or unreadable reply after the final
 
 from __future__ import annotations
 
-import math
 import smtplib
 import socket
 import ssl
-import time
 from typing import Any
 
 from django.conf import settings
@@ -41,12 +39,12 @@ class Smtp(Provider):
     backend = "notifications.providers.smtp.sending.Backend"
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """Send the ids as headers: SMTP has no metadata. A message may be sent until the claim's deadline."""
+        """Send the ids as headers: SMTP has no metadata. The connection asks whether it may still send."""
         for key, value in metadata_of(mail).items():
             message.extra_headers[f"X-{key.replace('_', '-').title()}"] = value
         connection = getattr(message.connection, "connection", None)
         if isinstance(connection, Connection):
-            connection.send_by = mail.deadline
+            connection.carried = mail
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
         """Take our Message-ID: SMTP gives no id of its own."""
@@ -65,6 +63,8 @@ class Smtp(Provider):
 
     def refused(self, error: Exception) -> Outcome:
         """Read the reply codes that smtplib keeps in its errors."""
+        if isinstance(error, Stopping):
+            return Outcome(Verdict.RETURNED, self.name)
         if isinstance(error, smtplib.SMTPRecipientsRefused):
             code, text = next(iter(error.recipients.values()))
             return self._reply(code, text)
@@ -101,25 +101,45 @@ class Smtp(Provider):
         return Outcome(verdict, self.name, code=code, text=text)
 
 
+class Stopping(Exception):
+    """The process stops, and the message is not with the server: its final dot was not sent."""
+
+
 class Connection(smtplib.SMTP):
     """A connection that knows whether a whole message is out, and reads longer than it connects."""
 
     #: The final dot was sent and its reply is not in: from then on a loss is ambiguous.
     unanswered = False
-    #: No message is sent after this moment (monotonic): slow replies could outlast the lease.
-    send_by = math.inf
+    #: The e-mail that goes through the connection, or went last.
+    carried: EmailNotification | None = None
 
     def send(self, s: Any) -> None:
-        """Note a final dot: smtplib sends commands as text, a message with its dot as bytes in one piece.
-
-        Raises `TimeoutError` instead of sending a message too late.
-        """
+        """Note a final dot: smtplib sends commands as text, a message with its dot as bytes in one piece."""
         self.unanswered = False
         message = isinstance(s, bytes) and s.endswith(b"\r\n.\r\n")
-        if message and time.monotonic() > self.send_by:
-            raise TimeoutError("the dialogue took so long that the lease could end before the reply")
+        if message:
+            self._check()
         super().send(s)
         self.unanswered = message
+
+    def putcmd(self, cmd: str, args: str = "") -> None:
+        """Send a command, unless it is one of a message that may not be sent any more."""
+        if cmd in ("mail", "rcpt", "data"):
+            self._check()
+        super().putcmd(cmd, args)
+
+    def _check(self) -> None:
+        """Raise `Stopping` or `TimeoutError` where the next reply could come too late.
+
+        Slow replies could otherwise outlast the lease, or the grace of a stop. The connection is closed at
+        once: a QUIT would wait for one more reply.
+        """
+        if self.carried is None or self.carried.may_be_sent():
+            return
+        self.close()
+        if self.carried.should_stop():
+            raise Stopping
+        raise TimeoutError("the dialogue took so long that the lease could end before the reply")
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         connected = super()._get_socket(host, port, timeout)  # type: ignore[misc]  # typeshed leaves it out

@@ -57,12 +57,6 @@ def test_meets_nothing_with_probability_zero_and_falls_through_to_the_next(
     assert send().status_code == 500
 
 
-def test_takes_the_mail_and_answers_as_a_gateway_that_lost_the_answer(sandbox: Sandbox, send: Send) -> None:
-    sandbox.fail(kind="accept_then_status", status=504, times=1)
-    assert [send().status_code, send().status_code] == [504, 202]
-    assert len(sandbox.mails) == 2 and sandbox.stats()["connections"] == 1
-
-
 def test_resets_the_connection_and_takes_nothing(sandbox: Sandbox, send: Send) -> None:
     sandbox.fail(kind="reset")
     with pytest.raises(requests.ConnectionError, match="reset by peer"):

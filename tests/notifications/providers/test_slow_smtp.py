@@ -39,3 +39,14 @@ def test_no_message_is_sent_once_its_deadline_passed_during_the_dialogue(server)
     assert server.accepted == 0
     mail.deadline = time.monotonic() + 30
     assert PROVIDERS["smtp"].send(mail).verdict is Verdict.ACCEPTED
+
+
+@pytest.mark.parametrize("replies", [0, 1, 2, 3])
+def test_no_message_is_sent_once_the_process_stops_during_the_dialogue(server, replies):
+    mail = make_mail()
+    left = iter([False] * replies)
+    mail.should_stop = lambda: next(left, True)
+    outcome = PROVIDERS["smtp"].send(mail)
+    assert outcome.verdict is Verdict.RETURNED
+    assert server.accepted == 0
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.ACCEPTED

@@ -306,6 +306,52 @@ def test_leaves_a_send_that_never_ends_to_its_lease(run):
     assert statuses() == {"processing": 1}
 
 
+def test_waits_at_a_stop_for_a_send_that_is_late(run):
+    make_mail()
+    stop = threading.Event()
+
+    def send(row):
+        stop.set()
+        time.sleep(0.3)  # many times `send_timeout`
+        return ACCEPTED
+
+    run(send, should_stop=stop.is_set, send_timeout=0.01)
+    assert statuses() == {"sent": 1}
+
+
+def test_tells_rows_in_flight_that_the_process_stops(run):
+    make_mail()
+    stop, seen = threading.Event(), []
+
+    def send(row):
+        seen.append(row.may_be_sent())
+        stop.set()
+        seen.append(row.may_be_sent())
+        return Outcome(Verdict.RETURNED)
+
+    run(send, should_stop=stop.is_set)
+    assert seen == [True, False]
+    assert statuses() == {"pending": 1}
+
+
+def test_gives_up_settling_at_a_stop_when_the_lease_has_passed_since(run, monkeypatch):
+    make_mails(3)
+    stop, tried = threading.Event(), set()
+
+    def send(row):
+        stop.set()
+        return ACCEPTED
+
+    def settle(self, settlements, **kwargs):
+        tried.update(one.id for one in settlements)
+        raise OperationalError("gone")
+
+    monkeypatch.setattr(DeliverableQuerySet, "settle", settle)
+    run(send, should_stop=stop.is_set, lease=0.3, send_timeout=0.01)
+    assert len(tried) == 3
+    assert statuses() == {"processing": 3}  # left to recover()
+
+
 def test_settles_in_small_batches_so_that_a_crash_doubles_few(run, monkeypatch):
     make_mails(100)
     sizes = []
@@ -321,6 +367,16 @@ def test_settles_in_small_batches_so_that_a_crash_doubles_few(run, monkeypatch):
 
 
 class TestLateAnswers:
+    def test_an_answer_that_comes_at_a_stop_is_waited_for_and_settled_although_its_run_is_over(self, make):
+        make_mail()
+        release = threading.Event()
+        drain = make(lambda row: release.wait(20) and ACCEPTED, send_timeout=0.2)
+        drain.run(seconds=0.1)
+        assert statuses() == {"processing": 1}
+        threading.Timer(0.1, release.set).start()
+        drain.run(seconds=0, should_stop=lambda: True)
+        assert statuses() == {"sent": 1}
+
     def test_an_answer_that_comes_after_a_run_is_settled_by_the_next(self, make):
         make_mail()
         release = threading.Event()
