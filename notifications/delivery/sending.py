@@ -49,13 +49,18 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
     last = list(dict.fromkeys(doubted))[::-1]  # the newest doubt at the end
     while mail.may_be_sent():
         entry = process.gate.enter(
-            patience=spare(SLOT_SECONDS), only=pinned, without=asked, last=last, untried=is_untried(mail)
+            patience=spare(SLOT_SECONDS),
+            only=pinned,
+            without=asked,
+            last=last,
+            untried=is_untried(mail),
+            pause=process.stopping.wait,
         )
+        if mail.should_stop():
+            break
         if not entry.provider:
             if not answers and pinned:  # others may be asked, so the drain does not pause for this row
                 return Outcome(Verdict.RETURNED, wait=max(1.0, min(entry.wait, pin_left(mail))))
-            break
-        if entry.wait and process.stopping.wait(entry.wait):
             break
         outcome = _ask(process, entry, mail)
         if outcome.verdict is Verdict.RETURNED:  # the process stops, and the message is not out

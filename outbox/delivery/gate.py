@@ -20,9 +20,9 @@ from outbox.delivery.slots import Slots
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Entry:
-    """The answer to `Gate.enter`: the provider to ask, how long to wait before (seconds), and its permit.
+    """The answer to `Gate.enter`: the provider to ask now, and its permit.
 
-    Without a provider none may be asked now, and `wait` says when to come again.
+    Without a provider none may be asked now, and `wait` says in how many seconds to come again.
     """
 
     provider: str
@@ -58,7 +58,8 @@ class ProviderView:
 class Gate:
     """The breakers and the rate limit of one set of providers.
 
-    `rate` is sends a second over all processes, 0 for no limit; `burst` come at once.
+    `rate` is sends a second over all processes, 0 for no limit; `burst` come at once. `clock` is that of the
+    slots.
     """
 
     def __init__(
@@ -69,10 +70,12 @@ class Gate:
         rate: float,
         burst: float,
         rules: Rules = Rules(),  # noqa: B008 - frozen
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.providers, self.rate, self.rules = list(providers), rate, rules
+        self._clock = clock
         self._shared = SharedState(names=providers, url=url, rate=rate, burst=burst)
-        self._slots = Slots(self._shared)
+        self._slots = Slots(self._shared, clock=clock)
         self._accepted_at = dict.fromkeys(providers, float("-inf"))  # monotonic
 
     def enter(
@@ -83,20 +86,20 @@ class Gate:
         without: Sequence[str] = (),
         last: Sequence[str] = (),
         untried: bool = False,
+        pause: Callable[[float], object] = time.sleep,
     ) -> Entry:
-        """Choose the first provider that may be asked and take a slot in the rate.
+        """Take a slot of the rate, wait until it is due, and choose the first provider that may be asked.
 
-        A slot that is over `patience` seconds away is not taken. `only` and `without` narrow the choice;
-        providers in `last` come after all others, in that order. `untried` says that the message has no
-        recorded failure and was not resent. A message that was tried tests an open breaker only if no
-        provider outside `without` is closed.
+        A slot that is over `patience` seconds away is not taken, and one that lapsed during the wait is not
+        used. `only` and `without` narrow the choice; providers in `last` come after all others, in that
+        order. `untried` says that the message has no recorded failure and was not resent. A message that was
+        tried tests an open breaker only if no provider outside `without` is closed. `pause` waits for some
+        seconds; where it returns true, no provider may be asked.
         """
-        now, delay = self._slots.take(patience=patience)
-        if delay > patience:
-            return Entry("", delay, Permit(False, wait=delay))
-        if delay:
-            instruments.RATE_WAITS.observe(delay)
-        wait = self.rules.waiting_every
+        late = self._wait_for_slot(patience=patience, pause=pause)
+        if late is not None:
+            return Entry("", late, Permit(False, wait=late))
+        now, wait = self._slots.redis_time(), self.rules.waiting_every
         states = {name: one.state(now) for name, one in self._shared.known.items() if name not in without}
         may_test = untried or State.CLOSED not in states.values()
         for name in sorted(self.providers, key=lambda name: last.index(name) if name in last else -1):
@@ -108,9 +111,24 @@ class Gate:
                 name, lambda known, at: circuit.enter(known, self.rules, now=at, untried=untried), now=now
             ) or Permit(False, wait=0.1)
             if permit.allowed:
-                return Entry(name, delay, permit)
+                return Entry(name, 0.0, permit)
             wait = min(wait, permit.wait)
         return Entry("", wait, Permit(False, wait=wait))
+
+    def _wait_for_slot(self, *, patience: float, pause: Callable[[float], object]) -> float | None:
+        """Return None once a slot may be used; if none may, return in how many seconds to come again."""
+        give_up = self._clock() + patience
+        while True:
+            slot = self._slots.take(patience=give_up - self._clock())
+            if not slot.taken:
+                return max(0.0, slot.due - self._clock())
+            if (left := slot.due - self._clock()) > 0:
+                instruments.RATE_WAITS.observe(left)
+            while (left := slot.due - self._clock()) > 0:
+                if pause(left):
+                    return 0.0
+            if self._clock() <= slot.lapses:
+                return None
 
     def capacity(self, *, batch: int, horizon: float = 1.0) -> Capacity:
         """Return how many rows are worth claiming now, and if none, when to ask again.

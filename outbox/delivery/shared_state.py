@@ -2,7 +2,9 @@
 
 One round trip reads the breakers and takes slots of the rate (GCRA) by the same script, by Redis' own clock.
 While Redis is away, every process goes on with what it knew of the breakers and its share of the rate, and
-asks again once a second. Nothing here raises an error of Redis. Called by `outbox.delivery.gate`.
+asks again once a second. Slots that it takes alone are due after the shared ones that it took, and shared
+ones after those that it took alone, so that the rate is kept when Redis goes and when it comes back. Nothing
+here raises an error of Redis. Called by `outbox.delivery.gate`.
 """
 
 from __future__ import annotations
@@ -34,9 +36,10 @@ ALIVE_SECONDS = 5.0
 _TRIES = 20
 
 #: KEYS: the rate's time, then the breakers. ARGV: microseconds for each slot, how many may come at once, how
-#: long a slot may be waited for (-1: none is wanted), and how many are wanted. Answers the time, the wait for
-#: the first slot (microseconds; below 0 it was free before), how many were taken, the rate's time after that,
-#: and the states; only slots whose wait is not too long are taken.
+#: long a slot may be waited for (-1: none is wanted), how many are wanted, and in how many microseconds the
+#: first one may be due at the earliest. Answers the time, the wait for the first slot (microseconds; below 0
+#: it was free before), how many were taken, the rate's time after that, and the states; only slots whose wait
+#: is not too long are taken.
 _LOOK = """
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -44,7 +47,8 @@ local each, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
 local patience, count = tonumber(ARGV[3]), tonumber(ARGV[4])
 local wait, due = 0, ''
 if each > 0 then
-  local first = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), now - each * (burst - 1))
+  local known = tonumber(redis.call('GET', KEYS[1]) or '0')
+  local first = math.max(known, now - each * (burst - 1), now + tonumber(ARGV[5]))
   wait = first - now
   if patience < 0 or wait > patience then count = 0 end
   count = math.min(count, 1 + math.floor((patience - wait) / each))
@@ -114,7 +118,8 @@ class SharedState:
         self._return = self._client.register_script(_GIVE_BACK)
         self._lock = threading.Lock()
         self._away_until = 0.0
-        self._local_due = 0.0
+        #: Until when this process has taken slots, and until when without Redis (monotonic).
+        self._taken_until = self._alone_until = 0.0
         self._alive, self._alive_at = 1, 0.0
 
     def look(self, *, patience: float | None = None, count: int = 1) -> Look:
@@ -127,12 +132,16 @@ class SharedState:
         keys = [f"{RATE_PREFIX}rate", *(BREAKER_PREFIX + name for name in self.names)]
         wished = -1 if patience is None else int(patience * 1e6)
         swaps = self._swaps.copy()
-        answer = self._ask(lambda: self._look(keys=keys, args=[each, self.burst, wished, count]))
+        asked_at = time.monotonic()
+        after = int((self._alone_until - asked_at) * 1e6)
+        answer = self._ask(lambda: self._look(keys=keys, args=[each, self.burst, wished, count, after]))
         if answer is None:
             wait = self._local_wait(patience)
             return Look(time.time(), wait, int(patience is not None and wait <= patience))
         now, first, taken, due, *texts = cast("list[str]", answer)
         with self._lock:
+            if int(taken) > 0:
+                self._taken_until = time.monotonic() + (int(first) + int(taken) * each) / 1e6
             for name, text in zip(self.names, texts, strict=True):
                 # An answer from before another thread's change must not undo it.
                 if text != self._texts[name] and self._swaps[name] == swaps[name]:
@@ -143,6 +152,8 @@ class SharedState:
     def give_back(self, *, count: int, due: str) -> None:
         """Return the last `count` slots of a look that left the rate at `due`, if nobody took any since."""
         microseconds = count * 1_000_000 / self.rate
+        with self._lock:
+            self._taken_until -= microseconds / 1e6
         self._ask(lambda: self._return(keys=[f"{RATE_PREFIX}rate"], args=[due, microseconds]))
 
     def change(
@@ -200,12 +211,13 @@ class SharedState:
         if not self.rate:
             return 0.0
         each = self._alive / self.rate
+        burst = max(1.0, self.burst / self._alive)
         with self._lock:
             now = time.monotonic()
-            due = max(self._local_due, now - each * (self.burst - 1))
+            due = max(self._taken_until, now - each * (burst - 1))
             wait = max(0.0, due - now)
             if patience is not None and wait <= patience:
-                self._local_due = due + each
+                self._taken_until = self._alone_until = due + each
             return wait
 
     def _count_alive(self) -> None:

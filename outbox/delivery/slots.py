@@ -1,16 +1,18 @@
 """Slots of the shared rate, taken from Redis some at a time, for the sending threads of one process.
 
-A trip to Redis costs more than anything else that a send asks of the gate. A slot has its own moment in the
-rate: whoever uses it later than `LIFE_SECONDS` after that has to take another. The breakers are known as of
-the trip, so an opening or a pause in another process stops this one after at most `TAKE` more sends; one in
-this process stops it at once.
+A trip to Redis costs more than anything else that a send asks of the gate. A slot is due at its own moment of
+the rate. It lapses `LIFE_SECONDS` later, so that sends which come late do not crowd into another second. The
+breakers are known as of the trip, so an opening or a pause in another process stops this one after at most
+`TAKE` more sends; one in this process stops it at once.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 from outbox.delivery.shared_state import SharedState
 
@@ -18,38 +20,55 @@ TAKE = 10
 LIFE_SECONDS = 0.05
 
 
-class Slots:
-    """What one process has taken and not used yet."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Slot:
+    """One send that the rate allows at `due`, and not after `lapses`; both by the clock of `Slots`.
 
-    def __init__(self, shared: SharedState) -> None:
-        self._shared = shared
+    It is not the caller's unless it is `taken`: it was too far away.
+    """
+
+    due: float
+    taken: bool = True
+
+    @property
+    def lapses(self) -> float:
+        return self.due + LIFE_SECONDS
+
+
+class Slots:
+    """The slots that one process has taken and not used yet. `clock` is monotonic, in seconds."""
+
+    def __init__(self, shared: SharedState, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._shared, self._clock = shared, clock
         #: Never more than the rate lets out within a slot's life: nobody waits long for slots of another.
         self._size = min(TAKE, max(1, int(shared.rate * LIFE_SECONDS))) if shared.rate else TAKE
         self._lock = threading.Lock()
-        self._free: deque[float] = deque()  # when each may be used (monotonic)
-        self._taken_at = self._ahead = 0.0  # monotonic, and Redis' clock minus that
+        self._free: deque[Slot] = deque()
+        self._ahead = 0.0  # Redis' clock minus ours
         self._due = ""  # the rate's own time after the last trip
 
-    def take(self, *, patience: float) -> tuple[float, float]:
-        """Return the time by Redis' clock and how long to wait for the slot, both in seconds.
-
-        A slot that is over `patience` seconds away is not taken.
-        """
+    def take(self, *, patience: float) -> Slot:
+        """Return the next slot. One that is over `patience` seconds away is not taken."""
         with self._lock:
-            now = time.monotonic()
-            while self._free and now > max(self._free[0], self._taken_at) + LIFE_SECONDS:
+            now = self._clock()
+            while self._free and now > self._free[0].lapses:
                 self._free.popleft()
             if not self._free:
                 look = self._shared.look(patience=patience, count=self._size)
-                now = self._taken_at = time.monotonic()
+                # Redis read its clock before this moment, so that no slot is used too early.
+                now = self._clock()
                 self._ahead, self._due = look.now - now, look.due
-                if look.wait > patience:
-                    return look.now, look.wait
-                self._free.extend(now + look.wait_for(number) for number in range(look.taken))
-            wait = max(0.0, self._free[0] - now)
-            if wait <= patience:
-                self._free.popleft()
-            return now + self._ahead, wait
+                if look.taken < 1:
+                    return Slot(now + look.wait, taken=False)
+                # One that was free before is due now.
+                self._free.extend(Slot(now + max(0.0, look.wait_for(n))) for n in range(look.taken))
+            if self._free[0].due - now > patience:
+                return dataclasses.replace(self._free[0], taken=False)
+            return self._free.popleft()
+
+    def redis_time(self) -> float:
+        """Return the time by Redis' clock, as of the last trip."""
+        return self._clock() + self._ahead
 
     def give_back(self) -> None:
         """Return unused slots to the rate, unless another process has taken later ones: then they lapse."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import threading
 
@@ -23,6 +24,7 @@ from outbox.models import Heartbeat
 from tests.factories import make_mail, make_mails, statuses
 from tests.local.helpers import eventually
 from tests.notifications.neighbours import due_now, let_others_through
+from tests.outbox.delivery.test_slots import Clock, recorded
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -194,6 +196,25 @@ def test_an_e_mail_that_waits_for_its_slot_is_given_back_at_a_stop(sandbox, sett
     threading.Thread(target=delivery.stop).start()
     assert send(here, make_mail()).verdict is Verdict.RETURNED
     assert sandbox.stats()["requests"] == 0
+
+
+def test_a_send_asks_the_provider_when_its_slot_is_due(sandbox, settings, monkeypatch):
+    settings.EMAIL_RATE_LIMIT, settings.EMAIL_RATE_BURST = 50.0, 1.0
+    here, mail = process.Process(), make_mail()
+    clock = Clock(itertools.cycle([0.0, -0.001, 0.2, 0.01]))  # some waits end late, one of them far too late
+    here.gate._clock = here.gate._slots._clock = clock
+    monkeypatch.setattr(here.stopping, "wait", clock.wait)
+    slots, asked = recorded(here.gate, monkeypatch), []
+
+    def ask(_):
+        asked.append((slots[-1].due, clock()))
+        return Outcome(Verdict.ACCEPTED, "sendgrid", "m")
+
+    monkeypatch.setattr(PROVIDERS["sendgrid"], "send", ask)
+    for _ in range(40):
+        assert send(here, mail).verdict is Verdict.ACCEPTED
+    assert len(asked) == 40 < len(slots)
+    assert not [(due, at) for due, at in asked if not due <= at <= due + 0.1]
 
 
 def test_a_send_that_a_stop_broke_off_is_no_failure_of_the_provider(sandbox, monkeypatch):
