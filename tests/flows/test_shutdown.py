@@ -32,12 +32,11 @@ POLLED = "SELECT extract(epoch FROM beat_at) FROM heartbeats WHERE name = 'poll'
 @contextmanager
 def slow_shop(*, taking: float, **settings: str) -> Iterator[tuple[Shop, SmtpServer]]:
     """Run a shop whose SMTP server has a message `taking` seconds before it says so."""
-    settings = SETTINGS | settings
     with (
-        Shop(proxied=False, durable_valkey=False, **settings) as shop,
+        Shop() as shop,
         SmtpServer(sandbox=shop.sandbox, taking=taking) as server,
     ):
-        shop.settings |= {"EMAIL_HOST": HOST, "EMAIL_PORT": str(server.port)}
+        shop.settings |= SETTINGS | settings | {"EMAIL_HOST": HOST, "EMAIL_PORT": str(server.port)}
         yield shop, server
 
 
