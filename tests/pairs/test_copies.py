@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from notifications import services
+from notifications.delivery.process import current
+from notifications.delivery.screening import screen
+from notifications.delivery.sending import pinned_to
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
+from outbox.delivery.changes import Settlement
+from outbox.delivery.outcomes import Outcome, Verdict
 from outbox.models import Pause
 from outbox.retention import rollover
 from tests.api.conftest import Api, assert_problem, make_token
@@ -58,3 +63,17 @@ def test_a_copy_of_an_old_email_is_a_row_of_today_so_its_own_month_can_still_lea
     result = rollover.rollover(report=Steps(), using="default")
     assert not result.held and states()[old.name] == "detached"
     assert list(EmailNotification.objects.values_list("id", "resend_of")) == [(copy_id, id)]
+
+
+def test_a_copy_of_an_email_that_a_provider_may_have_is_neither_held_nor_pinned_to_it(settings):
+    settings.EMAIL_PROVIDERS = ["resend", "sendgrid"]
+    order = make_order(email=WRONG)
+    mail = make_mail(order_id=order.id, recipient_email=WRONG)
+    (row,) = EmailNotification.objects.claim(limit=1)
+    lost = Outcome(Verdict.AMBIGUOUS, "resend", code="504", text="gateway")
+    EmailNotification.objects.settle([Settlement(mail.id, lost, row.claim_token)])
+    EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+    copy_id = send_copy(notification_id=mail.id, recipient_email=RIGHT)
+    (copy,) = EmailNotification.objects.claim(limit=5)
+    assert (copy.id, copy.errors, pinned_to(copy)) == (copy_id, [], None)
+    assert screen(current(), [copy]) == {}
