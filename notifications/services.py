@@ -28,7 +28,7 @@ from outbox.core.privacy import ERASED_ADDRESS
 from outbox.core.statement import Part, write
 from outbox.core.transactions import require_transaction
 from outbox.delivery.changes import Change, Refusal, Settlement
-from outbox.delivery.outcomes import ENDED, UNFINISHED, Outcome, Status, Verdict
+from outbox.delivery.outcomes import ENDED, Outcome, Status, Verdict
 
 log = structlog.get_logger(__name__)
 
@@ -199,11 +199,10 @@ def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, r
     return "" if outcome.verdict is Verdict.ACCEPTED else outcome.error
 
 
-def withdraw_emails(*, order_ids: Sequence[uuid.UUID]) -> None:
-    """Give up the unsent e-mails of orders whose customer is erased, in the caller's transaction."""
+def withdraw_emails(*, ids: Iterable[uuid.UUID]) -> None:
+    """Give up unsent e-mails to a person who is being erased, in the caller's transaction."""
     require_transaction("a withdrawal")
-    mails = EmailNotification.objects.filter(order_id__in=order_ids, status__in=UNFINISHED)
-    changes = EmailNotification.objects.withdraw(mails.values_list("id", flat=True))
+    changes = EmailNotification.objects.withdraw(ids)
     for change in changes:
         assert isinstance(change.row, EmailNotification)
         change.row.recipient_email = ERASED_ADDRESS  # as it is when this is logged

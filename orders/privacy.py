@@ -1,60 +1,54 @@
-"""Exports and erases a person's data: live rows, detached tables, archives, stored answers, dead events.
+"""Erases a person's data: live rows, detached tables, archives, stored answers, dead events.
 
-A person is an e-mail address, in any case. Called by `manage.py privacy` and the admin. An erasure may be
-repeated, and killed at any point: the person (a keyed hash and the orders' ids) is recorded first, and every
-later step changes only rows that are not erased yet.
+orders.persons says which rows are a person's. Called by `manage.py privacy` and the admin. An erasure may be
+repeated, and killed at any point: the person (a keyed hash of the address, and the ids of their orders) is
+recorded first, and every later step changes only rows that are not erased yet.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime as dt
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
 
 import structlog
 from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
 from notifications.services import withdraw_emails
 from orders.models import Order
-from outbox.core.ids import id_time
-from outbox.core.partitioned import PartitionedModel
+from orders.person_export import export_person
+from orders.persons import DIRECT, EARLIEST, check_address, first_row, own_mails, own_orders
 from outbox.core.privacy import ERASED_ADDRESS, address_hash
 from outbox.delivery.outcomes import UNFINISHED, Status
 from outbox.models import Erasure
 from outbox.retention.archive import archived_partitions
-from outbox.retention.catalogue import partition_tables, table_exists
+from outbox.retention.archive_index import may_have
 from outbox.retention.erasure import (
-    Person,
-    archived_rows,
     erase_quotes,
     erase_rows,
     rewrite_archive,
-    table_rows,
+    side_tables,
 )
 from outbox.retention.locks import Report, exclusive_lock
 from outbox.retention.partitions import partitioned_models, require_owner
-from outbox.retention.restore import RESTORED
-from outbox.retention.stored_answers import erase_answers, export_answers
+from outbox.retention.person import Person
+from outbox.retention.stored_answers import erase_answers
+
+__all__ = ["ErasureReport", "InFlight", "StillSending", "erase_person", "export_person"]
 
 log = structlog.get_logger(__name__)
 
-#: The app role reads and writes rows of every table; only archives are rewritten by the tables' owner.
-DIRECT, OWNER = "direct", "owner"
+#: Only archives are rewritten by the tables' owner.
+OWNER = "owner"
 CHUNK = 100
 PASSES = 5
 #: Seconds that an erasure waits for a rollover of the same tables.
 PATIENCE = 1800.0
-#: How far another system's clock may be ahead of the database's.
-CLOCKS_APART = dt.timedelta(days=1)
-EARLIEST = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class InFlight(RuntimeError):
@@ -81,21 +75,6 @@ class ErasureReport:
     archives: list[str]
 
 
-def export_person(*, email: str, report: Report) -> dict[str, Any]:
-    """Collect everything that is stored of a person, as one JSON-ready document.
-
-    Rows of live tables, detached tables and archives say in `stored_in` where they were. Archives without an
-    index are read from end to end.
-    """
-    orders = list(Order.objects.filter(email__iexact=email).order_by("id").values())
-    owners = {order["id"] for order in orders} | _owners_by_mail(email)
-    person = _person(email, owners)
-    document: dict[str, Any] = {"email": email, "orders": orders}
-    for model in partitioned_models():
-        document[model._meta.db_table] = list(_export_rows(model, person, report))
-    return document | export_answers(owner_ids=owners, addresses=[email.strip()])
-
-
 def erase_person(
     *, email: str, report: Report, force: bool = False, archives_now: bool = False
 ) -> ErasureReport:
@@ -105,6 +84,7 @@ def erase_person(
     given up. Archives wait for the next month's first rollover unless `archives_now`. Raise `InFlight` or
     `NotOwner` having changed nothing, `StillSending` and `AlreadyRunning` when it has to be run again.
     """
+    email = check_address(email)
     if archives_now:
         require_owner(using=OWNER)  # it restores archives into tables
     erasure = Erasure.objects.filter(address_hash=address_hash(email)).first()
@@ -113,20 +93,24 @@ def erase_person(
         for model in partitioned_models():
             locks.enter_context(exclusive_lock(model=model, using=DIRECT, patience=PATIENCE))
         for number in range(PASSES):
-            known = _ids(erasure)
-            owners = known | _owners(email)
-            if number and owners == known:
+            found = _find(email, erasure)
+            if number and not found.is_ready:
                 break
             if not force:
-                _check_not_in_flight(owners)
-            if owners:
-                erasure = _record(email, erasure, owners)
-                report("recorded", orders=len(owners))
-            counts.update(_erase_everywhere(email, owners, report))
+                _check_not_in_flight(email)
+            if recorded := _record(email, erasure, found):
+                erasure = recorded
+                report("recorded", orders=len(found.owned))
+            counts.update(_erase_everywhere(email, found, erasure, report))
         if erasure is not None:
-            counts.update(_erase_late(_ids(erasure), report))
+            counts.update(_erase_late(email, report))
             totals = Counter(erasure.counts) + counts
-            Erasure.objects.filter(id=erasure.id).update(counts=dict(totals), finished_at=Now())
+            Erasure.objects.filter(id=erasure.id).update(
+                owner_ids=sorted(map(str, _still_owned(email, erasure))),
+                counts=dict(totals),
+                finished_at=Now(),
+            )
+            erasure.refresh_from_db()
             if archives_now:
                 _rewrite_archives(erasure, counts, report)
             erasure.refresh_from_db()
@@ -137,80 +121,104 @@ def erase_person(
     return ErasureReport(changed, archives)
 
 
-def _person(email: str, owners: Iterable[uuid.UUID]) -> Person:
-    return Person(frozenset(owners), frozenset([address_hash(email)]))
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Found:
+    """What an erasure finds of a person in live tables."""
+
+    #: The orders that have the address, and those that an earlier run recorded and erased.
+    owned: frozenset[uuid.UUID]
+    #: The orders of e-mails to the person, whoever owns the orders now.
+    mailed: frozenset[uuid.UUID]
+    #: Whether there is anything to erase now. An e-mail that is being sent is erased at the end.
+    is_ready: bool
 
 
-def _owners(email: str) -> set[uuid.UUID]:
-    orders = Order.objects.filter(email__iexact=email).values_list("id", flat=True)
-    return set(orders) | _owners_by_mail(email)
+def _find(email: str, erasure: Erasure | None) -> _Found:
+    new, mails = own_orders(email).values_list("id", flat=True), own_mails(email)
+    return _Found(
+        owned=_still_owned(email, erasure).union(new),
+        mailed=frozenset(mails.values_list("order_id", flat=True)),
+        is_ready=new.exists() or mails.exclude(status=Status.PROCESSING).exists(),
+    )
 
 
-def _owners_by_mail(email: str) -> set[uuid.UUID]:
-    mails = EmailNotification.objects.filter(recipient_email__in={email, email.lower()})
-    return set(mails.values_list("order_id", flat=True))
+def _still_owned(email: str, erasure: Erasure | None) -> frozenset[uuid.UUID]:
+    """Return the recorded orders without those of somebody else.
+
+    Such an order was corrected after it was recorded, or release 0.1.0 recorded it because of an e-mail.
+    """
+    known = _ids(erasure)
+    others = Order.objects.filter(id__in=known).exclude(email=ERASED_ADDRESS).exclude(email__iexact=email)
+    return frozenset(known.difference(others.values_list("id", flat=True)))
 
 
-def _ids(erasure: Erasure | None) -> set[uuid.UUID]:
-    return {uuid.UUID(id) for id in erasure.owner_ids} if erasure else set()
-
-
-def _check_not_in_flight(owners: Iterable[uuid.UUID]) -> None:
-    orders = Order.objects.in_flight().filter(id__in=owners).exclude(email=ERASED_ADDRESS)
-    mails = EmailNotification.objects.filter(order_id__in=owners, status__in=UNFINISHED)
+def _check_not_in_flight(email: str) -> None:
+    orders = Order.objects.in_flight().filter(email__iexact=email)
+    mails = own_mails(email).filter(status__in=UNFINISHED)
     found = [list(rows.order_by("id").values_list("id", flat=True)[:20]) for rows in (orders, mails)]
     if any(found):
         raise InFlight(*found)
 
 
-def _first_row(owners: Iterable[uuid.UUID]) -> dt.datetime:
-    """Return a time before every row of these orders. The id of another system's order tells none."""
-    ids = set(owners)
-    external = Order.objects.filter(id__in=ids).exclude(source="")
-    placed = dict(external.values_list("id", "created_at"))
-    return min(placed[id] - CLOCKS_APART if id in placed else id_time(id) for id in ids)
+def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | None:
+    """Record the person and the archives, before the rows that would find them are erased.
 
-
-def _record(email: str, erasure: Erasure | None, owners: set[uuid.UUID]) -> Erasure:
-    """Record the person and the archives, before the rows that would find them are erased."""
-    new = owners - _ids(erasure)
+    Record nothing of a stranger. An archive of e-mails is left out if its index does not have the address.
+    """
+    person = Person.of(email, found.owned)
     waiting = set(erasure.archives) if erasure else set()
-    if new:
-        first = _first_row(new)
-        for model in partitioned_models():
-            found = archived_partitions(table=model._meta.db_table, since=first, using=DIRECT)
-            waiting |= {record.name for record in found}
-    values = {"owner_ids": sorted(map(str, owners)), "archives": sorted(waiting), "finished_at": None}
+    for model in partitioned_models():
+        table = model._meta.db_table
+        if model.retention.address_column:
+            archives = archived_partitions(table=table, since=EARLIEST, using=DIRECT)
+            waiting |= {
+                record.name
+                for record in archives
+                if may_have(model=model, record=record, hashes=person.address_hashes)
+            }
+        elif new := found.owned.difference(_ids(erasure)):
+            since = first_row(new)
+            waiting |= {one.name for one in archived_partitions(table=table, since=since, using=DIRECT)}
+    if erasure is None and not (found.owned or found.mailed or waiting):
+        return None
+    values = {"owner_ids": sorted(map(str, found.owned)), "archives": sorted(waiting), "finished_at": None}
     recorded, _ = Erasure.objects.update_or_create(address_hash=address_hash(email), defaults=values)
     return recorded
 
 
-def _erase_everywhere(email: str, owners: set[uuid.UUID], report: Report) -> Counter[str]:
+def _erase_everywhere(email: str, found: _Found, erasure: Erasure | None, report: Report) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for chunk in _chunks(owners):
-        counts.update(_erase_live(chunk))
+    for chunk in _chunks(found.owned | found.mailed):
+        counts.update(_erase_live(email, chunk, found.owned))
         report("erased", orders=counts["orders"], emails=counts["email_notifications"])
-    person = _person(email, owners)
+    person = Person.of(email, _still_owned(email, erasure))
     for model in partitioned_models():
         counts[model._meta.db_table] += erase_quotes(model=model, person=person, using="default")
-        for name in _side_tables(model):
+        for name in side_tables(model=model, using=DIRECT):
             counts[model._meta.db_table] += erase_rows(
-                model=model, owner_ids=list(owners), using=DIRECT, table=name
+                model=model, person=person, using=DIRECT, table=name
             ) + erase_quotes(model=model, person=person, using=DIRECT, table=name)
             report("erased", partition=name)
-    counts.update(erase_answers(owner_ids=owners, addresses=[email.strip()]))
+    counts.update(erase_answers(person=person))
     return counts
 
 
-def _erase_live(owners: list[uuid.UUID]) -> Counter[str]:
-    """Erase in one transaction, which locks as a change of the order does: the order, then its e-mails."""
+def _erase_live(email: str, ids: list[uuid.UUID], owned: Collection[uuid.UUID]) -> Counter[str]:
+    """Erase what is a person's in some orders and their e-mails.
+
+    One transaction, which locks as a change of an order does: the order, then its e-mails. An order that has
+    been corrected meanwhile is somebody else's, so the address is compared under the lock.
+    """
     with transaction.atomic():
-        orders = Order.objects.filter(id__in=owners).order_by("id").select_for_update()
-        mine = [order.id for order in orders if order.email != ERASED_ADDRESS]
-        withdraw_emails(order_ids=owners)
+        orders = list(Order.objects.filter(id__in=ids).order_by("id").select_for_update())
+        mine = [order.id for order in orders if order.email.lower() == email.lower()]
+        erased = [order.id for order in orders if order.email == ERASED_ADDRESS and order.id in owned]
+        person = Person.of(email, frozenset([*mine, *erased]))
+        unsent = own_mails(email).filter(order_id__in=ids, status__in=UNFINISHED)
+        withdraw_emails(ids=unsent.values_list("id", flat=True))
         counts = Counter(
             {
-                model._meta.db_table: erase_rows(model=model, owner_ids=owners, using="default")
+                model._meta.db_table: erase_rows(model=model, person=person, using="default", orders=ids)
                 for model in partitioned_models()
             }
         )
@@ -220,34 +228,27 @@ def _erase_live(owners: list[uuid.UUID]) -> Counter[str]:
     return counts
 
 
-def _erase_late(owners: set[uuid.UUID], report: Report) -> Counter[str]:
+def _erase_late(email: str, report: Report) -> Counter[str]:
     """Wait until the e-mails that were being sent are settled, and erase them."""
     deadline = time.monotonic() + settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + 5
-    sending = EmailNotification.objects.filter(order_id__in=owners, status=Status.PROCESSING)
     counts: Counter[str] = Counter()
-    while left := sending.exclude(recipient_email=ERASED_ADDRESS).count():
+    while left := own_mails(email).filter(status=Status.PROCESSING).count():
         report("waiting", emails=left)
         if time.monotonic() > deadline:
             raise StillSending(f"{left} e-mails are being sent right now. Run it again in a few minutes.")
         time.sleep(0.5)
-    for chunk in _chunks(owners):
-        counts.update(_erase_live(chunk))
+    for chunk in _chunks(set(own_mails(email).values_list("order_id", flat=True))):
+        counts.update(_erase_live(email, chunk, ()))
     return counts
 
 
-def _chunks(owners: set[uuid.UUID]) -> Iterator[list[uuid.UUID]]:
+def _ids(erasure: Erasure | None) -> set[uuid.UUID]:
+    return {uuid.UUID(id) for id in erasure.owner_ids} if erasure else set()
+
+
+def _chunks(owners: Collection[uuid.UUID]) -> Iterator[list[uuid.UUID]]:
     ordered = sorted(owners)
     return (ordered[start : start + CHUNK] for start in range(0, len(ordered), CHUNK))
-
-
-def _side_tables(model: PartitionedModel) -> list[str]:
-    """List partitions that are not attached, and tables that archives were restored into."""
-    tables = partition_tables(model=model, using=DIRECT)
-    archived = archived_partitions(table=model._meta.db_table, since=EARLIEST, using=DIRECT)
-    restored = [record.name + RESTORED for record in archived]
-    return [table.name for table in tables if table.state != "attached"] + [
-        name for name in restored if table_exists(name=name, using=DIRECT)
-    ]
 
 
 def _rewrite_archives(erasure: Erasure, counts: Counter[str], report: Report) -> None:
@@ -257,25 +258,6 @@ def _rewrite_archives(erasure: Erasure, counts: Counter[str], report: Report) ->
             counts[f"{table} (archived)"] += rewrite_archive(
                 model=model, record=record, using=OWNER, report=report
             )
-
-
-def _export_rows(model: PartitionedModel, person: Person, report: Report) -> Iterator[dict[str, Any]]:
-    table = model._meta.db_table
-    seen = set()
-    for name in [table, *_side_tables(model)]:
-        report("reading", table=name)
-        using = "default" if name == table else DIRECT
-        for row in table_rows(model=model, person=person, using=using, table=name):
-            seen.add(str(row["id"]))
-            yield {"stored_in": name, **row}
-    if not person.owner_ids:
-        return
-    since = _first_row(person.owner_ids)
-    for record in archived_partitions(table=table, since=since, using=DIRECT):
-        report("reading", archive=record.name)
-        for found in archived_rows(model=model, record=record, person=person, indexed=True):
-            if found["id"] not in seen:
-                yield {"stored_in": f"archive {record.name}", **found}
 
 
 def _some(what: str, ids: Sequence[uuid.UUID]) -> str:

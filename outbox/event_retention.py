@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from outbox.core.partitioned import Quotes, RetentionRules
 
+_KEY_ERASED = "jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text))"
+
 EVENT_RETENTION = RetentionRules(
     interval="day",
     unfinished={
@@ -16,13 +18,21 @@ EVENT_RETENTION = RetentionRules(
     personal="(payload ? 'trackingUrl' OR metadata->>'idempotencyKey' LIKE '%@%')",
     erased={
         "payload": "payload - 'trackingUrl'",
-        "metadata": "CASE WHEN metadata->>'idempotencyKey' LIKE '%@%'"
-        " THEN jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text)) ELSE metadata END",
+        "metadata": f"CASE WHEN metadata->>'idempotencyKey' LIKE '%@%' THEN {_KEY_ERASED} ELSE metadata END",
     },
-    # A dead letter of an inbound event quotes that event, and its error may repeat a part of it.
-    quotes=Quotes(
-        condition="event_type LIKE '%.dlt' AND payload ? 'originalEvent'",
-        column="payload",
-        erased={"payload": "(payload - 'originalEvent') || '{\"errorMessage\": \"[erased]\"}'"},
+    quotes=(
+        # A dead letter of an inbound event quotes that event, and its error may repeat a part of it.
+        Quotes(
+            condition="event_type LIKE '%.dlt' AND payload ? 'originalEvent'",
+            column="payload",
+            erased={"payload": "(payload - 'originalEvent') || '{\"errorMessage\": \"[erased]\"}'"},
+        ),
+        # A caller's key may name another person than the one who owns the order.
+        Quotes(
+            condition="metadata->>'idempotencyKey' LIKE '%@%'",
+            column="metadata",
+            erased={"metadata": _KEY_ERASED},
+            about_person=False,
+        ),
     ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
@@ -10,9 +12,13 @@ from django.template.response import TemplateResponse
 
 from orders import privacy
 from orders.models import Order
+from orders.persons import count_person
 from outbox.core.postgres.sessions import SharedSession
 from outbox.core.privacy import ERASED_ADDRESS
 from outbox.retention.locks import AlreadyRunning
+
+#: The names of archives that a message shows.
+SHOWN = 5
 
 
 class PrivacyActions(admin.ModelAdmin[Order]):
@@ -47,7 +53,7 @@ class PrivacyActions(admin.ModelAdmin[Order]):
                 "title": "Erase a customer's data",
                 "opts": self.opts,
                 "email": email,
-                "orders": Order.objects.filter(email__iexact=email).count(),
+                "count": count_person(email=email),
                 "selected": request.POST.getlist(ACTION_CHECKBOX_NAME)[:1],
                 "checkbox": ACTION_CHECKBOX_NAME,
                 "media": self.media,
@@ -62,7 +68,7 @@ class PrivacyActions(admin.ModelAdmin[Order]):
             return None
         self._note(request, queryset, "Erased the customer's data.")
         changed = ", ".join(f"{count} in {table}" for table, count in done.counts.items() if count)
-        left = f" Archives to be rewritten next month: {', '.join(done.archives)}." if done.archives else ""
+        left = f" Archives to be rewritten next month: {_some(done.archives)}." if done.archives else ""
         self.message_user(request, f"Erased: {changed or 'nothing was left'}.{left}")
         return None
 
@@ -77,3 +83,8 @@ class PrivacyActions(admin.ModelAdmin[Order]):
     def _note(self, request: HttpRequest, queryset: QuerySet[Order], text: str) -> None:
         for order in queryset.order_by("id")[:1]:
             self.log_change(request, order, text)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more

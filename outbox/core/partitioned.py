@@ -15,12 +15,15 @@ Interval = Literal["month", "day"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Quotes:
-    """Rows that quote another service's text, in which a person may be named."""
+    """Rows that quote another's text, in which a person may be named."""
 
     #: The condition of such rows, the column with the text, and the values that replace columns.
     condition: str
     column: str
     erased: Mapping[str, str]
+    #: Whether a row that names the person, or an order of theirs, is about them and is exported. If not, only
+    #: an address counts, and only what names it is erased.
+    about_person: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,15 +38,15 @@ class RetentionRules:
     unfinished: Mapping[str, str]
     #: What an operator does about such rows.
     unfinished_help: str
-    #: The column with the id of the person's order.
+    #: The column with the id of the order. Whoever owns the order owns the row, unless rows have an address.
     owner_column: str
-    #: The column with the person's address, if rows have one.
+    #: The column with the address of the person who owns the row, if rows have one.
     address_column: str = ""
     #: The condition of rows with personal data in them.
     personal: str
     #: The value that replaces each column with personal data.
     erased: Mapping[str, str]
-    quotes: Quotes | None = None
+    quotes: tuple[Quotes, ...] = ()
 
 
 class Partitioned(models.Model):

@@ -1,10 +1,11 @@
-"""What replaces erased personal data, and how an address is kept without being readable."""
+"""What replaces erased personal data, how an address is kept without being readable, and found in a text."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
 import re
+from collections.abc import Callable, Iterator
 
 from django.conf import settings
 
@@ -12,10 +13,15 @@ ERASED = "[erased]"
 #: Replaces an address. The domain can never exist (RFC 2606).
 ERASED_ADDRESS = "erased@privacy.invalid"
 
-_ADDRESS_LIKE = re.compile(r"""[^\s@"'`<>(),:;=\[\]{}\\]+@[^\s@"'`<>(),:;=\[\]{}\\]+""")
-
-#: `o'hara@…` is one address, and `'ann@…'` is one in quotes.
-_WITH_APOSTROPHES = re.compile(_ADDRESS_LIKE.pattern.replace("'", ""))
+#: RFC 3696: no address is longer.
+_LONGEST = 254
+_LOCAL = re.compile(r"""[^\s@"<>(),:;\[\]\\\x00-\x1f]+\Z""")
+_DOMAIN = re.compile(rf"(?:[^\W_]|[.-]){{1,{_LONGEST}}}")
+#: RFC 5322 allows these in a local part, but `email=ann@…` and `refund/ann@…` are more usual.
+_RARE = re.compile(r"[=/|`{}]")
+_TOP_LEVEL_DOMAIN = re.compile(r"xn--[a-z0-9-]+|[^\W\d_]{2,63}", re.IGNORECASE)
+#: An escape of JSON, also in JSON that is a string of JSON: a character by its code, a space or a slash.
+_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|[nrtbf]|(/))")
 
 
 def address_hash(recipient_email: str) -> str:
@@ -38,8 +44,81 @@ def key_hash(key: str) -> str:
 
 
 def find_address_hashes(text: str) -> set[str]:
-    """Return the hash of everything in a text that looks like an address."""
-    if "@" not in text:
-        return set()
-    quoted = (found.strip("'") for found in _WITH_APOSTROPHES.findall(text))
-    return {address_hash(found.rstrip(".")) for found in (*_ADDRESS_LIKE.findall(text), *quoted)}
+    """Return the hash of each complete address in a text."""
+    return {address_hash(address) for address in find_addresses(text)}
+
+
+def find_addresses(text: str) -> set[str]:
+    r"""Return the complete addresses in a text, in lower case, also where JSON escapes their characters.
+
+    An address ends where a domain ends. Where that is not certain, both readings are returned.
+
+    >>> sorted(find_addresses("refund:Ann@example.com, 'jo-ann@example.co.uk'"))
+    ['ann@example.com', 'jo-ann@example.co.uk']
+    >>> sorted(find_addresses("o'ann@example.com b'ann@example.com' \\nann\\u0040example.com."))
+    ['ann@example.com', "o'ann@example.com"]
+    >>> sorted(find_addresses("ann@example.com-018f"))
+    ['ann@example.com', 'ann@example.com-018f']
+    """
+    return {address for _, _, addresses in _found(_plain(text)) for address in addresses}
+
+
+def hide_addresses(text: str, *, but: Callable[[str], bool]) -> str:
+    """Replace the addresses in a text for which `but` is false. Escapes of JSON are resolved then.
+
+    >>> hide_addresses("from ann@example.com to Bob@Example.com", but="ann@example.com".__eq__)
+    'from ann@example.com to erased@privacy.invalid'
+    """
+    plain = _plain(text)
+    hidden = [(start, end) for start, end, addresses in _found(plain) if not any(map(but, addresses))]
+    if not hidden:
+        return text
+    for start, end in reversed(hidden):
+        plain = plain[:start] + ERASED_ADDRESS + plain[end:]
+    return plain
+
+
+def _found(plain: str) -> Iterator[tuple[int, int, set[str]]]:
+    """Yield where an address begins and ends, at most, and which addresses it may be, in lower case."""
+    for at in re.finditer("@", plain):
+        domains = _domains(plain, at.end())
+        locals_ = {
+            local
+            for _, end in domains
+            for local in _locals(plain, at.start(), in_quotes=plain[end : end + 1] == "'")
+        }
+        if locals_:
+            start = at.start() - max(map(len, locals_))
+            end = max(end for _, end in domains)
+            yield start, end, {f"{local}@{domain}".lower() for local in locals_ for domain, _ in domains}
+
+
+def _plain(text: str) -> str:
+    return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16)) if escape[1] else escape[2] or " "
+    return character if character.isprintable() else " "
+
+
+def _locals(text: str, end: int, *, in_quotes: bool) -> set[str]:
+    found = _LOCAL.search(text, max(0, end - _LONGEST), end)
+    local = found[0] if found else ""
+    if in_quotes and "'" in local:
+        local = local.partition("'")[2]
+    local = local.lstrip("'.")
+    return {local, _RARE.split(local)[-1]} - {""}
+
+
+def _domains(text: str, start: int) -> list[tuple[str, int]]:
+    """Return the domain with its end: as long as can be, and without what no top-level domain has.
+
+    `-018f` after `example.com` is something else, `-op.com` after `example.co` is not.
+    """
+    found = _DOMAIN.match(text, start)
+    whole = domain = found[0].rstrip(".-") if found else ""
+    while domain and not _TOP_LEVEL_DOMAIN.fullmatch(domain.rpartition(".")[2]):
+        domain = domain[: max(domain.rfind("."), domain.rfind("-"), 0)].rstrip(".-")
+    both = [whole, domain] if "." in domain and domain != whole else [whole]
+    return [(one, start + len(one)) for one in both if one]

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import zstandard
 
-from outbox.core.partitioned import PartitionedModel, RetentionRules
+from outbox.core.partitioned import PartitionedModel, Quotes, RetentionRules
 from outbox.core.privacy import address_hash, find_address_hashes
 from outbox.models import DetachedPartition
 from outbox.retention import archive_store
@@ -56,10 +56,15 @@ def hashes_of(*, rules: RetentionRules, row: Mapping[str, str]) -> set[str]:
     """Return the keyed hashes that find a row: of its order's id, its address, and of what it quotes."""
     values = [row.get(column) for column in (rules.owner_column, rules.address_column)]
     found = {address_hash(value) for value in values if value}
-    if rules.quotes is not None and (text := row.get(rules.quotes.column)):
+    for quotes in _exported(rules):
+        text = row.get(quotes.column) or ""
         found |= find_address_hashes(text)
         found |= {address_hash(id) for id in set(_UUID.findall(text.lower()))}
     return found
+
+
+def _exported(rules: RetentionRules) -> list[Quotes]:
+    return [quotes for quotes in rules.quotes if quotes.about_person]
 
 
 def key_of(keyed_hash: str) -> int:
@@ -68,7 +73,7 @@ def key_of(keyed_hash: str) -> int:
 
 def signature_of(rules: RetentionRules) -> bytes:
     """Say what is indexed and by which key, in 16 bytes that tell neither."""
-    quoting = rules.quotes.column if rules.quotes else ""
+    quoting = ",".join(quotes.column for quotes in _exported(rules))
     return bytes.fromhex(address_hash(f"{rules.owner_column},{rules.address_column},{quoting}")[:32])
 
 
@@ -79,6 +84,14 @@ def exists(*, model: PartitionedModel, record: DetachedPartition, hashes: Collec
     except NoIndex:
         return False
     return True
+
+
+def may_have(*, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str]) -> bool:
+    """Tell whether the archive may have a row with one of these keyed hashes: yes, if no index can tell."""
+    try:
+        return bool(Index(model=model, manifest=Manifest.of(record)).pages_with(hashes))
+    except NoIndex:
+        return True
 
 
 class Index:

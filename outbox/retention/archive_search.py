@@ -11,10 +11,10 @@ from outbox.core.partitioned import PartitionedModel
 from outbox.core.privacy import address_hash
 from outbox.models import DetachedPartition
 from outbox.retention import archive, archive_index
-from outbox.retention.erasure import Person
 from outbox.retention.locks import AlreadyRunning, Report, exclusive_lock
 from outbox.retention.manifest import ArchiveDiffers
 from outbox.retention.partitions import partitioned_models
+from outbox.retention.person import Person
 from outbox.retention.rollover import index_archive
 
 Found = tuple[DetachedPartition, dict[str, str]]
@@ -46,7 +46,7 @@ class Search:
 
     def by_address(self, *, address: str) -> Iterator[Found]:
         """Yield the e-mails to an address, the events of their orders, and what quotes the address."""
-        yield from self._by_person(Person(frozenset(), frozenset([address_hash(address)])))
+        yield from self._by_person(Person.of(address))
 
     def _by_person(self, person: Person) -> Iterator[Found]:
         # Rows with an address first: they tell the orders by which the other tables are searched.
@@ -85,14 +85,15 @@ class Search:
 
 
 def _matcher(model: PartitionedModel, person: Person) -> Callable[[dict[str, str]], bool]:
+    """Match every row of an order, whoever it belongs to: this search is an operator's, not a person's."""
     rules, owners = model.retention, {str(owner) for owner in person.owner_ids}
+    about_person = [quotes for quotes in rules.quotes if quotes.about_person]
 
     def wanted(row: dict[str, str]) -> bool:
-        address = row.get(rules.address_column)
         return (
             row[rules.owner_column] in owners
-            or (bool(address) and address_hash(str(address)) in person.address_hashes)
-            or (rules.quotes is not None and person.is_named_in(row[rules.quotes.column]))
+            or person.has_address(row.get(rules.address_column, ""))
+            or any(person.is_quoted_in(quotes=quotes, row=row) for quotes in about_person)
         )
 
     return wanted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import re
+from collections.abc import Sequence
 from typing import Literal
 
 from django.db import connections
@@ -75,3 +76,14 @@ def table_exists(*, name: str, using: str = "owner") -> bool:
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [connections[using].ops.quote_name(name)])
         return bool(cursor.fetchone()[0])
+
+
+def existing(*, names: Sequence[str], using: str = "owner") -> list[str]:
+    """Return those of the names that a table has, in their order."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(
+            "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS each (name, n)"
+            " WHERE to_regclass(quote_ident(name)) IS NOT NULL ORDER BY n",
+            [list(names)],
+        )
+        return [name for (name,) in cursor.fetchall()]

@@ -1,9 +1,9 @@
 """Erase a person from the rows of partitioned tables (live, detached, restored) and from archives.
 
-A model's `retention` rules say what is personal in a row. The ids of the person's orders find their rows, and
-keyed hashes of their addresses find rows that quote another service's event (`<topic>.dlt`).
-stored_answers.py does the tables that are not partitioned. Called by orders.privacy and, for archives, by
-outbox.retention.rollover.
+A model's `retention` rules say what is personal in a row. A person owns the rows that are addressed to them;
+of a table without addresses, the rows of their orders. Complete addresses and order ids find rows that quote
+another's text. stored_answers.py does the tables that are not partitioned. Called by orders.privacy and, for
+archives, by outbox.retention.rollover.
 """
 
 from __future__ import annotations
@@ -11,83 +11,101 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import connections, transaction
 
-from outbox.core.partitioned import PartitionedModel
-from outbox.core.privacy import address_hash, find_address_hashes
+from outbox.core.partitioned import PartitionedModel, Quotes
+from outbox.core.privacy import address_hash
 from outbox.models import DetachedPartition, Erasure
 from outbox.retention import archive, restore
+from outbox.retention.catalogue import existing, partition_tables
 from outbox.retention.locks import Report, no_statement_timeout
+from outbox.retention.person import Person
 from outbox.retention.stored_answers import like_patterns
 from outbox.retention.table_copy import columns_of
 
 _BATCH = 500
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Person:
-    """Persons to erase or to export: the ids of their orders, and the keyed hashes of their addresses."""
-
-    owner_ids: frozenset[uuid.UUID]
-    address_hashes: frozenset[str]
-
-    def is_named_in(self, text: str) -> bool:
-        """Tell whether a text has one of the order ids or addresses in it."""
-        lower = text.lower()
-        return any(str(owner) in lower for owner in self.owner_ids) or not self.address_hashes.isdisjoint(
-            find_address_hashes(text)
-        )
-
-
 def erase_rows(
-    *, model: PartitionedModel, owner_ids: Sequence[uuid.UUID], using: str, table: str = ""
+    *, model: PartitionedModel, person: Person, using: str, table: str = "", orders: Sequence[uuid.UUID] = ()
 ) -> int:
-    """Erase what is personal in the rows of these owners, locking in id order.
+    """Erase what is personal in the rows that a person owns, locking in id order.
 
     `table` is the model's own unless one of its detached or restored partitions is named; that one may lack
-    columns that were added later. Return the number of rows changed; rows erased before are not touched.
+    columns that were added later. With `orders`, leave out the rows of other orders. Return the number of
+    rows changed; rows erased before are not touched.
     """
     rules = model.retention
-    quote = connections[using].ops.quote_name
-    condition = f"{quote(rules.owner_column)} = ANY(%s) AND {_escaped(rules.personal)}"
+    condition, values = _owned(model, person, using, table)
+    condition += f" AND {_escaped(rules.personal)}"
+    if orders:
+        condition += f" AND {connections[using].ops.quote_name(rules.owner_column)} = ANY(%s)"
+        values = [*values, list(orders)]
     with no_statement_timeout(using=using) as cursor:
-        return _update(cursor, model, table, using, rules.erased, condition, [list(owner_ids)])
+        return _update(cursor, model, table, using, rules.erased, condition, values)
 
 
 def erase_quotes(*, model: PartitionedModel, person: Person, using: str, table: str = "") -> int:
     """Erase what the rows of a table quote of a person; return the number of rows changed."""
-    quotes = model.retention.quotes
-    if quotes is None:
-        return 0
     changed = 0
-    for batch in _quoting_rows(model, person, using, table):
-        with no_statement_timeout(using=using) as cursor:
-            changed += _update(cursor, model, table, using, quotes.erased, "id = ANY(%s)", [batch])
+    for quotes in model.retention.quotes:
+        for batch in _quoting_rows(model, quotes, person, using, table):
+            with no_statement_timeout(using=using) as cursor:
+                changed += _update(cursor, model, table, using, quotes.erased, "id = ANY(%s)", [batch])
     return changed
 
 
+def _owned(model: PartitionedModel, person: Person, using: str, table: str) -> tuple[str, list[Any]]:
+    """Return the condition of the rows that a person owns, and its parameters."""
+    rules, quote = model.retention, connections[using].ops.quote_name
+    if not rules.address_column:
+        return f"{quote(rules.owner_column)} = ANY(%s)", [list(person.owner_ids)]
+    if person.address:
+        return f"upper({quote(rules.address_column)}) = upper(%s)", [person.address]
+    # Only the hash is known, and PostgreSQL cannot make one: compare row by row.
+    batches = _matching(model, rules.address_column, "true", person.has_address, using, table)
+    return "id = ANY(%s)", [[id for batch in batches for id in batch]]
+
+
 def _quoting_rows(
-    model: PartitionedModel, person: Person, using: str, table: str
+    model: PartitionedModel, quotes: Quotes, person: Person, using: str, table: str
 ) -> Iterator[list[uuid.UUID]]:
     """Yield the ids of rows that quote the person. SQL preselects, Python compares the hashes."""
-    quotes = model.retention.quotes
-    assert quotes is not None
+    patterns = ["%@%", *like_patterns(str(owner) for owner in person.owner_ids if quotes.about_person)]
+    column = f"{connections[using].ops.quote_name(quotes.column)}::text"
+    condition = f"{_escaped(quotes.condition)} AND lower({column}) LIKE ANY(%s)"
+
+    def named(text: str) -> bool:
+        return person.is_named_in(text, orders=quotes.about_person)
+
+    return _matching(model, quotes.column, condition, named, using, table, [patterns])
+
+
+def _matching(
+    model: PartitionedModel,
+    column: str,
+    condition: str,
+    matches: Callable[[str], bool],
+    using: str,
+    table: str,
+    values: Sequence[Any] = (),
+) -> Iterator[list[uuid.UUID]]:
+    """Yield the ids of the rows whose column matches, in id order."""
     quote = connections[using].ops.quote_name
-    name, column = quote(table or model._meta.db_table), f"{quote(quotes.column)}::text"
-    patterns = ["%@%", *like_patterns(str(owner) for owner in person.owner_ids)]
+    name = quote(table or model._meta.db_table)
     after = uuid.UUID(int=0)
     while True:
         with no_statement_timeout(using=using) as cursor:
             cursor.execute(
-                f"SELECT id, {column} FROM {name} WHERE id > %s AND {_escaped(quotes.condition)}"  # noqa: S608
-                f" AND lower({column}) LIKE ANY(%s) ORDER BY id LIMIT {_BATCH}",
-                [after, patterns],
+                f"SELECT id, {quote(column)}::text FROM {name}"  # noqa: S608 - all from our own models
+                f" WHERE id > %s AND {condition} ORDER BY id LIMIT {_BATCH}",
+                [after, *values],
             )
             rows = cursor.fetchall()
-        if found := [id for id, text in rows if person.is_named_in(text)]:
+        if found := [id for id, text in rows if matches(text)]:
             yield found
         if len(rows) < _BATCH:
             return
@@ -128,6 +146,14 @@ def _escaped(sql: str) -> str:
     return sql.replace("%", "%%")
 
 
+def side_tables(*, model: PartitionedModel, using: str) -> list[str]:
+    """List partitions that are not attached, and tables that archives were restored into."""
+    tables = partition_tables(model=model, using=using)
+    records = DetachedPartition.objects.using(using).filter(table=model._meta.db_table).order_by("since")
+    names = [name + restore.RESTORED for name in records.values_list("name", flat=True)]
+    return [table.name for table in tables if table.state != "attached"] + existing(names=names, using=using)
+
+
 def rewrite_archive(
     *,
     model: PartitionedModel,
@@ -138,9 +164,9 @@ def rewrite_archive(
 ) -> int:
     """Erase from an archive all persons who are still to be erased from it; return the rows changed.
 
-    While the detached table exists, the archive is written anew from it. A later archive is restored, changed
-    and written anew: without `before` always, else only if one of the persons asked before that time. The
-    rollover passes a month's start, so that this happens at most once a month.
+    While the detached table exists, the archive is written again from it. A later archive is restored,
+    changed and written again: without `before` always, else only if one of the persons asked before that
+    time. The rollover passes a month's start, so that this happens at most once a month.
     """
     waiting = list(Erasure.objects.using(using).filter(archives__contains=[record.name]))
     late = before is None or any(erasure.requested_at < before for erasure in waiting)
@@ -152,7 +178,7 @@ def rewrite_archive(
     )
 
     def erase(table: str) -> int:
-        rows = erase_rows(model=model, owner_ids=list(person.owner_ids), using=using, table=table)
+        rows = erase_rows(model=model, person=person, using=using, table=table)
         return rows + erase_quotes(model=model, person=person, using=using, table=table)
 
     if record.dropped_at is None:
@@ -175,35 +201,43 @@ def rewrite_archive(
 
 
 def archived_rows(
-    *, model: PartitionedModel, record: DetachedPartition, person: Person, indexed: bool = False
+    *, model: PartitionedModel, record: DetachedPartition, person: Person, export: bool = False
 ) -> Iterable[dict[str, str]]:
     """Yield the rows of an archive that are a person's or quote a person, as text.
 
-    With `indexed` by the archive's index if it has one. An erasure reads the archive itself from end to end.
+    An export uses the archive's index if it has one. An erasure reads the archive itself from end to end.
     """
-    owners = {str(owner) for owner in person.owner_ids}
-    owner_column, quotes = model.retention.owner_column, model.retention.quotes
+    rules = model.retention
 
     def wanted(row: dict[str, str]) -> bool:
-        return row[owner_column] in owners or (quotes is not None and person.is_named_in(row[quotes.column]))
+        return person.owns(rules=rules, row=row) or any(
+            person.is_quoted_in(quotes=quotes, row=row)
+            for quotes in rules.quotes
+            if quotes.about_person or not export
+        )
 
-    hashes = {*map(address_hash, owners), *person.address_hashes} if indexed else None
+    hashes = {*map(address_hash, map(str, person.owner_ids)), *person.address_hashes} if export else None
     return archive.find(record=record, wanted=wanted, hashes=hashes)
 
 
 def table_rows(
     *, model: PartitionedModel, person: Person, using: str, table: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table that are a person's or quote a person."""
+    """Yield the rows of a table that are a person's, or quote a person and are about them."""
     quote = connections[using].ops.quote_name
-    quoting: list[uuid.UUID] = []
-    if model.retention.quotes is not None:
-        quoting = [id for batch in _quoting_rows(model, person, using, table) for id in batch]
+    quoting = [
+        id
+        for quotes in model.retention.quotes
+        if quotes.about_person
+        for batch in _quoting_rows(model, quotes, person, using, table)
+        for id in batch
+    ]
+    owned, values = _owned(model, person, using, table)
     with no_statement_timeout(using=using) as cursor:
         cursor.execute(
             f"SELECT * FROM {quote(table or model._meta.db_table)}"  # noqa: S608
-            f" WHERE {quote(model.retention.owner_column)} = ANY(%s) OR id = ANY(%s) ORDER BY id",
-            [list(person.owner_ids), quoting],
+            f" WHERE {owned} OR id = ANY(%s) ORDER BY id",
+            [*values, quoting],
         )
         names = [column.name for column in cursor.description or ()]
         for row in cursor.fetchall():

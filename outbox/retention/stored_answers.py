@@ -1,26 +1,25 @@
-"""Erase and export a person's data in stored answers of idempotent requests and in dead events."""
+"""Erase and export a person's data in stored answers of idempotent requests and in dead events.
+
+SQL preselects rows that have the address or an order's id as a part of their text. Python decides: only a
+complete address counts.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-import uuid
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from outbox.core.privacy import ERASED, ERASED_ADDRESS
+from outbox.core.privacy import ERASED, ERASED_ADDRESS, hide_addresses
 from outbox.retention.locks import no_statement_timeout
+from outbox.retention.person import Person
 
-#: The personal fields of our own API's answers, and the value that replaces each.
-_ANSWERED = {
-    "email": ERASED_ADDRESS,
-    "recipient_email": ERASED_ADDRESS,
-    "name": "",
-    "subject": ERASED,
-    "last_error": ERASED,
-}
+#: The fields of our own API's answers that have an address, the other personal ones, and what replaces them.
+_ADDRESSES = ("email", "recipient_email")
+_PERSONAL = {"name": "", "subject": ERASED, "last_error": ERASED}
 _ANSWERS = (
     "idempotency_keys WHERE scope <> 'email' AND (lower(answer_body) LIKE ANY(%s) OR lower(key) LIKE ANY(%s))"
 )
@@ -43,96 +42,147 @@ def _json_patterns(texts: Iterable[str]) -> list[str]:
 def _character(one: str) -> str:
     """Match a character in both cases: PostgreSQL's `lower` may know ASCII alone."""
     cases = {one, one.upper()} if len(one.upper()) == 1 else {one}
-    codes = [rf"\\u{ord(case):04x}" for case in cases if ord(case) < 0x10000]
-    return "(?:" + "|".join(sorted([*map(re.escape, cases), *codes])) + ")"
+    codes = [rf"\\+u{ord(case):04x}" for case in cases if ord(case) < 0x10000]
+    slash = [r"\\+/"] if one == "/" else []
+    return "(?:" + "|".join(sorted([*map(re.escape, cases), *codes, *slash])) + ")"
 
 
-def erase_answers(
-    *, owner_ids: Iterable[uuid.UUID], addresses: Sequence[str], using: str = "default"
-) -> Counter[str]:
+def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
     """Erase a person from stored answers and dead events; return the rows changed by table.
 
-    A row is the person's if it names an owner or an address. A repeated request then gets the erased answer.
-    A key that contains the address is replaced, so it is no longer recognised. A dead event that was erased
-    counts as discarded: nothing is left to replay.
+    A row is the person's if it names an order of theirs or their address. A repeated request then gets the
+    erased answer. A key that contains the address is replaced, so it is no longer recognised. A dead event
+    that was erased counts as discarded: nothing is left to replay.
     """
-    named = [*map(str, owner_ids), *addresses]
-    patterns = like_patterns(named)
     counts: Counter[str] = Counter()
-    if not patterns:
-        return counts
     with no_statement_timeout(using=using) as cursor:
-        cursor.execute(
-            f"SELECT scope, key, answer_body FROM {_ANSWERS} ORDER BY scope, key FOR UPDATE",  # noqa: S608
-            [patterns, patterns],
-        )
-        for scope, key, body in cursor.fetchall():
-            new_key, new_body = _new_key(key, addresses), _erase_body(body)
-            if (new_key, new_body) != (key, body):
+        for row in _rows(cursor, "scope, key, answer_body", _ANSWERS, *_answer_values(person), lock=True):
+            new_key = _new_key(row["key"], person)
+            new_body = _changed(row["answer_body"], lambda found: _erase_fields(found, person))
+            if (new_key, new_body) != (row["key"], row["answer_body"]):
                 cursor.execute(
                     "UPDATE idempotency_keys SET key = %s, answer_body = %s WHERE scope = %s AND key = %s",
-                    [new_key, new_body, scope, key],
+                    [new_key, new_body, row["scope"], row["key"]],
                 )
                 counts["idempotency_keys"] += 1
+        columns = "id, key, envelope, error"
+        events = _rows(cursor, columns, _DEAD_EVENTS, _json_patterns(_texts(person)), lock=True)
         cursor.execute(
-            f"""
+            """
             UPDATE dead_events SET key = '', envelope = %s, error = %s,
                 discarded_at = CASE WHEN replayed_at IS NULL
                     THEN coalesce(discarded_at, statement_timestamp()) ELSE discarded_at END
-            WHERE id = ANY(ARRAY(SELECT id FROM {_DEAD_EVENTS} ORDER BY id FOR UPDATE))
-            """,  # noqa: S608
-            [ERASED, ERASED, _json_patterns(named)],
+            WHERE id = ANY(%s)
+            """,
+            [ERASED, ERASED, [row["id"] for row in events if _names(row, person)]],
         )
         counts["dead_events"] += cursor.rowcount
     return counts
 
 
-def export_answers(
-    *, owner_ids: Iterable[uuid.UUID], addresses: Sequence[str], using: str = "default"
-) -> dict[str, list[dict[str, Any]]]:
-    """Collect the stored answers and the dead events that name an owner or an address, by table."""
-    named = [*map(str, owner_ids), *addresses]
-    patterns = like_patterns(named)
-    found: dict[str, list[dict[str, Any]]] = {"idempotency_keys": [], "dead_events": []}
+def export_answers(*, person: Person, using: str = "default") -> dict[str, list[dict[str, Any]]]:
+    """Collect the stored answers and the dead events that name a person, by table.
+
+    Other people's addresses are erased in the copy that is returned.
+    """
     with no_statement_timeout(using=using) as cursor:
-        for table, rows, values in (
-            ("idempotency_keys", _ANSWERS, [patterns, patterns]),
-            ("dead_events", _DEAD_EVENTS, [_json_patterns(named)]),
-        ):
-            cursor.execute(f"SELECT * FROM {rows} ORDER BY 1, 2", values)  # noqa: S608
-            names = [column.name for column in cursor.description or ()]
-            found[table] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    return found
+        answers = _rows(cursor, "*", _ANSWERS, *_answer_values(person))
+        events = _rows(cursor, "*", _DEAD_EVENTS, _json_patterns(_texts(person)))
+    return {
+        "idempotency_keys": [
+            row
+            | {
+                "key": hide_addresses(row["key"], but=person.has_address),
+                "answer_body": _changed(row["answer_body"], lambda found: _hide_others(found, person)),
+            }
+            for row in answers
+            if person.is_named_in(row["answer_body"]) or person.is_named_in(row["key"])
+        ],
+        "dead_events": [person.only_their_address(row) for row in events if _names(row, person)],
+    }
+
+
+def _texts(person: Person) -> list[str]:
+    return [*map(str, person.owner_ids), *filter(None, [person.address])]
+
+
+def _answer_values(person: Person) -> tuple[list[str], list[str]]:
+    patterns = like_patterns(_texts(person))
+    return patterns, patterns
+
+
+def _rows(
+    cursor: Any, columns: str, rows: str, *values: list[str], lock: bool = False
+) -> list[dict[str, Any]]:
+    lock_them = " FOR UPDATE" if lock else ""
+    cursor.execute(f"SELECT {columns} FROM {rows} ORDER BY 1, 2{lock_them}", values)  # noqa: S608
+    names = [column.name for column in cursor.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def _names(event: Mapping[str, Any], person: Person) -> bool:
+    return any(person.is_named_in(event[column] or "") for column in ("key", "envelope", "error"))
 
 
 def _like(text: str) -> str:
     return re.sub(r"([%_\\])", r"\\\1", text)
 
 
-def _new_key(key: str, addresses: Iterable[str]) -> str:
-    named = any(address.lower() in key.lower() for address in addresses)
-    return f"erased-{hashlib.sha256(key.encode()).hexdigest()}" if named else key
+def _new_key(key: str, person: Person) -> str:
+    if not person.is_named_in(key, orders=False):
+        return key
+    return f"erased-{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-def _erase_body(body: str) -> str:
+def _changed(body: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
+    """Return an answer in which `change` was applied to each object. Other texts stay byte for byte."""
     try:
         document = json.loads(body)
     except ValueError:
         return body
-    return json.dumps(_erase_value(document), ensure_ascii=False, separators=(",", ":"))
+    changed = _walk(document, change)
+    return body if changed == document else json.dumps(changed, ensure_ascii=False, separators=(",", ":"))
 
 
-def _erase_value(value: Any) -> Any:
+def _walk(value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     if isinstance(value, list):
-        return [_erase_value(one) for one in value]
+        return [_walk(one, change) for one in value]
     if isinstance(value, dict):
-        return {key: _erase_field(key, one) for key, one in value.items()}
+        # The items of an order have names too.
+        return change({key: one if key == "items" else _walk(one, change) for key, one in value.items()})
     return value
 
 
-def _erase_field(key: str, value: Any) -> Any:
-    if key == "items":  # of an order: an item has a name too
+def _is_theirs(found: Mapping[str, Any], person: Person) -> bool:
+    """Tell whether an object of an answer is about a person: it has their address, or it is their order."""
+    if any(person.has_address(str(found.get(field, ""))) for field in _ADDRESSES):
+        return True
+    return "email" in found and any(str(owner) == found.get("id") for owner in person.owner_ids)
+
+
+def _erase_fields(found: dict[str, Any], person: Person) -> dict[str, Any]:
+    theirs = _is_theirs(found, person)
+
+    def erased(field: str, value: Any) -> Any:
+        if not isinstance(value, str) or not value:
+            return value
+        if field in _ADDRESSES:
+            return ERASED_ADDRESS if person.has_address(value) else value
+        if field in _PERSONAL and (theirs or person.is_named_in(value, orders=False)):
+            return _PERSONAL[field]
         return value
-    if key in _ANSWERED and isinstance(value, str):
-        return _ANSWERED[key] if value else ""
-    return _erase_value(value)
+
+    return {field: erased(field, value) for field, value in found.items()}
+
+
+def _hide_others(found: dict[str, Any], person: Person) -> dict[str, Any]:
+    theirs = _is_theirs(found, person)
+    if not theirs and not any(field in found for field in _ADDRESSES):
+        return found  # an error of our API, or an object inside an order
+
+    def shown(field: str, value: Any) -> Any:
+        if field in _ADDRESSES and isinstance(value, str) and not person.has_address(value):
+            return ERASED_ADDRESS
+        return _PERSONAL[field] if field in _PERSONAL and not theirs else value
+
+    return {field: shown(field, value) for field, value in found.items()}

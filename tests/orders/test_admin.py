@@ -44,6 +44,17 @@ class TestAPersonsData:
         entry = LogEntry.objects.get()
         assert "alice" not in f"{entry.change_message} {entry.object_repr}"
 
+    def test_is_counted_before_it_is_erased(self, admin_client):
+        order, other = make_order(status="completed"), make_order(status="completed", email="bob@example.com")
+        for address in ("alice@example.com", "Alice@Example.com", "carl@example.com"):
+            make_mail(order_id=order.id, status=Status.SENT, recipient_email=address)
+        make_mail(order_id=other.id, status=Status.SENT, recipient_email="ALICE@example.com")
+        make_mail(order_id=other.id, status=Status.SENT, recipient_email="bob@example.com")
+        text = " ".join(ask(admin_client, "erase_person", order).content.decode().split())
+        assert "<b>1 order</b> with this address" in text
+        assert "<b>3 e-mails</b> to this address" in text and "1 of them is about orders" in text
+        assert "<b>1 e-mail</b> about these orders went to other addresses" in text
+
     def test_in_flight_is_refused_unless_forced(self, admin_client):
         order = make_order(status="paid", paid_at=Now())
         page = ask(admin_client, "erase_person", order, confirmed="yes")

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from notifications.models import EmailNotification
 from orders import privacy
 from orders.models import Order
+from orders.persons import first_row
 from outbox.core.privacy import ERASED, ERASED_ADDRESS
 from outbox.models import InboundDeadLetter, OutboxEvent
 from tests.orders.external import SHOP, give, new_id, tell, told
@@ -70,4 +71,4 @@ def test_archives_of_an_order_with_an_id_that_tells_no_time_are_found():
     late = uuid.UUID("ffffffff-ffff-4fff-bfff-ffffffffffff")
     tell("placed", str(late), 1, email=ADDRESS)
     placed = Order.objects.get(id=late).created_at
-    assert privacy._first_row([late]) == placed - dt.timedelta(days=1)
+    assert first_row([late]) == placed - dt.timedelta(days=1)

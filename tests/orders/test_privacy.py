@@ -394,8 +394,8 @@ class TestErase:
         live = privacy._erase_live
         placed = []
 
-        def and_another(owners):
-            counts = live(owners)
+        def and_another(*args):
+            counts = live(*args)
             if not placed:
                 placed.append(bought())
             return counts

@@ -15,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
 from orders import privacy
+from orders.persons import NoPerson, check_address
 from outbox.core.postgres.connection import patient
 from outbox.management.progress import Reporter
 from outbox.retention.locks import AlreadyRunning
@@ -38,6 +39,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, verb: str, email: str, **options: Any) -> None:
         if "@" not in email:
             raise CommandError("--email takes an e-mail address.", returncode=2)
+        try:
+            check_address(email)
+        except NoPerson as error:
+            raise CommandError(str(error), returncode=2) from error
         with patient(seconds=settings.DATABASE_MAINTENANCE_TIMEOUT):  # it reads whole tables
             self._answer(verb, email, options)
 

@@ -1,0 +1,63 @@
+"""Exports a person's data: live rows, detached tables, archives, stored answers, dead events.
+
+orders.persons says which rows are a person's. Called by `manage.py privacy` and the admin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from orders.persons import DIRECT, EARLIEST, check_address, first_row, own_orders
+from outbox.core.partitioned import PartitionedModel
+from outbox.retention.archive import archived_partitions
+from outbox.retention.erasure import archived_rows, side_tables, table_rows
+from outbox.retention.locks import Report
+from outbox.retention.partitions import partitioned_models
+from outbox.retention.person import Person
+from outbox.retention.stored_answers import export_answers
+
+
+def export_person(*, email: str, report: Report) -> dict[str, Any]:
+    """Collect everything that is stored of a person, as one JSON-ready document.
+
+    Rows of live tables, detached tables and archives say in `stored_in` where they were. Archives without an
+    index are read from end to end.
+    """
+    email = check_address(email)
+    orders = list(own_orders(email).order_by("id").values())
+    person = Person.of(email, frozenset(order["id"] for order in orders))
+    document: dict[str, Any] = {"email": email, "orders": orders}
+    for model in partitioned_models():
+        document[model._meta.db_table] = list(_export_rows(model, person, report))
+    return document | export_answers(person=person)
+
+
+def _export_rows(model: PartitionedModel, person: Person, report: Report) -> Iterator[dict[str, Any]]:
+    for place, row in _rows(model, person, report):
+        # An e-mail is shown as it was sent to the person. Other rows may name somebody else, too.
+        shown = row if model.retention.address_column else person.only_their_address(row)
+        yield {"stored_in": place, **shown}
+
+
+def _rows(model: PartitionedModel, person: Person, report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the person's rows, each with the table or archive that it is in."""
+    table = model._meta.db_table
+    seen = set()
+    for name in [table, *side_tables(model=model, using=DIRECT)]:
+        report("reading", table=name)
+        using = "default" if name == table else DIRECT
+        for row in table_rows(model=model, person=person, using=using, table=name):
+            seen.add(str(row["id"]))
+            yield name, row
+    if model.retention.address_column:
+        since = EARLIEST  # an order that was corrected tells nothing of the e-mails before
+    elif person.owner_ids:
+        since = first_row(person.owner_ids)
+    else:
+        return
+    for record in archived_partitions(table=table, since=since, using=DIRECT):
+        report("reading", archive=record.name)
+        for found in archived_rows(model=model, record=record, person=person, export=True):
+            if found["id"] not in seen:
+                yield f"archive {record.name}", {**found}

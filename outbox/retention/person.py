@@ -1,0 +1,59 @@
+"""Whose rows they are: used by export, erasure and the search of archives."""
+
+from __future__ import annotations
+
+import dataclasses
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from outbox.core.partitioned import Quotes, RetentionRules
+from outbox.core.privacy import address_hash, find_address_hashes, hide_addresses
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Person:
+    """A person, or several: the ids of the orders they own, and the keyed hashes of their addresses.
+
+    `address` is one person's own, in clear. It is empty when only the hash is known, as in an archive that is
+    rewritten a month after the erasure.
+    """
+
+    owner_ids: frozenset[uuid.UUID]
+    address_hashes: frozenset[str]
+    address: str = ""
+
+    @classmethod
+    def of(cls, address: str, owner_ids: frozenset[uuid.UUID] = frozenset()) -> Person:
+        """Return the person who has this address."""
+        return cls(owner_ids, frozenset([address_hash(address)]), address.strip())
+
+    def has_address(self, address: str) -> bool:
+        return bool(address) and address_hash(address) in self.address_hashes
+
+    def has_order(self, id: str) -> bool:
+        return uuid.UUID(id) in self.owner_ids
+
+    def is_named_in(self, text: str, *, orders: bool = True) -> bool:
+        """Tell whether a text has one of the complete addresses or, with `orders`, one of the order ids."""
+        lower = text.lower()
+        return (orders and any(str(owner) in lower for owner in self.owner_ids)) or (
+            not self.address_hashes.isdisjoint(find_address_hashes(text))
+        )
+
+    def only_their_address(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a row without the addresses of other people in its texts."""
+        return {
+            name: hide_addresses(value, but=self.has_address) if isinstance(value, str) else value
+            for name, value in row.items()
+        }
+
+    def owns(self, *, rules: RetentionRules, row: Mapping[str, str]) -> bool:
+        """Tell whether an archived row is this person's: addressed to them, or else of an order of theirs."""
+        if rules.address_column:
+            return self.has_address(row[rules.address_column])
+        return self.has_order(row[rules.owner_column])
+
+    def is_quoted_in(self, *, quotes: Quotes, row: Mapping[str, str]) -> bool:
+        """Tell whether an archived row quotes this person."""
+        return self.is_named_in(row.get(quotes.column) or "", orders=quotes.about_person)
