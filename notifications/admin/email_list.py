@@ -115,7 +115,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         "bounced_at",
     )
     search_fields = ["recipient_email"]
-    search_help_text = "An exact address, an order's or notification's id, or an order's reference."
+    search_help_text = "A whole address, an order's or notification's id, or an order's reference."
 
     @admin.display(description="status")
     def state(self, mail: EmailNotification) -> SafeString:
@@ -158,7 +158,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         if not (text := search_term.strip()):
             return queryset, False
         if "@" in text:
-            return queryset.filter(recipient_email=text), False
+            return queryset.filter(recipient_email__iexact=text), False
         if wanted := as_uuid(text):
             if queryset.filter(id=wanted).exists():
                 return queryset.filter(id=wanted), False

@@ -23,7 +23,7 @@ def mails(request: HttpRequest, term: str) -> Iterator[Hit]:
         return
     named = Q(provider_message_id=term) | Q(correlation_id=term)
     if "@" in term:
-        named |= Q(recipient_email=term)
+        named |= Q(recipient_email__iexact=term)
     if id := as_uuid(term):
         named |= Q(id=id)
     rows = EmailNotification.objects.filter(named).only("id", "event_type", "recipient_email", "status")

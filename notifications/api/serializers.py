@@ -17,7 +17,7 @@ from outbox.delivery.outcomes import DUE, Status
 
 class NotificationQuery(PageQuery):
     status = Choice(choices=Status.choices, required=False)
-    recipient_email = EmailAddress(required=False)
+    recipient_email = EmailAddress(required=False, help_text="The whole address, in any case")
     order_id = Identifier(required=False)
 
 

@@ -40,8 +40,8 @@ class Notifications(ApiView):
         tags=TAGS,
     )
     def get(self, request: Request) -> HttpResponse:
-        names = ("status", "recipient_email", "order_id")
-        filters = {key: self.query[key] for key in names if key in self.query}
+        lookups = {"status": "status", "recipient_email": "recipient_email__iexact", "order_id": "order_id"}
+        filters = {lookups[name]: value for name, value in self.query.items() if name in lookups}
         rows = EmailNotification.objects.filter(**filters).only(*NotificationSerializer.columns)
         return json_response(
             paginate(request=request, query=self.query, rows=rows, serializer=NotificationSerializer)

@@ -49,15 +49,16 @@ def test_an_unknown_notification_is_404(api, id):
 
 def test_the_list_is_filtered_by_status_recipient_and_order_newest_first(api):
     dead = make_mail(status="dead_lettered", recipient_email="bob@example.com")
-    sent = make_mail(status="sent", recipient_email="bob@example.com", order_id=dead.order_id)
-    other = make_mail()
+    sent = make_mail(status="sent", recipient_email="Bob@Example.com", order_id=dead.order_id)
+    other = make_mail(recipient_email="jobob@example.com")
 
     def listed(query: str) -> list[str]:
         return [mail["id"] for mail in api.get(f"/api/v1/notifications{query}").json()["results"]]
 
     assert listed("") == [str(mail.id) for mail in (other, sent, dead)]
     assert listed("?status=dead_lettered") == [str(dead.id)]
-    assert listed("?recipient_email=bob@example.com") == [str(sent.id), str(dead.id)]
+    for address in ("bob@example.com", "BOB@example.com"):
+        assert listed(f"?recipient_email={address}") == [str(sent.id), str(dead.id)]
     assert listed(f"?order_id={dead.order_id}") == [str(sent.id), str(dead.id)]
     assert listed(f"?order_id={dead.order_id}&status=sent") == [str(sent.id)]
 

@@ -7,15 +7,19 @@ import uuid
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
 from orders import privacy
 from orders.corrections import send_copy
 from orders.models import Order
+from orders.persons import count_person
 from orders.services import complete_order, pay_order, place_order, refund_order
 from outbox.core.privacy import ERASED_ADDRESS
 from outbox.models import IdempotencyKey, InboundDeadLetter, OutboxEvent
+from tests.factories import make_mail, make_mails
 from tests.orders.test_privacy import grep
 from tests.outbox.retention.months import Steps
 
@@ -153,3 +157,27 @@ class TestNamesakes:
         left = Order.objects.exclude(email=ERASED_ADDRESS).values_list("email", flat=True)
         assert sorted(left) == sorted(NAMESAKES)
         assert {len(mails(other)) for other in NAMESAKES} == {1} and mails(ANN) == []
+
+
+def test_a_persons_emails_are_found_in_any_case_and_by_an_index():
+    make_mails(20_000, status="sent")
+    make_mail(status="sent", recipient_email="Ann@Example.com")
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE email_notifications")
+    with CaptureQueriesContext(connection) as captured:
+        assert count_person(email="aNN@example.com").mails == 1
+        assert len(export("aNN@example.com")["email_notifications"]) == 1
+        erase("aNN@example.com")
+    assert mails("ann@example.com") == []
+    statements = [entry["sql"] for entry in captured if "UPPER(" in entry["sql"].upper()]
+    read = [one for one in statements if 'FROM "email_notifications"' in one and one.startswith("SELECT")]
+    assert len(read) >= 4
+    plans = []
+    for statement in read:
+        with connection.cursor() as cursor:
+            cursor.execute("EXPLAIN " + statement.replace(" FOR UPDATE", ""))
+            plans.append("\n".join(row[0] for row in cursor.fetchall()))
+    for plan in plans:  # of another index only where it finds fewer rows
+        # Partitions without a row may be read as they are.
+        assert not [one for one in plan.splitlines() if "Seq Scan" in one and "rows=1 " not in one], plan
+    assert sum("_upper_id_idx" in plan for plan in plans) >= 4, plans
