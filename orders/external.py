@@ -85,7 +85,7 @@ BODIES: dict[str, tuple[type[StrictSerializer], tuple[S, ...]]] = {
 #: What the highest sequence decides. `version` is that sequence.
 STATE = (
     *("status", "version", "user_id", "email", "name", "locale", "reference", "items"),
-    *("total_amount", "refunded_amount", "currency", "created_at"),
+    *("total_amount", "refunded_amount", "currency"),
 )
 #: What one event alone tells: the earliest of its kind counts, in whatever order they come.
 TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
@@ -124,6 +124,9 @@ def _apply(event: Envelope, name: str) -> None:
     if not overtaken:
         for field in STATE:
             setattr(order, field, getattr(told, field))
+    # The earliest counts: a time in the future was read as the moment when the order was first heard of, and
+    # its e-mails and events are looked for from there on.
+    order.created_at = min(order.created_at, told.created_at)
     at = min(event.timestamp or now, now)
     if column := TIMES.get(name):
         setattr(order, column, min(filter(None, [getattr(order, column), at])))

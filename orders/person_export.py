@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from orders.persons import DIRECT, EARLIEST, check_address, first_row, own_orders
+from orders.persons import DIRECT, check_address, first_row, own_orders
+from outbox.core.ids import EPOCH
 from outbox.core.partitioned import PartitionedModel
 from outbox.retention.archive import archived_partitions
 from outbox.retention.erasure import archived_rows, side_tables, table_rows
@@ -51,7 +52,7 @@ def _rows(model: PartitionedModel, person: Person, report: Report) -> Iterator[t
             seen.add(str(row["id"]))
             yield name, row
     if model.retention.address_column:
-        since = EARLIEST  # an order that was corrected tells nothing of the e-mails before
+        since = EPOCH  # an order that was corrected tells nothing of the e-mails before
     elif person.owner_ids:
         since = first_row(person.owner_ids)
     else:

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox.core.ids import id_time
+from outbox.core.ids import EPOCH, id_time
 from outbox.core.privacy import ERASED_ADDRESS
 
 #: The app role without a pooler: it reads and writes the rows of every table.
@@ -25,7 +25,6 @@ DIRECT = "direct"
 MANY = 10_000
 #: How far another system's clock may be ahead of the database's.
 CLOCKS_APART = dt.timedelta(days=1)
-EARLIEST = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class NoPerson(ValueError):
@@ -81,7 +80,7 @@ def first_row(order_ids: Collection[uuid.UUID]) -> dt.datetime:
     known = {id: (source, created_at) for id, source, created_at in rows}
 
     def before(id: uuid.UUID) -> dt.datetime:
-        source, created_at = known.get(id, ("unknown", EARLIEST))
-        return max(created_at, EARLIEST + CLOCKS_APART) - CLOCKS_APART if source else id_time(id)
+        source, created_at = known.get(id, ("unknown", EPOCH))
+        return max(created_at, EPOCH + CLOCKS_APART) - CLOCKS_APART if source else id_time(id)
 
     return min(map(before, order_ids))

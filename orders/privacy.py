@@ -22,7 +22,8 @@ from django.db.models.functions import Now
 from notifications.services import withdraw_emails
 from orders.models import Order
 from orders.person_export import export_person
-from orders.persons import DIRECT, EARLIEST, check_address, first_row, own_mails, own_orders
+from orders.persons import DIRECT, check_address, first_row, own_mails, own_orders
+from outbox.core.ids import EPOCH
 from outbox.core.privacy import ERASED_ADDRESS, address_hash
 from outbox.delivery.outcomes import UNFINISHED, Status
 from outbox.models import Erasure
@@ -170,7 +171,7 @@ def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | Non
     for model in partitioned_models():
         table = model._meta.db_table
         if model.retention.address_column:
-            archives = archived_partitions(table=table, since=EARLIEST, using=DIRECT)
+            archives = archived_partitions(table=table, since=EPOCH, using=DIRECT)
             waiting |= {
                 record.name
                 for record in archives
@@ -254,7 +255,7 @@ def _chunks(owners: Collection[uuid.UUID]) -> Iterator[list[uuid.UUID]]:
 def _rewrite_archives(erasure: Erasure, counts: Counter[str], report: Report) -> None:
     for model in partitioned_models():
         table = model._meta.db_table
-        for record in archived_partitions(table=table, since=EARLIEST, using=OWNER):
+        for record in archived_partitions(table=table, since=EPOCH, using=OWNER):
             counts[f"{table} (archived)"] += rewrite_archive(
                 model=model, record=record, using=OWNER, report=report
             )

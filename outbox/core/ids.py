@@ -8,6 +8,8 @@ import uuid
 from uuid_utils.compat import uuid7 as _uuid7
 
 _LAST = 253_402_300_799_000  # the last second of the year 9999
+#: No UUIDv7 is of an earlier time.
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def new_id() -> uuid.UUID:
@@ -21,9 +23,10 @@ def new_id() -> uuid.UUID:
 def id_floor(when: dt.datetime) -> uuid.UUID:
     """Return the smallest UUID of the millisecond `when` (aware): all other bits zero.
 
-    As a bound of a range partition it makes the upper bound of one month the lower bound of the next.
+    Times before 1970 have the nil UUID. As a bound of a range partition it makes the upper bound of one month
+    the lower bound of the next.
     """
-    return uuid.UUID(int=round(when.timestamp() * 1000) << 80)
+    return uuid.UUID(int=max(0, round(when.timestamp() * 1000)) << 80)
 
 
 def id_time(value: uuid.UUID) -> dt.datetime:

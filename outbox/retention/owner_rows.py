@@ -15,7 +15,7 @@ from typing import Any
 from django.db import ProgrammingError, connections
 from psycopg import errors
 
-from outbox.core.ids import id_floor
+from outbox.core.ids import EPOCH, id_floor
 from outbox.core.partitioned import PartitionedModel
 from outbox.core.privacy import address_hash
 from outbox.retention.archive import archived_partitions, find
@@ -51,7 +51,7 @@ def _owner_rows(
     select = f"SELECT to_jsonb(t) - %s::text[] FROM {{}} AS t WHERE {owner} = %s"  # noqa: S608
     # The ids of a partition hold its time: with a bound, PostgreSQL plans only partitions that may have rows.
     statement = f"{select} AND id >= %s".format(quote(model._meta.db_table))
-    values: list[Any] = [list(without), owner_id, id_floor(since - dt.timedelta(days=1))]
+    values: list[Any] = [list(without), owner_id, id_floor(max(since, EPOCH) - dt.timedelta(days=1))]
     for name in old:
         statement += f" UNION ALL {select}".format(quote(name))
         values += [list(without), owner_id]
