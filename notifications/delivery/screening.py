@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Sequence
 
 from django.conf import settings
@@ -14,8 +15,8 @@ from notifications.delivery.process import Process
 from notifications.delivery.sending import hold_left, pinned_to
 from notifications.models import EmailNotification
 from notifications.suppressions import suppressed_among
-from outbox.delivery.attempts import last_attempt, last_doubt, time_of
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.attempts import last_doubt, since, time_of
+from outbox.delivery.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from outbox.models import Heartbeat
 
 #: The heartbeat of the process that takes webhooks.
@@ -30,32 +31,38 @@ def screen(process: Process, mails: Sequence[EmailNotification]) -> dict[uuid.UU
     """Name the outcome of claimed e-mails that must not be sent now, and judge the failures of the others.
 
     Not sent are those whose address is suppressed, those that a provider may have already while its evidence
-    may still come, and those whose last failure used up the last retry.
+    may still come, and those whose failures used up all retries.
     """
     reasons = suppressed_among(mails)
     outcomes = {id: Outcome(Verdict.SUPPRESSED, text=f"not sent: {reason}") for id, reason in reasons.items()}
     outcomes |= _held([mail for mail in mails if mail.id not in outcomes])
     for mail in mails:
-        if mail.id not in outcomes and was_own_failure(process, mail):
-            if mail.retry_count >= mail.max_retries:
-                outcomes[mail.id] = Outcome(Verdict.EXHAUSTED)
-            else:
-                mail.charge, mail.retry_count = 1, mail.retry_count + 1
+        used = 0 if mail.id in outcomes else retries_used(process, mail)
+        if used > mail.max_retries:
+            mail.charge = max(0, mail.max_retries - mail.retry_count)
+            outcomes[mail.id] = Outcome(Verdict.EXHAUSTED)
+        elif used > mail.retry_count:
+            mail.charge, mail.retry_count = used - mail.retry_count, used
     return outcomes
 
 
-def was_own_failure(process: Process, mail: EmailNotification) -> bool:
-    """Judge a failed e-mail's last attempt by what other first attempts met around it at that provider."""
-    if mail.was != Status.FAILED or not mail.errors:
-        return False
+def retries_used(process: Process, mail: EmailNotification) -> int:
+    """Judge all failed attempts since the last resend by what other e-mails met around them.
+
+    Return 0 while it is not proven that they are the e-mail's own. Once it is, lost workers count, too.
+    """
     ahead = mail.claimed_epoch - time.monotonic()  # of the database's clock; the claim was a moment ago
-    return any(
-        process.neighbours.blame_message(
-            provider=entry["provider"], id=mail.id, at=time_of(entry).timestamp() - ahead
-        )
-        for entry in last_attempt(mail.errors)
-        if entry.get("judged") is False
-    )
+    failures: defaultdict[str, list[float]] = defaultdict(list)
+    entries = since(mail.errors, mail.resent_at)
+    for entry in entries:
+        if entry.get("judged") is False:
+            failures[entry["provider"]].append(time_of(entry).timestamp() - ahead)
+    own = [
+        process.neighbours.count_own_failures(provider=provider, id=mail.id, at=at)
+        for provider, at in failures.items()
+    ]
+    lost = sum(entry.get("code") == LEASE_EXPIRED for entry in entries)
+    return max(own) + lost if any(own) else 0
 
 
 def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:

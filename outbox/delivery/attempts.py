@@ -48,11 +48,6 @@ def count_attempts(errors: Sequence[Entry], resent_at: dt.datetime | None) -> in
     return len({entry["at"] for entry in since(errors, resent_at)})
 
 
-def last_attempt(errors: Sequence[Entry]) -> list[Entry]:
-    """Return the entries of the newest attempt."""
-    return [entry for entry in errors if entry["at"] == errors[-1]["at"]]
-
-
 def doubts(errors: Sequence[Entry], resent_at: dt.datetime | None) -> list[Doubt]:
     """Return the attempts since the last resend that may have been accepted, oldest first."""
     return [

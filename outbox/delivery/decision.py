@@ -11,6 +11,9 @@ import dataclasses
 from outbox.core.backoff import ceiling, jitter
 from outbox.delivery.outcomes import RECORDED, Outcome, Status, Verdict
 
+#: The wait of a row that has failed more often than it has retries doubles with every so many attempts.
+SLOWER_EVERY = 10
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Policy:
@@ -21,12 +24,18 @@ class Policy:
     hold: float
     delays: tuple[float, ...] = ()
 
-    def wait(self, *, attempt: int, chance: float) -> float:
-        """Return the wait after failed attempt number `attempt` (1, 2, …); `chance` is drawn from [0, 1)."""
+    def wait(self, *, attempt: int, max_retries: int, chance: float) -> float:
+        """Return the wait after failed attempt number `attempt` (1, 2, …); `chance` is drawn from [0, 1).
+
+        It grows with each retry. A row with more failures than retries waits until it is clear whose they
+        are, so it is tried often enough to find out: its wait grows with every `SLOWER_EVERY` attempts.
+        """
         if self.delays:
             delay = self.delays[min(attempt, len(self.delays)) - 1]
             return jitter(seconds=delay, low=0.8, high=1.2, chance=chance)
-        longest = ceiling(retry=attempt, base=self.base, cap=self.cap)
+        retries = max(1, max_retries)
+        retry = min(attempt, retries) + max(0, attempt - retries) // SLOWER_EVERY
+        longest = ceiling(retry=retry, base=self.base, cap=self.cap)
         return jitter(seconds=longest, low=0.0, high=1.0, chance=chance)
 
 
@@ -76,6 +85,6 @@ def decide(
             return Decision(Status.DEAD_LETTERED, retry_count, None, failures)
         retry_count += 1
     if wait is None:
-        wait = policy.wait(attempt=attempts + 1, chance=chance)
+        wait = policy.wait(attempt=attempts + 1, max_retries=max_retries, chance=chance)
     unclear = any(one.needs_judgement or one.verdict is Verdict.AMBIGUOUS for one in failures)
     return Decision(Status.FAILED if unclear else Status.PENDING, retry_count, wait, failures)

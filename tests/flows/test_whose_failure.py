@@ -52,20 +52,22 @@ def requests_for(shop: Shop, id: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("poisonous", "seconds", "probes"),
+    ("poisonous", "seconds", "probes", "backoff"),
     [
-        pytest.param(8, 2.0, 2, marks=pytest.mark.drill),
-        pytest.param(8, 15.0, 30, marks=pytest.mark.drill),
-        pytest.param(16, 15.0, 30, marks=pytest.mark.drill),
+        pytest.param(8, 2.0, 2, ("1", "10"), marks=pytest.mark.drill),
+        pytest.param(8, 15.0, 30, ("1", "10"), marks=pytest.mark.drill),
+        pytest.param(8, 15.0, 30, ("30", "3600"), marks=pytest.mark.drill, id="defaults"),
+        pytest.param(16, 15.0, 30, ("1", "10"), marks=pytest.mark.drill),
     ],
 )
 def test_good_mails_pass_poisonous_ones_in_a_quiet_shop_and_these_become_dead_letters(
-    poisonous, seconds, probes
+    poisonous, seconds, probes, backoff
 ):
+    base, cap = backoff
     with Shop(
         MAX_RETRIES=str(RETRIES),
-        RETRY_BACKOFF_BASE="1",
-        RETRY_BACKOFF_CAP="10",
+        RETRY_BACKOFF_BASE=base,
+        RETRY_BACKOFF_CAP=cap,
         BREAKER_OPEN_SECONDS=str(probes),
     ) as shop:
         poison(shop)

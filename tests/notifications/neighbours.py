@@ -1,4 +1,4 @@
-"""What happened around a failure, made without waiting for it."""
+"""Happenings around failures, made without waiting for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from django.db.models.functions import Now
 from notifications.delivery import process
 from notifications.models import EmailNotification
 from outbox.core.ids import new_id
-from outbox.delivery.attempts import last_attempt, time_of
+
+#: How long ago the last attempt of a mail was, and how far its attempts are apart, in seconds.
+AGO, APART = 10, 20
+#: Neighbours before each attempt, and as many after it: those of two attempts are enough to judge a mail.
+EACH_SIDE = 6
 
 
 def due_now() -> None:
@@ -21,15 +25,27 @@ def due_now() -> None:
 
 
 def let_others_through(*, provider: str = "sendgrid") -> None:
-    """Date the last failures back, let first attempts of others succeed around them, make all due."""
+    """Spread the failures over the past, let first attempts of others succeed around them, make all due."""
+    most = 0
     for mail in EmailNotification.objects.filter(status="failed").exclude(errors=[]):
-        newest = last_attempt(mail.errors)
+        times = sorted({entry["at"] for entry in mail.errors}, reverse=True)
+        moved = {
+            at: dt.datetime.now(dt.UTC) - dt.timedelta(seconds=AGO + APART * number)
+            for number, at in enumerate(times)
+        }
         for entry in mail.errors:
-            if entry in newest:
-                entry["at"] = (time_of(entry) - dt.timedelta(seconds=10)).isoformat()
+            entry["at"] = moved[entry["at"]].isoformat()
         mail.save(update_fields=["errors"])
-    for seconds in (12, 11, 8, 7):
-        process.current().neighbours.record(
-            provider=provider, id=new_id(), accepted=True, at=time.monotonic() - seconds
-        )
+        most = max(most, len(times))
+    for number in range(most):
+        accept_around(ago=AGO + APART * number, provider=provider)
     due_now()
+
+
+def accept_around(*, ago: float, provider: str = "sendgrid", each_side: int = EACH_SIDE) -> None:
+    """Record accepted first attempts of other e-mails shortly before and after a moment in the past."""
+    for seconds in (ago + 2.5, ago - 2.5):
+        for _ in range(each_side):
+            process.current().neighbours.record(
+                provider=provider, id=new_id(), accepted=True, at=time.monotonic() - seconds
+            )

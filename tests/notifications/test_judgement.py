@@ -15,10 +15,10 @@ from notifications.delivery.screening import screen
 from notifications.models import EmailNotification
 from outbox.core.alarm import Alarm
 from outbox.core.ids import new_id
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.outcomes import LEASE_EXPIRED, Outcome, Status, Verdict
 from outbox.models import Heartbeat
 from tests.factories import make_mail
-from tests.notifications.neighbours import let_others_through
+from tests.notifications.neighbours import accept_around, due_now, let_others_through
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -43,8 +43,9 @@ def claimed(**fields) -> EmailNotification:
     return row
 
 
-def failed(**fields) -> EmailNotification:
-    errors = fields.pop("errors", [entry("transient", judged=False)])
+def failed(*, attempts: int = 2, **fields) -> EmailNotification:
+    some = [entry("transient", ago=attempts - number, judged=False) for number in range(attempts)]
+    errors = fields.pop("errors", some)
     make_mail(status=Status.FAILED, errors=errors, **fields)
     let_others_through()
     (row,) = EmailNotification.objects.claim(limit=1)
@@ -52,22 +53,53 @@ def failed(**fields) -> EmailNotification:
 
 
 class TestJudgement:
-    def test_a_failure_among_accepted_neighbours_uses_up_a_retry(self, here):
+    def test_failures_among_accepted_neighbours_use_up_a_retry_each(self, here):
         row = failed()
-        assert screen(here, [row]) == {} and row.charge == 1
+        assert screen(here, [row]) == {} and (row.charge, row.retry_count) == (2, 2)
+
+    def test_one_failure_among_few_neighbours_uses_up_no_retry(self, here):
+        row = failed(attempts=1)
+        assert screen(here, [row]) == {} and row.charge == 0
 
     def test_past_the_last_retry_it_is_a_dead_letter_without_another_send(self, here):
-        row = failed(retry_count=3, max_retries=3)
+        row = failed(attempts=4, max_retries=3)
+        assert screen(here, [row]) == {row.id: Outcome(Verdict.EXHAUSTED)} and row.charge == 3
+
+    def test_a_lost_worker_counts_with_failures_that_are_the_mails_own(self, here, settings):
+        settings.AMBIGUOUS_HOLD_SECONDS = 1
+        lost = entry("ambiguous", ago=900) | {"code": LEASE_EXPIRED}
+        errors = [lost, *(entry("transient", ago=9 - number, judged=False) for number in range(3))]
+        row = failed(errors=errors, retry_count=1, max_retries=3)
         assert screen(here, [row]) == {row.id: Outcome(Verdict.EXHAUSTED)}
 
+    def test_eight_poisonous_mails_of_a_quiet_shop_are_dead_letters_within_ten_minutes(self, here):
+        """With one good mail every 15 s. The eight failed first at once, so that one spoke for the other."""
+        times = [(600, 585, 540, 470, 400, 300, 230), (600, 590, 560, 480, 390, 320, 110)] * 4
+        mails = [
+            make_mail(
+                status=Status.FAILED,
+                errors=[entry("transient", ago=ago, judged=False) for ago in some],
+                next_attempt_at=Now() - dt.timedelta(seconds=1),
+            )
+            for some in times
+        ]
+        for mail in mails:
+            here.neighbours.record(provider="sendgrid", id=mail.id, accepted=False, at=time.monotonic() - 600)
+        for ago in range(0, 595, 15):
+            here.neighbours.record(provider="sendgrid", id=new_id(), accepted=True, at=time.monotonic() - ago)
+        outcomes = screen(here, EmailNotification.objects.claim(limit=20))
+        assert outcomes == {mail.id: Outcome(Verdict.EXHAUSTED) for mail in mails}
+
     def test_a_failure_of_release_0_1_0_was_charged_by_it_and_is_not_judged_again(self, here):
-        row = failed(errors=[entry("transient")])
+        row = failed(errors=[entry("transient", ago=ago) for ago in (3, 2, 1)])
         assert screen(here, [row]) == {} and row.charge == 0
 
     def test_a_row_that_was_given_back_is_not_judged_twice(self, here):
-        errors = [entry("transient", ago=10, judged=False)]
-        make_mail(status=Status.PENDING, errors=errors, retry_count=1)
-        let_others_through()
+        errors = [entry("transient", ago=ago, judged=False) for ago in (30, 10)]
+        for ago in (30, 10):
+            accept_around(ago=ago)
+        make_mail(status=Status.PENDING, errors=errors, retry_count=2)
+        due_now()
         (row,) = EmailNotification.objects.claim(limit=1)
         assert screen(here, [row]) == {} and row.charge == 0
 

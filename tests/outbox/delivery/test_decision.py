@@ -95,10 +95,16 @@ def test_the_retries_that_were_used_stay_as_they_are(verdict):
 
 
 def test_waits_grow_with_the_attempts_up_to_the_cap_and_are_spread_by_chance():
-    assert [decision(V.TRANSIENT, attempts=n, chance=0.99).wait for n in (0, 1, 2, 20)] == [
+    assert [decision(V.TRANSIENT, most=9, attempts=n, chance=0.99).wait for n in (0, 1, 2, 8)] == [
         pytest.approx(0.99 * longest) for longest in (30, 60, 120, 3600)
     ]
     assert decision(V.TRANSIENT, chance=0.0).wait == 0
+
+
+def test_a_row_that_failed_more_often_than_it_has_retries_waits_longer_with_every_tenth_attempt():
+    waits = [decision(V.TRANSIENT, attempts=n, chance=1.0).wait for n in (2, 3, 11, 12, 21, 22, 500)]
+    assert waits == [120, 120, 120, 240, 240, 480, 3600]
+    assert [decision(V.TRANSIENT, most=0, attempts=n, chance=1.0).wait for n in (0, 9, 10)] == [30, 30, 60]
 
 
 def test_given_delays_replace_base_and_cap_each_by_a_fifth_more_or_less():
