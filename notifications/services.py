@@ -26,7 +26,7 @@ from outbox.core import tracing
 from outbox.core.ids import new_id
 from outbox.core.privacy import ERASED_ADDRESS
 from outbox.core.statement import Part, write
-from outbox.core.transactions import require_transaction
+from outbox.core.transactions import after_commit, require_transaction
 from outbox.delivery.changes import Change, Refusal, Settlement
 from outbox.delivery.outcomes import ENDED, Outcome, Status, Verdict
 
@@ -173,7 +173,7 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
         if settings.FAST_PATH:
             tasks.waker.wake()
 
-    transaction.on_commit(announce, robust=True)
+    after_commit(announce)
     return copy_id
 
 
@@ -206,7 +206,7 @@ def withdraw_emails(*, ids: Iterable[uuid.UUID]) -> None:
     for change in changes:
         assert isinstance(change.row, EmailNotification)
         change.row.recipient_email = ERASED_ADDRESS  # as it is when this is logged
-    transaction.on_commit(lambda: log_changes(changes), robust=True)
+    log_changes(changes)
 
 
 def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
@@ -261,15 +261,19 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
                 )
     log_changes(changes)
     unknown = sum(fact.id not in known for fact in facts)
-    metrics.count_feedback(provider, events=len(facts), unknown=unknown, news=news)
-    log.info(
-        "webhook events",
-        provider=provider,
-        events=len(facts),
-        unknown=unknown,
-        changed=len(changes),
-        kinds=dict(Counter(fact.kind for fact in facts)),
-    )
+
+    def tell() -> None:
+        metrics.count_feedback(provider, events=len(facts), unknown=unknown, news=news)
+        log.info(
+            "webhook events",
+            provider=provider,
+            events=len(facts),
+            unknown=unknown,
+            changed=len(changes),
+            kinds=dict(Counter(fact.kind for fact in facts)),
+        )
+
+    after_commit(tell)
 
 
 def _times(id: uuid.UUID, facts: Sequence[Evidence]) -> EventTimes:
@@ -295,5 +299,5 @@ def _by_hand(result: tuple[list[Change], list[Refusal]], *, wake: bool) -> tuple
     changes, _ = result
     log_changes(changes)
     if wake and changes and settings.FAST_PATH:
-        transaction.on_commit(lambda: tasks.waker.wake(), robust=True)
+        after_commit(tasks.waker.wake)
     return result

@@ -19,6 +19,7 @@ from orders.bodies import CancelBody, CompleteBody, OrderBody
 from orders.inbound import read_command
 from orders.transitions import Refused
 from outbox.api.fields import Identifier, Nothing, StrictSerializer
+from outbox.core.transactions import after_commit
 from outbox.events.envelope import Envelope, Rejected
 from outbox.events.inbox import Handler
 from outbox.retention import rollover
@@ -67,7 +68,9 @@ def resend_error_emails(event: Envelope) -> None:
     else:
         changes, refusals = resend(ids=ids)
         changed, refused = len(changes), len(refusals)
-    log.info("e-mails resent by a command", source=event.producer, count=changed, refused=refused)
+    after_commit(
+        lambda: log.info("e-mails resent by a command", source=event.producer, count=changed, refused=refused)
+    )
 
 
 def clean_up_sent_emails(event: Envelope) -> None:

@@ -11,6 +11,7 @@ from django.db.models.functions import Now
 from notifications.models import EmailNotification
 from notifications.services import NotCopied, copy_email
 from orders.models import Order
+from outbox.core.transactions import after_commit
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +34,5 @@ def send_copy(
         if update_order and recipient_email:
             Order.objects.filter(id=mail.order_id).update(email=recipient_email, updated_at=Now())
             order_id = str(mail.order_id)
-            transaction.on_commit(
-                lambda: log.info("order's address corrected", order_id=order_id), robust=True
-            )
+            after_commit(lambda: log.info("order's address corrected", order_id=order_id))
     return copy_id

@@ -26,6 +26,7 @@ from outbox.api.fields import Choice, Flag, Integer, StrictSerializer, Text, Web
 from outbox.core import context
 from outbox.core.clock import database_now
 from outbox.core.privacy import ERASED_ADDRESS
+from outbox.core.transactions import after_commit
 from outbox.events.envelope import Envelope, Rejected
 from outbox.events.inbox import Handler
 
@@ -132,13 +133,15 @@ def _apply(event: Envelope, name: str) -> None:
         setattr(order, column, min(filter(None, [getattr(order, column), at])))
     order.updated_at = now
     order.save(force_update=True)
-    log.info(
-        "external order told of",
-        order_id=str(order.id),
-        source=order.source,
-        change=name,
-        sequence=told.version,
-        overtaken=overtaken,
+    after_commit(
+        lambda: log.info(
+            "external order told of",
+            order_id=str(order.id),
+            source=order.source,
+            change=name,
+            sequence=told.version,
+            overtaken=overtaken,
+        )
     )
     if not (overtaken and email_exists(order_id=order.id, event_type=name, version=told.version)):
         _owe_email(told, order, name, {"at": at, **details})

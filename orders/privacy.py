@@ -25,6 +25,7 @@ from orders.person_export import export_person
 from orders.persons import DIRECT, check_address, first_row, own_mails, own_orders
 from outbox.core.ids import EPOCH
 from outbox.core.privacy import ERASED_ADDRESS, address_hash
+from outbox.core.transactions import after_commit
 from outbox.delivery.outcomes import UNFINISHED, Status
 from outbox.models import Erasure
 from outbox.retention.archive import archived_partitions
@@ -118,7 +119,11 @@ def erase_person(
     changed = {table: count for table, count in counts.items() if count or erasure}
     archives = erasure.archives if erasure else []
     if erasure or changed:
-        log.info("person erased", address_hash=address_hash(email), changed=changed, archives=archives)
+        after_commit(
+            lambda: log.info(
+                "person erased", address_hash=address_hash(email), changed=changed, archives=archives
+            )
+        )
     return ErasureReport(changed, archives)
 
 

@@ -29,6 +29,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from outbox.core import context as work_context
+from outbox.core.transactions import after_commit
 from outbox.core.waker import Waker
 from outbox.models import BulkJob
 from outbox.models.jobs import MAX_TRIES
@@ -92,7 +93,11 @@ def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, rea
             correlation_id=work_context.current().correlation_id,
         )
         transaction.on_commit(waker.wake)
-    log.info("bulk job started", job=str(job.id), action=action, filter=dict(filter), user=job.username)
+    after_commit(
+        lambda: log.info(
+            "bulk job started", job=str(job.id), action=action, filter=dict(filter), user=job.username
+        )
+    )
     return job
 
 
@@ -101,7 +106,7 @@ def restart_job(*, id: uuid.UUID) -> bool:
     restarted = BulkJob.objects.restart(id=id)
     if restarted:
         transaction.on_commit(waker.wake)
-        log.info("bulk job restarted", job=str(id))
+        after_commit(lambda: log.info("bulk job restarted", job=str(id)))
     return restarted
 
 
@@ -171,7 +176,7 @@ def _hopeless(job: BulkJob) -> str:
 
 def _fail(job: BulkJob, reason: str) -> None:
     if BulkJob.objects.fail(id=job.id, error=reason):
-        log.error("bulk job failed", job=str(job.id), error=reason)
+        after_commit(lambda: log.error("bulk job failed", job=str(job.id), error=reason))
 
 
 def _work(id: uuid.UUID) -> None:
@@ -203,13 +208,15 @@ def _work(id: uuid.UUID) -> None:
             updated_at=Now(),
         )
     if state != job.State.RUNNING:
-        log.info(
-            "bulk job ended",
-            job=str(id),
-            state=str(state),
-            done=job.done_count,
-            refused=job.refused_count,
-            error=refused,
+        after_commit(
+            lambda: log.info(
+                "bulk job ended",
+                job=str(id),
+                state=str(state),
+                done=job.done_count,
+                refused=job.refused_count,
+                error=refused,
+            )
         )
 
 

@@ -11,6 +11,7 @@ from notifications import metrics
 from notifications.delivery.process import Process
 from notifications.models import EmailNotification
 from outbox.core.context import Context
+from outbox.core.transactions import after_commit
 from outbox.delivery.changes import Change
 from outbox.delivery.outcomes import Status
 from outbox.models import Heartbeat
@@ -33,7 +34,15 @@ def ids_of(mail: EmailNotification) -> dict[str, str]:
 
 
 def log_changes(changes: Sequence[Change]) -> None:
-    """Count changes of state, and log each: dead letters as errors, other failures as warnings."""
+    """Count changes of state, and log each, after the commit.
+
+    Dead letters are errors, other failures are warnings.
+    """
+    if changes:
+        after_commit(lambda: _log_changes(changes), using=changes[0].row._state.db or "default")
+
+
+def _log_changes(changes: Sequence[Change]) -> None:
     metrics.count_changes(changes)
     for change in changes:
         mail = change.row
@@ -74,7 +83,10 @@ def log_created(
     work: Context,
     resend_of: uuid.UUID | None = None,
 ) -> None:
-    """Count a new e-mail, and log it like every other change of state; `was` is empty."""
+    """Count a new e-mail, and log it like every other change of state; `was` is empty.
+
+    Called after the commit.
+    """
     metrics.count_created(event_type)
     more = {"resend_of": str(resend_of)} if resend_of else {}
     if work.traceparent:

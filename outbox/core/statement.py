@@ -12,9 +12,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.db import connections, transaction
+from django.db import connections
 
 from outbox.core.postgres.cursor import Prepared
+from outbox.core.transactions import after_commit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ def write(
         done = tuple(count > 0 for count in cursor.fetchone())
     for part, written in zip(chain[-1:] + list(inserts), done, strict=True):
         if written and part.announce is not None:
-            transaction.on_commit(part.announce, using=using, robust=True)
+            after_commit(part.announce, using=using)
     return done
 
 

@@ -21,6 +21,7 @@ from django.db.models.functions import Now
 from outbox.core import context, tracing
 from outbox.core.event_ids import event_ids
 from outbox.core.tracing import Kind
+from outbox.core.transactions import after_commit
 from outbox.events.envelope import LARGEST, Envelope, Rejected, event_id_of, read_envelope, read_json
 from outbox.events.publish import publish_event
 from outbox.events.transports import Received
@@ -139,7 +140,7 @@ def replay_next(
             return letter, error
         else:
             InboundDeadLetter.objects.filter(id=letter.id).update(replayed_at=Now())
-            log.info("event replayed", **envelope.ids, topic=letter.topic)
+            after_commit(lambda: log.info("event replayed", **envelope.ids, topic=letter.topic))
     return letter, None
 
 
@@ -148,7 +149,7 @@ def fail_replay(*, letter: InboundDeadLetter, reason: str) -> None:
     InboundDeadLetter.objects.filter(id=letter.id, replayed_at=None).update(
         error=_storable(reason)[:1000], failed_at=Now(), replay_requested_at=None
     )
-    log.error("event is dead", **_ids_of(letter), topic=letter.topic, reason=reason)
+    after_commit(lambda: log.error("event is dead", **_ids_of(letter), topic=letter.topic, reason=reason))
 
 
 def known_of(received: Received) -> Envelope:

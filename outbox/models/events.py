@@ -21,6 +21,7 @@ from outbox.core.ids import id_floor, new_id
 from outbox.core.partitioned import Partitioned
 from outbox.core.privacy import key_hash_salt
 from outbox.core.statement import Part
+from outbox.core.transactions import after_commit
 from outbox.event_retention import EVENT_RETENTION
 from outbox.models.outgoing import BLOCKING, COLUMNS, DUE, ENVELOPE, LOG_IDS, OutgoingEvent
 
@@ -161,15 +162,23 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         """Have failing and dead events tried again at once, with all their retries; return their ids."""
         changes = {"dead_lettered_at": None, "retry_count": 0, "next_attempt_at": Now()}
         lines = self._resolve(self.filter(_STUCK), ids, changes)
-        for line in lines.values():
-            log.info("event republished", **line)
+
+        def tell() -> None:
+            for line in lines.values():
+                log.info("event republished", **line)
+
+        after_commit(tell, using=self.db)
         return list(lines)
 
     def discard(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
         """Give dead events up, so that the later ones of their aggregates go on; return their ids."""
         lines = self._resolve(self.dead(), ids, {"discarded_at": Now()})
-        for line in lines.values():
-            log.info("event discarded", **line)
+
+        def tell() -> None:
+            for line in lines.values():
+                log.info("event discarded", **line)
+
+        after_commit(tell, using=self.db)
         return list(lines)
 
     def _resolve(

@@ -10,6 +10,8 @@ from django.db import models, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from outbox.core.transactions import after_commit
+
 log = structlog.get_logger(__name__)
 
 
@@ -44,8 +46,12 @@ class PauseQuerySet(models.QuerySet["Pause"]):
                 )
                 if made:
                     fresh.append(part)
-        for part in fresh:
-            log.warning("paused", part=part, reason=reason[:200], user=username)
+
+        def tell() -> None:
+            for part in fresh:
+                log.warning("paused", part=part, reason=reason[:200], user=username)
+
+        after_commit(tell, using=self.db)
         return fresh
 
     def resume(self, *, parts: Iterable[str], username: str, force: bool = False) -> list[str]:
@@ -62,8 +68,12 @@ class PauseQuerySet(models.QuerySet["Pause"]):
                     "what was sent since would be sent again"
                 )
             self.filter(part__in=[row.part for row in rows]).delete()
-        for row in rows:
-            log.warning("resumed", part=row.part, user=username)
+
+        def tell() -> None:
+            for row in rows:
+                log.warning("resumed", part=row.part, user=username)
+
+        after_commit(tell, using=self.db)
         return [row.part for row in rows]
 
     def reconcile(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import zstandard
 from django.core.management import CommandError, call_command
+from django.db import DatabaseError, transaction
 
 from config import logs
 from notifications import services
@@ -89,6 +90,21 @@ def test_the_lines_that_a_send_and_a_relay_really_write_are_evidence(shipped, se
     stored = EmailNotification.objects.get()
     assert (stored.status, stored.provider, stored.provider_message_id) == ("sent", "ses", "message-1")
     assert not OutboxEvent.objects.unpublished().exists()
+
+
+def test_a_mark_as_sent_that_was_rolled_back_leaves_no_proof(shipped):
+    rolled_back, marked = make_mail(), make_mail()
+    with pytest.raises(DatabaseError), transaction.atomic():
+        changes, _ = mark_sent(ids=[rolled_back.id])
+        assert len(changes) == 1
+        raise DatabaseError("the admin's log entry cannot be written")
+    with transaction.atomic():
+        mark_sent(ids=[marked.id])
+    assert states() == {rolled_back.id: "pending", marked.id: "sent"}
+    EmailNotification.objects.filter(id=marked.id).update(status="pending", sent_at=None)  # as T found it
+    restore_to_now()
+    assert "found sent: 1" in after_restore(shipped)[1]
+    assert states() == {rolled_back.id: "dead_lettered", marked.id: "sent"}
 
 
 def test_what_no_log_proves_waits_for_a_person_and_what_came_later_does_not(tmp_path):

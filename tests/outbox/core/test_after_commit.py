@@ -1,0 +1,61 @@
+"""Log lines about rows are written after the outermost commit, in the context of the change."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+
+from outbox.core import context
+from outbox.core.context import Context
+from outbox.core.transactions import after_commit
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def test_it_is_at_once_outside_a_transaction():
+    told: list[str] = []
+    after_commit(lambda: told.append("now"))
+    assert told == ["now"]
+
+
+def test_it_waits_for_the_outermost_commit():
+    told: list[str] = []
+    with transaction.atomic():
+        with transaction.atomic():
+            after_commit(lambda: told.append("committed"))
+        assert told == []
+    assert told == ["committed"]
+
+
+@pytest.mark.parametrize("savepoint", [True, False])
+def test_it_is_never_after_a_rollback_to_a_savepoint_or_of_everything(savepoint):
+    told: list[str] = []
+    with pytest.raises(ZeroDivisionError), transaction.atomic(), transaction.atomic(savepoint=savepoint):
+        after_commit(lambda: told.append("rolled back"))
+        1 / 0  # noqa: B018
+    with transaction.atomic(), pytest.raises(ZeroDivisionError), transaction.atomic():
+        after_commit(lambda: told.append("rolled back"))
+        1 / 0  # noqa: B018
+    assert told == []
+
+
+def test_it_has_the_correlation_id_of_the_change_and_not_of_the_commit():
+    told: list[str] = []
+    with context.working_for(Context("of-the-commit")), transaction.atomic():
+        with context.working_for(Context("of-the-change")):
+            after_commit(lambda: told.append(context.current().correlation_id))
+        assert told == []
+    assert told == ["of-the-change"]
+
+
+def test_its_error_stops_neither_the_caller_nor_other_callbacks():
+    told: list[str] = []
+
+    def broken() -> None:
+        raise ValueError("broken")
+
+    with transaction.atomic():
+        after_commit(broken)
+        after_commit(lambda: told.append("still"))
+    after_commit(broken)
+    assert told == ["still"]
