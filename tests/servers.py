@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ import pytest
 from config.local import environment
 from config.local.machine import free_port
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
+from tests import prepared
 
 FIXED = {
     **{name: "" for name in environment.NAMES if name not in ("DATABASE_URL", "REDIS_URL")},
@@ -42,6 +44,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     """Start the servers before pytest-django reads the settings, in its plain implementation of this hook."""
     os.environ.update(FIXED)
     worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if prepared.FOLDER not in os.environ:
+        _make_folder(early_config.add_cleanup)
     if "DATABASE_URL" not in os.environ or "REDIS_URL" not in os.environ:
         _start_servers(early_config.add_cleanup)
     if worker is not None:  # "gw3": a Valkey database for each process, 0 being the first process's own
@@ -49,9 +53,18 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     return (yield)
 
 
-def _start_servers(add_cleanup: Callable[[Callable[[], None]], None]) -> None:
+def _make_folder(add_cleanup: Callable[[Callable[[], None]], None]) -> None:
+    """Make the folder that all processes of this run share."""
     directory = Path(tempfile.mkdtemp(prefix="orderpost-tests-"))
+    os.environ[prepared.FOLDER] = str(directory)
+    # Cleaned up in reverse order.
+    add_cleanup(partial(os.environ.__delitem__, prepared.FOLDER))
     add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+    add_cleanup(lambda: prepared.remove(directory))
+
+
+def _start_servers(add_cleanup: Callable[[Callable[[], None]], None]) -> None:
+    directory = Path(os.environ[prepared.FOLDER])
     servers: dict[str, Server] = {}
     if "DATABASE_URL" not in os.environ:
         data = directory / "postgres"

@@ -6,6 +6,7 @@ from typing import Any
 
 import redis
 
+from config.local.servers import EmbeddedPostgres
 from tests.failover import Pair, ValkeyPair
 from tests.flows.shop import Shop
 
@@ -18,6 +19,9 @@ class PairedShop(Shop):
         self.settings = settings
         self.pair = Pair(folder=self.folder)
         self.postgres = self.pair  # type: ignore[assignment]  # has what a shop needs of it
+
+    def first_postgres(self) -> EmbeddedPostgres:
+        return self.pair.primary
 
 
 class ValkeyPairedShop(Shop):

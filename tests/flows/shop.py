@@ -29,6 +29,7 @@ from config.local.processes import commands
 from config.local.sandbox import Sandbox
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 from notifications.providers.sendgrid import make_key
+from tests import prepared
 from tests.certificates import make_server_context
 from tests.pgbouncer import WANTED, Pooler
 from tests.proxy import Proxy
@@ -83,6 +84,7 @@ class Shop:
 
     def __enter__(self) -> Shop:
         try:
+            token = prepared.copy_to(self.first_postgres())
             self.postgres.start(log=self.folder / "postgres.log")
             self.valkey.start(log=self.folder / "valkey.log")
             self.sandbox.start()
@@ -90,15 +92,15 @@ class Shop:
                 self.proxy.__enter__()
             if self.pooler is not None:
                 self.pooler.__enter__()
-            # Whatever limit a test sets: a slow machine migrates slowly, too.
-            patience = {"DATABASE_TIMEOUT": QUICK["DATABASE_TIMEOUT"]}
-            self.manage("migrate", "--verbosity", "0", DATABASE_URL=self.database_url, **patience)
-            token = self.manage("create_token", "flow", "--scope", "all", **patience).strip()
         except BaseException:
             self.__exit__("it did not start")
             raise
         self.session.headers["Authorization"] = f"Bearer {token}"
         return self
+
+    def first_postgres(self) -> EmbeddedPostgres:
+        """Return the server that gets the prepared data."""
+        return self.postgres
 
     def __exit__(self, failed: object = None, *_: object) -> None:
         for name in list(self.processes):

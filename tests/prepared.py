@@ -1,0 +1,99 @@
+"""A migrated cluster with an API token, made once for a test run; each `Shop` starts from a copy of it.
+
+The processes of a parallel run share the folder that tests.servers names in `FOLDER`. The first one that
+needs the cluster makes it under a lock. A program without pytest, such as `python -m tests.chaos`, makes one
+of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from config.local.guard import NOBODY
+from config.local.machine import PROJECT, free_port
+from config.local.servers import EmbeddedPostgres
+
+#: The environment variable with the folder of this test run.
+FOLDER = "ORDERPOST_TESTS_FOLDER"
+SETTINGS = {
+    "SECRET_KEY": "not-secret-prepared-only",
+    "EMAIL_PROVIDERS": "smtp",
+    "HTTPS": "off",
+    "REDIS_URL": "redis://127.0.0.1:1/0",  # neither command needs a broker; port 1 refuses
+    "DATABASE_TIMEOUT": "60",
+    "LOG_FORMAT": "json",
+}
+
+
+def copy_to(server: EmbeddedPostgres) -> str:
+    """Copy the migrated cluster to where `server`, which has not started yet, expects its data.
+
+    Return the secret of an API token with every scope.
+    """
+    made, token = _made()
+    server.data.parent.mkdir(parents=True, exist_ok=True)
+    if server.account == "nobody":
+        os.chown(server.data.parent, NOBODY, NOBODY)
+    subprocess.run(["cp", "-a", "--reflink=auto", made, server.data], check=True, timeout=120)
+    return token
+
+
+def remove(folder: Path) -> None:
+    """Delete the cluster of a test run; it may lie outside the run's folder (EmbeddedPostgres says when)."""
+    _server(folder).remove()
+
+
+@cache
+def _made() -> tuple[Path, str]:
+    """Return the data directory and the token; make both if no process of this run has made them."""
+    folder, token = _folder(), _folder() / "prepared.token"
+    with (folder / "prepared.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        server = _server(folder)
+        if not token.exists():
+            server.remove()  # a process may have died over it
+            secret = _make(server, log=folder / "prepared.log")
+            token.write_text(secret)
+    return server.data, token.read_text()
+
+
+def _make(server: EmbeddedPostgres, *, log: Path) -> str:
+    server.start(log=log)
+    try:
+        environment = {**os.environ, **SETTINGS, "DATABASE_URL": server.url}
+        for name in ("DIRECT_DATABASE_URL", "PARTITION_DATABASE_URL", "REPLICATION_DATABASE_URL"):
+            environment.pop(name, None)
+        _manage(environment, "migrate", "--verbosity", "0")
+        return _manage(environment, "create_token", "flow", "--scope", "all").strip()
+    finally:
+        server.stop()
+
+
+def _manage(environment: dict[str, str], *arguments: str) -> str:
+    command = [sys.executable, "manage.py", *arguments]
+    done = subprocess.run(
+        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=300, check=True
+    )
+    return done.stdout
+
+
+def _server(folder: Path) -> EmbeddedPostgres:
+    return EmbeddedPostgres(data=folder / "prepared", port=free_port(), throwaway=True)
+
+
+@cache
+def _folder() -> Path:
+    if FOLDER in os.environ:
+        return Path(os.environ[FOLDER])
+    folder = Path(tempfile.mkdtemp(prefix="orderpost-prepared-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    atexit.register(remove, folder)  # runs first
+    return folder
