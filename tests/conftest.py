@@ -14,11 +14,16 @@ from django.db import connections
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
-    """Make few days ahead: each test empties all tables, and 35 empty ones take longer than most tests."""
+def django_db_modify_db_settings(
+    django_db_modify_db_settings: None, django_db_blocker: Any
+) -> Iterator[None]:
+    """Migrate one database for all processes, with few days ahead: many partitions slow each test down."""
     from outbox.retention import partitions
+    from tests import template
 
     partitions.AHEAD["day"], partitions.AHEAD_ALARM["day"] = 6, 2
+    with template.shared(django_db_blocker):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,50 @@
+"""One migrated database for all processes of a parallel run; the test database of each is a copy of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from django.db import connection
+from pytest_django import DjangoDbBlocker
+
+from tests import prepared
+
+
+@contextmanager
+def shared(blocker: DjangoDbBlocker) -> Iterator[None]:
+    """Have Django copy the test database of this process; the first process that needs it migrates."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:  # a single process migrates its own
+        yield
+        return
+    name = f"template_{run}"
+    test, made = connection.settings_dict["TEST"], Path(os.environ[prepared.FOLDER]) / name
+    with made.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            with blocker.unblock():
+                _migrate(name)
+            made.touch()
+        test |= {"TEMPLATE": name, "MIGRATE": False}
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        yield
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if made.exists():  # a process that starts later makes it again
+            with blocker.unblock():
+                connection.creation._destroy_test_db(name, 0)  # type: ignore[attr-defined]
+            made.unlink()
+
+
+def _migrate(name: str) -> None:
+    settings = connection.settings_dict
+    before, test = settings["NAME"], settings["TEST"]["NAME"]
+    settings["TEST"]["NAME"] = name
+    try:
+        connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+    finally:
+        connection.close()
+        settings["NAME"], settings["TEST"]["NAME"] = before, test
