@@ -28,11 +28,18 @@ def django_db_modify_db_settings(
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """End every session before pytest-django drops the test database.
+    """Empty only what a test wrote to. End every session before pytest-django drops the test database.
 
-    They are our own, and those of killed processes that PostgreSQL has not noticed yet.
+    Those are our own, and those of killed processes that PostgreSQL has not noticed yet.
     """
-    yield
+    from django.test import TransactionTestCase
+
+    from tests.emptying import Emptying
+
+    with pytest.MonkeyPatch.context() as patch:
+        emptying = Emptying(TransactionTestCase._fixture_teardown)  # type: ignore[attr-defined]
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda case: emptying(case))
+        yield
     from tests.outbox.retention.months import dsn  # needs Django's apps
 
     with psycopg.connect(dsn(), autocommit=True) as last:
