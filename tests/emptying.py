@@ -1,9 +1,9 @@
 """Empty the tables that a transactional test wrote to, instead of every table of the database.
 
-Django truncates all tables after each transactional test and makes the rows again that `migrate` makes: content
-types, permissions, groups. Here one query of the catalogue finds the files that contain pages. A table without
-pages has no rows, so this depends on no statistics. Django's way is still taken for the first test, and for a
-test that changed the rows of `migrate` or took a partition away.
+Django truncates all tables after each transactional test and makes the rows again that `migrate` makes:
+content types, permissions, groups. Here one query of the catalogue finds the tables whose files have pages. A
+table without pages has no rows, so this depends on no statistics. The first test, and each test that changed
+the rows of `migrate` or took a partition away, still get Django's full flush.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from config.local import jars
 from config.local.kafka import EmbeddedKafka, new_cluster_id
 from config.local.machine import HOST, free_port
 from tests.certificates import make_authority
+from tests.needs import reason
 
 
 @cache
@@ -34,15 +35,15 @@ def why_not() -> str:
     try:
         jars.java()
         jars.fetch(jars.BROKER, say=print)
-    except jars.Unavailable as reason:
-        return str(reason)
+    except jars.Unavailable as error:
+        return str(error)
     return ""
 
 
 def require() -> None:
     """Skip the calling test, loudly, where Kafka cannot run."""
-    if reason := why_not():
-        pytest.skip(f"no real Kafka: {reason}")
+    if why := why_not():
+        pytest.skip(reason("java and maven", why))
 
 
 class Cluster:

@@ -16,6 +16,7 @@ from typing import Self
 import pytest
 
 from config.local.machine import PROJECT, free_port, guarded
+from tests.needs import reason
 
 BUILDER = "go.opentelemetry.io/collector/cmd/builder"
 VERSION, STABLE = "v0.150.0", "v1.56.0"
@@ -38,7 +39,7 @@ def binary() -> Path:
     if found := shutil.which("otelcol"):
         return Path(found)
     if shutil.which("go") is None:
-        pytest.skip("NO COLLECTOR: neither otelcol nor go is here to receive spans by the real one")
+        pytest.skip(reason("otelcol"))
     folder = PROJECT / "var" / f"otelcol-{VERSION}"
     built = folder / "source" / "otelcol"
     if not built.exists():
@@ -52,7 +53,7 @@ def binary() -> Path:
         ):
             done = subprocess.run(command, env=here, cwd=folder, capture_output=True, text=True)
             if done.returncode:
-                pytest.skip(f"NO COLLECTOR: Go cannot build it here: {done.stderr.strip()[-300:]}")
+                pytest.skip(reason("otelcol", f"Go cannot build it here: {done.stderr.strip()[-300:]}"))
     return built
 
 

@@ -12,17 +12,16 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from config.local.machine import HOST, PROJECT, account_for_postgres, free_port, guarded
 from tests.local.helpers import eventually
+from tests.needs import needs
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 SETTINGS = PROJECT / "docker" / "pgbouncer" / "pgbouncer.ini"
 #: Every flow then runs through pgbouncer: `PGBOUNCER=1 make test TESTS=tests/flows`.
 WANTED = os.environ.get("PGBOUNCER") == "1"
 
-needs_pgbouncer = pytest.mark.skipif(PROGRAM is None, reason="NOT TESTED: pgbouncer is not installed")
+needs_pgbouncer = needs("pgbouncer", PROGRAM)
 
 
 class Pooler:

@@ -17,6 +17,7 @@ from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from tests.browser.clicks import count_clicks
+from tests.needs import reason
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 #: Milliseconds that an expectation waits at most; a machine under load decides no test.
@@ -27,7 +28,7 @@ PATIENCE = 20_000
 def browser() -> Iterator[Browser]:
     """Start Chromium once for all tests of this folder that follow each other."""
     if CHROMIUM is None:
-        pytest.skip("NO BROWSER: apt-get install chromium, or set CHROMIUM to the path of one")
+        pytest.skip(reason("chromium"))
     with pytest.MonkeyPatch.context() as patch:
         # Playwright keeps an event loop in this thread; Django would refuse to use the database beside it.
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")

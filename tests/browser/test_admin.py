@@ -15,6 +15,7 @@ from notifications.models import EmailNotification
 from outbox.core.ids import new_id
 from outbox.models import InboundDeadLetter, OutboxEvent, Pause
 from tests.factories import make_mail, make_order
+from tests.needs import reason
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_breakers")]
 #: axe-core is no part of this repository: `npm install axe-core` in a folder above, or set AXE_CORE.
@@ -79,7 +80,7 @@ def fill() -> list[str]:
 
 def test_axe_finds_nothing_on_any_page_in_light_and_dark(open_page):
     if (axe := next((path for path in PLACES if path.exists()), None)) is None:
-        pytest.skip("NO AXE: npm install axe-core, or set AXE_CORE to the path of axe.min.js")
+        pytest.skip(reason("axe-core"))
     paths = fill()
     violations = {}
     for dark, rules in ((False, {}), (True, {"runOnly": ["color-contrast", "link-in-text-block"]})):

@@ -14,16 +14,14 @@ import pytest
 import yaml
 
 from config.local.machine import PROJECT
+from tests.needs import needs
 
 CHART = PROJECT / "docker" / "helm" / "orderpost"
 #: The sets of values that are tried: the smallest that a shop needs, everything, and other choices.
 SETS = sorted((CHART / "ci").glob("*-values.yaml"))
 #: Its own objects have no schema in Kubernetes.
 FOREIGN_KINDS = {"PodMonitor", "PrometheusRule", "ScaledObject"}
-needs_helm = pytest.mark.skipif(
-    shutil.which("helm") is None,
-    reason="NOT TESTED: no helm here (`go install helm.sh/helm/v4/cmd/helm@latest` makes it)",
-)
+needs_helm = needs("helm", shutil.which("helm"))
 each_set = pytest.mark.parametrize("values", SETS, ids=lambda path: path.stem)
 
 Object = dict[str, Any]

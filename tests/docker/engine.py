@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from config.local.machine import PROJECT
+from tests.needs import reason
 
 FOLDER = PROJECT / "var" / "containers"
 #: Of this checkout alone. Short: sockets are in it.
@@ -49,9 +50,9 @@ network_config_dir = "{folder}/networks"
 def missing() -> str:
     """Return why no container can be built and run here; empty if it can."""
     if os.geteuid() != 0:
-        return "NOT TESTED: the container drills want root"
+        return reason("podman", "the container drills want root")
     if lacking := [name for name in PROGRAMS if shutil.which(name, path=search_path()) is None]:
-        return f"NOT TESTED: {', '.join(lacking)} not here (Debian's packages of these names)"
+        return reason("podman", f"{', '.join(lacking)} not here")
     return ""
 
 

@@ -7,11 +7,11 @@ import shutil
 import subprocess
 from typing import Any
 
-import pytest
 import yaml
 
 from config.local.machine import PROJECT
 from tests.docker.alert_cases import CASES, Case
+from tests.needs import needs
 
 RULES = PROJECT / "docker" / "prometheus" / "alerts.yml"
 DOCS = "https://docs.example.com"
@@ -19,10 +19,7 @@ DOCS = "https://docs.example.com"
 #: there is one.
 MAY_BE_MISSING = {"orderpost_database_connections", "orderpost_loop_age_seconds", "orderpost_paused"}
 MAY_BE_MISSING |= {"orderpost_replication_slot_active", "orderpost_replication_slot_kept_bytes"}
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None,
-    reason="NOT TESTED: no promtool here (Debian's package `prometheus` has it)",
-)
+needs_promtool = needs("prometheus", shutil.which("promtool"))
 
 
 def rules() -> list[dict[str, Any]]:
@@ -112,10 +109,7 @@ def test_prometheus_takes_the_configuration():
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.skipif(
-    shutil.which("amtool") is None,
-    reason="NOT TESTED: no amtool here (Debian's package `prometheus-alertmanager` has it)",
-)
+@needs("prometheus-alertmanager", shutil.which("amtool"))
 def test_alertmanager_takes_the_configuration():
     path = PROJECT / "docker" / "alertmanager" / "alertmanager.yml"
     done = subprocess.run(["amtool", "check-config", str(path)], capture_output=True, text=True, timeout=60)

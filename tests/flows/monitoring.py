@@ -19,12 +19,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pytest
 import requests
 import yaml
 
 from config.local.machine import HOST, PROJECT, free_port, guarded
 from tests.flows.shop import Shop
+from tests.needs import needs
 
 FACTOR = 60
 DAY = 86_400
@@ -33,9 +33,8 @@ PROMETHEUS = PROJECT / "docker" / "prometheus" / "prometheus.yml"
 ALERTMANAGER = PROJECT / "docker" / "alertmanager" / "alertmanager.yml"
 UNITS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-needs_monitoring = pytest.mark.skipif(
-    not (shutil.which("prometheus") and shutil.which("prometheus-alertmanager")),
-    reason="NOT TESTED: no prometheus and prometheus-alertmanager here (Debian's packages of these names)",
+needs_monitoring = needs(
+    "prometheus-alertmanager", shutil.which("prometheus") and shutil.which("prometheus-alertmanager")
 )
 
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from config.local.machine import PROJECT
+from tests.needs import reason
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 
@@ -15,7 +16,7 @@ pytestmark = [pytest.mark.flow, pytest.mark.drill]
 def test_the_locks_of_a_host_that_is_gone_are_free_within_a_minute():
     inside = ["unshare", "--map-root-user", "--net"]
     if subprocess.run([*inside, "ip", "link", "show"], capture_output=True, timeout=30).returncode != 0:
-        pytest.skip("NOT TESTED: this machine lets us make no network namespace, or has no `ip`")
+        pytest.skip(reason("network namespaces"))
     done = subprocess.run(
         [*inside, sys.executable, "-m", "tests.flows.gone_host"],
         cwd=PROJECT,

@@ -51,7 +51,8 @@ def rows() -> dict[str, str]:
 def pages() -> int:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT sum(pg_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND relname LIKE 'outbox_ev%%'"
+            "SELECT sum(pg_relation_size(oid)) FROM pg_class"
+            " WHERE relkind = 'r' AND relname LIKE 'outbox_ev%%'"
         )
         return int(cursor.fetchone()[0])
 

@@ -16,6 +16,7 @@ from config.local.machine import free_port
 from outbox.wal import stream as module
 from outbox.wal.stream import NotReady, Stream, StreamEnded
 from tests.local.helpers import eventually
+from tests.needs import needs
 from tests.outbox.wal.server import WATCHED, running
 from tests.proxy import Proxy
 
@@ -191,7 +192,7 @@ class TestNotReady:
                 stream.check()
             stream.close()
 
-    @pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed")
+    @needs("pgbouncer", PGBOUNCER)
     @pytest.mark.parametrize("ignored", ["", "replication"])
     def test_a_pooler_in_the_url_is_named(self, server, tmp_path, ignored):
         port = free_port()

@@ -1,0 +1,48 @@
+"""Optional tools: skip the tests that need a missing one, and name it once at the end of the run."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+#: Each tool, and how to install it.
+TOOLS = {
+    "axe-core": "npm install axe-core, or set AXE_CORE",
+    "chromium": "apt-get install chromium, or set CHROMIUM",
+    "helm": "go install helm.sh/helm/v4/cmd/helm@latest",
+    "java and maven": "apt-get install openjdk-17-jre-headless maven",
+    "otelcol": "apt-get install golang",
+    "pgbouncer": "apt-get install pgbouncer",
+    "podman": "as root: apt-get install podman runc debootstrap netavark iptables golang",
+    "prometheus": "apt-get install prometheus",
+    "prometheus-alertmanager": "apt-get install prometheus-alertmanager",
+    "network namespaces": "apt-get install iproute2; the kernel must allow them",
+}
+
+
+def reason(tool: str, details: str = "") -> str:
+    """Return the reason of a skip; `sentence` recognizes it."""
+    assert tool in TOOLS, tool
+    return f"NEEDS {tool}" + (f": {details}" if details else "")
+
+
+def needs(tool: str, found: object) -> pytest.MarkDecorator:
+    """Skip a test unless its tool was found."""
+    return pytest.mark.skipif(not found, reason=reason(tool))
+
+
+def sentence(reasons: Iterable[str]) -> tuple[str, list[str]]:
+    """Name the missing tools of all skips in one line; return it with the reasons of the other skips."""
+    tools, others = Counter[str](), []
+    for one in reasons:
+        if (found := re.match(r"NEEDS ([^:]+)", one)) and found[1] in TOOLS:
+            tools[found[1]] += 1
+        else:
+            others.append(one)
+    if not tools:
+        return "", others
+    named = "; ".join(f"{name} for {count} ({TOOLS[name]})" for name, count in sorted(tools.items()))
+    return f"{tools.total()} tests were skipped because a tool is missing: {named}", others
