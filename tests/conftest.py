@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 import redis
 from django.db import connections
+
+if TYPE_CHECKING:
+    from tests.flows.shop import Shop
 
 
 @pytest.fixture(scope="session")
@@ -49,6 +52,40 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
         )
     for connection in connections.all(initialized_only=True):
         connection.close()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests of one shared shop, so that one process of a parallel run gets them all.
+
+    Other tests of real processes come next: a run ends sooner when its longest tests do not come last.
+    """
+
+    def place(item: pytest.Item) -> int:
+        if "shared_shop" in getattr(item, "fixturenames", ()):
+            return 0
+        return 1 if item.get_closest_marker("flow") else 2
+
+    items.sort(key=place)
+
+
+@pytest.fixture(scope="session")
+def one_shop() -> Iterator[Shop]:
+    from tests.flows.shop import Shop  # needs Django's settings
+
+    with Shop(POLL_INTERVAL="600") as shop:
+        yield shop
+
+
+@pytest.fixture
+def shared_shop(one_shop: Shop) -> Iterator[Shop]:
+    """Return a shop with web, worker and relay that this test shares with others; no poll sends anything.
+
+    A test may write and send, and may kill these processes: each test finds them, and its tables empty.
+    """
+    one_shop.start_missing("web", "worker", "relay")
+    yield one_shop
+    one_shop.empty()
 
 
 @pytest.fixture

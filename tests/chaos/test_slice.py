@@ -12,7 +12,6 @@ from tests.chaos.customers import Acknowledged
 from tests.chaos.listener import Seen
 from tests.chaos.run import run
 from tests.chaos.world import Entry
-from tests.flows.shop import Shop
 
 LETTER = """
     INSERT INTO dead_events (id, topic, key, event_id, consumer, envelope, error)
@@ -44,56 +43,55 @@ def test_the_worst_of_everything_once_loses_doubles_and_confuses_nothing():
 
 
 @pytest.mark.flow
-def test_the_auditor_sees_each_kind_of_damage():
+def test_the_auditor_sees_each_kind_of_damage(shared_shop):
     """Else the test above would prove nothing."""
-    with Shop(POLL_INTERVAL="600") as shop:  # a wake-up lives as long
-        shop.start("web", "worker", "relay")
-        order = shop.place()
-        shop.pay(order)
-        shop.until(lambda: shop.all_sent(1), "it is sent")
-        (mail,) = [id for (id,) in shop.rows("id::text")]
-        told = [
-            Acknowledged(order, "order.placed", 1, "pending"),
-            Acknowledged(order, "order.paid", 2, "paid"),
-        ]
+    shop = shared_shop
+    order = shop.place()
+    shop.pay(order)
+    shop.until(lambda: shop.all_sent(1), "it is sent")
+    (mail,) = [id for (id,) in shop.rows("id::text")]
+    told = [
+        Acknowledged(order, "order.placed", 1, "pending"),
+        Acknowledged(order, "order.paid", 2, "paid"),
+    ]
 
-        def events(*, step: int = 1) -> list[Seen]:
-            ids = shop.query("SELECT id::text FROM outbox_events ORDER BY sequence")
-            return [Seen(id, order, number) for number, (id,) in enumerate(ids[::step], start=1)]
+    def events(*, step: int = 1) -> list[Seen]:
+        ids = shop.query("SELECT id::text FROM outbox_events ORDER BY sequence")
+        return [Seen(id, order, number) for number, (id,) in enumerate(ids[::step], start=1)]
 
-        unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
-        shop.until(lambda: shop.query(unpublished) == [(0,)], "both events are published")
+    unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
+    shop.until(lambda: shop.query(unpublished) == [(0,)], "both events are published")
 
-        def counts(**changed: object) -> dict[str, int]:
-            given = {"acknowledged": told, "accepted": {mail: 1}, "seen": events(), "losses": []}
-            found = audit(database=shop.postgres.url, **(given | changed))
-            return {kind: count for kind, count in found.counts().items() if count}
+    def counts(**changed: object) -> dict[str, int]:
+        given = {"acknowledged": told, "accepted": {mail: 1}, "seen": events(), "losses": []}
+        found = audit(database=shop.postgres.url, **(given | changed))
+        return {kind: count for kind, count in found.counts().items() if count}
 
-        assert counts() == {}
-        assert counts(accepted={}) == {"lost": 1}
-        assert counts(accepted={mail: 2}) == {"doubled": 1}
-        assert counts(accepted={mail: 2}, lost_answers={mail: 1}) == {}
-        assert counts(accepted={mail: 3}, lost_answers={mail: 1}, in_flight={mail: 1}) == {}
-        assert counts(accepted={mail: 3}, lost_answers={mail: 1}, in_flight={"another": 5}) == {"doubled": 1}
-        assert counts(accepted={mail: 1, "unknown": 1}) == {"wrong": 1}
-        assert counts(acknowledged=[*told, Acknowledged(order, "order.completed", 3, "completed")]) == {
-            "lost": 2,
-            "wrong": 1,
-        }
-        assert counts(acknowledged=told[:1]) == {"wrong": 2}
-        assert counts(seen=events(step=-1)) == {"out_of_order": 1}
-        assert counts(seen=events(step=-1), held=["order.order.placed.v1"]) == {}
-        assert counts(seen=events()[:1]) == {"lost": 1}
-        assert counts(seen=events()[:1], losses=[(0.0, 4e9)]) == {}
-        entry = Entry("payment.payment.succeeded.v1", "key", 10.0)
-        assert counts(entries=[entry]) == {"stuck": 1}
-        assert counts(entries=[entry], losses=[(0.0, 20.0)]) == {}
-        assert counts(entries=[entry], losses=[(0.0, 5.0)]) == {"stuck": 1}
-        shop.query(LETTER)
-        assert counts(entries=[entry]) == {}
-        shop.query(LETTER)
-        assert counts(entries=[entry]) == {"doubled": 1}
-        assert counts(jobs={str(uuid.uuid4()): ["done"]}) == {"stuck": 1}
-        shop.kill("relay")  # else it may publish them again before they are looked at
-        shop.query("UPDATE outbox_events SET published_at = NULL")
-        assert counts() == {"stuck": 2}
+    assert counts() == {}
+    assert counts(accepted={}) == {"lost": 1}
+    assert counts(accepted={mail: 2}) == {"doubled": 1}
+    assert counts(accepted={mail: 2}, lost_answers={mail: 1}) == {}
+    assert counts(accepted={mail: 3}, lost_answers={mail: 1}, in_flight={mail: 1}) == {}
+    assert counts(accepted={mail: 3}, lost_answers={mail: 1}, in_flight={"another": 5}) == {"doubled": 1}
+    assert counts(accepted={mail: 1, "unknown": 1}) == {"wrong": 1}
+    assert counts(acknowledged=[*told, Acknowledged(order, "order.completed", 3, "completed")]) == {
+        "lost": 2,
+        "wrong": 1,
+    }
+    assert counts(acknowledged=told[:1]) == {"wrong": 2}
+    assert counts(seen=events(step=-1)) == {"out_of_order": 1}
+    assert counts(seen=events(step=-1), held=["order.order.placed.v1"]) == {}
+    assert counts(seen=events()[:1]) == {"lost": 1}
+    assert counts(seen=events()[:1], losses=[(0.0, 4e9)]) == {}
+    entry = Entry("payment.payment.succeeded.v1", "key", 10.0)
+    assert counts(entries=[entry]) == {"stuck": 1}
+    assert counts(entries=[entry], losses=[(0.0, 20.0)]) == {}
+    assert counts(entries=[entry], losses=[(0.0, 5.0)]) == {"stuck": 1}
+    shop.query(LETTER)
+    assert counts(entries=[entry]) == {}
+    shop.query(LETTER)
+    assert counts(entries=[entry]) == {"doubled": 1}
+    assert counts(jobs={str(uuid.uuid4()): ["done"]}) == {"stuck": 1}
+    shop.kill("relay")  # else it may publish them again before they are looked at
+    shop.query("UPDATE outbox_events SET published_at = NULL")
+    assert counts() == {"stuck": 2}

@@ -36,6 +36,11 @@ from tests.proxy import Proxy
 from tests.schemas import validate_published
 
 PATIENCE = 60.0
+#: Tables and partitions that have or had rows.
+WITH_PAGES = """
+    SELECT oid::regclass::text FROM pg_class
+    WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND pg_relation_size(oid) > 0
+"""
 #: What the provider signs its events with, and what verifies them.
 SIGNS, VERIFIES = make_key()
 KEYS = {"sendgrid": SIGNS}
@@ -86,6 +91,7 @@ class Shop:
         try:
             token = prepared.copy_to(self.first_postgres())
             self.postgres.start(log=self.folder / "postgres.log")
+            self._filled = {name for (name,) in self.query(WITH_PAGES)}
             self.valkey.start(log=self.folder / "valkey.log")
             self.sandbox.start()
             if self.proxy is not None:
@@ -330,6 +336,32 @@ class Shop:
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
             cursor = connection.execute(sql.encode())
             return cursor.fetchall() if cursor.description else []
+
+    def empty(self) -> None:
+        """Forget every order, e-mail and event, and the provider's mails; tokens, groups and processes stay.
+
+        Entries on the broker stay, too: a process expects what it declared there.
+        """
+        self.check_events()
+        self.until(self._truncate, "the tables are empty")
+        self.sandbox.reset()
+
+    def _truncate(self) -> bool:
+        written = {name for (name,) in self.query(WITH_PAGES)} - self._filled
+        if written:
+            try:
+                self.query(f"TRUNCATE {', '.join(sorted(written))} CASCADE")
+            except psycopg.errors.DeadlockDetected:  # with a process that was about to claim, for example
+                return False
+        return True
+
+    def start_missing(self, *names: str) -> None:
+        """Start those of the processes that do not run."""
+        for name in names:
+            if name in self.processes and self.processes[name].poll() is not None:
+                self.kill(name)
+            if name not in self.processes:
+                self.start(name)
 
     def all_sent(self, count: int) -> bool:
         return [status for (status,) in self.rows()] == ["sent"] * count

@@ -17,15 +17,14 @@ from tests.flows.shop import Shop
 pytestmark = pytest.mark.flow
 
 
-def test_a_payment_reaches_the_provider_by_the_fast_path_alone():
-    with Shop(POLL_INTERVAL="600") as shop:
-        shop.start("web", "worker")
-        shop.pay(shop.place())
-        shop.until(lambda: shop.all_sent(1), "the mail is sent")
-        (notification,) = shop.call("GET", "/notifications").json()["results"]
-        assert list(shop.accepted().items()) == [(notification["id"], 1)]
-        (mail,) = shop.sandbox.mails
-        assert mail.message_id == notification["provider_message_id"]
+def test_a_payment_reaches_the_provider_by_the_fast_path_alone(shared_shop):
+    shop = shared_shop
+    shop.pay(shop.place())
+    shop.until(lambda: shop.all_sent(1), "the mail is sent")
+    (notification,) = shop.call("GET", "/notifications").json()["results"]
+    assert list(shop.accepted().items()) == [(notification["id"], 1)]
+    (mail,) = shop.sandbox.mails
+    assert mail.message_id == notification["provider_message_id"]
 
 
 def test_the_poll_alone_sends_too():

@@ -20,12 +20,12 @@ from config.local.machine import HOST
 from config.web import THREADS
 from tests.flows.shop import Shop
 
+pytestmark = pytest.mark.flow
 
-@pytest.fixture(scope="module")
-def shop() -> Iterator[Shop]:
-    with Shop() as one:
-        one.start("web")
-        yield one
+
+@pytest.fixture
+def shop(shared_shop: Shop) -> Shop:
+    return shared_shop
 
 
 @contextmanager
