@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from config.local.guard import NOBODY
 from config.local.machine import HOST, free_port
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 from tests.proxy import Proxy
+from tests.waiting import until
 
 STANDBY = "standby"
-PATIENCE = 60.0
 
 
 class Node(EmbeddedPostgres):
@@ -115,10 +114,7 @@ class Pair:
         self.primary, self.standby = self.standby, self.primary
 
     def _until(self, sql: str, wanted: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while (found := self.primary.ask(sql)) != [(wanted,)]:
-            assert time.monotonic() < deadline, f"{sql}: {found} instead of {wanted}"
-            time.sleep(0.1)
+        until(lambda: self.primary.ask(sql) == [(wanted,)], f"{wanted} is the answer to {sql}")
 
 
 class ValkeyNode(EmbeddedValkey):
@@ -213,10 +209,7 @@ class ValkeyPair:
         self._until(lambda: _is_linked(self.replica))
 
     def _until(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, "the replica does not follow"
-            time.sleep(0.05)
+        until(condition, "the replica follows")
 
 
 def _offset(node: ValkeyNode) -> int:

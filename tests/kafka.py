@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -27,6 +26,7 @@ from config.local.kafka import EmbeddedKafka, new_cluster_id
 from config.local.machine import HOST, free_port
 from tests.certificates import make_authority
 from tests.needs import reason
+from tests.waiting import until
 
 
 @cache
@@ -124,11 +124,11 @@ class Cluster:
         found = self.admin().list_topics(topic, timeout=10).topics[topic].partitions
         return int(found[partition].leader) if partition in found else -1
 
-    def wait_until_all_answer(self, *, seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while len(self.admin().list_topics(timeout=10).brokers) < len(self.brokers):
-            assert time.monotonic() < deadline, "not all brokers have joined"
-            time.sleep(0.2)
+    def wait_until_all_answer(self) -> None:
+        def joined() -> int:
+            return len(self.admin().list_topics(timeout=10).brokers)
+
+        until(lambda: joined() >= len(self.brokers), "all brokers have joined")
 
 
 @contextlib.contextmanager

@@ -6,11 +6,12 @@ import dataclasses
 import gzip
 import http.server
 import threading
-import time
 from collections.abc import Callable
 from typing import Any, Self
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.waiting import until
 
 KINDS = ["UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"]
 
@@ -77,13 +78,14 @@ class Receiver:
             for scope in resource.scope_spans:
                 self.spans += [_read(span, named.get("service.name", "")) for span in scope.spans]
 
-    def until(self, found: Callable[[list[Received]], bool], *, seconds: float = 30.0) -> list[Received]:
+    def until(self, found: Callable[[list[Received]], bool]) -> list[Received]:
         """Wait until the spans are as wanted, and return them."""
-        deadline = time.monotonic() + seconds
-        while not found(spans := list(self.spans)):
-            assert time.monotonic() < deadline, [(span.name, span.kind) for span in spans]
-            time.sleep(0.05)
-        return spans
+        until(
+            lambda: found(list(self.spans)),
+            "the spans are as wanted",
+            details=lambda: str([(span.name, span.kind) for span in self.spans]),
+        )
+        return list(self.spans)
 
 
 def _read(span: Any, service: str) -> Received:

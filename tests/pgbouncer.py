@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from config.local.machine import HOST, PROJECT, account_for_postgres, free_port, guarded
-from tests.local.helpers import eventually
 from tests.needs import needs
+from tests.waiting import until
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 SETTINGS = PROJECT / "docker" / "pgbouncer" / "pgbouncer.ini"
@@ -67,7 +67,7 @@ class Pooler:
         )
         with (folder / "log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        eventually(self._listens)
+        until(self._listens)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
 from django.db import connection, connections
+
+from tests.waiting import PATIENCE, until
 
 T = TypeVar("T")
 
@@ -20,13 +21,13 @@ def together(count: int, work: Callable[[int], T]) -> list[T]:
 
     def run(number: int) -> T:
         try:
-            barrier.wait(30)
+            barrier.wait(PATIENCE)
             return work(number)
         finally:
             connections.close_all()
 
     with ThreadPoolExecutor(count) as pool:
-        return [future.result(60) for future in [pool.submit(run, number) for number in range(count)]]
+        return [future.result(PATIENCE) for future in [pool.submit(run, number) for number in range(count)]]
 
 
 @contextmanager
@@ -50,14 +51,13 @@ def broken(table: str) -> Iterator[None]:
 
 def wait_until_somebody_waits() -> None:
     """Return once another session waits for a lock that this one holds."""
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
+
+    def somebody_waits() -> bool:
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted"
                 " AND pg_backend_pid() = ANY(pg_blocking_pids(pid)))"
             )
-            if cursor.fetchone()[0]:
-                return
-        time.sleep(0.01)
-    raise AssertionError("nobody waited")
+            return bool(cursor.fetchone()[0])
+
+    until(somebody_waits, "somebody waits")

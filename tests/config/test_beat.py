@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,6 +25,7 @@ from tests.concurrency.helpers import together
 from tests.config.busy import make_app
 from tests.failover import ValkeyPair
 from tests.outbox.retention.months import dsn
+from tests.waiting import until
 
 POLL = "poll the outbox"
 
@@ -126,15 +126,15 @@ def beat_process(**settings: str) -> Iterator[subprocess.Popen[bytes]]:
 class TestStopping:
     def test_ends_as_it_starts_though_the_database_keeps_it_waiting(self):
         with held(f"SELECT pg_advisory_lock({SCHEDULE_LOCK})"), beat_process() as process:
-            eventually(someone_waits)
+            until(someone_waits)
             process.terminate()
             assert process.wait(30) == 0
 
     def test_ends_as_it_ticks_once_the_database_lets_it_go(self, valkey_url):
         with redis.Redis.from_url(valkey_url) as broker, beat_process(POLL_INTERVAL="0.5") as process:
-            eventually(lambda: broker.llen("celery") > 1)  # the first is written at once, the second is not
+            until(lambda: broker.llen("celery") > 1)  # the first is written at once, the second is not
             with held("LOCK TABLE django_celery_beat_periodictask, django_celery_beat_periodictasks"):
-                eventually(someone_waits)
+                until(someone_waits)
                 process.terminate()
             assert process.wait(30) == 0
 
@@ -151,7 +151,7 @@ def test_a_beat_sends_its_tasks_to_the_replica_that_took_over(tmp_path):
                     pair.switch_over()
                 with pair.primary.client() as broker:
                     broker.delete("celery")
-                    eventually(lambda to=broker: to.llen("celery") > 1)
+                    until(lambda to=broker: to.llen("celery") > 1)
             assert process.poll() is None
     finally:
         pair.stop()
@@ -171,10 +171,3 @@ def someone_waits() -> bool:
             WHERE NOT granted AND datname = current_database()  -- other tests run in other databases
         """
         return watch.execute(waits).fetchone() is not None
-
-
-def eventually(truth):
-    deadline = time.monotonic() + 60
-    while not truth():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.05)

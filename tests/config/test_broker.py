@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
 import pytest
 import redis
@@ -16,13 +15,7 @@ from config.local.machine import PROJECT, free_port
 from config.local.servers import EmbeddedValkey
 from tests.config import busy
 from tests.failover import ValkeyPair
-
-
-def wait(until: Callable[[], object], *, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -59,7 +52,7 @@ def test_a_worker_outlives_outages_of_its_broker_in_which_messages_are_not_ackno
     for outage in range(3):
         for number in range(6):  # four run, two are delivered and wait
             app.send_task("busy", [f"{outage}-{number}", f"go-{outage}"])
-        wait(lambda: not client.llen("celery"))
+        until(lambda: not client.llen("celery"))
         client.shutdown(nosave=True, now=True)
         broker.stop()
         time.sleep(0.3)
@@ -68,7 +61,7 @@ def test_a_worker_outlives_outages_of_its_broker_in_which_messages_are_not_ackno
         assert worker.poll() is None, (tmp_path / "worker.log").read_text()
         broker.start(log=tmp_path / "valkey.log")
         app.send_task("busy", [f"after-{outage}", f"go-{outage}"])
-        wait(lambda at=outage: (tmp_path / f"after-{at}").exists())
+        until(lambda at=outage: (tmp_path / f"after-{at}").exists())
     assert worker.poll() is None
     assert "EMERGENCY DUMP" not in (tmp_path / "worker.log").read_text()
 
@@ -83,15 +76,15 @@ def test_a_worker_outlives_a_broker_that_becomes_a_replica_while_it_waits_for_a_
     (tmp_path / "go").touch()
     for change in range(2):
         app.send_task("busy", [f"before-{change}", "go"])
-        wait(lambda at=change: (tmp_path / f"before-{at}").exists())
-        wait(lambda: client.info("clients")["blocked_clients"])
+        until(lambda at=change: (tmp_path / f"before-{at}").exists())
+        until(lambda: client.info("clients")["blocked_clients"])
         client.replicaof("127.0.0.1", str(free_port()))  # a primary that does not exist
         answers = client.info("stats")["total_error_replies"]
-        wait(lambda n=answers: client.info("stats")["total_error_replies"] > n or worker.poll())
+        until(lambda n=answers: client.info("stats")["total_error_replies"] > n or worker.poll())
         assert worker.poll() is None, (tmp_path / "worker.log").read_text()
         client.replicaof("NO", "ONE")
     app.send_task("busy", ["after", "go"])
-    wait(lambda: (tmp_path / "after").exists())
+    until(lambda: (tmp_path / "after").exists())
     assert worker.poll() is None
     assert "Frequent restarts" not in (tmp_path / "worker.log").read_text()
 

@@ -33,8 +33,8 @@ from outbox.wal import publication
 from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_order
 from tests.flows.shop import PAYMENT, payment_event
-from tests.local.helpers import eventually
 from tests.outbox.retention.months import make_partition, states
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 
@@ -46,7 +46,7 @@ def stopped_when(condition) -> Iterator[None]:
 
     def watch() -> None:
         try:
-            eventually(condition, seconds=20)
+            until(condition)
         finally:
             connections.close_all()
             os.kill(os.getpid(), signal.SIGTERM)

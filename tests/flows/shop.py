@@ -34,8 +34,8 @@ from tests.certificates import make_server_context
 from tests.pgbouncer import WANTED, Pooler
 from tests.proxy import Proxy
 from tests.schemas import validate_published
+from tests.waiting import PATIENCE, until
 
-PATIENCE = 60.0
 #: Tables and partitions that have or had rows.
 WITH_PAGES = """
     SELECT oid::regclass::text FROM pg_class
@@ -302,14 +302,11 @@ class Shop:
 
     def until(self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> None:
         """Wait for `condition`, a bounded time; the logs are in the failure's text."""
-        deadline = time.monotonic() + seconds
-        while not condition():
-            if time.monotonic() > deadline:
-                logs = "\n".join(
-                    f"== {p.name}\n{p.read_text(errors='replace')[-1500:]}" for p in self.folder.glob("*.log")
-                )
-                raise AssertionError(f"waited {seconds:g} s in vain until {what}\n{logs}")
-            time.sleep(0.05)
+        until(condition, what, seconds=seconds, details=self._ends_of_logs)
+
+    def _ends_of_logs(self) -> str:
+        logs = self.folder.glob("*.log")
+        return "\n".join(f"== {one.name}\n{one.read_text(errors='replace')[-1500:]}" for one in logs)
 
     def call(self, method: str, path: str, **options: Any) -> requests.Response:
         url = f"http://127.0.0.1:{self.port}/api/v1{path}"

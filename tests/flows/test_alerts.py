@@ -82,7 +82,7 @@ def test_each_panel_of_the_dashboards_finds_data(world):
     def empty() -> list[tuple[str, str, str]]:
         return [(*where, query) for *where, query in asked if not world.monitoring.ask(faster_query(query))]
 
-    world.shop.until(lambda: not empty(), f"each panel has data: {empty()}", seconds=40)
+    world.shop.until(lambda: not empty(), f"each panel has data: {empty()}")
     assert len(asked) > 40
 
 

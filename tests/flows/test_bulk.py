@@ -35,7 +35,7 @@ def test_all_are_sent_once_though_the_worker_is_killed_in_the_middle():
         shop.kill("worker")
         [(stopped_at,)] = shop.query(done)
         shop.start("worker")
-        shop.until(lambda: shop.all_sent(COUNT), "all are sent", seconds=120)
+        shop.until(lambda: shop.all_sent(COUNT), "all are sent")
         assert shop.query("SELECT state, done_count, refused_count FROM bulk_jobs") == [("done", COUNT, 0)]
         [(lines, rows)] = shop.query(
             "SELECT count(*), count(DISTINCT object_id) FROM django_admin_log "

@@ -232,7 +232,7 @@ def test_all_triggers_at_once_send_each_mail_once(world):
 def test_postgresql_restarts_and_a_slot_that_was_lost_is_made_anew_after_one_statement(world):
     with world.running("cdc", **TOLD):
         world.shop.restart_postgres_hard()
-        world.shop.until(lambda: world.slot()[1], "it follows again", seconds=90)
+        world.shop.until(lambda: world.slot()[1], "it follows again")
         world.insert(3)
         world.until_sent("Debezium tells of rows after a restart")
         world.connect.call("PUT", "/connectors/orderpost/stop")

@@ -64,7 +64,7 @@ def first_change(shop: Shop, customers: Customers, *, after: float) -> float:
 
 def assert_nothing_lost(shop: Shop, customers: Customers) -> None:
     """Check that each change is there once, that each mail was sent once, and the order of the events."""
-    shop.until(lambda: settled(shop), "all is sent and published", seconds=120)
+    shop.until(lambda: settled(shop), "all is sent and published")
     assert not customers.wrong
     orders = dict(shop.query("SELECT id::text, status FROM orders"))
     assert set(orders) == customers.placed, "each was placed once"

@@ -141,7 +141,7 @@ def test_a_worker_killed_again_and_again_doubles_nothing_when_webhooks_arrive_wi
             shop.until(lambda n=target: sum(shop.accepted().values()) >= n, f"work before kill {kill}")
             shop.kill("worker")
             shop.start("worker")
-        shop.until(lambda: shop.all_sent(mails), "all is sent", seconds=150)
+        shop.until(lambda: shop.all_sent(mails), "all is sent")
         assert doubled(shop) == 0
         assert sum(shop.accepted().values()) == mails
 

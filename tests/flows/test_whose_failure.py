@@ -102,7 +102,7 @@ def test_one_poisonous_mail_among_others_is_a_dead_letter_after_its_retries():
         with Payments(shop, rate=3, most=150) as payments:
             shop.until(lambda: payments.paid >= 5, "others buy")
             bad = buy(shop, f"{POISON}@example.com")
-            shop.until(lambda: letters(shop)[bad][0] == "dead_lettered", "it is a dead letter", seconds=120)
+            shop.until(lambda: letters(shop)[bad][0] == "dead_lettered", "it is a dead letter")
         # A few more where no other mail came between a failure and the next try.
         assert 1 + RETRIES <= requests_for(shop, bad) <= 1 + RETRIES + 4
         shop.until(
@@ -126,7 +126,7 @@ def test_a_brown_out_dead_letters_nothing(share, seconds):
             shop.until(lambda: payments.paid == 20 * seconds, "all is paid", seconds=10 * seconds)
         assert statuses(shop)["dead_lettered"] == 0
         shop.sandbox.heal()
-        shop.until(lambda: shop.all_sent(payments.paid), "all is sent", seconds=120)
+        shop.until(lambda: shop.all_sent(payments.paid), "all is sent")
         assert doubled(shop) == 0
 
 
@@ -163,7 +163,7 @@ def test_an_outage_costs_no_mail_few_requests_and_ends_within_35_seconds_of_reco
         assert statuses(shop)["dead_lettered"] == 0
         shop.sandbox.heal()
         recovered = time.monotonic()
-        shop.until(lambda: any(shop.accepted().values()), "the provider is asked again", seconds=60)
+        shop.until(lambda: any(shop.accepted().values()), "the provider is asked again")
         assert time.monotonic() - recovered < probes + 5 + GRACE
-        shop.until(lambda: shop.all_sent(bought), "all is sent", seconds=120)
+        shop.until(lambda: shop.all_sent(bought), "all is sent")
         assert doubled(shop) == 0

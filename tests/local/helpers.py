@@ -6,22 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from config.local import environment, orphans
 from config.local.machine import PROJECT
+from tests.waiting import until
 
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "var", "__pycache__", ".*_cache", ".hypothesis")
-
-
-def eventually(truth: Callable[[], object], *, seconds: float = 20.0) -> None:
-    """Wait until `truth` holds; fail the test after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not truth():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.02)
 
 
 def is_alive(pid: int) -> bool:
@@ -64,7 +56,7 @@ class Checkout:
     def wait_until_up(self) -> None:
         """Wait until the run prints its addresses; fail with its output if it ends."""
         # The run gives up by itself after a time. A shorter limit here would only measure the load.
-        eventually(lambda: "is up after" in self.said() or self.has_ended(), seconds=600)
+        until(lambda: "is up after" in self.said() or self.has_ended(), seconds=600)
         assert not self.has_ended(), self.said()
 
     def said(self) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from config.local.machine import Account, account_for_postgres, guarded
-from tests.local.helpers import eventually, is_alive
+from tests.local.helpers import is_alive
+from tests.waiting import until
 
 AS_ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not AS_ROOT, reason="only root can become someone else")
@@ -45,7 +46,7 @@ def test_it_ends_the_program_when_the_parent_is_killed(account: Account) -> None
         child = int(parent.stdout.readline())
         assert is_alive(child)
         parent.kill()
-    eventually(lambda: not is_alive(child))
+    until(lambda: not is_alive(child))
 
 
 @pytest.mark.parametrize("account", ACCOUNTS[1:])
@@ -72,7 +73,7 @@ subprocess.run(guarded(["bash", "-c", {program!r}], parent=os.getpid(), death_si
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.kill()
-    eventually(heard.exists)
+    until(heard.exists)
 
 
 def test_it_starts_nothing_if_the_parent_is_gone_already() -> None:

@@ -20,7 +20,8 @@ from dotenv import dotenv_values
 
 from config.local.machine import PROJECT, free_port
 from tests import kafka as brokers
-from tests.local.helpers import Checkout, eventually, without_settings
+from tests.local.helpers import Checkout, without_settings
+from tests.waiting import until
 
 pytestmark = pytest.mark.flow
 
@@ -55,7 +56,7 @@ def assert_every_metric_is_shown(targets: Path) -> None:
     shown: set[tuple[str, str]] = set()
     for process in json.loads(targets.read_text()):
         host, port = process["targets"][0].split(":")
-        eventually(partial(listens, host, int(port)))  # the web answers before the others do
+        until(partial(listens, host, int(port)))  # the web answers before the others do
         with urllib.request.urlopen(f"http://{process['targets'][0]}/metrics", timeout=30) as answer:
             shown.update(re.findall(r"^# TYPE (\w+) (\w+)$", answer.read().decode(), re.MULTILINE))
     # The first poll has not come yet; the web's files have a metric once it was counted.
@@ -83,8 +84,8 @@ def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout
     for pid in before.values():
         os.kill(pid, signal.SIGKILL)
     for words, pid in before.items():
-        eventually(partial(came_back, checkout, words, pid))
-    eventually(lambda: web_answers(port, "/readyz") == 200)
+        until(partial(came_back, checkout, words, pid))
+    until(lambda: web_answers(port, "/readyz") == 200)
 
     second = Checkout.__new__(Checkout)  # the same directory, started a second time
     second.directory, second.output = checkout.directory, checkout.output.with_name("second")
@@ -109,8 +110,8 @@ def test_a_killed_web_server_takes_its_workers_and_their_port_with_it(checkout: 
     with socket.create_connection(("127.0.0.1", port)) as unfinished:
         unfinished.sendall(b"GET /healthz HTTP/1.1\r\n")  # a worker that stops gracefully waits for the rest
         os.kill(checkout.pid_of("config.web"), signal.SIGKILL)
-        eventually(lambda: starts() == 2)
-        eventually(lambda: web_answers(port, "/healthz") == 200, seconds=60)
+        until(lambda: starts() == 2)
+        until(lambda: web_answers(port, "/healthz") == 200)
     assert "Connection in use" not in (logs / "web.log").read_text()
     assert starts() == 2
 
@@ -147,7 +148,7 @@ def test_nothing_is_left_when_it_is_killed_and_the_next_start_finds_its_data(
     if killed != "supervisord":
         run.kill()
     run.wait(180)
-    eventually(lambda: checkout.processes() == [], seconds=180)
+    until(lambda: checkout.processes() == [])
 
     checkout.start(without_settings(PORT=str(port)))
     checkout.wait_until_up()
@@ -197,7 +198,7 @@ def test_with_a_kafka_of_its_own_events_pass_it_and_the_next_start_finds_them(ch
         assert f"Kafka          {servers}" in checkout.said()
         with psycopg.connect(str(told["DATABASE_URL"]), autocommit=True) as connection:
             connection.execute(WRITE)
-            eventually(partial(all_are_published, connection), seconds=60)
+            until(partial(all_are_published, connection))
         found = AdminClient({"bootstrap.servers": servers}).list_topics(timeout=20).topics
         assert len(found["order.order.placed.v1"].partitions) == 3
         assert len(found) >= topics

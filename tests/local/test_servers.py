@@ -17,8 +17,8 @@ import redis
 
 from config.local.machine import Account, LocalRunFailed, free_port, postgres_binaries
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
-from tests.local.helpers import eventually
 from tests.local.test_guard import ACCOUNTS, AS_ROOT, needs_root
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -163,7 +163,7 @@ def test_both_end_when_their_owner_is_killed(tmp_path: Path) -> None:
         ports = [int(owner.stdout.readline()), int(owner.stdout.readline())]
         assert [accepts(port) for port in ports] == [True, True]
         os.kill(owner.pid, signal.SIGKILL)
-    eventually(lambda: not any(accepts(port) for port in ports))
+    until(lambda: not any(accepts(port) for port in ports))
 
 
 def accepts(port: int) -> bool:

@@ -22,9 +22,9 @@ from notifications.services import give_up, resend
 from outbox.delivery.outcomes import Outcome, Status, Verdict
 from outbox.models import Heartbeat
 from tests.factories import make_mail, make_mails, statuses
-from tests.local.helpers import eventually
 from tests.notifications.neighbours import due_now, let_others_through
 from tests.outbox.delivery.test_slots import Clock, recorded
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -238,7 +238,7 @@ def test_the_end_of_a_process_waits_for_the_drain_of_another_thread(sandbox):
 
     alarm = threading.Thread(target=drain)
     alarm.start()
-    eventually(lambda: sandbox.stats()["requests"])
+    until(lambda: sandbox.stats()["requests"])
     delivery.stop()
     delivery.finish()
     assert statuses() == {"sent": 1}

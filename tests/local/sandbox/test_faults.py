@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from config.local.sandbox import Fault, Sandbox
 from config.local.sandbox.faults import InvalidFault
 from tests.certificates import make_server_context
 from tests.local.sandbox.conftest import Send, payload
+from tests.waiting import until
 
 ANY_KEY = {"Authorization": "Bearer any"}
 SOON = 0.2  # a client's patience where it must run out
@@ -115,10 +114,7 @@ def test_lets_a_hanging_request_go_without_an_answer_when_healed(sandbox: Sandbo
     fault = sandbox.fail(kind="hang", times=1, seconds=60)
 
     def heal_once_met() -> None:
-        for _ in range(500):
-            if fault.met:
-                break
-            time.sleep(0.01)
+        until(lambda: fault.met, "the request hangs")
         sandbox.heal()
 
     healer = threading.Thread(target=heal_once_met)
@@ -154,14 +150,14 @@ def test_refuses_connections_until_healed(sandbox: Sandbox, send: Send) -> None:
 
 def test_listens_again_by_itself_after_its_seconds(sandbox: Sandbox, send: Send) -> None:
     sandbox.fail(kind="refuse", seconds=0.1)
-    assert _first(lambda: _status(send) == 202)
+    until(lambda: _status(send) == 202)
     assert sandbox.faults.all() == []
 
 
 def test_answers_the_request_that_makes_it_refuse(sandbox: Sandbox, send: Send) -> None:
     url = f"{sandbox.url}/control/faults"
     assert requests.post(url, json={"kind": "refuse", "seconds": 60}, timeout=5).status_code == 201
-    assert _first(lambda: _status(send) is None)
+    until(lambda: _status(send) is None)
     sandbox.heal()
     assert send().status_code == 202
 
@@ -172,15 +168,6 @@ def _status(send: Send) -> int | None:
         return send().status_code
     except requests.ConnectionError as error:
         return None if "refused" in str(error) else 0
-
-
-def _first(condition: Callable[[], bool]) -> bool:
-    """Whether it becomes true within ten seconds."""
-    for _ in range(200):
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,7 @@ import pytest
 
 from outbox.core import waker as module
 from outbox.core.waker import Waker
-
-
-def wait_until(condition, seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
+from tests.waiting import until
 
 
 def test_a_thousand_wakes_at_once_enqueue_few_tasks_and_at_least_one_after_the_last():
@@ -25,7 +19,7 @@ def test_a_thousand_wakes_at_once_enqueue_few_tasks_and_at_least_one_after_the_l
     waker = Waker(lambda: enqueued.append(1), interval=0.2)
     for _ in range(1000):
         waker.wake()
-    wait_until(lambda: not waker._event.is_set() and bool(enqueued))
+    until(lambda: not waker._event.is_set() and bool(enqueued))
     assert 1 <= len(enqueued) <= 3
 
 
@@ -79,9 +73,9 @@ def test_a_broker_that_is_away_is_counted_and_asked_again_at_the_next_wake():
 
     waker = Waker(enqueue, interval=0)
     waker.wake()
-    wait_until(lambda: waker.failures == 1)
+    until(lambda: waker.failures == 1)
     waker.wake()
-    wait_until(lambda: waker.failures == 2)
+    until(lambda: waker.failures == 2)
     assert len(calls) == 2
 
 

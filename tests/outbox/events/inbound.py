@@ -14,6 +14,7 @@ from orders.models import Order
 from orders.services import place_order
 from outbox.events.inbox import process
 from outbox.events.transports import Received
+from tests.waiting import PATIENCE
 
 PAID, REFUNDED = "payment.payment.succeeded.v1", "payment.payment.refunded.v1"
 RESERVED, INSUFFICIENT = "warehouse.stock.reserved.v1", "warehouse.stock.insufficient.v1"
@@ -54,7 +55,7 @@ def status(order: Order) -> str:
     return order.status
 
 
-def until(condition: Callable[[], object], seconds: float = 30.0) -> Iterator[None]:
+def until(condition: Callable[[], object], seconds: float = PATIENCE) -> Iterator[None]:
     """Yield again and again until `condition` holds; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -21,7 +21,7 @@ from outbox.events import transports
 from outbox.events.lag import Lag, consumer_lags
 from outbox.events.transports import BrokerAway, Consumer, Message, Received, TopicUnavailable, kafka
 from tests import kafka as brokers
-from tests.local.helpers import eventually
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def topic(broker) -> str:
     if broker == "kafka" and not brokers.why_not():
         client = admin.AdminClient({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
         client.create_topics([admin.NewTopic(name, 4, 1)])[name].result(20)
-        eventually(lambda: has_leaders(name))
+        until(lambda: has_leaders(name))
     return name
 
 

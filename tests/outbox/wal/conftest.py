@@ -7,8 +7,8 @@ import psycopg
 import pytest
 
 from outbox.wal.stream import Stream
-from tests.local.helpers import eventually
 from tests.outbox.wal.server import SCHEMA, WATCHED, WalServer, running
+from tests.waiting import until
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +31,6 @@ def stream(server: WalServer) -> Iterator[Stream]:
     """Return a stream that has begun."""
     with closing(Stream(params=server.params(), watched=WATCHED)) as stream:
         stream.check()
-        eventually(stream.lead)  # the session of the test before may be about to end
+        until(stream.lead)  # the session of the test before may be about to end
         stream.begin()
         yield stream

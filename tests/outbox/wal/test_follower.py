@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from outbox.wal.follower import Follower, State
-from tests.local.helpers import eventually
 from tests.outbox.wal.server import SCHEMA, WATCHED, WalServer, running
+from tests.waiting import until
 
 
 class Owner:
@@ -52,7 +52,7 @@ class Owner:
 @pytest.fixture
 def owner(server: WalServer, db: psycopg.Connection[tuple[object, ...]]) -> Iterator[Owner]:
     with Owner(server) as owner:
-        eventually(owner.is_streaming)
+        until(owner.is_streaming)
         yield owner
 
 
@@ -62,43 +62,43 @@ def end_session(server: WalServer) -> None:
 
 def test_tells_what_changed_as_soon_as_it_is_committed(owner, db):
     db.execute("INSERT INTO mails VALUES (1, 'text', 'pending')")
-    eventually(lambda: owner.seen == [{"mails"}])
+    until(lambda: owner.seen == [{"mails"}])
 
 
 def test_begins_anew_after_its_session_was_killed_and_has_its_owner_look_at_everything(owner, server, db):
     end_session(server)
     db.execute("INSERT INTO mails VALUES (1, 'text', 'pending')")  # nobody tells of this one
-    eventually(lambda: owner.is_streaming(times=2))
+    until(lambda: owner.is_streaming(times=2))
     db.execute("INSERT INTO events VALUES (1, '{}')")
-    eventually(lambda: {"events"} in owner.seen)
+    until(lambda: {"events"} in owner.seen)
 
 
 def test_one_leads_and_another_takes_over(owner, server, db):
     with Owner(server) as second:
-        eventually(lambda: second.follower.state == "ready")
+        until(lambda: second.follower.state == "ready")
         db.execute("INSERT INTO mails VALUES (1, 'text', 'pending')")
-        eventually(lambda: owner.seen)
+        until(lambda: owner.seen)
         assert second.seen == [] and second.begun == 0
         assert len(server.sql("SELECT slot_name FROM pg_replication_slots")) == 1
         owner.stopped.set()
-        eventually(second.is_streaming)
+        until(second.is_streaming)
         db.execute("INSERT INTO mails VALUES (2, 'text', 'pending')")
-        eventually(lambda: second.seen)
+        until(lambda: second.seen)
         assert len(owner.seen) == 1
 
 
 def test_a_stuck_one_keeps_no_wal_and_begins_anew_with_a_full_look(owner, server, db, caplog):
     owner.holds.clear()
     db.execute("INSERT INTO mails VALUES (1, 'text', 'pending')")
-    eventually(lambda: owner.seen)
+    until(lambda: owner.seen)
     ((stuck,),) = server.sql("SELECT slot_name FROM pg_replication_slots")
     for _ in range(6):  # 16 MB of WAL each, of which 64 may stay
         db.execute("SELECT pg_logical_emit_message(false, 'x', 'y')")
         db.execute("SELECT pg_switch_wal()")
     db.execute("CHECKPOINT")
-    eventually(lambda: server.sql("SELECT slot_name FROM pg_replication_slots") == [])
+    until(lambda: server.sql("SELECT slot_name FROM pg_replication_slots") == [])
     owner.holds.set()
-    eventually(lambda: owner.is_streaming(times=2))
+    until(lambda: owner.is_streaming(times=2))
     ((fresh,),) = server.sql("SELECT slot_name FROM pg_replication_slots")
     assert fresh != stuck
     lines = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
@@ -111,10 +111,10 @@ def test_a_stuck_one_keeps_no_wal_and_begins_anew_with_a_full_look(owner, server
 def test_a_long_transaction_delays_the_beginning_and_not_the_end(server, db):
     with psycopg.connect(server.url) as writer, Owner(server) as owner:
         writer.execute("INSERT INTO others VALUES (1, 'text')")
-        eventually(lambda: server.sql("SELECT slot_name FROM pg_replication_slots"))
+        until(lambda: server.sql("SELECT slot_name FROM pg_replication_slots"))
         assert owner.follower.state == "away"  # so its owner looks without being told
         writer.commit()
-        eventually(owner.is_streaming)
+        until(owner.is_streaming)
 
 
 @pytest.mark.drill
@@ -124,9 +124,9 @@ def test_goes_on_after_a_restart_of_postgresql_by_force():
         server.sql(SCHEMA)
         owner = stack.enter_context(Owner(server))
         for times in (1, 2, 3):
-            eventually(lambda: owner.is_streaming(times=times))  # noqa: B023 - called at once
+            until(lambda: owner.is_streaming(times=times))  # noqa: B023 - called at once
             server.sql(f"INSERT INTO mails VALUES ({times}, 'text', 'pending')")
-            eventually(lambda: len(owner.seen) == times)  # noqa: B023
+            until(lambda: len(owner.seen) == times)  # noqa: B023
             assert server._process is not None
             server._process.kill()
             server._process.wait(20)

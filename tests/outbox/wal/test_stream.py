@@ -15,10 +15,10 @@ import pytest
 from config.local.machine import free_port
 from outbox.wal import stream as module
 from outbox.wal.stream import NotReady, Stream, StreamEnded
-from tests.local.helpers import eventually
 from tests.needs import needs
 from tests.outbox.wal.server import WATCHED, running
 from tests.proxy import Proxy
+from tests.waiting import until
 
 PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 
@@ -106,8 +106,8 @@ class TestSlot:
         other = Stream(params=server.params(), watched=WATCHED)
         assert not other.lead()
         stream.close()
-        eventually(lambda: server.sql(slots) == [])
-        eventually(other.lead)
+        until(lambda: server.sql(slots) == [])
+        until(other.lead)
         other.close()
 
     def test_moves_on_over_transactions_of_other_tables_so_that_wal_can_be_removed(self, server, db, stream):
@@ -119,7 +119,7 @@ class TestSlot:
             ((at,),) = server.sql("SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots")
             return bool(at >= written)
 
-        eventually(confirmed)
+        until(confirmed)
 
     def test_begins_only_with_what_commits_after_it(self, server, db):
         db.execute("INSERT INTO events VALUES (1, '{}')")
@@ -209,7 +209,7 @@ class TestNotReady:
         user = "nobody" if os.geteuid() == 0 else None
         process = subprocess.Popen([str(PGBOUNCER), str(settings)], user=user, stderr=subprocess.DEVNULL)
         try:
-            eventually(lambda: answers(server.url, port))
+            until(lambda: answers(server.url, port))
             with (
                 ExitStack() as opened,
                 pytest.raises(NotReady, match=r"not to (pgbouncer|PostgreSQL itself)"),

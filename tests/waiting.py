@@ -1,0 +1,30 @@
+"""Wait for a state. The whole suite has this one helper, and one limit that only a failure reaches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+#: Seconds. The drill of compose.yaml needs the most of it; a machine under load decides no test.
+PATIENCE = 240.0
+
+Found = TypeVar("Found")
+
+
+def until(
+    condition: Callable[[], Found],
+    what: str = "it came true",
+    *,
+    seconds: float = PATIENCE,
+    details: Callable[[], str] = lambda: "",
+) -> Found:
+    """Wait until `condition` returns something true, and return that.
+
+    Raises AssertionError after `seconds`, with the text that `details` then returns.
+    """
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}\n{details()}"
+        time.sleep(0.02)
+    return found
