@@ -81,11 +81,16 @@ def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout
         ("valkey-server",),
     ]
     before = {words: checkout.pid_of(*words) for words in parts}
-    for pid in before.values():
-        os.kill(pid, signal.SIGKILL)
-    for words, pid in before.items():
-        until(partial(came_back, checkout, words, pid))
-    until(lambda: web_answers(port, "/readyz") == 200)
+    with socket.create_connection(("127.0.0.1", port)) as unfinished:
+        unfinished.sendall(b"GET /healthz HTTP/1.1\r\n")  # a worker that stops gracefully waits for the rest
+        for pid in before.values():
+            os.kill(pid, signal.SIGKILL)
+        for words, pid in before.items():
+            until(partial(came_back, checkout, words, pid))
+        until(lambda: web_answers(port, "/readyz") == 200)
+    logs = checkout.directory / "var" / "log"
+    assert "Connection in use" not in (logs / "web.log").read_text(), "its workers ended with their port"
+    assert (logs / "supervisord.log").read_text().count("spawned: 'web'") == 2
 
     second = Checkout.__new__(Checkout)  # the same directory, started a second time
     second.directory, second.output = checkout.directory, checkout.output.with_name("second")
@@ -96,24 +101,6 @@ def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout
     assert run.wait(60) == 0
     assert checkout.processes() == []
     assert not local_env.exists()
-
-
-def test_a_killed_web_server_takes_its_workers_and_their_port_with_it(checkout: Checkout) -> None:
-    port = free_port()
-    checkout.start(without_settings(PORT=str(port)))
-    checkout.wait_until_up()
-    logs = checkout.directory / "var" / "log"
-
-    def starts() -> int:
-        return (logs / "supervisord.log").read_text().count("spawned: 'web'")
-
-    with socket.create_connection(("127.0.0.1", port)) as unfinished:
-        unfinished.sendall(b"GET /healthz HTTP/1.1\r\n")  # a worker that stops gracefully waits for the rest
-        os.kill(checkout.pid_of("config.web"), signal.SIGKILL)
-        until(lambda: starts() == 2)
-        until(lambda: web_answers(port, "/healthz") == 200)
-    assert "Connection in use" not in (logs / "web.log").read_text()
-    assert starts() == 2
 
 
 def came_back(checkout: Checkout, words: tuple[str, ...], old: int) -> bool:
