@@ -6,7 +6,7 @@ message's side.
 
 One failure in a quiet shop has few neighbours, and three of them are accepted by chance in a quarter of the
 cases while a provider fails 35 % of all sends. So the neighbours of all failures of a message count together.
-tests/outbox/delivery/test_judged_shop.py simulates outages, brown-outs and poisonous messages.
+tests/outbox/delivery/test_simulated_shop.py simulates outages, brown-outs and poisonous messages.
 """
 
 from __future__ import annotations
