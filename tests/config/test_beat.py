@@ -78,8 +78,11 @@ class TestLeading:
             beat = SingleBeat(app=app, lazy=False)
             leads = [beat._leads() for _ in range(3)]
             with connections["direct"].cursor() as cursor:
+                # Beats of other tests run in other databases of this server.
                 cursor.execute(
-                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s", [LOCK]
+                    "SELECT count(*) FROM pg_locks JOIN pg_database AS here ON here.oid = database"
+                    " WHERE locktype = 'advisory' AND objid = %s AND datname = current_database()",
+                    [LOCK],
                 )
                 return leads, cursor.fetchone()[0]
 
