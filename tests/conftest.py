@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 import redis
+from django.conf import settings
 from django.db import connections
 
 if TYPE_CHECKING:
     from tests.flows.shop import Shop
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cheap_passwords() -> None:
+    """Hash passwords quickly: the real hash is made to cost a quarter of a second, and many tests make users.
+
+    The processes of a flow hash as in production.
+    """
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 
 
 @pytest.fixture(scope="session")
