@@ -10,7 +10,8 @@ from celery import Celery
 
 
 def make_app(broker: str = "") -> Celery:
-    made = Celery("busy", broker=broker or None)
+    # Not the current application: the program's own tasks ask for that one in the same test process.
+    made = Celery("busy", broker=broker or None, set_as_current=False)
     made.config_from_object("django.conf:settings", namespace="CELERY")
     return made
 
