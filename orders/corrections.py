@@ -8,8 +8,8 @@ import structlog
 from django.db import transaction
 from django.db.models.functions import Now
 
+from notifications.copies import NotCopied, copy_email
 from notifications.models import EmailNotification
-from notifications.services import NotCopied, copy_email
 from orders.models import Order
 from outbox.core.transactions import after_commit
 

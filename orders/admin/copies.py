@@ -16,8 +16,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from rest_framework.exceptions import ValidationError as FieldError
 
+from notifications.copies import NotCopied
 from notifications.models import EmailNotification
-from notifications.services import NotCopied
 from orders.corrections import send_copy
 from orders.models import Order
 from outbox.api.fields import EmailAddress

@@ -14,8 +14,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from notifications.api.serializers import NotificationSerializer, ResendProblemSerializer
+from notifications.copies import NotCopied
 from notifications.models import EmailNotification
-from notifications.services import NotCopied
 from orders.corrections import send_copy
 from orders.models import Order
 from outbox.api.fields import EmailAddress, Flag, StrictSerializer
