@@ -1,4 +1,4 @@
-"""Copies of e-mails: new ones with the content of ended ones. orders.corrections calls it in its transaction."""
+"""Copies of e-mails: new ones with the content of ended ones. orders.corrections makes them."""
 
 from __future__ import annotations
 
