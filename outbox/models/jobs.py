@@ -57,12 +57,17 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
 
     def stop(self, *, id: uuid.UUID) -> bool:
         """Stop a running or failed job; its changes stay. Return whether it was running or had failed."""
-        open_states = [BulkJob.State.RUNNING, BulkJob.State.FAILED]
-        return bool(self._end(self.filter(id=id, state__in=open_states), BulkJob.State.STOPPED))
+        return bool(self._end(self._open().filter(id=id), BulkJob.State.STOPPED))
 
     def stop_restored(self, *, until: dt.datetime, error: str) -> int:
-        """Stop the running jobs that were made by `until` and came with a backup; return how many."""
-        return self._end(self.running().filter(created_at__lte=until), BulkJob.State.STOPPED, error=error)
+        """Stop the jobs that were made by `until` and came with a backup; return how many.
+
+        Failed ones, too: a person would restart them, and resend what they had resent before the restore.
+        """
+        return self._end(self._open().filter(created_at__lte=until), BulkJob.State.STOPPED, error=error)
+
+    def _open(self) -> Self:
+        return self.filter(state__in=[BulkJob.State.RUNNING, BulkJob.State.FAILED])
 
     def _end(self, jobs: Self, state: BulkJob.State, **values: str) -> int:
         return jobs.update(state=state, finished_at=Now(), updated_at=Now(), **values)

@@ -116,3 +116,19 @@ def test_a_bulk_job_that_came_with_the_backup_waits_for_the_logs_and_is_then_sto
     later.refresh_from_db()
     assert (job.state, later.state) == (BulkJob.State.STOPPED, BulkJob.State.DONE)
     assert job.error.startswith("the database was restored")
+
+
+def test_a_failed_bulk_job_that_came_with_the_backup_is_stopped_and_cannot_be_restarted(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(bulk.waker, "wake", lambda: None)
+    mail = make_mail(status="dead_lettered")
+    job = start()
+    BulkJob.objects.fail(id=job.id, error="a defect")
+    restore_to_now()
+    log = tmp_path / "a.log"
+    log.write_text("")
+    after_restore(log)
+    assert not bulk.restart_job(id=job.id)
+    bulk.run_jobs()
+    assert states() == {mail.id: "dead_lettered"}
