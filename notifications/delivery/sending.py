@@ -78,11 +78,11 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
         )
     if not answers:
         return Outcome(Verdict.RETURNED)
-    wait = answers[-1].wait
-    if pinned and answers[-1].verdict in NOT_ACCEPTED and not _only_provider():
+    longest = math.inf
+    if pinned and answers[-1].verdict in NOT_ACCEPTED:
         # Others may take it after the pin, so neither a long backoff nor a long pause of this one counts.
-        wait = max(1.0, min(pin_left(mail), math.inf if wait is None else wait))
-    return dataclasses.replace(answers[-1], wait=wait, earlier=tuple(answers[:-1]))
+        longest = max(1.0, pin_left(mail))
+    return dataclasses.replace(answers[-1], longest_wait=longest, earlier=tuple(answers[:-1]))
 
 
 def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:
@@ -104,7 +104,7 @@ def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:
     if outcome.verdict is Verdict.RETURNED:
         return outcome  # the provider did not fail, so neither breaker nor neighbours learn of it
     ambiguous = outcome.verdict is Verdict.AMBIGUOUS
-    repeat = repeat_in(mail) if ambiguous and PROVIDERS[entry.provider].idempotent else None
+    repeat = repeat_in(mail, entry.provider) if ambiguous else None
     held = ambiguous and repeat is None
     metrics.count_attempt(outcome, provider=entry.provider, seconds=seconds, held=held)
     outcome = dataclasses.replace(
@@ -157,10 +157,16 @@ def pin_left(mail: EmailNotification) -> float:
     return math.inf if _only_provider() else hold_left(mail, doubt)
 
 
-def repeat_in(mail: EmailNotification) -> float | None:
-    """Return when to ask a provider with idempotency keys again, None if the e-mail is held instead."""
-    repeats = sum(hold_left(mail, doubt) > 0 for doubt in doubts(mail.errors, mail.resent_at))
-    return REPEATS[repeats] if repeats < len(REPEATS) else None
+def repeat_in(mail: EmailNotification, provider: str) -> float | None:
+    """Return when to ask a provider again after its ambiguous answer, None if the e-mail is held instead.
+
+    Its earlier answers count, whenever they came: slow answers or a backlog may put them so far apart that a
+    hold would never have seen enough of them.
+    """
+    if not PROVIDERS[provider].idempotent:
+        return None
+    answers = sum(doubt.provider == provider for doubt in doubts(mail.errors, mail.resent_at))
+    return (*REPEATS, None)[answers % (len(REPEATS) + 1)]
 
 
 def hold_left(mail: EmailNotification, doubt: Doubt) -> float:

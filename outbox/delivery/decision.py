@@ -87,4 +87,5 @@ def decide(
     if wait is None:
         wait = policy.wait(attempt=attempts + 1, max_retries=max_retries, chance=chance)
     unclear = any(one.needs_judgement or one.verdict is Verdict.AMBIGUOUS for one in failures)
-    return Decision(Status.FAILED if unclear else Status.PENDING, retry_count, wait, failures)
+    status = Status.FAILED if unclear else Status.PENDING
+    return Decision(status, retry_count, min(wait, outcome.longest_wait), failures)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 
 from django.db import models
 
@@ -69,9 +70,10 @@ SET_ASIDE = "restored"
 class Outcome:
     """One attempt's end.
 
-    `wait` (seconds), when given, replaces the policy's own wait. `uses_retry`: the row itself may be what
-    fails, so the failure uses up a retry at once. `probe`: the attempt tested a provider whose breaker is
-    open, so a failure is the provider's. `earlier`: what other providers answered before in this attempt.
+    `wait` (seconds), when given, replaces the policy's own wait; `longest_wait` bounds either. `uses_retry`:
+    the row itself may be what fails, so the failure uses up a retry at once. `probe`: the attempt tested a
+    provider whose breaker is open, so a failure is the provider's. `earlier`: what other providers answered
+    before in this attempt.
     """
 
     verdict: Verdict
@@ -80,6 +82,7 @@ class Outcome:
     code: str = ""
     text: str = ""
     wait: float | None = None
+    longest_wait: float = math.inf
     uses_retry: bool = False
     probe: bool = False
     earlier: tuple[Outcome, ...] = ()
