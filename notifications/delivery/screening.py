@@ -5,14 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import time
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from django.conf import settings
 from django.db.models.functions import Now
 
 from notifications.delivery.process import Process
-from notifications.delivery.sending import hold_left, pinned_to
+from notifications.delivery.sending import hold_left, is_repeat, pinned_to
 from notifications.models import EmailNotification
 from notifications.suppressions import suppressed_among
 from outbox.delivery.attempts import last_doubt, since, time_of
@@ -49,14 +49,21 @@ def screen(process: Process, mails: Sequence[EmailNotification]) -> dict[uuid.UU
 def retries_used(process: Process, mail: EmailNotification) -> int:
     """Judge all failed attempts since the last resend by what other e-mails met around them.
 
-    Return 0 while it is not proven that they are the e-mail's own. Once it is, lost workers count, too.
+    Return 0 while it is not proven that they are the e-mail's own. Once it is, lost workers count, too. A
+    provider that is asked again with the same key fails once: four answers within seconds would otherwise use
+    up all retries before another provider may be asked.
     """
     ahead = mail.claimed_epoch - time.monotonic()  # of the database's clock; the claim was a moment ago
     failures: defaultdict[str, list[float]] = defaultdict(list)
+    ambiguous: Counter[str] = Counter()
     entries = since(mail.errors, mail.resent_at)
     for entry in entries:
-        if entry.get("judged") is False:
-            failures[entry["provider"]].append(time_of(entry).timestamp() - ahead)
+        name = str(entry.get("provider", ""))
+        is_ambiguous = entry.get("outcome") == Verdict.AMBIGUOUS
+        repeats = is_ambiguous and is_repeat(name, earlier=ambiguous[name])
+        ambiguous[name] += is_ambiguous
+        if entry.get("judged") is False and not repeats:
+            failures[name].append(time_of(entry).timestamp() - ahead)
     own = [
         process.neighbours.count_own_failures(provider=provider, id=mail.id, at=at)
         for provider, at in failures.items()

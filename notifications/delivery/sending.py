@@ -169,6 +169,15 @@ def repeat_in(mail: EmailNotification, provider: str) -> float | None:
     return (*REPEATS, None)[answers % (len(REPEATS) + 1)]
 
 
+def is_repeat(provider: str, *, earlier: int) -> bool:
+    """Return whether a provider gave an ambiguous answer when it was asked again, before the hold.
+
+    `earlier`: how many ambiguous answers it had given before.
+    """
+    known = PROVIDERS.get(provider)
+    return known is not None and known.idempotent and earlier % (len(REPEATS) + 1) > 0
+
+
 def hold_left(mail: EmailNotification, doubt: Doubt) -> float:
     """Return the seconds from the claim to the end of a doubt's hold, below 0 if it was over."""
     return float(settings.AMBIGUOUS_HOLD_SECONDS) - (mail.claimed_epoch - doubt.at.timestamp())
