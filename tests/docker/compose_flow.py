@@ -211,9 +211,14 @@ def fetch(container: str, url: str) -> str:
 
 def told(trigger: str, *containers: str) -> bool:
     """Return whether a trigger has told one of the containers of a new row."""
-    line = f'orderpost_trigger_changes_total{{result="seen",trigger="{trigger}"}} '
-    metrics = "".join(fetch(name, "http://127.0.0.1:9100/") for name in containers)
-    return any(float(value) > 0 for value in re.findall(re.escape(line) + r"(\S+)", metrics))
+    return counted(f'orderpost_trigger_changes_total{{result="seen",trigger="{trigger}"}}', *containers)
+
+
+def counted(series: str, *containers: str) -> bool:
+    """Return whether a counter of one of the containers is above zero."""
+    metrics = "\n".join(fetch(name, "http://127.0.0.1:9100/") for name in containers)
+    values = re.findall(rf"^{re.escape(series)} (\S+)", metrics, flags=re.MULTILINE)
+    return any(float(value) > 0 for value in values)
 
 
 def sent(order: str, *, token: str) -> bool:
@@ -251,8 +256,10 @@ def everything(reader: Reader, token: str, block: str) -> None:
     print(f"Prometheus sees {len(targets)} targets, all up: {', '.join(targets)}")
 
     until(lambda: healthy("follower"), "a follower is healthy")
-    buys_without_workers(7, token=token)
     followers = [f"{NAME}_follower_{number}" for number in (1, 2)]
+    # A follower polls every second until it receives the log, and no log tells of what such a poll sent.
+    until(lambda: counted("orderpost_wal_streams_total", *followers), "a follower receives the log")
+    buys_without_workers(7, token=token)
     until(lambda: told("wal", *followers), "a follower was told of a row")
     print("the followers alone: an e-mail without worker, beat and standby")
 
