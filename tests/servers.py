@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Generator
 from functools import partial
@@ -43,6 +44,7 @@ FIXED = {
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
     """Start the servers before pytest-django reads the settings, in its plain implementation of this hook."""
     os.environ.update(FIXED)
+    _keep_bytecode()
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if prepared.FOLDER not in os.environ:
         _make_folder(early_config.add_cleanup)
@@ -51,6 +53,15 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
     if worker is not None:  # "gw3": a Valkey database for each process, 0 being the first process's own
         os.environ["REDIS_URL"] = f"{os.environ['REDIS_URL'].rpartition('/')[0]}/{int(worker[2:]) + 1}"
     return (yield)
+
+
+def _keep_bytecode() -> None:
+    """Have Python write what it compiled, though a container may forbid it.
+
+    Else each of the hundreds of processes that the tests start compiles the project again.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 def _make_folder(add_cleanup: Callable[[Callable[[], None]], None]) -> None:
