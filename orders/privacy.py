@@ -235,17 +235,20 @@ def _erase_live(email: str, ids: list[uuid.UUID], owned: Collection[uuid.UUID]) 
 
 
 def _erase_late(email: str, report: Report) -> Counter[str]:
-    """Wait until the e-mails that were being sent are settled, and erase them."""
+    """Erase the e-mails that were being sent, each when it is settled: a worker may soon claim it again."""
     deadline = time.monotonic() + settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + 5
     counts: Counter[str] = Counter()
-    while left := own_mails(email).filter(status=Status.PROCESSING).count():
+    while True:
+        settled = own_mails(email).exclude(status=Status.PROCESSING).values_list("order_id", flat=True)
+        for chunk in _chunks(set(settled)):
+            counts.update(_erase_live(email, chunk, ()))
+        left = own_mails(email).count()
+        if not left:
+            return counts
         report("waiting", emails=left)
         if time.monotonic() > deadline:
             raise StillSending(f"{left} e-mails are being sent right now. Run it again in a few minutes.")
         time.sleep(0.5)
-    for chunk in _chunks(set(own_mails(email).values_list("order_id", flat=True))):
-        counts.update(_erase_live(email, chunk, ()))
-    return counts
 
 
 def _ids(erasure: Erasure | None) -> set[uuid.UUID]:

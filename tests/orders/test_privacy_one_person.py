@@ -181,3 +181,23 @@ def test_a_persons_emails_are_found_in_any_case_and_by_an_index():
         # Partitions without a row may be read as they are.
         assert not [one for one in plan.splitlines() if "Seq Scan" in one and "rows=1 " not in one], plan
     assert sum("_upper_id_idx" in plan for plan in plans) >= 4, plans
+
+
+def test_an_email_that_a_worker_claims_again_before_its_erasure_is_waited_for_and_erased(monkeypatch):
+    place_order(user_id=uuid.uuid4(), email=ANN, total_amount=500)
+    make_mail(recipient_email=ANN, status="processing", claimed_at=Now())
+    rows, erase_live = EmailNotification.objects.filter(recipient_email=ANN), privacy._erase_live
+    claims = iter([True])
+
+    def settle(step: str, **facts: object) -> None:
+        if step == "waiting":
+            rows.update(status="failed", claimed_at=None, claim_token=None)
+
+    def after_a_claim(*args: Any) -> Any:
+        if rows.filter(status="failed").exists() and next(claims, False):
+            EmailNotification.objects.claim(limit=1)
+        return erase_live(*args)
+
+    monkeypatch.setattr(privacy, "_erase_live", after_a_claim)
+    privacy.erase_person(email=ANN, report=settle, force=True)
+    assert next(claims, None) is None and mails(ANN) == [] and grep(ANN) == []
