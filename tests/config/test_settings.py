@@ -13,19 +13,15 @@ import pytest
 
 from config.local.machine import PROJECT
 from notifications.providers.registry import declarations
+from tests import warm
 
 
 def start(
     code: str = "import django; django.setup()", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run what every process runs first, in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=PROJECT,
-        env=os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"} | environment,
-        capture_output=True,
-        text=True,
-    )
+    settings = {"DJANGO_SETTINGS_MODULE": "config.settings"} | environment
+    return warm.run([sys.executable, "-c", code], environment=os.environ | settings)
 
 
 def refusal(**environment: str) -> str:
@@ -182,13 +178,7 @@ PROCESSES = {
 def test_templates_that_cannot_be_rendered_stop_each_process(process: str, tmp_path: Path) -> None:
     (tmp_path / "order.paid").mkdir()
     (tmp_path / "order.paid" / "subject.txt").write_text("{% if %}")
-    done = subprocess.run(
-        [sys.executable, *PROCESSES[process]],
-        cwd=PROJECT,
-        env=os.environ | {"EMAIL_TEMPLATES_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    settings = {"EMAIL_TEMPLATES_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"}
+    done = warm.run([sys.executable, *PROCESSES[process]], environment=os.environ | settings, timeout=60)
     assert done.returncode != 0
     assert "The e-mail template order.paid/subject.txt does not compile" in done.stderr

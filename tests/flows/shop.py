@@ -29,7 +29,7 @@ from config.local.processes import commands
 from config.local.sandbox import Sandbox
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 from notifications.providers.sendgrid import make_key
-from tests import prepared
+from tests import prepared, warm
 from tests.certificates import make_server_context
 from tests.pgbouncer import WANTED, Pooler
 from tests.proxy import Proxy
@@ -84,7 +84,7 @@ class Shop:
             self.settings |= {"REQUESTS_CA_BUNDLE": str(authority), "SSL_CERT_FILE": str(authority)}
         self.sandbox = Sandbox(tls=context)
         self.port = free_port()
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes] | warm.Program] = {}
         self.session = requests.Session()
 
     def __enter__(self) -> Shop:
@@ -170,15 +170,8 @@ class Shop:
     def manage(self, *arguments: str, **settings: str) -> str:
         """Run a `manage.py` command and return its standard output."""
         command = [sys.executable, "manage.py", *arguments]
-        done = subprocess.run(
-            command,
-            cwd=PROJECT,
-            env=self.environment(**settings),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
+        done = warm.run(command, environment=self.environment(**settings))
+        done.check_returncode()
         return done.stdout
 
     def start(
@@ -208,11 +201,17 @@ class Shop:
 
     def spawn(self, name: str, command: list[str], *, checkout: Path = PROJECT, **settings: str) -> None:
         """Start one process of any command. From the main thread alone, as `start`."""
+        environment = self.environment(**settings)
         with (self.folder / f"{name}.log").open("ab") as log:
+            if checkout == PROJECT and command[0] == sys.executable:
+                self.processes[name] = warm.Program(
+                    command, cwd=checkout, environment=environment, stdout=log.fileno(), stderr=log.fileno()
+                )
+                return
             self.processes[name] = subprocess.Popen(
                 guarded(command, parent=os.getpid(), death_signal=signal.SIGKILL),
                 cwd=checkout,
-                env=self.environment(**settings),
+                env=environment,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -228,7 +227,8 @@ class Shop:
         """SIGKILL for a process and all its children."""
         process = self.processes.pop(name)
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has just exited
+                os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)
 
     def signal(self, name: str, number: signal.Signals) -> None:

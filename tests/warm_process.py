@@ -1,0 +1,129 @@
+"""The process that `tests.warm` starts: it imports libraries, and forks for each program it is asked for.
+
+It imports nothing of the project, because each program reads its own environment while it does that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+from typing import Any
+
+#: Those that take long and need no settings. prometheus_client must not be one: its import reads the
+#: environment.
+LIBRARIES = (
+    "anymail.backends.base",
+    "babel.numbers",
+    "babel.dates",
+    "celery.app.base",
+    "celery.bin.celery",
+    "celery.concurrency.thread",
+    "celery.worker.worker",
+    "cron_descriptor",
+    "dj_database_url",
+    "django.contrib.admin",
+    "django.contrib.admin.views.main",
+    "django.core.handlers.wsgi",
+    "django.core.management",
+    "django.db.backends.postgresql.base",
+    "django.template.loader_tags",
+    "drf_spectacular.utils",
+    "django_stubs_ext",
+    "environs",
+    "granian.server",
+    "gunicorn.glogging",
+    "jsonschema",
+    "kombu.transport.redis",
+    "requests",
+    "rest_framework.serializers",
+    "sentry_sdk.integrations.django",
+    "structlog",
+    "zoneinfo",
+)
+LARGEST_REQUEST = 200_000  # bytes: the arguments and the environment of a program
+
+
+def main() -> None:
+    """Fork for each request on the socket whose number is given."""
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    with socket.socket(fileno=int(sys.argv[1])) as requests:
+        found = _serve(requests)
+    if found is not None:
+        _run(found)
+
+
+def _serve(requests: socket.socket) -> dict[str, Any] | None:
+    """Return a request in the fork that it asks for, None in the warm process at the end."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(requests, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is not requests:
+                    _report(selector, key)
+                    continue
+                message, files, _flags, _address = socket.recv_fds(requests, LARGEST_REQUEST, 3)
+                if not message:
+                    return None
+                warm = os.getpid()
+                pid = os.fork()
+                if pid == 0:
+                    _redirect(*files[:2])
+                    found: dict[str, Any] = json.loads(message)
+                    return found | {"parent": warm}
+                os.setpgid(pid, pid)  # before anybody could send a signal to its group
+                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, data=(pid, files[2]))
+                requests.send(str(pid).encode())
+                for file in files[:2]:
+                    os.close(file)
+
+
+def _report(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+    """Write the exit status of a program that has ended."""
+    pid, status = key.data
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    with contextlib.suppress(BrokenPipeError):
+        os.write(status, str(code).encode())
+    selector.unregister(key.fileobj)
+    os.close(key.fd)
+    os.close(status)
+
+
+def _redirect(stdout: int, stderr: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    for file, number in ((null, 0), (stdout, 1), (stderr, 2)):
+        os.dup2(file, number)
+
+
+def _run(request: dict[str, Any]) -> None:
+    """Do what Python does with these arguments: `-m MODULE …`, `-c CODE …` or `FILE …`."""
+    os.closerange(3, 1024)  # the pipes of this and other programs
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    from config.local.guard import end_with_parent  # imports Celery's application, too
+
+    end_with_parent(parent=request["parent"], number=signal.SIGKILL)
+    if os.environ.get("PYTHONUNBUFFERED"):
+        sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
+    first, *rest = request["arguments"]
+    if first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+    elif first == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [first, *rest]
+        runpy.run_path(first, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
