@@ -199,16 +199,16 @@ def test_a_resend_under_a_key_is_done_once(api):
     assert again.content == first.content and again.headers["Idempotency-Replayed"] == "true"
 
 
-def test_a_thousand_identical_requests_at_once_place_one_order_and_owe_one_email(api, settings):
+def test_two_hundred_identical_requests_at_once_place_one_order_and_owe_one_email(api, settings):
     settings.NOTIFY_ON = ["order.placed"]
     body = order_body()
 
-    def send_fifty(_: int) -> list[tuple[int, bytes]]:
-        responses = [api.post("/api/v1/orders", body, key="same") for _ in range(50)]
+    def send_ten(_: int) -> list[tuple[int, bytes]]:
+        responses = [api.post("/api/v1/orders", body, key="same") for _ in range(10)]
         return [(response.status_code, response.content) for response in responses]
 
-    answers = [answer for fifty in together(20, send_fifty) for answer in fifty]
-    assert len(answers) == 1000
+    answers = [answer for ten in together(20, send_ten) for answer in ten]
+    assert len(answers) == 200
     done = {content for status, content in answers if status == 201}
     refused = [json.loads(content) for status, content in answers if status != 201]
     assert len(done) == 1
