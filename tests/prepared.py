@@ -18,8 +18,9 @@ from functools import cache
 from pathlib import Path
 
 from config.local.guard import NOBODY
-from config.local.machine import PROJECT, free_port
+from config.local.machine import free_port
 from config.local.servers import EmbeddedPostgres
+from tests import warm
 
 #: The environment variable with the folder of this test run.
 FOLDER = "ORDERPOST_TESTS_FOLDER"
@@ -79,9 +80,8 @@ def _make(server: EmbeddedPostgres, *, log: Path) -> str:
 
 def _manage(environment: dict[str, str], *arguments: str) -> str:
     command = [sys.executable, "manage.py", *arguments]
-    done = subprocess.run(
-        command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=300, check=True
-    )
+    done = warm.run(command, environment=environment, timeout=300)
+    done.check_returncode()
     return done.stdout
 
 

@@ -2,7 +2,8 @@
 
 Most of the second of CPU that a program needs for its start goes into importing Django, Celery and others.
 `tests.warm_process` imports them once for each test process, and forks for each program. A fork runs the
-program from the project's own first import on, with its own environment, folder, session and output.
+program from the project's own first import on, in the folder of this checkout, with its own environment,
+process group and output.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 
 from config.local.machine import PROJECT, guarded
 
@@ -32,12 +32,12 @@ class Program:
     """
 
     def __init__(
-        self, command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], stdout: int, stderr: int
+        self, command: Sequence[str], *, environment: Mapping[str, str], stdout: int, stderr: int
     ) -> None:
         """Start `command`, which begins with the path of Python."""
         self.args = list(command)
         self.returncode: int | None = None
-        request = {"arguments": self.args[1:], "cwd": str(cwd), "environment": dict(environment)}
+        request = {"arguments": self.args[1:], "environment": dict(environment)}
         self._status, status = os.pipe()
         os.set_blocking(self._status, False)
         try:
@@ -82,9 +82,7 @@ def run(
 ) -> subprocess.CompletedProcess[str]:
     """Run a program of this checkout to its end; see `subprocess.run` with captured text."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        program = Program(
-            command, cwd=PROJECT, environment=environment, stdout=stdout.fileno(), stderr=stderr.fileno()
-        )
+        program = Program(command, environment=environment, stdout=stdout.fileno(), stderr=stderr.fileno())
         try:
             code = program.wait(timeout)
         finally:

@@ -105,7 +105,6 @@ def _redirect(stdout: int, stderr: int) -> None:
 def _run(request: dict[str, Any]) -> None:
     """Do what Python does with these arguments: `-m MODULE …`, `-c CODE …` or `FILE …`."""
     os.closerange(3, 1024)  # the pipes of this and other programs
-    os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["environment"])
     from config.local.guard import end_with_parent  # imports Celery's application, too

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import signal
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,13 +17,14 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from config.beat import LOCK, SCHEDULE_LOCK, WAIT_SECONDS, SingleBeat, install_schedule, schedule
 from config.celery import app
-from config.local.machine import PROJECT, free_port, guarded
+from config.local.machine import free_port
 from config.local.processes import commands
 from tests.concurrency.helpers import together
 from tests.config.busy import make_app
 from tests.failover import ValkeyPair
 from tests.outbox.retention.months import dsn
 from tests.waiting import until
+from tests.warm import Program
 
 POLL = "poll the outbox"
 
@@ -108,15 +107,12 @@ class TestLeading:
 
 
 @contextmanager
-def beat_process(**settings: str) -> Iterator[subprocess.Popen[bytes]]:
+def beat_process(**settings: str) -> Iterator[Program]:
     """Run a beat on the test's database."""
     host, port, name, user = (connection.settings_dict[key] for key in ("HOST", "PORT", "NAME", "USER"))
     url = f"postgresql://{user}@{host}:{port}/{name}"
-    process = subprocess.Popen(
-        guarded(commands(port=1)["beat"], parent=os.getpid(), death_signal=signal.SIGKILL),
-        cwd=PROJECT,
-        env=os.environ | {"DATABASE_URL": url} | settings,
-    )
+    environment = os.environ | {"DATABASE_URL": url} | settings
+    process = Program(commands(port=1)["beat"], environment=environment, stdout=1, stderr=2)
     try:
         yield process
     finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 
@@ -11,11 +10,12 @@ import pytest
 import redis
 from kombu.exceptions import OperationalError
 
-from config.local.machine import PROJECT, free_port
+from config.local.machine import free_port
 from config.local.servers import EmbeddedValkey
 from tests.config import busy
 from tests.failover import ValkeyPair
 from tests.waiting import until
+from tests.warm import Program
 
 
 @pytest.fixture
@@ -32,12 +32,11 @@ def worker(broker, tmp_path):
     command = [sys.executable, "-m", "celery", "-A", "tests.config.busy", "worker", "-l", "WARNING"]
     flags = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     with (tmp_path / "worker.log").open("wb") as log:
-        process = subprocess.Popen(
+        process = Program(
             [*command, *flags],
-            cwd=PROJECT,
-            env={**os.environ, "REDIS_URL": broker.url, "BUSY_DIRECTORY": str(tmp_path)},
-            stdout=log,
-            stderr=subprocess.STDOUT,
+            environment={**os.environ, "REDIS_URL": broker.url, "BUSY_DIRECTORY": str(tmp_path)},
+            stdout=log.fileno(),
+            stderr=log.fileno(),
         )
     yield process
     process.kill()

@@ -205,7 +205,7 @@ class Shop:
         with (self.folder / f"{name}.log").open("ab") as log:
             if checkout == PROJECT and command[0] == sys.executable:
                 self.processes[name] = warm.Program(
-                    command, cwd=checkout, environment=environment, stdout=log.fileno(), stderr=log.fileno()
+                    command, environment=environment, stdout=log.fileno(), stderr=log.fileno()
                 )
                 return
             self.processes[name] = subprocess.Popen(

@@ -7,7 +7,6 @@ import datetime as dt
 import itertools
 import json
 import signal
-import subprocess
 import sys
 import uuid
 
@@ -17,7 +16,6 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
-from config.local.machine import PROJECT
 from notifications.models import EmailNotification
 from orders import privacy
 from orders.models import Order
@@ -28,6 +26,7 @@ from outbox.delivery.outcomes import Status
 from outbox.models import DetachedPartition, Erasure, IdempotencyKey, InboundDeadLetter, OutboxEvent
 from outbox.retention import rollover
 from outbox.retention.overview import overview
+from tests import warm
 from tests.factories import statuses
 from tests.outbox.retention.months import Steps, fill, make_partition, states
 from tests.outbox.retention.test_crashes import dying_environment
@@ -462,7 +461,7 @@ privacy.erase_person(email=sys.argv[2], report=report, archives_now=True)
 def test_an_erasure_killed_right_after_this_step_is_ended_by_the_next(step, tmp_path):
     everywhere()
     command = [sys.executable, "-c", DYING, step, ADDRESS]
-    died = subprocess.run(command, cwd=PROJECT, env=dying_environment(tmp_path), timeout=60)
+    died = warm.run(command, environment=dying_environment(tmp_path), timeout=60)
     assert died.returncode == -signal.SIGKILL
     call_command("privacy", "erase", "--email", ADDRESS, "--now")
     assert grep(ADDRESS) == [] and grep_archives(tmp_path, ADDRESS) == []

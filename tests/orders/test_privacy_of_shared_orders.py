@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import signal
-import subprocess
 import sys
 import uuid
 from typing import Any
@@ -15,7 +14,6 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
-from config.local.machine import PROJECT
 from notifications.models import EmailNotification
 from orders import privacy
 from orders.corrections import send_copy
@@ -25,6 +23,7 @@ from outbox.core.ids import new_id
 from outbox.core.privacy import ERASED_ADDRESS, address_hash
 from outbox.models import DetachedPartition, Erasure, IdempotencyKey, OutboxEvent
 from outbox.retention import rollover
+from tests import warm
 from tests.orders.test_privacy import PAYMENT, dead_event, grep, grep_archives
 from tests.orders.test_privacy_one_person import ANN, BOB, corrected, erase, export, mails, send_all
 from tests.outbox.retention.months import Steps, fill, make_partition
@@ -330,7 +329,7 @@ def test_an_erasure_killed_right_after_this_function_is_ended_by_the_next_and_is
     archived(BOB, ANN, order=order.id)
     call_command("partitions", "restore", DetachedPartition.objects.get().name)
     command = [sys.executable, "-c", DYING, module, name, BOB]
-    died = subprocess.run(command, cwd=PROJECT, env=dying_environment(tmp_path), timeout=60)
+    died = warm.run(command, environment=dying_environment(tmp_path), timeout=60)
     assert died.returncode == -signal.SIGKILL
     erase(BOB, archives_now=True)
     assert grep(BOB) == [] and grep_archives(tmp_path, BOB) == []

@@ -20,6 +20,7 @@ from notifications.providers.registry import declarations, read_settings
 from notifications.providers.sendgrid import make_key
 from notifications.providers.sending import PROVIDERS
 from notifications.providers.webhook import Webhook
+from tests import warm
 
 #: Names that are other words, too: only literals and settings are looked for.
 AMBIGUOUS = {"resend", "ses", "smtp"}
@@ -98,13 +99,8 @@ def test_a_webhook_key_that_cannot_be_read_is_refused_by_name(monkeypatch, name,
 
 
 def start(**environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "import config.settings as s; print(s.EMAIL_PROVIDERS)"],
-        cwd=PROJECT,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-    )
+    code = "import config.settings as s; print(s.EMAIL_PROVIDERS)"
+    return warm.run([sys.executable, "-c", code], environment=os.environ | environment)
 
 
 def test_a_key_that_cannot_be_read_stops_the_start_with_a_sentence():

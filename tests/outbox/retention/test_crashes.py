@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 
 import psycopg
 import pytest
 from django.db import connection
 
-from config.local.machine import PROJECT
 from notifications.models import EmailNotification
 from outbox.models import DetachedPartition
 from outbox.retention import restore, rollover
+from tests import warm
 from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states
 from tests.outbox.retention.test_rollover import age_records, count, files
 
@@ -67,7 +66,7 @@ STEPS = [
 
 def die_after(step: str, tmp_path) -> int:
     command = [sys.executable, "-c", DYING, step]
-    return subprocess.run(command, cwd=PROJECT, env=dying_environment(tmp_path), timeout=60).returncode
+    return warm.run(command, environment=dying_environment(tmp_path), timeout=60).returncode
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -97,7 +96,7 @@ def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_p
     with psycopg.connect(dsn()) as reading:
         reading.execute("SELECT count(*) FROM email_notifications")
         command = [sys.executable, "-c", DYING, "none"]
-        process = subprocess.Popen(command, cwd=PROJECT, env=dying_environment(tmp_path))
+        process = warm.Program(command, environment=dying_environment(tmp_path), stdout=1, stderr=2)
         while states()[old.name] != "pending":
             assert process.poll() is None
         # Between the check and here a person resent one: invisible now, and must not stay so.
