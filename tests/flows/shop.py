@@ -203,7 +203,7 @@ class Shop:
         """Start one process of any command. From the main thread alone, as `start`."""
         environment = self.environment(**settings)
         with (self.folder / f"{name}.log").open("ab") as log:
-            if checkout == PROJECT and command[0] == sys.executable:
+            if _forks(command, checkout, settings):
                 self.processes[name] = warm.Program(
                     command, environment=environment, stdout=log.fileno(), stderr=log.fileno()
                 )
@@ -366,6 +366,16 @@ class Shop:
     def accepted(self) -> dict[str, int]:
         """How often the provider accepted each notification."""
         return {key: accepted for key, (_, accepted) in self.sandbox.mailbox.counts().items()}
+
+
+def _forks(command: list[str], checkout: Path, settings: dict[str, str]) -> bool:
+    """Return whether the tests start this program as a fork.
+
+    A fork shares memory with the others, so the soak and the benchmarks, which measure it, start Python as in
+    production, and so does the chaos run. Python reads PYTHONPATH at its own start alone.
+    """
+    ours = checkout == PROJECT and command[0] == sys.executable
+    return prepared.FOLDER in os.environ and ours and "PYTHONPATH" not in settings
 
 
 @contextlib.contextmanager
