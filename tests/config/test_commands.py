@@ -294,9 +294,10 @@ def test_the_demo_fills_a_shop_and_tells_what_went_where(provider, settings, cap
     worker = threading.Thread(target=lambda: together(1, work))
     worker.start()
     try:
-        call_command("demo", "--orders", "15", "--wait", "20")
+        call_command("demo", "--orders", "15", "--wait", "1")  # one e-mail is refused for as long as it waits
+        until(lambda: sent() > 5, "most are sent")
     finally:
         stop.set()
         worker.join()
     assert Order.objects.count() == 15
-    assert sent() > 5 and "correlation id demo-" in capsys.readouterr().out
+    assert "correlation id demo-" in capsys.readouterr().out

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.flow
 
 RELEASE = "1be9467143cb323998f8242d2af77b63c778077d"  # 0.1.0
 KINDS = ("web", "worker", "beat", "standby", "relay", "consumer")
-SECONDS = 4.0  # of each stage
+SECONDS = 2.0  # of each stage
 SETTINGS = {"POLL_INTERVAL": "2", "AMBIGUOUS_HOLD_SECONDS": "15", "RETRY_BACKOFF_BASE": "1"}
 
 
