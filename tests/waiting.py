@@ -18,13 +18,15 @@ def until(
     *,
     seconds: float = PATIENCE,
     details: Callable[[], str] = lambda: "",
+    meanwhile: Callable[[], object] = lambda: time.sleep(0.02),
 ) -> Found:
     """Wait until `condition` returns something true, and return that.
 
-    Raises AssertionError after `seconds`, with the text that `details` then returns.
+    Call `meanwhile` before each further try. Raise AssertionError after `seconds`, with the text that
+    `details` then returns.
     """
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}\n{details()}"
-        time.sleep(0.02)
+        meanwhile()
     return found

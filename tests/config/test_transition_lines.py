@@ -26,9 +26,10 @@ from outbox.models import InboundDeadLetter, OutboxEvent
 from tests.config.test_log_table import IDS, transitions
 from tests.notifications.neighbours import due_now
 from tests.notifications.test_delivery import sandbox  # noqa: F401 - a fixture
-from tests.outbox.events.inbound import PAID, REFUNDED, envelope, handle, received, until
+from tests.outbox.events.inbound import PAID, REFUNDED, envelope, handle, received
 from tests.outbox.events.test_consumer import Hand, consume
 from tests.outbox.events.test_relay import Memory, due
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
@@ -133,8 +134,7 @@ def test_the_lines_of_events_in(lines, paid, monkeypatch):
 
     hand = Hand([received(REFUNDED, envelope(REFUNDED, {"orderId": str(paid)}, metadata=metadata))])
     loop = consume(hand, **{REFUNDED: broken})
-    for _ in until(lambda: hand.acknowledged):
-        loop.step(seconds=0.01)
+    until(lambda: hand.acknowledged, meanwhile=lambda: loop.step(seconds=0.01))
     letters = list(InboundDeadLetter.objects.values_list("id", flat=True))
     assert len(letters) == 2
     InboundDeadLetter.objects.request_replay(ids=letters)  # the payment is rejected again

@@ -24,13 +24,13 @@ import requests
 
 from config import roles
 from config.local.machine import PROJECT
+from tests import waiting
 from tests.docker import images
 from tests.docker.engine import environment, inspect, podman, run, trouble
 
 PAGE = PROJECT / "docs" / "deploy.md"
 NAME = "orderpost"
 WEB, MAILBOX, PROMETHEUS = "http://127.0.0.1:8000", "http://127.0.0.1:8025", "http://127.0.0.1:9090"
-PATIENCE = 240.0
 ORDER = {
     "user_id": "0f8b1e9c-6f5b-4a53-9d2c-3c1f6a1d2b11",
     "email": "ann@example.com",
@@ -97,16 +97,16 @@ def name_of(service: str) -> str:
     return f"{NAME}_{service}_1"
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = waiting.PATIENCE) -> Any:
     """Wait until `condition` returns something; raise AssertionError with the logs of all containers."""
-    deadline = time.monotonic() + seconds
-    while not (found := _tried(condition)):
-        if time.monotonic() > deadline:
-            names = podman("ps", "--all", "--format", "{{.Names}}").split()
-            logs = [f"== {name}\n{podman('logs', '--tail', '15', name, check=False)}" for name in names]
-            raise AssertionError(f"waited {seconds:g} s in vain until {what}\n" + "\n".join(logs))
-        time.sleep(0.5)
-    return found
+
+    def logs() -> str:
+        names = podman("ps", "--all", "--format", "{{.Names}}").split()
+        return "\n".join(f"== {name}\n{podman('logs', '--tail', '15', name, check=False)}" for name in names)
+
+    return waiting.until(
+        lambda: _tried(condition), what, seconds=seconds, details=logs, meanwhile=lambda: time.sleep(0.5)
+    )
 
 
 def _tried(condition: Callable[[], Any]) -> Any:

@@ -16,13 +16,13 @@ from config.local.machine import HOST, free_port
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 from tests.docker import engine, images
 from tests.docker.engine import inspect, podman
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.drill,
     pytest.mark.skipif(engine.missing() != "", reason=engine.missing() or "nothing is missing"),
 ]
 MEGABYTE = 1_000_000
-PATIENCE = 120.0
 RUNNING = [role for role in roles.commands() if role not in ("migrate", "cdc", "follower")]
 HOST_NAME = "orders.example.com"
 
@@ -76,11 +76,12 @@ def container(role: str, settings: dict[str, str]) -> Iterator[str]:
 
 
 def until_healthy(name: str) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while said := engine.trouble(name):
-        running = inspect(name)["State"]["Running"]
-        assert running and time.monotonic() < deadline, f"{said}\n{podman('logs', name)}"
-        time.sleep(0.5)
+    def healthy() -> bool:
+        said = engine.trouble(name)
+        assert not said or inspect(name)["State"]["Running"], f"{said}\n{podman('logs', name)}"
+        return not said
+
+    until(healthy, f"{name} is healthy", details=lambda: podman("logs", name))
 
 
 def test_it_is_small_and_runs_as_nobody_special() -> None:
@@ -138,7 +139,7 @@ def test_a_command_of_manage_py_ends_at_sigterm_although_it_is_process_1(setting
     name = f"drill-{os.getpid()}-status"
     podman("run", "--detach", "--name", name, *arguments(settings), images.IMAGE, "status", "--watch")
     try:
-        time.sleep(4)
+        until(lambda: podman("logs", name), "it has written its first status")
         podman("stop", "--time", "30", name)
         assert inspect(name)["State"]["ExitCode"] == 143
     finally:

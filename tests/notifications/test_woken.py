@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 from django.db import OperationalError, connection
@@ -16,7 +15,7 @@ from outbox.delivery.outcomes import Status
 from outbox.models import Heartbeat
 from tests.factories import make_mail, statuses
 from tests.notifications.test_delivery import sandbox  # noqa: F401
-from tests.outbox.events.inbound import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -35,12 +34,10 @@ def sent(count: int) -> bool:
 def test_it_sends_what_is_due_at_its_start_and_what_it_is_woken_for(sandbox, seldom):  # noqa: F811
     make_mail()
     with WokenDrain(stopped=threading.Event()) as emails:
-        for _ in until(lambda: sent(1)):
-            time.sleep(0.01)
+        until(lambda: sent(1))
         make_mail()
         emails.targets()["email_notifications"]()
-        for _ in until(lambda: sent(2)):
-            time.sleep(0.01)
+        until(lambda: sent(2))
     assert sorted(accepted for _, accepted in sandbox.mailbox.counts().values()) == [1, 1]
     assert Heartbeat.age(name=drain.POLL) is None  # the standby goes on watching for beat's polls
 
@@ -52,9 +49,7 @@ def test_two_of_them_woken_by_the_same_rows_send_each_once(sandbox, seldom):  # 
             make_mail()
             one.wake()
             drain.drain_emails()
-        for _ in until(lambda: sent(10)):
-            one.wake()
-            time.sleep(0.01)
+        until(lambda: sent(10), meanwhile=one.wake)
     assert [accepted for _, accepted in sandbox.mailbox.counts().values()] == [1] * 10
 
 
@@ -62,13 +57,11 @@ def test_it_takes_up_a_new_mail_while_a_send_hangs(sandbox, seldom):  # noqa: F8
     sandbox.fail(kind="hang", seconds=60, to="slow@")
     slow, fast = make_mail(recipient_email="slow@example.com"), None
     with WokenDrain(stopped=threading.Event()) as emails:
-        for _ in until(lambda: sandbox.stats()["requests"] >= 1):
-            time.sleep(0.01)
+        until(lambda: sandbox.stats()["requests"] >= 1)
         fast = make_mail()
         emails.wake()
-        for _ in until(lambda: EmailNotification.objects.get(id=fast.id).status == Status.SENT):
-            assert EmailNotification.objects.get(id=slow.id).status in (Status.PROCESSING, Status.FAILED)
-            time.sleep(0.01)
+        until(lambda: EmailNotification.objects.get(id=fast.id).status == Status.SENT)
+        assert EmailNotification.objects.get(id=slow.id).status in (Status.PROCESSING, Status.FAILED)
         sandbox.heal()
 
 
@@ -79,11 +72,9 @@ def test_a_retry_goes_out_when_it_is_due_though_the_fast_path_is_off(sandbox, se
     sandbox.fail(kind="status", status=503)
     make_mail()
     with WokenDrain(stopped=threading.Event()):
-        for _ in until(lambda: sandbox.stats()["requests"] >= 2):
-            time.sleep(0.01)
+        until(lambda: sandbox.stats()["requests"] >= 2)
         sandbox.heal()
-        for _ in until(lambda: sent(1)):
-            time.sleep(0.01)
+        until(lambda: sent(1))
 
 
 def test_a_database_that_is_away_is_tried_again(sandbox, seldom, monkeypatch):  # noqa: F811
@@ -99,8 +90,7 @@ def test_a_database_that_is_away_is_tried_again(sandbox, seldom, monkeypatch):  
     monkeypatch.setattr(drain, "drain_due", away_once)
     make_mail()
     with WokenDrain(stopped=threading.Event()):
-        for _ in until(lambda: sent(1)):
-            time.sleep(0.01)
+        until(lambda: sent(1))
     assert failed.is_set()
 
 
@@ -121,8 +111,7 @@ def test_a_stop_gives_back_what_is_not_begun_and_waits_for_what_is(sandbox, seld
     for _ in range(5):
         make_mail()
     with WokenDrain(stopped=threading.Event()):
-        for _ in until(lambda: sandbox.stats()["requests"] >= 1):
-            time.sleep(0.01)
+        until(lambda: sandbox.stats()["requests"] >= 1)
     found = statuses()
     assert found.get("processing", 0) == 0 and found["sent"] >= 1 and found["pending"] >= 1
     assert sum(accepted for _, accepted in sandbox.mailbox.counts().values()) == found["sent"]

@@ -1,12 +1,11 @@
-"""Inbound events for tests: envelopes, orders that they change, and a bounded wait."""
+"""Inbound events for tests: envelopes, and orders that they change."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import time
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 from orders.handlers import HANDLERS, NAME
@@ -14,7 +13,6 @@ from orders.models import Order
 from orders.services import place_order
 from outbox.events.inbox import process
 from outbox.events.transports import Received
-from tests.waiting import PATIENCE
 
 PAID, REFUNDED = "payment.payment.succeeded.v1", "payment.payment.refunded.v1"
 RESERVED, INSUFFICIENT = "warehouse.stock.reserved.v1", "warehouse.stock.insufficient.v1"
@@ -53,11 +51,3 @@ def give(topic: str, order: Order | uuid.UUID, **data: Any) -> str:
 def status(order: Order) -> str:
     order.refresh_from_db()
     return order.status
-
-
-def until(condition: Callable[[], object], seconds: float = PATIENCE) -> Iterator[None]:
-    """Yield again and again until `condition` holds; fails after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not so after {seconds:g} s"
-        yield

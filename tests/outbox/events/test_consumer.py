@@ -11,8 +11,9 @@ from outbox.events import consumer
 from outbox.events.consumer import EventConsumer
 from outbox.events.transports import Consumer, Received
 from outbox.models import InboundDeadLetter
-from tests.outbox.events.inbound import INSUFFICIENT, PAID, REFUNDED, envelope, order, received, status, until
+from tests.outbox.events.inbound import INSUFFICIENT, PAID, REFUNDED, envelope, order, received, status
 from tests.outbox.events.test_inbox import dead_refund, refunded
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -78,8 +79,7 @@ def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again
     it = consume(hand, **{PAID: flaky})
     it.step()
     assert hand.acknowledged == [other]
-    for _ in until(lambda: len(hand.acknowledged) >= 3):
-        it.step(seconds=0.05)
+    until(lambda: len(hand.acknowledged) >= 3, meanwhile=lambda: it.step(seconds=0.05))
     assert hand.acknowledged == [other, first, behind]
     assert status(one) == status(two) == "paid"
     assert it.counts == {"done": 2, "repeat": 0, "dead": 1}  # the second payment is money to be returned
@@ -96,8 +96,7 @@ def test_an_event_that_goes_on_failing_is_dead_in_the_end_and_its_key_goes_on(mo
     good = received(PAID, envelope(PAID, {"orderId": str(it.id)}), key="k")
     hand = Hand([bad, received(REFUNDED, b"{", key="k"), good])
     loop = consume(hand, **{REFUNDED: broken})
-    for _ in until(lambda: len(hand.acknowledged) >= 3):
-        loop.step(seconds=0.01)
+    until(lambda: len(hand.acknowledged) >= 3, meanwhile=lambda: loop.step(seconds=0.01))
     errors = set(InboundDeadLetter.objects.values_list("error", flat=True))
     assert "ZeroDivisionError: no" in errors and len(errors) == 2
     assert status(it) == "paid"
@@ -127,8 +126,7 @@ def test_an_event_that_kills_its_own_backend_is_dead_in_the_end(monkeypatch):
 
     hand = Hand([received(PAID, envelope(PAID, {"orderId": str(order().id)}))])
     it = consume(hand, **{PAID: kill})
-    for _ in until(lambda: hand.acknowledged):
-        it.step(seconds=0.01)
+    until(lambda: hand.acknowledged, meanwhile=lambda: it.step(seconds=0.01))
     assert InboundDeadLetter.objects.count() == 1
 
 
@@ -148,8 +146,7 @@ def test_a_statement_that_always_takes_too_long_does_not_stop_the_others(monkeyp
         ]
     )
     loop = consume(hand, **{PAID: slow})
-    for _ in until(lambda: len(hand.acknowledged) >= 2):
-        loop.step(seconds=0.01)
+    until(lambda: len(hand.acknowledged) >= 2, meanwhile=lambda: loop.step(seconds=0.01))
     assert status(it) == "cancelled" and InboundDeadLetter.objects.count() == 1
 
 
@@ -176,8 +173,7 @@ class TestReplays:
         it = consume(Hand(), **{REFUNDED: flaky})
         it.step(seconds=0.01)
         assert (refunded(one), refunded(two)) == (0, 10)
-        for _ in until(lambda: refunded(one)):
-            it.step(seconds=0.01)
+        until(lambda: refunded(one), meanwhile=lambda: it.step(seconds=0.01))
         assert refunded(one) == 10
 
     def test_a_replay_that_goes_on_failing_is_dead_again(self, monkeypatch):
@@ -190,6 +186,8 @@ class TestReplays:
 
         InboundDeadLetter.objects.request_replay(ids=[letter.id])
         it = consume(Hand(), **{REFUNDED: broken})
-        for _ in until(lambda: not InboundDeadLetter.objects.get().replay_requested_at):
-            it.step(seconds=0.01)
+        until(
+            lambda: not InboundDeadLetter.objects.get().replay_requested_at,
+            meanwhile=lambda: it.step(seconds=0.01),
+        )
         assert InboundDeadLetter.objects.get().error == "ZeroDivisionError: x"

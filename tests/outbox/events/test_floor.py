@@ -13,9 +13,9 @@ from outbox.events import floor as module
 from outbox.events.relay import Relay
 from outbox.models import OutboxEvent
 from tests.factories import make_order
-from tests.outbox.events.inbound import until
 from tests.outbox.events.test_relay import Memory, write
 from tests.outbox.retention.months import dsn
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
@@ -64,8 +64,7 @@ def settle_floor(relay: Relay) -> None:
 def rise(relay: Relay) -> None:
     """Relay until the floor has followed: transactions of other databases count, too."""
     last = OutboxEvent.objects.latest("position").position
-    for _ in until(lambda: relay._floor.position == last + 1):
-        relay.step()
+    until(lambda: relay._floor.position == last + 1, meanwhile=relay.step)
 
 
 def test_steps_over_few_dead_entries_however_many_were_published_under_a_held_snapshot(relay, broker):

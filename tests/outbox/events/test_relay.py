@@ -24,8 +24,8 @@ from outbox.events.transports import Answer, BrokerAway, Message, Publisher, Ref
 from outbox.events.transports.redis import Publisher as Streams
 from outbox.models import SHARDS, OutboxEvent
 from outbox.retention.partitions import attached
-from tests.outbox.events.inbound import until
 from tests.outbox.retention.months import dsn
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
@@ -189,8 +189,7 @@ def test_a_topic_that_takes_nothing_holds_back_its_own_events_alone(one, broker,
     assert waiting[0].last_error == "no such topic"
     assert {(event.retry_count, event.dead_lettered_at) for event in waiting} == {(0, None)}
     broker.unavailable = set()
-    for _ in until(lambda: not unpublished()):
-        one.step()
+    until(lambda: not unpublished(), meanwhile=one.step)
     assert [text for text in broker.texts() if text in ("b1", "b3")] == ["b1", "b3"]
 
 
@@ -225,8 +224,7 @@ def test_a_topic_of_which_a_part_is_taken_is_tried_again_soon_and_its_other_even
     write(uuid.uuid4(), "stuck")
     for text in ("one", "two", "three"):
         write(uuid.uuid4(), text)
-        for _ in until(lambda: unpublished() == 1):
-            one.step()
+        until(lambda: unpublished() == 1, meanwhile=one.step)
     assert len(waits) >= 3 and set(waits) == {1}
 
 

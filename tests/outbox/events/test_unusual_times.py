@@ -24,7 +24,8 @@ from outbox.events.lag import consumer_lags
 from outbox.events.transports import Consumer, Received
 from outbox.events.transports.redis import Consumer as StreamConsumer
 from outbox.models import InboundDeadLetter
-from tests.outbox.events.inbound import PAID, envelope, handle, order, received, status, until
+from tests.outbox.events.inbound import PAID, envelope, handle, order, received, status
+from tests.waiting import until
 
 LAST = "18446744073709551615-18446744073709551615"
 #: Ids of Redis' streams that are not a time of ours.
@@ -47,8 +48,7 @@ def paid(it) -> dict[str, str]:
 
 
 def run_until(it: EventConsumer, condition: Callable[[], object]) -> None:
-    for _ in until(condition):
-        it.step(seconds=0.05)
+    until(condition, meanwhile=lambda: it.step(seconds=0.05))
     it.disconnect()
 
 
