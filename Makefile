@@ -30,17 +30,17 @@ run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox,
 	@exec $(PYTHON) -I -S config/local/guard.py $(PYTHON) -m config.local
 
 test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
-	@exec $(PYTHON) -m pytest -n 3 --dist worksteal $(ARGS) $(TESTS)
+	@exec $(PYTHON) -m pytest -n 4 --dist worksteal $(ARGS) $(TESTS)
 
 image: ## Build the container image (ENGINE=podman BASE=python:3.13-slim TAG=orderpost)
 	@exec docker/build
 
 drills: setup ## Rehearse long outages, gone hosts and containers: minutes each (TESTS=tests/docker)
-	@exec $(PYTHON) -m pytest -n 3 --dist worksteal -m drill $(ARGS) $(TESTS)
+	@exec $(PYTHON) -m pytest -n 4 --dist worksteal -m drill $(ARGS) $(TESTS)
 
 coverage: setup ## Run the tests, and see that they reach 95 % of lines and branches
 	@mkdir -p var/coverage && $(PYTHON) -m coverage erase
-	@$(PYTHON) -m coverage run -m pytest -n 3 --dist worksteal $(ARGS) $(TESTS)
+	@$(PYTHON) -m coverage run -m pytest -n 4 --dist worksteal $(ARGS) $(TESTS)
 	@$(PYTHON) -m coverage combine --quiet && $(PYTHON) -m coverage report
 
 pictures: setup ## Make the pictures of the README again (Chromium; says so where there is none)

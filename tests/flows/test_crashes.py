@@ -130,6 +130,7 @@ def test_postgresql_killed_under_load_loses_nothing_that_was_acknowledged():
             assert shop.call("GET", f"/orders/{order}").json()["status"] == "paid"
 
 
+@pytest.mark.drill
 def test_of_two_beats_one_leads_and_the_other_takes_over_when_it_is_killed():
     with Shop(FAST_PATH="off") as shop:
         shop.start("web", "worker", "beat", "beat:2")

@@ -62,6 +62,7 @@ def assert_in_order(entries: list[tuple[str, dict[str, Any]]], *, count: int) ->
     assert all(numbers == sorted(numbers) for numbers in sequences.values())
 
 
+@pytest.mark.drill
 def test_three_relays_killed_every_few_seconds_lose_nothing_and_keep_each_aggregates_order():
     with Shop() as shop:
         shop.start("relay:1", "relay:2", "relay:3")

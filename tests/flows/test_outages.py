@@ -71,6 +71,7 @@ class Payments:
         self._thread.join()
 
 
+@pytest.mark.drill
 def test_an_outage_of_503_dead_letters_nothing_asks_a_handful_of_times_and_fresh_mail_overtakes_the_backlog():
     with Shop(EMAIL_RATE_LIMIT="100", **BREAKER) as shop:
         shop.start("web", "worker", "beat")

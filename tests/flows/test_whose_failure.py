@@ -95,6 +95,7 @@ def test_good_mails_pass_poisonous_ones_in_a_quiet_shop_and_these_become_dead_le
         assert doubled(shop) == 0
 
 
+@pytest.mark.drill
 def test_one_poisonous_mail_among_others_is_a_dead_letter_after_its_retries():
     with Shop(MAX_RETRIES=str(RETRIES), RETRY_BACKOFF_BASE="1.5", EMAIL_RATE_LIMIT="0") as shop:
         poison(shop)
