@@ -17,7 +17,7 @@ from outbox.delivery.outcomes import DUE
 from outbox.events import notify
 from outbox.models import Heartbeat
 from outbox.wal.follower import Follower, State
-from outbox.wal.pgoutput import Watched
+from outbox.wal.pgoutput import Committed, Watched
 
 EMAILS = Watched(
     "email_notifications", column="status", values=frozenset(str(status) for status in DUE), updates=True
@@ -43,10 +43,10 @@ class Looks:
         if state == "streaming":
             self._emails.poll_now()
 
-    def changed(self, tables: frozenset[str], /) -> None:
-        if EMAILS.table in tables:
-            self._emails.wake()
-        if EVENTS.table in tables and settings.FAST_PATH:
+    def changed(self, committed: Committed, /) -> None:
+        if EMAILS.table in committed.tables:
+            self._emails.wake(committed.xid)
+        if EVENTS.table in committed.tables and settings.FAST_PATH:
             notify.waker.wake()  # through Redis; without it a relay looks every half second
 
     def alive(self) -> None:

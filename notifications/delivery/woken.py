@@ -10,6 +10,7 @@ import contextvars
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
@@ -21,6 +22,7 @@ from django.db import DatabaseError, InterfaceError, connections
 from notifications.delivery import drain
 from outbox.core import health
 from outbox.core.loop import run_until_stopped
+from outbox.core.transactions import invisible
 from outbox.core.waker import Waker
 from outbox.delivery.sender import Drained
 from outbox.events import notify
@@ -29,6 +31,8 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between two looks while changes keep coming: one look claims the rows of all of them.
 INTERVAL = 0.05
+#: Seconds until the next look while a transaction that is known to be committed is not visible.
+AGAIN_SECONDS = 0.1
 
 
 class WokenDrain:
@@ -45,17 +49,26 @@ class WokenDrain:
         self._poll_at = self._due_at = self._looked_at = 0.0  # monotonic
         self._every = math.inf
         self._polls_now = threading.Event()
+        #: Transactions that the write-ahead log told of; None: those before it are another stream's.
+        self._told: deque[int | None] = deque()
+        self._invisible: set[int] = set()  # those of them that no claim sees yet
         self._error: Exception | None = None
         self._waker = Waker(self._look, target="here", interval=INTERVAL, busy=INTERVAL)
         context = contextvars.copy_context()  # the health of the caller's role
         self._thread = threading.Thread(target=context.run, args=[self._run], name="woken-drain")
 
-    def wake(self) -> None:
-        """Have due rows claimed soon, without waiting. For any thread."""
+    def wake(self, xid: int | None = None) -> None:
+        """Have due rows claimed soon, without waiting. For any thread.
+
+        With the `xid` of a committed transaction, claim again until its rows are visible.
+        """
+        if xid is not None:
+            self._told.append(xid)
         self._waker.wake()
 
     def poll_now(self) -> None:
         """Look at everything: the trigger may have missed changes. For any thread."""
+        self._told.append(None)
         self._polls_now.set()
         self._look()
 
@@ -115,6 +128,7 @@ class WokenDrain:
         polls = self._polls_now.is_set() or time.monotonic() >= self._poll_at
         self._polls_now.clear()
         try:
+            self._notice_told()
             done = drain.poll(record=False) if polls else drain.drain_due()
         except Exception:
             self._polls_now.set()
@@ -122,7 +136,16 @@ class WokenDrain:
         self._looked_at = time.monotonic()
         if polls:
             self._poll_at = self._looked_at + settings.POLL_INTERVAL
-        self._due_at = self._looked_at + _pause(done)
+        self._due_at = self._looked_at + (AGAIN_SECONDS if self._invisible else _pause(done))
+
+    def _notice_told(self) -> None:
+        while self._told:
+            if (xid := self._told.popleft()) is None:
+                self._invisible.clear()
+            else:
+                self._invisible.add(xid)
+        if self._invisible:
+            self._invisible = invisible(self._invisible)
 
     def _seconds_left(self) -> float:
         return min(self._poll_at, self._due_at, self._looked_at + self._every) - time.monotonic()

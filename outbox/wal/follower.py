@@ -12,7 +12,7 @@ import structlog
 
 from outbox.core import health, instruments
 from outbox.core.loop import run_until_stopped
-from outbox.wal.pgoutput import Watched
+from outbox.wal.pgoutput import Committed, Watched
 from outbox.wal.stream import SLOT_SECONDS, NotReady, Stream, StreamEnded
 
 log = structlog.get_logger(__name__)
@@ -36,8 +36,8 @@ class Listener(Protocol):
         away        no changes are told of: look without being told
         """
 
-    def changed(self, tables: frozenset[str], /) -> None:
-        """Look at tables in which a transaction made rows due."""
+    def changed(self, committed: Committed, /) -> None:
+        """Look at the tables in which a transaction made rows due. It may not be visible yet."""
 
     def alive(self) -> None:
         """Take note that the stream runs; called every second at least."""
@@ -100,9 +100,9 @@ class Follower:
         if self.state != "streaming":
             self._lead(self._stream)
             return
-        if tables := self._stream.receive(seconds=RECEIVE_SECONDS):
+        if committed := self._stream.receive(seconds=RECEIVE_SECONDS):
             instruments.CHANGES.labels("wal", "seen").inc()
-            self._listener.changed(tables)
+            self._listener.changed(committed)
         self._listener.alive()
 
     def _lead(self, stream: Stream) -> None:

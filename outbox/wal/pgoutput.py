@@ -10,7 +10,7 @@ import dataclasses
 import struct
 from collections.abc import Iterable
 
-_RELATION, _INSERT, _UPDATE, _COMMIT, _NEW = b"R", b"I", b"U", b"C", b"N"
+_BEGIN, _RELATION, _INSERT, _UPDATE, _COMMIT, _NEW = b"B", b"R", b"I", b"U", b"C", b"N"
 _NULL, _UNCHANGED = b"n", b"u"
 
 
@@ -29,10 +29,14 @@ class Watched:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Committed:
-    """A transaction's end: the position after it, and the tables in which it wrote rows that count."""
+    """A transaction's end: the position after it, and the tables in which it wrote rows that count.
+
+    `xid` are the lower 32 bits of its id.
+    """
 
     position: int
     tables: frozenset[str]
+    xid: int
 
 
 class Decoder:
@@ -42,6 +46,7 @@ class Decoder:
         self._watched = {one.table: one for one in watched}
         self._relations: dict[int, tuple[Watched | None, int]] = {}  # by oid, with the column's index
         self._tables: set[str] = set()
+        self._xid = 0
 
     def read(self, message: bytes) -> Committed | None:
         """Take the next message; return what a transaction did once its commit is read."""
@@ -50,10 +55,12 @@ class Decoder:
             self._read_row(message)
         elif kind == _RELATION:
             self._read_relation(message)
+        elif kind == _BEGIN:
+            (self._xid,) = struct.unpack_from(">I", message, 17)  # after the commit's position and time
         elif kind == _COMMIT:
             (position,) = struct.unpack_from(">Q", message, 10)  # after flags and the commit's own position
             tables, self._tables = frozenset(self._tables), set()
-            return Committed(position, tables)
+            return Committed(position, tables, self._xid)
         return None
 
     def _read_relation(self, message: bytes) -> None:

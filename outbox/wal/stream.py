@@ -19,7 +19,7 @@ from psycopg import errors, generators, pq
 
 from outbox.core.postgres.connection import BoundedConnection
 from outbox.wal import publication
-from outbox.wal.pgoutput import Decoder, Watched
+from outbox.wal.pgoutput import Committed, Decoder, Watched
 
 #: The advisory lock of the one follower of a database that receives.
 LOCK = 0x77616C66  # "walf"
@@ -109,8 +109,8 @@ class Stream:
         self.position = (int(high, 16) << 32) + int(low, 16)
         return self.position
 
-    def receive(self, *, seconds: float) -> frozenset[str]:
-        """Return the tables of the next transaction that wrote rows that count; none after `seconds`.
+    def receive(self, *, seconds: float) -> Committed | None:
+        """Return the next transaction that wrote rows that count, None after `seconds`.
 
         Raises `StreamEnded`, and `psycopg.OperationalError` for a lost connection.
         """
@@ -124,11 +124,11 @@ class Stream:
                 raise StreamEnded(_why(pgconn.get_result()))
             if size > 0:
                 self._heard_at = now
-                if tables := self._read(bytes(data)):
-                    return tables
+                if committed := self._read(bytes(data)):
+                    return committed
             self._report(now)
             if now >= until:
-                return frozenset()
+                return None
             if size == 0:
                 if lost is not None:
                     raise lost
@@ -140,7 +140,7 @@ class Stream:
                 elif now - self._heard_at > SILENT_SECONDS:
                     raise StreamEnded(f"the server was silent for {SILENT_SECONDS:g} s")
 
-    def _read(self, data: bytes) -> frozenset[str]:
+    def _read(self, data: bytes) -> Committed | None:
         if data[:1] == b"k":
             position, _, answer = struct.unpack_from(">QqB", data, 1)
             self.position = max(self.position, position)
@@ -148,8 +148,8 @@ class Stream:
                 self._reported_at = 0.0
         elif data[:1] == b"w" and (done := self._decoder.read(data[25:])) is not None:
             self.position = max(self.position, done.position)
-            return done.tables
-        return frozenset()
+            return done if done.tables else None
+        return None
 
     def _report(self, now: float) -> None:
         """Tell the server what was received. The slot is never resumed, so nothing hangs on when."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
 import pytest
 
 from tests.flows.shop import Shop
-from tests.flows.test_outages import insert_mails
+from tests.flows.test_outages import BACKLOG, insert_mails
 
 pytestmark = pytest.mark.flow
 #: No fast path, and no poll within a test but the full look after each beginning.
@@ -55,6 +58,39 @@ def test_it_alone_sends_every_mail_with_poll_fast_path_and_redis_off():
         assert set(shop.accepted().values()) == {1}
         (second,) = {*FOLLOWERS} - {first}
         assert shop.terminate(second, seconds=15)
+
+
+#: The follower has reported the log's end, and has asked the database something since a statement waits.
+HEARD_OF = """
+    SELECT flush_lsn >= pg_current_wal_flush_lsn() AND (
+        SELECT max(asking.state_change) > min(waiting.query_start)
+        FROM pg_stat_activity AS asking, pg_stat_activity AS waiting
+        WHERE asking.query LIKE '%next_attempt_at%' AND asking.pid <> pg_backend_pid()
+            AND waiting.wait_event = 'SyncRep' AND asking.pid <> waiting.pid)
+    FROM pg_stat_replication
+"""
+
+
+def test_a_mail_whose_commit_is_in_the_log_before_anybody_sees_it_is_sent_once_it_is_seen():
+    """So it is for the moment between the two, and here as long as a synchronous standby is away."""
+    with Shop(**ALONE) as shop:
+        shop.query("ALTER ROLE CURRENT_USER SET synchronous_commit = local")
+        start_followers(shop, "follower")
+        shop.query("ALTER SYSTEM SET synchronous_standby_names = 'away'")
+        shop.query("SELECT pg_reload_conf()")
+
+        def insert() -> None:
+            with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
+                connection.execute("SET synchronous_commit = on")
+                connection.execute(BACKLOG, [1])
+
+        with ThreadPoolExecutor(1) as pool:
+            committing = pool.submit(insert)
+            shop.until(lambda: shop.query(HEARD_OF) == [(True,)], "the follower has heard of it and looked")
+            assert shop.rows() == [] and not committing.done()
+            shop.query("ALTER SYSTEM RESET synchronous_standby_names")
+            shop.query("SELECT pg_reload_conf()")
+            shop.until(lambda: shop.all_sent(1), "it is sent")
 
 
 @pytest.mark.drill

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from outbox.wal.follower import Follower, State
+from outbox.wal.pgoutput import Committed
 from tests.outbox.wal.server import SCHEMA, WATCHED, WalServer, running
 from tests.waiting import until
 
@@ -28,8 +29,8 @@ class Owner:
     def became(self, state: State, /) -> None:
         self.begun += state == "streaming"
 
-    def changed(self, tables: frozenset[str], /) -> None:
-        self.seen.append(tables)
+    def changed(self, committed: Committed, /) -> None:
+        self.seen.append(committed.tables)
         assert self.holds.wait(30)
 
     def alive(self) -> None:
