@@ -87,6 +87,7 @@ class WokenDrain:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, stack: TracebackType | None) -> None:
         self._stopped.set()
+        self._due.set()  # ends a wait
         drain.stop()
         self._thread.join()
         drain.finish()
