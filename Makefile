@@ -36,7 +36,7 @@ image: ## Build the container image (ENGINE=podman BASE=python:3.13-slim TAG=ord
 	@exec docker/build
 
 drills: setup ## Rehearse long outages, gone hosts and containers: minutes each (TESTS=tests/docker)
-	@exec $(PYTHON) -m pytest -n 4 --dist worksteal -m drill $(ARGS) $(TESTS)
+	@exec $(PYTHON) -m pytest -n 2 --dist worksteal -m drill $(ARGS) $(TESTS)
 
 coverage: setup ## Run the tests, and see that they reach 95 % of lines and branches
 	@mkdir -p var/coverage && $(PYTHON) -m coverage erase
