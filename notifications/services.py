@@ -63,8 +63,7 @@ def enqueue_email(
     )
     if part is None:
         return None
-    (inserted,) = write(inserts=[part])
-    if inserted:
+    if write(inserts=[part]).inserts == (True,):
         return id
     return inserts.inserted_before(order_id=order_id, event_type=event_type, version=version)
 

@@ -1,6 +1,7 @@
 """What each change of an order means: its next state, its events and e-mails, before anything is written.
 
-A function takes the order as it was seen and returns a `Change`. orders.services and the API write it.
+A function takes the order as it was read and returns a `Change`. orders.services writes it for events and
+commands, orders.api.changing for requests.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from orders.events import EVENTS, event_payload
 from orders.models import Order, Seen
 from orders.transitions import Action, RefundExceedsBalance, check, next_status
 from outbox.core import context, tracing
-from outbox.core.statement import Part, write
+from outbox.core.statement import Part, Written, write
 from outbox.core.tracing import Kind
 from outbox.events.publish import event_part
 
@@ -60,19 +61,26 @@ class Change:
         if email is not None:
             self._inserts.append(email)
 
-    def write(self, *, guard: Part | None = None, inserts: Sequence[Part] = ()) -> bool:
-        """Write all of it, and `inserts`, in one statement. Return False if nothing was written.
+    def write(self, *, guard: Part | None = None, inserts: Sequence[Part] = ()) -> Written:
+        """Write all of it, and `inserts`, in one statement.
 
-        That is so if `guard` has no row, or if another change came first.
+        It writes nothing if `guard` has no row, or if the order's row was changed since it was read.
         """
-        rows = Order.objects
+        if not self.needed and not inserts:
+            return Written(guard=True, change=True, inserts=())
         # A later request has a trace of its own: the link leads back to that of the order's placing.
         link = "" if self.row is None else self.order.traceparent
-        row = rows.insert_part(self.order) if self.row is None else rows.update_part(self.order, row=self.row)
         with tracing.span("save order", kind=Kind.CLIENT, links=[link]) as span:
             span.set("db.system.name", "postgresql")
             span.set("orderpost.order_id", str(self.order.id))
-            return write(guard=guard, change=row, inserts=[*self._inserts, *inserts])[0]
+            return write(guard=guard, change=self._order_part(), inserts=[*self._inserts, *inserts])
+
+    def _order_part(self) -> Part | None:
+        if not self.needed:
+            return None
+        if self.row is None:
+            return Order.objects.insert_part(self.order)
+        return Order.objects.update_part(self.order, row=self.row)
 
 
 #: Takes `Seen` and the change's own values, by keyword. Raises `InvalidTransition`.

@@ -2,7 +2,7 @@
 
 Each function runs in one transaction, its own or the caller's. It locks the order's row, changes it, and,
 except where its docstring says otherwise, writes one domain event and the e-mail that the customer must get.
-The API makes the same changes (orders.changes), without a lock if nothing comes between.
+The API makes the same changes (orders.changes) and writes them as orders.api.changing says.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def change_order(*, order_id: uuid.UUID, decide: changes.Decide, **values: Any) 
         except Order.DoesNotExist:
             raise OrderNotFound(f"There is no order {order_id}.") from None
         change = decide(seen, **values)
-        if change.needed and not change.write():
+        if not change.write().change:
             raise RuntimeError(f"the locked order {order_id} was changed by another session")
     return change.order
 

@@ -80,7 +80,7 @@ class Resend(ApiView):
     def post(self, request: Request, id: str) -> HttpResponse:
         notification_id = path_id(id)
         self.body()
-        return answer_once(request=request, work=lambda: _resend(notification_id))
+        return answer_once(view=self, work=lambda: _resend(notification_id))
 
 
 def _resend(notification_id: uuid.UUID) -> HttpResponse:

@@ -58,7 +58,7 @@ class Copies(ApiView):
     )
     def post(self, request: Request, id: str) -> HttpResponse:
         notification_id, values = path_id(id), self.body()
-        return answer_once(request=request, work=lambda: _copy(notification_id, values))
+        return answer_once(view=self, work=lambda: _copy(notification_id, values))
 
 
 def _copy(notification_id: uuid.UUID, values: dict[str, Any]) -> HttpResponse:

@@ -13,7 +13,8 @@ from rest_framework.request import Request
 
 from notifications.api.serializers import NotificationHotPageSerializer, NotificationSerializer
 from notifications.models import EmailNotification
-from orders import changes, services
+from orders import changes
+from orders.api.changing import answer_change
 from orders.api.serializers import (
     ChangeProblemSerializer,
     EventHotPageSerializer,
@@ -26,8 +27,7 @@ from orders.bodies import CancelBody, CompleteBody, OrderBody, RefundBody
 from orders.models import SEEN_COLUMNS, Order
 from orders.transitions import ExternallyOwned, InvalidTransition, RefundExceedsBalance
 from outbox.api.fields import Nothing, StrictSerializer
-from outbox.api.first_read import Beside
-from outbox.api.idempotency import NothingWritten, Once, answer_change
+from outbox.api.first_read import Beside, FirstRead
 from outbox.api.pages import PageQuery, hot_since, paginate, parse_sequence
 from outbox.api.problems import Problem, not_found
 from outbox.api.schema import operation
@@ -83,24 +83,14 @@ class Orders(ApiView):
     )
     def post(self, request: Request) -> HttpResponse:
         values = self.body()
-
-        def attempt(once: Once) -> HttpResponse:
-            change = changes.place(now=once.first_read.now, **values)
-            return _write(change, once, _placed(change.order))
-
-        return answer_change(view=self, attempt=attempt, work=lambda: _placed(services.place_order(**values)))
+        return answer_change(
+            view=self, decide=lambda read: changes.place(now=read.now, **values), present=_placed
+        )
 
 
 def _placed(order: Order) -> HttpResponse:
     location = reverse("order", kwargs={"id": order.id})
     return json_response(present(OrderSerializer, order), status=201, location=location)
-
-
-def _write(change: changes.Change, once: Once, response: HttpResponse) -> HttpResponse:
-    """Write a change and its answer in one statement, and return the answer. Raise `NothingWritten`."""
-    if not change.needed or not change.write(guard=once.guard, inserts=once.stored(response)):
-        raise NothingWritten
-    return response
 
 
 class OneOrder(ApiView):
@@ -137,20 +127,13 @@ class ChangeView(ApiView):
         """Change the order once for each idempotency key, and answer with the order after the change."""
         order_id, values = path_id(id), self.body()
 
-        def attempt(once: Once) -> HttpResponse:
-            read = once.first_read
+        def decided(read: FirstRead) -> changes.Change:
             if not read.beside:
                 raise not_found(NO_SUCH_ID)
-            seen = Order.objects.seen(now=read.now, columns=read.beside)
             with _refusals_as_problems():
-                change = decide(seen, **values)
-            return _write(change, once, _changed(change.order))
+                return decide(Order.objects.seen(now=read.now, columns=read.beside), **values)
 
-        def work() -> HttpResponse:
-            with _refusals_as_problems():
-                return _changed(services.change_order(order_id=order_id, decide=decide, **values))
-
-        return answer_change(view=self, attempt=attempt, work=work)
+        return answer_change(view=self, decide=decided, present=_changed, order_id=order_id)
 
 
 def _changed(order: Order) -> HttpResponse:
@@ -212,8 +195,6 @@ class RefundOrder(ChangeView):
 def _refusals_as_problems() -> Iterator[None]:
     try:
         yield
-    except services.OrderNotFound:
-        raise not_found(NO_SUCH_ID) from None
     except ExternallyOwned as refusal:
         raise Problem(
             status=409,

@@ -23,7 +23,7 @@ from rest_framework.views import APIView
 
 from outbox.api.fields import Nothing, StrictSerializer, kept, parse_uuid
 from outbox.api.first_read import Beside, FirstRead, read_first
-from outbox.api.idempotency import well_formed_key
+from outbox.api.keys import well_formed_key
 from outbox.api.parsers import FORBIDDEN
 from outbox.api.problems import Fault, Problem, invalid, malformed, not_found
 from outbox.core import instruments

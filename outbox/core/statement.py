@@ -2,7 +2,8 @@
 
 `write` joins parts into one `WITH`: perhaps a guard, then the change, then what is inserted for it. Each
 takes its rows from the part before: if the guard or the change has no row, nothing is written. Outside a
-transaction the statement is one by itself. It saves the trips of BEGIN and COMMIT, and one for each table.
+transaction the statement is a transaction of its own. It saves the trips of BEGIN and COMMIT, and one for
+each table.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connections
 
@@ -32,23 +33,32 @@ class Part:
     announce: Callable[[], None] | None = None
 
 
+class Written(NamedTuple):
+    """Which parts of a statement had a row. A guard or change that was not given counts as one that had."""
+
+    guard: bool
+    change: bool
+    inserts: tuple[bool, ...]
+
+
 def write(
     *, guard: Part | None = None, change: Part | None = None, inserts: Sequence[Part], using: str = "default"
-) -> tuple[bool, ...]:
-    """Run the parts as one statement, and announce them after the commit.
-
-    Return whether each part had a row: the change, if there is one, then each of `inserts`.
-    """
+) -> Written:
+    """Run the parts as one statement, and announce after the commit those that had a row."""
     chain = [part for part in (guard, change) if part is not None]
+    parts = [*chain, *inserts]
     text = _text(tuple(part.steps for part in chain), tuple(part.steps for part in inserts))
-    values = [value for part in (*chain, *inserts) for value in part.values]
     with connections[using].cursor() as cursor:
-        cursor.execute(text, values)
-        done = tuple(count > 0 for count in cursor.fetchone())
-    for part, written in zip(chain[-1:] + list(inserts), done, strict=True):
+        cursor.execute(text, [value for part in parts for value in part.values])
+        had_row = [count > 0 for count in cursor.fetchone()]
+    for part, written in zip(parts, had_row, strict=True):
         if written and part.announce is not None:
             after_commit(part.announce, using=using)
-    return done
+    return Written(
+        guard=guard is None or had_row[0],
+        change=not chain or had_row[len(chain) - 1],
+        inserts=tuple(had_row[len(chain) :]),
+    )
 
 
 @functools.lru_cache(maxsize=256)
@@ -66,7 +76,6 @@ def _text(chain: tuple[tuple[str, ...], ...], inserts: tuple[tuple[str, ...], ..
     source = ""
     for steps in chain:
         source = add(steps, source)
-    if chain:
         results.append(source)
     results += [add(steps, source) for steps in inserts]
     counts = ", ".join(f"(SELECT count(*) {result})" for result in results)

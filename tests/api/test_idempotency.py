@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connection, connections, transaction
+from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
-from orders.api import views
+from orders import changes
 from orders.models import Order
 from outbox.api import idempotency
 from outbox.core.privacy import key_hash
-from outbox.models import IdempotencyKey, OutboxEvent
+from outbox.models import ApiToken, IdempotencyKey, OutboxEvent
 from tests.api.conftest import Api, assert_problem, make_token, order_body
 from tests.concurrency.helpers import broken, together, wait_until_somebody_waits
 from tests.factories import make_mail
@@ -96,13 +97,13 @@ def test_a_request_that_failed_in_one_table_left_nothing_and_works_again(api, se
 
 
 def test_a_request_that_crashed_after_its_statement_is_answered_when_it_comes_again(api, monkeypatch):
-    def crash(*arguments):
-        write(*arguments)
+    def crash(change, **parts):
+        assert write(change, **parts).change
         raise RuntimeError("the process met its end")
 
-    body, write = order_body(), views._write
+    body, write = order_body(), changes.Change.write
     with monkeypatch.context() as broken_off:
-        broken_off.setattr(views, "_write", crash)
+        broken_off.setattr(changes.Change, "write", crash)
         assert_problem(api.post("/api/v1/orders", body, key="k"), 500, "internal")
     again = api.post("/api/v1/orders", body, key="k")
     assert again.headers["Idempotency-Replayed"] == "true"
@@ -132,20 +133,35 @@ def test_while_the_first_request_runs_the_second_is_409_at_once(api):
     assert Order.objects.get().version == 2
 
 
-def test_a_first_request_that_committed_between_look_and_lock_is_found_at_the_second_look(api, monkeypatch):
+def test_a_first_resend_that_commits_just_before_the_second_takes_the_lock_is_replayed(api, monkeypatch):
     mail = make_mail(status="dead_lettered")
-    path = f"/api/v1/notifications/{mail.id}/resend"
-    first = api.post(path, key="k")
-    EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
-    look, looks = idempotency._look, []
+    path, first = f"/api/v1/notifications/{mail.id}/resend", []
+    write = idempotency.write
 
-    def blind_once(claim):
-        looks.append(claim)
-        return None if len(looks) == 1 else look(claim)
+    def overtaken(**parts):
+        if not first:
+            first.append(None)
+            first.extend(together(1, lambda _: api.post(path, key="k")))
+            EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+        return write(**parts)
 
-    monkeypatch.setattr(idempotency, "_look", blind_once)
+    monkeypatch.setattr(idempotency, "write", overtaken)
     again = api.post(path, key="k")
-    assert again.content == first.content and len(looks) == 2
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert again.content == first[1].content and first[1].status_code == 202
+    assert EmailNotification.objects.get().status == "dead_lettered"
+
+
+def test_a_resend_whose_token_is_revoked_before_it_takes_the_lock_changes_nothing(api, monkeypatch):
+    mail, write = make_mail(status="dead_lettered"), idempotency.write
+
+    def revoked(**parts):
+        together(1, lambda _: ApiToken.objects.update(revoked_at=Now()))
+        return write(**parts)
+
+    monkeypatch.setattr(idempotency, "write", revoked)
+    refused = api.post(f"/api/v1/notifications/{mail.id}/resend", key="k")
+    assert_problem(refused, 401, "unauthenticated")
     assert EmailNotification.objects.get().status == "dead_lettered"
 
 

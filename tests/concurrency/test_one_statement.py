@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import connection, connections, transaction
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
 from notifications import tasks
 from notifications.models import EmailNotification
@@ -21,16 +24,17 @@ from outbox.models import ApiToken, IdempotencyKey, OutboxEvent
 from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
 from tests.concurrency.helpers import together, wait_until_somebody_waits
 from tests.factories import make_order
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def after_the_read(monkeypatch) -> Callable[[str, Callable[[], object]], None]:
-    """Return a function that has something happen once, after the first read of a change."""
+def after_the_read(monkeypatch) -> Callable[..., None]:
+    """Return a function that has each of some events happen after one read of a change."""
 
-    def arrange(name: str, event: Callable[[], object]) -> None:
-        decide, pending = getattr(changes, name), [event]
+    def arrange(name: str, *events: Callable[[], object]) -> None:
+        decide, pending = getattr(changes, name), list(reversed(events))
 
         def decided(*arguments, **values):
             if pending:
@@ -121,6 +125,34 @@ def test_stock_that_was_reserved_after_the_read_is_not_forgotten(after_the_read,
     after_the_read("pay", lambda: confirm_order(order_id=order.id))
     assert pay(order, api, key).json()["status"] == "confirmed"
     assert Order.objects.get().stock_reserved_at is not None
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_request_whose_order_moved_after_two_reads_locks_the_order_and_wins(after_the_read, key):
+    order, api = make_order(), Api(make_token())
+    corrected = Order.objects.filter(id=order.id)
+    after_the_read(
+        "pay",
+        lambda: corrected.update(email="first@example.com"),
+        lambda: corrected.update(email="second@example.com"),
+    )
+    with CaptureQueriesContext(connection) as captured:
+        assert pay(order, api, key).status_code == 200
+    locks = [query["sql"] for query in captured if "FOR UPDATE" in query["sql"]]
+    assert len(locks) == 1
+    assert EmailNotification.objects.get().recipient_email == "second@example.com"
+    assert mails_of(order) == ["order.paid"]
+
+
+def test_stock_that_was_reserved_before_is_answered_and_stored_without_a_change():
+    order, api = make_order(), Api(make_token())
+    path = f"/api/v1/orders/{order.id}/confirm"
+    first = api.post(path)
+    written = Order.objects.get().updated_at
+    answer, again = api.post(path, key="k"), api.post(path, key="k")
+    assert answer.content == again.content == first.content
+    assert again.headers["Idempotency-Replayed"] == "true"
+    assert Order.objects.get().updated_at == written
 
 
 def test_an_address_that_was_corrected_after_the_read_gets_the_mail(after_the_read):
@@ -220,3 +252,28 @@ def test_requests_without_a_key_exclude_each_other():
 
     assert sorted(together(8, once)) == [200] + [409] * 7
     assert mails_of(order) == ["order.paid"]
+
+
+@pytest.mark.drill
+def test_a_repeat_that_races_its_first_request_is_never_told_that_the_order_is_paid():
+    """20,000 rounds of two threads: each answers with the payment or that the first request still runs."""
+    secret, rounds = make_token(), 20_000
+    turn = threading.Barrier(2)
+    orders = [Order(user_id=uuid.uuid4(), email="a@example.com", total_amount=1) for _ in range(rounds)]
+    Order.objects.bulk_create(orders, batch_size=1000)
+
+    told: Counter[str] = Counter()
+    for some in (orders[start : start + 1000] for start in range(0, rounds, 1000)):
+
+        def pay_some(_: int, some: Sequence[Order] = some) -> None:
+            api = Api(secret)
+            for order in some:
+                turn.wait(PATIENCE)
+                answer = pay(order, api, str(order.id)).json()
+                told[answer["status"] if "type" not in answer else answer["type"].rpartition("/")[2]] += 1
+
+        together(2, pay_some)
+    assert set(told) <= {"paid", "idempotency-in-progress"}, told
+    assert told["paid"] >= rounds
+    assert Order.objects.filter(status="paid", version=2).count() == rounds
+    assert OutboxEvent.objects.count() == rounds

@@ -1,0 +1,59 @@
+"""Place or change an order for a request: read, decide, and write everything in one statement."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+
+from django.db import transaction
+from django.http import HttpResponse
+
+from orders.changes import Change
+from orders.models import Order
+from outbox.api.first_read import FirstRead
+from outbox.api.idempotency import KeyTaken, Once
+from outbox.api.views import ApiView
+
+
+def answer_change(
+    *,
+    view: ApiView,
+    decide: Callable[[FirstRead], Change],
+    present: Callable[[Order], HttpResponse],
+    order_id: uuid.UUID | None = None,
+) -> HttpResponse:
+    """Make the change that `decide` returns, once for each idempotency key, and answer with its order.
+
+    Nothing is locked while `decide` works on what was read. The statement that writes checks the token, the
+    key, and the order's row again, and writes nothing unless all are as they were read. If the order was
+    changed meanwhile, read and decide again. The third attempt locks the order before it reads, so that no
+    other change can come between. Raise what `decide` raises, and the problems of `Once`.
+    """
+    once = Once(view)
+    try:
+        for attempt in (1, 2, 3):
+            with once.working(), _locked(order_id) if attempt == 3 else contextlib.nullcontext():
+                read = view.first_read if attempt == 1 else view.read_again()
+                stored = once.replay(read)
+                if stored is not None:
+                    return stored
+                change = decide(read)
+                answer = present(change.order)
+                written = change.write(guard=once.guard, inserts=once.stored(answer))
+            if written.change:
+                return answer
+            if not written.guard:
+                raise KeyTaken
+    except KeyTaken:
+        return once.first_answer()
+    raise RuntimeError(f"the locked order {order_id} was changed by another session")
+
+
+@contextlib.contextmanager
+def _locked(order_id: uuid.UUID | None) -> Iterator[None]:
+    with transaction.atomic(durable=True):
+        if order_id is not None:
+            with contextlib.suppress(Order.DoesNotExist):  # what is read next shows that, too
+                Order.objects.lock(order_id=order_id)
+        yield
