@@ -1,4 +1,4 @@
-"""Sizes and connections of PostgreSQL, for metrics and `manage.py status`."""
+"""Sizes and replication slots of PostgreSQL, for metrics and `manage.py status`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,6 @@ class Sizes(NamedTuple):
 
     database: int
     tables: dict[str, int]  # with indexes, partitions and TOAST
-
-
-class Connections(NamedTuple):
-    """The client connections of the whole server."""
-
-    by_state: dict[str, int]
-    left: int
-    oldest_transaction_seconds: float  # of the sessions that our role may see
 
 
 class Slot(NamedTuple):
@@ -66,30 +58,6 @@ def _read_sizes() -> Sizes:
             [names],
         )
         return Sizes(database, {name: int(size) for name, size in cursor.fetchall() if size is not None})
-
-
-def connections() -> Connections:
-    """Count the connections, and those that an ordinary role can still open."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT CASE WHEN state IN ('active', 'idle') THEN state
-                    WHEN state LIKE 'idle in transaction%%' THEN 'idle in transaction' ELSE 'other' END,
-                count(*),
-                extract(epoch FROM statement_timestamp()
-                    - min(xact_start) FILTER (WHERE pid <> pg_backend_pid()))::float8,
-                current_setting('max_connections')::int
-                    - current_setting('superuser_reserved_connections')::int
-                    - coalesce(nullif(current_setting('reserved_connections', true), ''), '0')::int
-            FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1
-            """
-        )
-        found = cursor.fetchall()
-    states = dict.fromkeys(("active", "idle", "idle in transaction", "other"), 0)
-    states |= {state: count for state, count, _, _ in found}
-    most = found[0][3]
-    oldest = max((age for _, _, age, _ in found if age is not None), default=0.0)
-    return Connections(states, max(0, most - sum(states.values())), max(0.0, oldest))
 
 
 def slots() -> list[Slot]:

@@ -6,30 +6,61 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily
 
-from outbox import backlog, database_facts
+from outbox import database_facts, facts
+from outbox.conditions import Rows
 from outbox.core import instruments  # noqa: F401 - every process shows them
 from outbox.core.clock import database_now
 from outbox.core.metrics import at_scrape
+from outbox.facts import read_facts
 from outbox.models import Pause
-from outbox.retention import partitions
-from outbox.retention.overdue import archives
 
 
-def gauge(name: str, text: str, label: str, values: Mapping[str, float]) -> GaugeMetricFamily:
-    """Make a gauge with one label from its values by that label."""
+def gauge(name: str, text: str, label: str, values: Mapping[str, float | None]) -> GaugeMetricFamily:
+    """Make a gauge with one label from its values by that label, without those that are None."""
     family = GaugeMetricFamily(f"orderpost_{name}", text, labels=[label])
     for key, value in values.items():
-        family.add_metric([key], value)
+        if value is not None:
+            family.add_metric([key], value)
     return family
 
 
 @at_scrape
-def unfinished_rows() -> Iterator[GaugeMetricFamily]:
-    models = {model._meta.db_table: model for model in backlog.deliverables()}
-    found = {table: backlog.rows_of(model) for table, model in models.items()}
+def numbers() -> Iterator[GaugeMetricFamily]:
+    found = read_facts(now=database_now())
+    yield from unfinished_rows(found.rows)
+    events, connections = found.events, found.connections
+    oldest = connections.oldest_transaction_seconds
+    for name, text, value in (
+        ("relay_lag_events", "Events not yet published, dead ones not counted", events.unpublished),
+        ("relay_lag_seconds", "Age of the oldest event not yet published", events.unpublished_seconds),
+        ("relay_blocked_keys", "Aggregates whose events wait behind a refused one", events.blocked_keys),
+        ("poll_age_seconds", "Since the outbox was last polled", found.jobs.get("poll")),
+        ("database_connections_left", "How many more an ordinary role can open", connections.left),
+        ("database_oldest_transaction_seconds", "Age of the longest open transaction", oldest),
+    ):
+        if value is not None:
+            yield GaugeMetricFamily(f"orderpost_{name}", text, value=value)
+    paused = {one["part"] for one in found.paused}
+    values = {part.value: float(part.value in paused) for part in Pause.Part}
+    yield gauge("paused", "1 while somebody has paused it, else 0", "part", values)
+    dead = {"out": events.dead, "in": events.dead_inbound}
+    yield gauge("dead_events", "Dead letters that nobody has resolved", "direction", dead)
+    yield gauge("heartbeat_age_seconds", "Since a process last wrote its heartbeat", "name", found.jobs)
+    for name, text in (
+        ("partitions_ahead", "Partitions made after the present one; -1 when even that is missing"),
+        ("partitions_ahead_seconds", "Until the last partition that follows without a gap ends"),
+        ("archive_age_seconds", "Since the newest archive was written"),
+        ("archive_overdue", "Partitions over their hot days without an archive"),
+        ("archive_overdue_seconds", "For how long the oldest of them is overdue"),
+    ):
+        yield gauge(name, text, "table", {stock.table: getattr(stock, name) for stock in found.stocks})
+    yield gauge("database_connections", "Client connections of the server", "state", connections.by_state)
+
+
+def unfinished_rows(found: Mapping[str, Rows]) -> Iterator[GaugeMetricFamily]:
     rows = GaugeMetricFamily(
         "orderpost_unfinished",
-        f"Rows that are not finished, counted to at most {backlog.MOST}",
+        f"Rows that are not finished, counted to at most {facts.MOST}",
         labels=["table", "status"],
     )
     for table, one in found.items():
@@ -44,91 +75,17 @@ def unfinished_rows() -> Iterator[GaugeMetricFamily]:
         ("oldest_processing_seconds", "How long ago the oldest present claim was taken", "claimed_seconds"),
     ):
         yield gauge(name, text, "table", {table: getattr(one, field) for table, one in found.items()})
+    seconds = {model._meta.db_table: facts.due_query_seconds(model) for model in facts.deliverables()}
     yield gauge(
-        "due_query_duration_seconds",
-        "Time of the query that finds the next due rows",
-        "table",
-        {table: backlog.due_query_seconds(model) for table, model in models.items()},
+        "due_query_duration_seconds", "Time of the query that finds the next due rows", "table", seconds
     )
 
 
 @at_scrape
-def event_backlog() -> Iterator[GaugeMetricFamily]:
-    found = backlog.events()
-    for name, text, value in (
-        ("relay_lag_events", "Events not yet published, dead ones not counted", found.unpublished),
-        ("relay_lag_seconds", "Age of the oldest event not yet published", found.unpublished_seconds),
-        ("relay_blocked_keys", "Aggregates whose events wait behind a refused one", found.blocked_keys),
-    ):
-        yield GaugeMetricFamily(f"orderpost_{name}", text, value=value)
-    dead = {"out": found.dead, "in": found.dead_inbound}
-    yield gauge("dead_events", "Dead letters that nobody has resolved", "direction", dead)
-
-
-@at_scrape
-def pauses() -> Iterator[GaugeMetricFamily]:
-    paused = set(Pause.objects.values_list("part", flat=True))
-    values = {part.value: float(part.value in paused) for part in Pause.Part}
-    yield gauge("paused", "1 while somebody has paused it, else 0", "part", values)
-
-
-@at_scrape
-def heartbeats() -> Iterator[GaugeMetricFamily]:
-    ages = backlog.heartbeat_ages()
-    if "poll" in ages:
-        yield GaugeMetricFamily(
-            "orderpost_poll_age_seconds", "Since the outbox was last polled", value=ages["poll"]
-        )
-    yield gauge("heartbeat_age_seconds", "Since a process last wrote its heartbeat", "name", ages)
-
-
-@at_scrape
-def partitions_and_archives() -> Iterator[GaugeMetricFamily]:
-    now = database_now()
-    attached = {model: partitions.attached(model=model) for model in partitions.partitioned_models()}
-    stock = {
-        model._meta.db_table: partitions.unbroken(model=model, now=now, among=found)
-        for model, found in attached.items()
-    }
-    yield gauge(
-        "partitions_ahead",
-        "Partitions made after the present one; -1 when even that is missing",
-        "table",
-        {table: len(found) - 1 for table, found in stock.items()},
-    )
-    yield gauge(
-        "partitions_ahead_seconds",
-        "Until the last partition that follows without a gap ends",
-        "table",
-        {table: (found[-1].until - now).total_seconds() if found else 0.0 for table, found in stock.items()},
-    )
-    found = {
-        model._meta.db_table: archives(model=model, now=now, attached=attached[model]) for model in attached
-    }
-    ages = {table: one.age_seconds for table, one in found.items() if one.age_seconds is not None}
-    yield gauge("archive_age_seconds", "Since the newest archive was written", "table", ages)
-    overdue = {table: one.overdue for table, one in found.items()}
-    yield gauge("archive_overdue", "Partitions over their hot days without an archive", "table", overdue)
-    since = {table: one.overdue_seconds for table, one in found.items()}
-    yield gauge("archive_overdue_seconds", "For how long the oldest of them is overdue", "table", since)
-
-
-@at_scrape
-def postgresql() -> Iterator[GaugeMetricFamily]:
-    sizes, connections = database_facts.sizes(), database_facts.connections()
-    yield gauge("table_size_bytes", "Size with indexes, partitions and TOAST", "table", sizes.tables)
-    yield GaugeMetricFamily("orderpost_database_size_bytes", "Size on disk", value=sizes.database)
-    yield gauge("database_connections", "Client connections of the server", "state", connections.by_state)
-    yield GaugeMetricFamily(
-        "orderpost_database_connections_left",
-        "How many more an ordinary role can open",
-        value=connections.left,
-    )
-    yield GaugeMetricFamily(
-        "orderpost_database_oldest_transaction_seconds",
-        "Age of the longest open transaction",
-        value=connections.oldest_transaction_seconds,
-    )
+def sizes() -> Iterator[GaugeMetricFamily]:
+    found = database_facts.sizes()
+    yield gauge("table_size_bytes", "Size with indexes, partitions and TOAST", "table", found.tables)
+    yield GaugeMetricFamily("orderpost_database_size_bytes", "Size on disk", value=found.database)
 
 
 @at_scrape

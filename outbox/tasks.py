@@ -13,6 +13,7 @@ import structlog
 from celery import shared_task
 
 from outbox import bulk, traffic
+from outbox.conditions import UPKEEP_LATE
 from outbox.core.clock import database_now
 from outbox.core.postgres.sessions import SharedSession
 from outbox.models import Heartbeat
@@ -20,9 +21,6 @@ from outbox.retention import partitions
 from outbox.retention import rollover as rollovers
 
 log = structlog.get_logger(__name__)
-
-#: Seconds without a heartbeat of keep_partitions before a warning: its interval of a day and some hours.
-LATE = 100_000.0
 
 
 @shared_task
@@ -68,5 +66,5 @@ def _owns_tables() -> bool:
 
 def _warn_if_late(name: str) -> None:
     age = Heartbeat.age(name=name)
-    if age is None or age > LATE:
+    if age is None or age > UPKEEP_LATE:
         log.warning("keep_partitions does not run, and this role does not own the tables", heartbeat=name)

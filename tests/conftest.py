@@ -31,10 +31,11 @@ def django_db_modify_db_settings(
     django_db_modify_db_settings: None, django_db_blocker: Any
 ) -> Iterator[None]:
     """Migrate one database for all processes, with few days ahead: many partitions slow each test down."""
-    from outbox.retention import partitions
+    from outbox.conditions import AHEAD_ALARM
+    from outbox.retention.partitions import AHEAD
     from tests import template
 
-    partitions.AHEAD["day"], partitions.AHEAD_ALARM["day"] = 6, 2
+    AHEAD["day"], AHEAD_ALARM["day"] = 6, 2
     with template.shared(django_db_blocker):
         yield
 

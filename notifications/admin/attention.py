@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from django.http import HttpRequest
 from django.urls import reverse
 
 from notifications.delivery.process import gate
 from notifications.models import EmailNotification
-from outbox.admin.front import COUNT_LIMIT, Series, Tile, attention, show_series
+from outbox.admin.front import COUNT_LIMIT, Series, Tile, View, attention, sentences, show_series
+from outbox.conditions import Condition, Facts, decide
 from outbox.delivery.breaker import State
+from outbox.delivery.gate import ProviderView
 from outbox.delivery.outcomes import Status
 
 PERMISSION = "notifications.view_emailnotification"
@@ -32,13 +34,15 @@ def _list(query: str) -> str:
 def mails(request: HttpRequest) -> Iterator[Tile]:
     if not request.user.has_perm(PERMISSION):
         return
-    mails = EmailNotification.objects.all()
+    mails, found = EmailNotification.objects.all(), View.of(request).found
     yield Tile(
         label="dead letters",
         url=_list("status=dead_lettered"),
-        rows=mails.filter(status=Status.DEAD_LETTERED),
+        found=found("EmailDeadLetters"),
         help="Not tried again until somebody resends them or gives them up.",
     )
+    yield from sentences(_list("status=pending"), found("EmailOverdue"))
+    yield from sentences(_list("status=processing"), found("EmailProcessingStuck"))
     yield Tile(
         label="failing for an hour",
         url=_list("failing=hour"),
@@ -49,16 +53,20 @@ def mails(request: HttpRequest) -> Iterator[Tile]:
         label="suppressed",
         url=_list("status=suppressed"),
         rows=mails.filter(status=Status.SUPPRESSED),
-        quiet=True,
         help="Not sent, because the address bounced or complained before.",
     )
     yield Tile(
         label="waiting to be sent",
         url=_list("status=pending"),
         rows=mails.filter(status=Status.PENDING),
-        quiet=True,
         help="Written, and not tried yet or given back by a provider that is away.",
     )
+
+
+def provider_conditions(views: Sequence[ProviderView]) -> list[Condition]:
+    """Decide on breakers as this process sees them. While Valkey is away, that alone is a condition."""
+    providers = {view.provider: (view.state, view.breaker.forced) for view in views}
+    return decide(Facts(providers=providers if gate().is_shared else None))
 
 
 @attention(20)
@@ -72,11 +80,14 @@ def breakers(request: HttpRequest) -> Iterator[Tile]:
         for view in views
         if view.state is not State.CLOSED or view.breaker.forced
     ]
+    found = provider_conditions(views)
+    url = reverse("admin:notifications_emailnotification_providers")
+    yield from sentences(url, (one for one in found if one.code == "BrokerDown"))
     yield Tile(
         label=", ".join(wrong) if wrong else "providers",
-        url=reverse("admin:notifications_emailnotification_providers"),
+        url=url,
         words=f"{len(wrong)} of {len(views)}" if wrong else "sending",
-        bad=bool(wrong),
+        found=[one for one in found if one.code != "BrokerDown"],
         help="Circuit breakers that are open, paused or forced.",
     )
 

@@ -21,11 +21,11 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from notifications import filters
-from notifications.admin.email_list import COUNT_LIMIT
 from notifications.bulk_actions import GIVE_UP, MARK_SENT, RESEND
 from notifications.models import EmailNotification
 from notifications.restored import MARKED
 from outbox import bulk
+from outbox.admin.front import COUNT_LIMIT
 from outbox.core.clock import database_now
 from outbox.delivery.outcomes import Status
 

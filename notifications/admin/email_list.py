@@ -7,25 +7,25 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.contrib import admin
-from django.db import connection
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
+from django.db.models.functions import Now
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from notifications import filters
+from notifications.admin.attention import provider_conditions
 from notifications.delivery.process import gate
 from notifications.models import EmailNotification, EmailNotificationQuerySet
 from notifications.rendering import event_types
 from outbox.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
+from outbox.admin.front import bounded, count_each
 from outbox.admin.period import PeriodFilter
+from outbox.conditions import Facts, Rows, decide
 from outbox.delivery.breaker import State
 from outbox.delivery.outcomes import Status
 from outbox.models import Heartbeat
-
-#: The tiles count no further: a count of a million rows would take seconds.
-COUNT_LIMIT = 10_000
 
 
 class ParameterFilter(ChoiceFilter):
@@ -176,38 +176,29 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
 
 def attention() -> list[dict[str, Any]]:
     """Count what needs attention, in one bounded statement on partial indexes. Return the tiles."""
-    table = EmailNotification._meta.db_table
-    count = f"(SELECT count(*) FROM (SELECT 1 FROM {table} WHERE status = %s LIMIT {COUNT_LIMIT + 1}) AS few)"  # noqa: S608
     statuses = (Status.DEAD_LETTERED, Status.FAILED, Status.PENDING, Status.PROCESSING)
     labels = ("dead letters", "failed, will be retried", "pending", "being sent")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT " + ", ".join([count] * len(statuses)), [str(status) for status in statuses])
-        counts = cursor.fetchone()
+    counts = count_each(EmailNotification.objects.filter(status=status) for status in statuses)
+    beats = Heartbeat.objects.filter(name__in=["poll", "standby"]).annotate(passed=Now() - F("beat_at"))
+    jobs = {name: passed.total_seconds() for name, passed in beats.values_list("name", "passed")}
+    found = decide(Facts(jobs=jobs, rows={"": Rows(dead_lettered=counts[0])}))
+    codes = {one.code for one in found}
     tiles: list[dict[str, Any]] = [
         {
             "label": label,
-            "value": _bounded(number),
-            "bad": status == Status.DEAD_LETTERED and number > 0,
+            "value": bounded(number),
+            "bad": status == Status.DEAD_LETTERED and "EmailDeadLetters" in codes,
             "query": f"?status={status}",
         }
         for label, status, number in zip(labels, statuses, counts, strict=True)
     ]
-    age = Heartbeat.age(name="poll")
-    tiles.append(
-        {
-            "label": "last poll",
-            "value": "never" if age is None else f"{age:.0f} s ago",
-            "bad": age is None or age > 2 * settings.POLL_INTERVAL,
-            "query": "",
-        }
-    )
+    value = f"{min(jobs.values()):.0f} s ago" if jobs else "never"
+    tiles.append({"label": "last poll", "value": value, "bad": "PollMissing" in codes, "query": ""})
     providers = reverse("admin:notifications_emailnotification_providers")
-    for view in gate().views():
-        closed = view.state == State.CLOSED
-        value = "sends" if closed else view.state
-        tiles.append({"label": view.provider, "value": value, "bad": not closed, "query": providers})
+    views = gate().views()
+    shut = {one.subject for one in provider_conditions(views)}
+    for view in views:
+        value = "sends" if view.state is State.CLOSED else view.state
+        bad = bool(shut & {"", view.provider})  # "": all of them
+        tiles.append({"label": view.provider, "value": value, "bad": bad, "query": providers})
     return tiles
-
-
-def _bounded(count: int) -> str:
-    return f"{COUNT_LIMIT:,}+" if count > COUNT_LIMIT else f"{count:,}"

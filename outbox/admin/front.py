@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from django.db import connections
@@ -18,7 +18,9 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from outbox.admin import charts
+from outbox.conditions import Code, Condition, decide
 from outbox.core.clock import database_now
+from outbox.facts import read_facts
 from outbox.models import TrafficSum
 from outbox.traffic import Steps, Sums, read_spans
 
@@ -34,17 +36,16 @@ Sql = tuple[str, Sequence[Any]]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """Something that may need a person. `rows` (a queryset or SQL) are counted; or else `words` are shown.
+    """A number that leads to its list: `words`, the count of `rows`, or else the number of its condition.
 
-    It stands out when the count is not zero and `quiet` is False, or when words are `bad`.
+    It stands out while one of its conditions is `found`.
     """
 
     label: str
     url: str
+    found: Sequence[Condition] = ()
     rows: QuerySet[Any] | Sql | None = None
     words: str = ""
-    bad: bool = False
-    quiet: bool = False
     help: str = ""
 
 
@@ -111,6 +112,11 @@ def show_series(series: Series) -> None:
     _series.append(series)
 
 
+def sentences(url: str, found: Iterable[Condition]) -> Iterator[Tile]:
+    """Show each condition as its sentence, and nothing if there is none."""
+    return (Tile(label=one.sentence, url=url, found=[one], words="!") for one in found)
+
+
 class View:
     """What the parts of one page share, so that it is read once: the time, and the sums of the charts."""
 
@@ -128,6 +134,14 @@ class View:
     @functools.cached_property
     def now(self) -> dt.datetime:
         return database_now()
+
+    @functools.cached_property
+    def _conditions(self) -> list[Condition]:
+        return decide(read_facts(now=self.now))
+
+    def found(self, *codes: Code) -> list[Condition]:
+        """Return the conditions of these that hold, as far as PostgreSQL tells."""
+        return [one for one in self._conditions if one.code in codes]
 
     @functools.cached_property
     def _sums(self) -> dict[int, dict[dt.datetime, Sums]]:
@@ -164,27 +178,28 @@ def _in_order(parts: Sequence[tuple[int, Part]]) -> list[tuple[int, Part]]:
 
 
 def tiles(request: HttpRequest) -> list[dict[str, Any]]:
-    """Return what needs a person, counted in one statement."""
-    found = [tile for _, source in _in_order(_attention) for tile in source(request)]
-    counted = [tile for tile in found if tile.rows is not None]
-    numbers = dict(zip(map(id, counted), count_each([tile.rows for tile in counted]), strict=True))
+    """Return what needs a person, and what may; those with `rows` are counted in one statement."""
+    tiles = [tile for _, source in _in_order(_attention) for tile in source(request)]
+    rows = {id(tile): tile.rows for tile in tiles if tile.rows is not None}
+    numbers = dict(zip(rows, count_each(rows.values()), strict=True))
     shown = []
-    for tile in found:
-        number = numbers.get(id(tile))
-        loud = tile.bad if number is None else number > 0 and not tile.quiet
-        value = tile.words if number is None else bounded(number)
-        words = {"label": tile.label, "url": tile.url, "value": value, "help": tile.help}
-        shown.append(words | {"bad": loud, "calm": not loud and not number})
+    for tile in tiles:
+        number = numbers.get(id(tile), 0 if tile.words else sum(int(one.number) for one in tile.found))
+        words = {
+            "label": tile.label,
+            "url": tile.url,
+            "value": tile.words or bounded(number),
+            "help": tile.help,
+        }
+        shown.append(words | {"bad": bool(tile.found), "calm": not tile.found and not number})
     return sorted(shown, key=lambda one: not one["bad"])
 
 
-def count_each(rows: Iterable[QuerySet[Any] | Sql | None]) -> list[int]:
+def count_each(rows: Iterable[QuerySet[Any] | Sql]) -> list[int]:
     """Count each of these in one statement, to `COUNT_LIMIT` + 1."""
     parts: list[str] = []
     values: list[Any] = []
     for one in rows:
-        if one is None:
-            continue
         sql, params = one if isinstance(one, tuple) else one.order_by().values("pk").query.sql_with_params()
         parts.append(
             f"(SELECT count(*) FROM (SELECT 1 FROM ({sql}) AS found LIMIT {COUNT_LIMIT + 1}) AS few)"  # noqa: S608
@@ -198,12 +213,12 @@ def count_each(rows: Iterable[QuerySet[Any] | Sql | None]) -> list[int]:
 
 
 def bounded(number: int) -> str:
-    """Write a count that stopped at `COUNT_LIMIT` + 1.
+    """Write a count that stopped at `COUNT_LIMIT`, or one row later.
 
     >>> bounded(1200), bounded(10_001)
     ('1,200', '10,000+')
     """
-    return f"{COUNT_LIMIT:,}+" if number > COUNT_LIMIT else f"{number:,}"
+    return f"{COUNT_LIMIT:,}+" if number >= COUNT_LIMIT else f"{number:,}"
 
 
 def _charts(request: HttpRequest, view: View) -> list[dict[str, Any]]:

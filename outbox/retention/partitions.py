@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import structlog
 from django.apps import apps
 from django.db import IntegrityError, connections, transaction
 
+from outbox.conditions import Facts, Stock, decide
 from outbox.core.clock import database_now
 from outbox.core.ids import id_floor, id_time
 from outbox.core.partitioned import Interval, Partitioned, PartitionedModel
@@ -25,8 +26,6 @@ log = structlog.get_logger(__name__)
 
 #: How many partitions are made beyond the present one. A process that makes them may be away for a month.
 AHEAD: dict[Interval, int] = {"month": 6, "day": 35}
-#: Fewer than these are an error in the log.
-AHEAD_ALARM: dict[Interval, int] = {"month": 2, "day": 14}
 #: The heartbeat of keep_partitions.
 MADE = "partitions"
 _CREATED = "_created"
@@ -87,21 +86,25 @@ def partition_at(*, model: PartitionedModel, when: dt.datetime, steps: int = 0) 
 def attached(*, model: PartitionedModel, using: str = "default") -> list[Partition]:
     """List the attached partitions of `model`, oldest first, from the catalogue."""
     with connections[using].cursor() as cursor:
-        cursor.execute(
-            """
-            SELECT child.relname, pg_get_expr(child.relpartbound, child.oid)
-            FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid
-            WHERE inhparent = to_regclass(%s) AND NOT inhdetachpending
-            """,
-            [model._meta.db_table],
-        )
-        found = cursor.fetchall()
-    return sorted((_parse(name, bounds) for name, bounds in found), key=lambda partition: partition.since)
+        cursor.execute(attached_statement(models=[model]))
+        return parse((name, bounds) for _, name, bounds in cursor.fetchall())
 
 
-def _parse(name: str, bounds: str) -> Partition:
-    low, high = (uuid.UUID(part) for part in bounds.split("'")[1::2])  # FOR VALUES FROM ('…') TO ('…')
-    return Partition(name, id_time(low), id_time(high))
+def attached_statement(*, models: Iterable[PartitionedModel]) -> str:
+    """Return the SELECT of the attached partitions of some tables: table, name and bounds of each."""
+    tables = ", ".join(f"to_regclass('{model._meta.db_table}')" for model in models)
+    return f"""
+        SELECT inhparent::regclass::text AS parent, child.relname AS name,
+            pg_get_expr(child.relpartbound, child.oid) AS bounds
+        FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid
+        WHERE inhparent = ANY(ARRAY[{tables}]::oid[]) AND NOT inhdetachpending
+    """  # noqa: S608
+
+
+def parse(found: Iterable[tuple[str, str]]) -> list[Partition]:
+    """Return partitions, oldest first, by name and bounds: FOR VALUES FROM ('…') TO ('…')."""
+    ids = ((name, [id_time(uuid.UUID(id)) for id in bounds.split("'")[1::2]]) for name, bounds in found)
+    return sorted((Partition(name, *times) for name, times in ids), key=lambda partition: partition.since)
 
 
 def ensure(
@@ -187,7 +190,7 @@ def compose(statement: str, values: Sequence[Any], *, using: str) -> str:
 def ensure_all(*, using: str = "owner", ahead: int | None = None, dry_run: bool = False) -> Iterator[str]:
     """Call `ensure` for every partitioned model whose table exists, and yield the names made.
 
-    Logs an error when fewer than `AHEAD_ALARM` follow the present one even then.
+    Log an error when there are too few even then.
     """
     tables = connections[using].introspection.table_names()
     for model in partitioned_models():
@@ -220,12 +223,11 @@ def require_owner(*, using: str = "owner") -> None:
         )
 
 
-def check_stock(*, model: PartitionedModel, now: dt.datetime, using: str = "default") -> int:
-    """Return what `ahead_of` does, and log an error when it is below `AHEAD_ALARM`."""
-    left = ahead_of(model=model, now=now, using=using)
-    if left < AHEAD_ALARM[model.retention.interval]:
-        log.error("partitions run out", table=model._meta.db_table, ahead=left)
-    return left
+def check_stock(*, model: PartitionedModel, now: dt.datetime, using: str = "default") -> None:
+    """Log an error when a table's partitions run out."""
+    stock = stock_of(model=model, now=now, among=attached(model=model, using=using))
+    for one in decide(Facts(stocks=[stock])):
+        log.error("partitions run out", table=one.subject, ahead=one.number)
 
 
 def why_misplaced(error: IntegrityError) -> str | None:
@@ -248,13 +250,14 @@ def ahead_of(*, model: PartitionedModel, now: dt.datetime, using: str = "default
 
     -1 when even the present one is missing.
     """
-    return len(unbroken(model=model, now=now, among=attached(model=model, using=using))) - 1
+    return stock_of(model=model, now=now, among=attached(model=model, using=using)).partitions_ahead
 
 
-def unbroken(*, model: PartitionedModel, now: dt.datetime, among: Sequence[Partition]) -> list[Partition]:
-    """Return the partition of `now` and those that follow it without a gap."""
+def stock_of(*, model: PartitionedModel, now: dt.datetime, among: Sequence[Partition]) -> Stock:
+    """Count the partitions of `among` that follow the one of `now` without a gap."""
     names = {partition.name for partition in among}
-    found: list[Partition] = []
-    while (one := partition_at(model=model, when=now, steps=len(found))).name in names:
-        found.append(one)
-    return found
+    steps, until = 0, now
+    while (one := partition_at(model=model, when=now, steps=steps)).name in names:
+        steps, until = steps + 1, one.until
+    seconds = (until - now).total_seconds()
+    return Stock(model._meta.db_table, model.retention.interval, steps - 1, seconds)

@@ -15,7 +15,7 @@ from outbox.delivery.changes import Settlement
 from outbox.delivery.outcomes import Outcome, Verdict
 from outbox.events import pause_watch
 from outbox.events.relay import Relay
-from outbox.metrics import pauses
+from outbox.metrics import numbers
 from outbox.models import Pause
 from tests.factories import make_mail, make_mails, staff_client, statuses
 from tests.outbox.events.inbound import PAID, envelope, order, received, status
@@ -149,6 +149,6 @@ def test_status_and_metrics_show_a_pause(valkey_url, settings):
     (one,) = found["paused"]
     assert (one["part"], one["reason"]) == ("relay", "a bad night") and one["seconds"] >= 0
     assert found["needs"][0].startswith("relay is paused by")
-    (family,) = pauses()
+    family = next(one for one in numbers() if one.name == "orderpost_paused")
     values = {sample.labels["part"]: sample.value for sample in family.samples}
     assert values == {"delivery": 0.0, "relay": 1.0, "consumers": 0.0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connections
 
-from outbox import tasks
+from outbox import conditions, tasks
 from outbox.models import Heartbeat
 from outbox.retention import partitions
 from outbox.retention.rollover import ROLLED_OVER
@@ -53,6 +53,6 @@ class TestWithoutTheOwnersUrl:
         assert len(warnings) == 2
 
     def test_they_still_log_an_error_when_partitions_run_out(self, no_owner, caplog, monkeypatch):
-        monkeypatch.setitem(partitions.AHEAD_ALARM, "day", 7)
+        monkeypatch.setitem(conditions.AHEAD_ALARM, "day", 7)
         tasks.ensure_partitions()
         assert [line for line in caplog.records if "partitions run out" in str(line.msg)]

@@ -11,11 +11,16 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
-from outbox import backlog
+from outbox import facts
+from outbox.conditions import Events, Rows
 from outbox.core.clock import database_now
 from tests.factories import make_mail, make_mails
 
 HOUR = dt.timedelta(hours=1)
+
+
+def unfinished() -> Rows:
+    return facts.read_facts(now=database_now()).rows["email_notifications"]
 
 
 def doubt(*, ago: dt.timedelta) -> list[dict[str, Any]]:
@@ -24,9 +29,9 @@ def doubt(*, ago: dt.timedelta) -> list[dict[str, Any]]:
 
 
 def test_an_empty_table_has_nothing_unfinished(db):
-    assert backlog.rows_of(EmailNotification) == backlog.Rows(*[0] * 10)
-    assert backlog.events() == backlog.Events(*[0] * 5)
-    assert backlog.heartbeat_ages() == {}
+    found = facts.read_facts(now=database_now())
+    assert found.rows == {"email_notifications": Rows()}
+    assert found.events == Events() and found.jobs == {}
 
 
 def test_ages_are_those_of_the_oldest_row_and_held_ones_are_apart(db):
@@ -38,7 +43,7 @@ def test_ages_are_those_of_the_oldest_row_and_held_ones_are_apart(db):
     make_mail(status="processing", created_at=Now() - HOUR / 2)
     make_mail(status="dead_lettered", created_at=Now() - 5 * HOUR)
     make_mail(status="sent")
-    rows = backlog.rows_of(EmailNotification)
+    rows = unfinished()
     assert (rows.pending, rows.failed, rows.held, rows.processing, rows.dead_lettered) == (2, 1, 1, 1, 1)
     assert 3600 <= rows.waiting_seconds < 3700 and rows.unfinished_seconds == rows.waiting_seconds
     assert 7200 <= rows.held_seconds < 7300
@@ -48,7 +53,7 @@ def test_ages_are_those_of_the_oldest_row_and_held_ones_are_apart(db):
 
 def test_a_resent_row_is_as_old_as_its_resend(db):
     make_mail(created_at=Now() - 2 * HOUR, resent_at=Now() - HOUR / 2)
-    assert 1800 <= backlog.rows_of(EmailNotification).waiting_seconds < 1900
+    assert 1800 <= unfinished().waiting_seconds < 1900
 
 
 def read_rows(plan: dict[str, Any]) -> Iterator[tuple[str, float]]:
@@ -63,9 +68,9 @@ def test_a_look_at_a_hundred_thousand_unfinished_rows_reads_ten_thousand(db):
     make_mails(100_000)
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE email_notifications")
-        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {backlog.rows_statement(EmailNotification)}")
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {facts.rows_statement(EmailNotification)}")
         found = cursor.fetchone()[0]
     plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
     read = list(read_rows(plan))
-    assert backlog.MOST <= sum(count for _, count in read) <= backlog.MOST + 1000, read
-    assert backlog.rows_of(EmailNotification).pending == backlog.MOST
+    assert facts.MOST <= sum(count for _, count in read) <= facts.MOST + 1000, read
+    assert unfinished().pending == facts.MOST

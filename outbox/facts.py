@@ -1,0 +1,203 @@
+"""Reads in one statement the numbers for metrics, `manage.py status`, and `outbox.conditions`.
+
+Every count stops at `MOST` rows *read*, so that it takes milliseconds in an outage, when it matters most.
+Ages are seconds by the database's clock; 0.0 where there is no such row.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from django.apps import apps
+from django.db import connection
+
+from outbox.conditions import Connections, Events, Facts, Rows, Stock
+from outbox.core.ids import id_floor
+from outbox.delivery.deliverable import Deliverable
+from outbox.retention import partitions
+
+MOST = 10_000
+
+#: A row is held if its last attempt may have been accepted and the next one is still to come.
+_ROWS = """
+    SELECT * FROM (
+        SELECT count(*) FILTER (WHERE status = 'pending') AS pending,
+            count(*) FILTER (WHERE status = 'failed') AS failed, count(*) FILTER (WHERE held) AS held,
+            extract(epoch FROM statement_timestamp() - min(next_attempt_at))::float8 AS due_seconds,
+            extract(epoch FROM statement_timestamp() - min(since) FILTER (WHERE NOT held))::float8
+                AS waiting_seconds,
+            extract(epoch FROM statement_timestamp() - min(since) FILTER (WHERE held))::float8 AS held_seconds
+        FROM (
+            SELECT status, next_attempt_at, coalesce(resent_at, created_at) AS since, status = 'failed'
+                AND next_attempt_at > statement_timestamp() AND errors->-1->>'outcome' = 'ambiguous' AS held
+            FROM {table} WHERE status IN ('pending', 'failed') ORDER BY next_attempt_at LIMIT {most}
+        ) AS row
+    ) AS waiting, (
+        SELECT count(*) AS processing,
+            extract(epoch FROM statement_timestamp() - min(claimed_at))::float8 AS claimed_seconds,
+            extract(epoch FROM statement_timestamp() - min(since))::float8 AS processing_seconds
+        FROM (
+            SELECT claimed_at, coalesce(resent_at, created_at) AS since
+            FROM {table} WHERE status = 'processing' ORDER BY claimed_at LIMIT {most}
+        ) AS row
+    ) AS claimed, (
+        SELECT count(*) AS dead_lettered FROM (
+            SELECT FROM {table} WHERE status = 'dead_lettered' ORDER BY id DESC LIMIT {most}
+        ) AS row
+    ) AS dead
+"""
+#: The conditions are those of the partial indexes. No event is in the partitions of days to come: `floor`.
+_EVENTS = """
+    SELECT * FROM (
+        SELECT count(*) AS unpublished,
+            extract(epoch FROM statement_timestamp() - min(created_at))::float8 AS unpublished_seconds
+        FROM (
+            SELECT created_at FROM outbox_events
+            WHERE published_at IS NULL AND dead_lettered_at IS NULL AND id < '{floor}'
+            ORDER BY position LIMIT {most}
+        ) AS event
+    ) AS unpublished, (
+        SELECT count(DISTINCT aggregate_id) FILTER (WHERE dead OR next_attempt_at > statement_timestamp())
+                AS blocked_keys,
+            count(*) FILTER (WHERE dead) AS dead
+        FROM (
+            SELECT aggregate_id, next_attempt_at, dead_lettered_at IS NOT NULL AS dead FROM outbox_events
+            WHERE published_at IS NULL AND discarded_at IS NULL
+                AND (dead_lettered_at IS NOT NULL OR retry_count > 0) AND id < '{floor}'
+            LIMIT {most}
+        ) AS event
+    ) AS stuck, (
+        SELECT count(*) AS dead_inbound FROM (
+            SELECT FROM dead_events
+            WHERE replay_requested_at IS NULL AND replayed_at IS NULL AND discarded_at IS NULL
+            ORDER BY id DESC LIMIT {most}
+        ) AS event
+    ) AS inbound
+"""
+#: Of the relays, the newest one.
+_BEATS = """
+    SELECT CASE WHEN name LIKE 'relay:%' THEN 'relay' ELSE name END AS name,
+        extract(epoch FROM statement_timestamp() - max(beat_at))::float8 AS age
+    FROM heartbeats WHERE name NOT LIKE 'reminder:%' GROUP BY 1 ORDER BY 1
+"""
+_PAUSED = """
+    SELECT part, round(extract(epoch FROM statement_timestamp() - paused_at), 1)::float8 AS seconds,
+        username AS by, reason
+    FROM pauses ORDER BY part
+"""
+_FAILED_JOBS = "SELECT count(*) AS number FROM bulk_jobs WHERE state = 'failed'"
+#: Of detached partitions: the ends of those that are not archived, and the age of the newest archive.
+_ARCHIVED = """
+    SELECT "table", array_agg(until) FILTER (WHERE archived_at IS NULL) AS waiting,
+        extract(epoch FROM statement_timestamp() - max(archived_at))::float8 AS age
+    FROM retired_partitions GROUP BY 1
+"""
+_SESSIONS = """
+    SELECT CASE WHEN state IN ('active', 'idle') THEN state
+            WHEN state LIKE 'idle in transaction%' THEN 'idle in transaction' ELSE 'other' END AS state,
+        count(*) AS number,
+        extract(epoch FROM statement_timestamp()
+            - min(xact_start) FILTER (WHERE pid <> pg_backend_pid()))::float8 AS oldest,
+        current_setting('max_connections')::int
+            - current_setting('superuser_reserved_connections')::int
+            - coalesce(nullif(current_setting('reserved_connections', true), ''), '0')::int AS most
+    FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1
+"""
+
+
+def deliverables() -> list[type[Deliverable]]:
+    """List the models whose rows are delivered."""
+    return [model for model in apps.get_models() if issubclass(model, Deliverable)]
+
+
+def read_facts(*, now: dt.datetime) -> Facts:
+    """Read all facts that PostgreSQL has."""
+    models = deliverables()
+    paused, beats, events, jobs, holding, sessions, attached, archived, *rows = _read_together(
+        _PAUSED,
+        _BEATS,
+        _EVENTS.format(floor=id_floor(now + dt.timedelta(days=3)), most=MOST),
+        _FAILED_JOBS,
+        _holding(now),
+        _SESSIONS,
+        partitions.attached_statement(models=partitions.partitioned_models()),
+        _ARCHIVED,
+        *map(rows_statement, models),
+    )
+    return Facts(
+        paused=paused,
+        jobs={beat["name"]: max(0.0, beat["age"]) for beat in beats},
+        rows={
+            model._meta.db_table: Rows(**_positive(one)) for model, (one,) in zip(models, rows, strict=True)
+        },
+        events=Events(**_positive(events[0])),
+        failed_jobs=jobs[0]["number"],
+        holding=holding[0]["number"],
+        stocks=list(_stocks(now, attached, {one["table"]: one for one in archived})),
+        connections=_connections(sessions),
+    )
+
+
+def _read_together(*statements: str) -> list[list[dict[str, Any]]]:
+    """Run several SELECTs as one statement, and return the rows of each."""
+    columns = (f"(SELECT json_agg(found) FROM ({one}) AS found)" for one in statements)  # noqa: S608
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT " + ", ".join(columns))
+        return [rows or [] for rows in cursor.fetchone()]
+
+
+def rows_statement(model: type[Deliverable]) -> str:
+    """Return the SELECT of a table's unfinished rows; it reads at most `MOST` of each kind."""
+    return _ROWS.format(table=connection.ops.quote_name(model._meta.db_table), most=MOST)
+
+
+def _positive(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: max(0, value or 0) for name, value in row.items()}
+
+
+def _holding(now: dt.datetime) -> str:
+    """Return the SELECT that counts the unfinished rows of partitions that are past their hot days."""
+    parts = []
+    for model in partitions.partitioned_models():
+        rules = model.retention
+        floor = id_floor(partitions.start_of(interval=rules.interval, when=now - model.hot()))
+        for condition in rules.unfinished.values():
+            parts.append(f"(SELECT 1 FROM {model._meta.db_table} WHERE id < '{floor}' AND {condition})")  # noqa: S608
+    return f"SELECT count(*) AS number FROM ({' UNION ALL '.join(parts)} LIMIT {MOST}) AS row"  # noqa: S608
+
+
+def _stocks(
+    now: dt.datetime, attached: Sequence[Mapping[str, str]], archived: Mapping[str, Mapping[str, Any]]
+) -> Iterable[Stock]:
+    for model in partitions.partitioned_models():
+        table = model._meta.db_table
+        among = partitions.parse((one["name"], one["bounds"]) for one in attached if one["parent"] == table)
+        record = archived.get(table, {})
+        ends = [dt.datetime.fromisoformat(until) for until in record.get("waiting") or ()]
+        ages = [
+            (now - until - model.hot()).total_seconds() for until in (*ends, *(one.until for one in among))
+        ]
+        overdue = [age for age in ages if age >= 0]
+        yield partitions.stock_of(model=model, now=now, among=among)._replace(
+            archive_age_seconds=record.get("age"),
+            archive_overdue=len(overdue),
+            archive_overdue_seconds=max(overdue, default=0.0),
+        )
+
+
+def _connections(sessions: Sequence[Mapping[str, Any]]) -> Connections:
+    states = dict.fromkeys(("active", "idle", "idle in transaction", "other"), 0)
+    states |= {one["state"]: one["number"] for one in sessions}
+    oldest = max(one["oldest"] or 0.0 for one in sessions)  # our own session is one of them
+    return Connections(states, max(0, sessions[0]["most"] - sum(states.values())), max(0.0, oldest))
+
+
+def due_query_seconds(model: type[Deliverable]) -> float:
+    """Measure the query that finds the next hundred due rows, without claiming them."""
+    rows = model.objects.due().order_by("next_attempt_at").values_list("id", flat=True)[:100]
+    began = time.perf_counter()
+    list(rows)
+    return time.perf_counter() - began

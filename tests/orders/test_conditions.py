@@ -1,0 +1,239 @@
+"""Each condition that needs a person: status and the admin's first page name it while it holds."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from typing import Any, get_args
+
+import pytest
+import redis
+import yaml
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.db import connection
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+
+from config.local.machine import PROJECT
+from notifications.delivery import process
+from notifications.models import EmailNotification
+from orders.handlers import subscribed
+from outbox import bulk, conditions, facts
+from outbox.core.ids import new_id
+from outbox.models import BulkJob, Heartbeat, InboundDeadLetter, OutboxEvent, Pause
+from tests.factories import make_mail
+from tests.outbox.retention.months import fill, make_partition
+
+pytestmark = pytest.mark.django_db
+HOUR = dt.timedelta(hours=1)
+CODES = get_args(conditions.Code)
+#: Conditions that the first page shows in a tile of their own, and not as their sentence.
+LABELS = {
+    "EmailDeadLetters": "dead letters",
+    "EmailProvidersDown": "sendgrid forced open",
+    "EmailProviderDown": "ses open",
+    "EmailBreakerForced": "sendgrid forced closed",
+    "PollMissing": "late: poll",
+    "SumsLate": "late: sums",
+    "UpkeepLate": "late: partitions",
+    "DeadEvents": "dead events",
+    "JobsFailed": "failed jobs",
+    "PartitionHeld": "rows that hold a partition",
+}
+
+
+@pytest.fixture(autouse=True)
+def _breakers(valkey_url, settings):
+    settings.REDIS_URL = valkey_url
+    Heartbeat.beat(name="poll")
+    process.start_anew()
+    yield
+    process.start_anew()
+
+
+def event(**values: Any) -> None:
+    required = {
+        "aggregate_type": "t",
+        "aggregate_id": "0" * 32,
+        "event_type": "t.v1",
+        "sequence": 1,
+        "shard": 1,
+    }
+    OutboxEvent.objects.create(**required | {"payload": {}} | values)
+
+
+def beat(name: str, *, ago: dt.timedelta) -> None:
+    Heartbeat.objects.update_or_create(name=name, defaults={"beat_at": Now() - ago})
+
+
+def fail_a_job() -> None:
+    user = User.objects.create_superuser("ann")
+    job = bulk.start_job(action="notifications.resend", filter={"status": "sent"}, user=user)
+    BulkJob.objects.fail(id=job.id, error="a defect")
+
+
+class Breaks:
+    """What makes each condition hold: a method named as its code."""
+
+    def __init__(self, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settings, self.monkeypatch = settings, monkeypatch
+
+    def Paused(self) -> None:
+        Pause.objects.pause(parts=["delivery"], reason="a sale", username="ann")
+
+    def BrokerDown(self) -> None:
+        self.settings.REDIS_URL = "redis://127.0.0.1:1/0"
+        process.start_anew()
+
+    def EmailProvidersDown(self) -> None:
+        process.gate().force("sendgrid", "open", reason="test")
+
+    def EmailProviderDown(self) -> None:
+        self.settings.EMAIL_PROVIDERS = ["sendgrid", "ses"]
+        process.start_anew()
+        gate = process.gate()
+        gate.failed(gate.enter(only="ses"), message="m", reason="401", at_once=True)
+
+    def EmailBreakerForced(self) -> None:
+        process.gate().force("sendgrid", "closed", reason="test")
+
+    def PollMissing(self) -> None:
+        Heartbeat.objects.all().delete()
+
+    def EmailDeadLetters(self) -> None:
+        make_mail(status="dead_lettered")
+
+    def EmailOverdue(self) -> None:
+        make_mail(created_at=Now() - 2 * HOUR)
+
+    def EmailProcessingStuck(self) -> None:
+        make_mail(status="processing", claimed_at=Now() - HOUR)
+
+    def DeadEvents(self) -> None:
+        event(dead_lettered_at=Now(), retry_count=4)
+
+    def RelayBlocked(self) -> None:
+        event(retry_count=1, next_attempt_at=Now() + HOUR)
+
+    def RelayLag(self) -> None:
+        event(created_at=Now() - HOUR)
+
+    def ConsumerLag(self) -> None:
+        with redis.Redis.from_url(self.settings.REDIS_URL) as client:
+            client.xadd(sorted(subscribed())[0], {"key": "k", "value": "0"}, id="1-1")
+
+    def JobsFailed(self) -> None:
+        fail_a_job()
+
+    def SumsLate(self) -> None:
+        beat("sums", ago=HOUR)
+
+    def UpkeepLate(self) -> None:
+        beat("partitions", ago=48 * HOUR)
+
+    def PartitionsRunOut(self) -> None:
+        self.monkeypatch.setitem(conditions.AHEAD_ALARM, "day", 7)
+
+    def PartitionHeld(self) -> None:
+        fill(make_partition(EmailNotification, back=4), 2, status="dead_lettered")
+
+    def ArchiveOverdue(self) -> None:
+        make_partition(EmailNotification, back=4)
+
+    def DatabaseConnectionsLow(self) -> None:
+        few = conditions.Connections({"idle": 95}, 5, 0.0)
+        self.monkeypatch.setattr(facts, "_connections", lambda _: few)
+
+
+def needs() -> list[str]:
+    output = io.StringIO()
+    call_command("status", "--json", stdout=output)
+    return list(json.loads(output.getvalue())["needs"])
+
+
+@pytest.fixture
+def found(monkeypatch) -> list[conditions.Condition]:
+    """Gather what `decide` finds from now on, whoever calls it."""
+    gathered: list[conditions.Condition] = []
+    real = conditions.decide
+
+    def decide(facts: conditions.Facts) -> list[conditions.Condition]:
+        gathered.extend(new := real(facts))
+        return new
+
+    for module in ("orders.status", "outbox.admin.front", "notifications.admin.attention"):
+        monkeypatch.setattr(f"{module}.decide", decide)
+    return gathered
+
+
+def test_nothing_is_found_in_a_quiet_shop(admin_client, found):
+    assert needs() == []
+    assert not [tile for tile in admin_client.get("/admin/").context["tiles"] if tile["bad"]]
+    assert found == []
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_status_and_the_first_page_name_what_broke(code, admin_client, found, settings, monkeypatch):
+    getattr(Breaks(settings, monkeypatch), code)()
+    said = needs()
+    condition = next(one for one in found if one.code == code)
+    assert condition.sentence in said
+    found.clear()
+    page = admin_client.get("/admin/")
+    loud = [tile["label"] for tile in page.context["tiles"] if tile["bad"]]
+    if code == "Paused":
+        assert "a sale" in page.content.decode()  # the banner
+    elif code == "ConsumerLag":
+        assert not loud  # the page asks no broker of events
+    else:
+        assert LABELS.get(code, condition.sentence) in loud
+        assert {one.sentence for one in found} == set(said)
+
+
+def test_inbound_dead_letters_are_the_same_condition_in_the_other_direction(admin_client):
+    InboundDeadLetter.objects.create(topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="no")
+    assert needs() == ["1 inbound dead letters: replay or discard them"]
+    loud = [tile["label"] for tile in admin_client.get("/admin/").context["tiles"] if tile["bad"]]
+    assert loud == ["inbound dead letters"]
+
+
+def test_each_takes_a_fixed_number_of_statements(admin_client):
+    needs()  # the sizes are read once in five minutes
+    for most, read in ((8, lambda: admin_client.get("/admin/")), (7, needs)):
+        with CaptureQueriesContext(connection) as captured:
+            read()
+        counted = [entry["sql"] for entry in captured if "SAVEPOINT" not in entry["sql"]]
+        assert len([sql for sql in counted if not sql.startswith("SET LOCAL")]) == most, counted
+
+
+#: Conditions that nobody is woken for: status and the first page name them.
+WITHOUT_ALERT = {"JobsFailed", "SumsLate", "UpkeepLate", "PartitionHeld"}
+
+
+def alerts() -> dict[str, str]:
+    """Return the expressions of the alerts by name."""
+    groups = yaml.safe_load((PROJECT / "docker" / "prometheus" / "alerts.yml").read_text())["groups"]
+    return {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"] if "alert" in rule}
+
+
+def test_each_condition_has_its_alert_and_its_paragraph():
+    runbook = (PROJECT / "docs" / "operations.md").read_text()
+    assert set(CODES) - alerts().keys() == WITHOUT_ALERT
+    assert [code for code in CODES if code in alerts() and f"\n### {code}\n" not in runbook] == []
+    rows = runbook.partition("## Without an alert")[2].partition("\n## ")[0]
+    assert [code for code in WITHOUT_ALERT if f"({code})" not in rows] == []
+
+
+def test_an_alert_about_an_age_has_the_limit_of_its_condition():
+    late = conditions.Facts(
+        jobs={},
+        rows={"": conditions.Rows(waiting_seconds=1e6)},
+        events=conditions.Events(unpublished_seconds=1e6),
+        lags=[("t.v1", 1, 1e6)],
+        stocks=[conditions.Stock("t", "day", 20, 1e6, archive_overdue_seconds=1e6)],
+    )
+    limits = {one.code: f"> {one.limit:.0f}" for one in conditions.decide(late)}
+    assert limits.keys() == {"PollMissing", "EmailOverdue", "RelayLag", "ConsumerLag", "ArchiveOverdue"}
+    assert [code for code, limit in limits.items() if limit not in alerts()[code]] == []
