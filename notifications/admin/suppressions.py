@@ -17,7 +17,7 @@ from notifications.models import Suppression
 from notifications.suppressions import suppression_of
 from outbox.admin.base import ChoiceFilter, EstimatingPaginator, ago
 from outbox.core.privacy import address_hash
-from outbox.site import MenuItem
+from outbox.menu import MenuItem
 
 
 class ReasonFilter(ChoiceFilter):

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString
 
 from outbox.admin.base import AgeFilter, TriageAdmin
 from outbox.admin.csv import csv_response, rows_by_key
-from outbox.site import MenuItem
+from outbox.menu import MenuItem
 
 ACTS = {1: "added", 2: "changed", 3: "deleted"}
 

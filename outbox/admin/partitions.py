@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from outbox.admin.base import TriageAdmin
+from outbox.menu import MenuItem
 from outbox.models import DetachedPartition
 from outbox.retention.overview import overview
-from outbox.site import MenuItem
 
 
 @admin.register(DetachedPartition)

@@ -16,53 +16,49 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from config.local.sandbox.faults import Fault, InvalidFault
 from config.local.sandbox.response import Response, as_json
+from config.local.sandbox.state import State
 from config.local.sandbox.webhooks import InvalidWebhookSettings, WebhookSettings
-
-if TYPE_CHECKING:
-    from config.local.sandbox.sandbox import Sandbox
 
 _LARGEST_LIST = 20_000
 
 
-def answer(
-    *, sandbox: Sandbox, method: str, path: str, query: Mapping[str, str], body: bytes | None
-) -> Response:
+def answer(*, state: State, method: str, path: str, query: Mapping[str, str], body: bytes | None) -> Response:
     """Do what a control request asks; `body` is None when it was not sent as JSON."""
     try:
         match method, path:
             case "GET", "/control/stats":
-                return as_json(sandbox.stats())
+                return as_json(state.stats())
             case "GET", "/control/counts":
-                return as_json(sandbox.mailbox.counts())
+                return as_json(state.mailbox.counts())
             case "GET", "/control/mails":
-                return as_json([mail.as_json() for mail in _find(sandbox, query)])
+                return as_json([mail.as_json() for mail in _find(state, query)])
             case "GET", "/control/faults":
-                return _faults(sandbox)
+                return _faults(state)
             case "GET", "/control/webhooks":
-                return _webhooks(sandbox)
+                return _webhooks(state)
             case "POST" | "DELETE", _ if body is None:
                 return _refused(415, "a change needs Content-Type: application/json")
             case "DELETE", "/control/mails":
-                sandbox.mailbox.clear()
+                state.mailbox.clear()
                 return Response(204, content_type="")
             case "POST", "/control/faults":
-                return _add_fault(sandbox, _read(body))
+                return _add_fault(state, _read(body))
             case "DELETE", "/control/faults":
-                sandbox.heal()
-                return _faults(sandbox)
+                state.heal()
+                return _faults(state)
             case "POST", "/control/latency":
-                sandbox.latency = _seconds(_read(body))
-                return as_json({"seconds": sandbox.latency})
+                state.latency = _seconds(_read(body))
+                return as_json({"seconds": state.latency})
             case "POST", "/control/webhooks":
-                sandbox.webhooks.settings = WebhookSettings.from_json(_read(body))
-                return _webhooks(sandbox)
+                state.webhooks.settings = WebhookSettings.from_json(_read(body))
+                return _webhooks(state)
             case "DELETE", "/control/webhooks":
-                sandbox.webhooks.settings = None
-                return _webhooks(sandbox)
+                state.webhooks.settings = None
+                return _webhooks(state)
     except (InvalidFault, InvalidWebhookSettings, _Unreadable) as error:
         return _refused(400, str(error))
     return _refused(404, "no such control")
@@ -72,11 +68,11 @@ class _Unreadable(ValueError):
     """A request whose body or query says nothing that can be done."""
 
 
-def _find(sandbox: Sandbox, query: Mapping[str, str]) -> list[Any]:
+def _find(state: State, query: Mapping[str, str]) -> list[Any]:
     limit = query.get("limit", "100")
     if not (limit.isascii() and limit.isdigit()) or not 1 <= int(limit) <= _LARGEST_LIST:
         raise _Unreadable(f"limit must be a whole number from 1 to {_LARGEST_LIST}")
-    return sandbox.mailbox.find(
+    return state.mailbox.find(
         notification_id=query.get("notification_id", ""),
         order_id=query.get("order_id", ""),
         to=query.get("to", ""),
@@ -84,20 +80,20 @@ def _find(sandbox: Sandbox, query: Mapping[str, str]) -> list[Any]:
     )
 
 
-def _add_fault(sandbox: Sandbox, value: object) -> Response:
+def _add_fault(state: State, value: object) -> Response:
     fault = Fault.from_json(value)
     if fault.kind == "refuse":  # it ends this connection too, so the answer goes first
-        return as_json(fault.as_json(), status=201, then=lambda: sandbox.set_fault(fault))
-    sandbox.set_fault(fault)
+        return as_json(fault.as_json(), status=201, then=lambda: state.set_fault(fault))
+    state.set_fault(fault)
     return as_json(fault.as_json(), status=201)
 
 
-def _faults(sandbox: Sandbox) -> Response:
-    return as_json([fault.as_json() for fault in sandbox.faults.all()])
+def _faults(state: State) -> Response:
+    return as_json([fault.as_json() for fault in state.faults.all()])
 
 
-def _webhooks(sandbox: Sandbox) -> Response:
-    settings = sandbox.webhooks.settings
+def _webhooks(state: State) -> Response:
+    settings = state.webhooks.settings
     return as_json(settings.as_json() if settings else None)
 
 

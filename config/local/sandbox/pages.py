@@ -11,14 +11,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
 
 from config.local.sandbox.faults import Fault
 from config.local.sandbox.mails import Mail
 from config.local.sandbox.response import Response
-
-if TYPE_CHECKING:
-    from config.local.sandbox.sandbox import Sandbox
+from config.local.sandbox.state import State
 
 _ASSETS = Path(__file__).parent / "assets"
 _MEDIA_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
@@ -46,16 +43,16 @@ _FAULT_WORDS = {
 }
 
 
-def answer(*, sandbox: Sandbox, path: str, query: Mapping[str, str]) -> Response:
+def answer(*, state: State, path: str, query: Mapping[str, str]) -> Response:
     """Return the page at a path, or a page that says there is none."""
     match path.strip("/").split("/"):
         case [""]:
-            return _list_page(sandbox, query.get("q", ""))
+            return _list_page(state, query.get("q", ""))
         case ["live"]:
-            return _html(_live(sandbox, query.get("q", "")))
-        case ["mails", message_id] if mail := sandbox.mailbox.get(message_id):
+            return _html(_live(state, query.get("q", "")))
+        case ["mails", message_id] if mail := state.mailbox.get(message_id):
             return _mail_page(mail)
-        case ["mails", message_id, "html"] if mail := sandbox.mailbox.get(message_id):
+        case ["mails", message_id, "html"] if mail := state.mailbox.get(message_id):
             return _html(mail.html or "<p>No HTML part.</p>", policy=_MAIL_POLICY)
         case ["assets", ("page.css" | "page.js") as name]:
             file = _ASSETS / name
@@ -67,29 +64,29 @@ def answer(*, sandbox: Sandbox, path: str, query: Mapping[str, str]) -> Response
     return _not_found("There is no such page.")
 
 
-def _list_page(sandbox: Sandbox, search: str) -> Response:
-    body = _LIST.substitute(search=_escape(search), live=_live(sandbox, search))
+def _list_page(state: State, search: str) -> Response:
+    body = _LIST.substitute(search=_escape(search), live=_live(state, search))
     return _html(_PAGE.substitute(title="Mailbox", body=body))
 
 
-def _live(sandbox: Sandbox, search: str) -> str:
+def _live(state: State, search: str) -> str:
     """Make the part of the list page that is fetched again and again: the provider's state and the mails."""
-    stats = sandbox.mailbox.stats()
-    faults = sandbox.faults.all()
+    stats = state.mailbox.stats()
+    faults = state.faults.all()
     if faults:
-        state = f'<p class="state broken" role="status">Provider {"; ".join(map(_words, faults))}</p>'
+        health = f'<p class="state broken" role="status">Provider {"; ".join(map(_words, faults))}</p>'
     else:
-        state = '<p class="state" role="status">Provider is healthy</p>'
+        health = '<p class="state" role="status">Provider is healthy</p>'
     counts = [f"<b>{stats['accepted']:,}</b> accepted", f"<b>{stats['requests']:,}</b> requests"]
     if stats["doubled"]:
         counts.append(f'<b class="bad">{len(stats["doubled"]):,}</b> doubled')
-    mails = sandbox.mailbox.find(search=search, limit=_LISTED)
+    mails = state.mailbox.find(search=search, limit=_LISTED)
     rows = "".join(map(_row, mails))
     if not rows:
         reason = "No mail matches." if search else "No mail yet. It appears here by itself."
         rows = f'<li class="empty">{reason}</li>'
     note = f'<p class="note">The newest {_LISTED} of them.</p>' if len(mails) == _LISTED else ""
-    return f'{state}<p class="counts">{" · ".join(counts)}</p><ol class="mails">{rows}</ol>{note}'
+    return f'{health}<p class="counts">{" · ".join(counts)}</p><ol class="mails">{rows}</ol>{note}'
 
 
 def _words(fault: Fault) -> str:

@@ -1,4 +1,4 @@
-"""The sandbox itself: its state, its threads, and what a test may ask of it.
+"""The sandbox itself: its port, its threads, and what a test may ask of it.
 
 Used in a test's process as a context manager, and by `python -m config.local.sandbox`.
 """
@@ -8,19 +8,17 @@ from __future__ import annotations
 import ssl
 import threading
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from django.utils.module_loading import import_string
-
-from config.local.sandbox.faults import Fault, Faults, Kind
-from config.local.sandbox.mails import Mail, Mailbox
+from config.local.sandbox.faults import Fault, Kind
+from config.local.sandbox.mails import Mail
 from config.local.sandbox.server import Server
-from config.local.sandbox.webhooks import Webhooks, WebhookSettings
-from notifications.providers.dialect import Dialect
+from config.local.sandbox.state import State
+from config.local.sandbox.webhooks import WebhookSettings
 from notifications.providers.registry import DEFAULT, declarations
 
 
-class Sandbox:
+class Sandbox(State):
     """A stand-in for the providers that have a dialect; it listens from `start` to `stop`.
 
     port      0 takes a free one
@@ -42,16 +40,10 @@ class Sandbox:
         max_bytes: int = 128 * 1024 * 1024,
         tls: ssl.SSLContext | None = None,
     ) -> None:
+        super().__init__(
+            api_key=api_key, latency=latency, webhooks=webhooks, max_mails=max_mails, max_bytes=max_bytes
+        )
         self.host, self.port, self.tls = host, port, tls
-        self.api_key, self.latency = api_key, latency
-        self.mailbox = Mailbox(max_mails=max_mails, max_bytes=max_bytes)
-        self.faults = Faults()
-        self.dialects: dict[str, Dialect] = {
-            name: import_string(declared.dialect)()
-            for name, declared in declarations().items()
-            if declared.dialect
-        }
-        self.webhooks = Webhooks(settings=webhooks, dialects=self.dialects)
         self._server: Server | None = None
         self._listening = threading.RLock()  # held by whoever opens or closes the listening socket
         self._refusing: Fault | None = None
@@ -125,8 +117,8 @@ class Sandbox:
         return fault
 
     def set_fault(self, fault: Fault) -> None:
-        """Let requests meet a fault from now on."""
-        self.faults.add(fault)
+        """Let requests meet a fault from now on; with `refuse`, listen again after its seconds."""
+        super().set_fault(fault)
         if fault.kind == "refuse":
             with self._listening:
                 self._refusing = fault
@@ -137,7 +129,7 @@ class Sandbox:
 
     def heal(self) -> None:
         """End every fault; when it returns, the sandbox listens and answers."""
-        self.faults.heal()
+        super().heal()
         if self._refusing is not None:
             self._end_refusal(self._refusing)
 
@@ -150,15 +142,6 @@ class Sandbox:
         """Wait until so many mails were accepted in all; False after `timeout` seconds."""
         return self.mailbox.wait_for(accepted=accepted, timeout=timeout)
 
-    def stats(self) -> dict[str, Any]:
-        """Return the totals, as `GET /control/stats` does."""
-        return {**self.mailbox.stats(), "webhooks": self.webhooks.stats()}
-
-    def take(self, mail: Mail) -> None:
-        """Keep a mail that was accepted, and let its events follow."""
-        self.mailbox.keep(mail=mail)
-        self.webhooks.mail_accepted(mail=mail)
-
     def _end_refusal(self, fault: Fault) -> None:
         with self._listening:
             self.faults.remove(fault)
@@ -170,7 +153,7 @@ class Sandbox:
         with self._listening:
             if self._server is not None:
                 return
-            self._server = Server(address=(self.host, self.port), sandbox=self)
+            self._server = Server(address=(self.host, self.port), state=self, tls=self.tls)
             self.port = self._server.server_port
             threading.Thread(
                 target=self._server.serve_forever, args=(0.05,), name="sandbox", daemon=True

@@ -1,6 +1,6 @@
 """The sandbox's HTTP side: one thread per connection, keep-alive, the send endpoint, and every fault.
 
-Used by sandbox.Sandbox, which owns the state that a request reads and changes.
+Used by sandbox.Sandbox. A request reads and changes the server's `state`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ import time
 import urllib.parse
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from config.local.sandbox import broken, control, pages, protocol
 from config.local.sandbox.faults import Fault
 from config.local.sandbox.response import Response, as_json
+from config.local.sandbox.state import State
 from notifications.providers.dialect import Answer, Dialect, Problem
-
-if TYPE_CHECKING:
-    from config.local.sandbox.sandbox import Sandbox
 
 _STATUSES = frozenset(HTTPStatus)
 
@@ -34,8 +32,8 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 1024
     daemon_threads = True
 
-    def __init__(self, *, address: tuple[str, int], sandbox: Sandbox) -> None:
-        self.sandbox = sandbox
+    def __init__(self, *, address: tuple[str, int], state: State, tls: ssl.SSLContext | None) -> None:
+        self.state, self.tls = state, tls
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         super().__init__(address, Handler)
@@ -50,15 +48,13 @@ class Server(ThreadingHTTPServer):
     def get_request(self) -> tuple[Any, Any]:
         """Accept a connection; its own thread does the TLS handshake, with the first read."""
         connection, address = super().get_request()
-        if self.sandbox.tls is not None:
-            connection = self.sandbox.tls.wrap_socket(
-                connection, server_side=True, do_handshake_on_connect=False
-            )
+        if self.tls is not None:
+            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Start the connection's thread and remember the connection."""
-        self.sandbox.mailbox.connection_opened()
+        self.state.mailbox.connection_opened()
         with self._lock:
             self._open.add(request)
         super().process_request(request, client_address)
@@ -112,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
         if body is None:
             return
         url = urllib.parse.urlsplit(self.path)
-        dialects = self.server.sandbox.dialects.values()
+        dialects = self.server.state.dialects.values()
         if dialect := next((one for one in dialects if one.path.fullmatch(url.path)), None):
             if method == "POST":
                 self._send_mail(dialect, body)
@@ -120,12 +116,12 @@ class Handler(BaseHTTPRequestHandler):
                 self._answer(_response(dialect.refusal(405, [Problem("method not allowed")])))
             return
         query = dict(urllib.parse.parse_qsl(url.query))
-        sandbox = self.server.sandbox
+        state = self.server.state
         if url.path.startswith("/control/"):
             is_json = self.headers.get_content_type() == "application/json"
             self._answer(
                 control.answer(
-                    sandbox=sandbox,
+                    state=state,
                     method=method,
                     path=url.path,
                     query=query,
@@ -133,7 +129,7 @@ class Handler(BaseHTTPRequestHandler):
                 )
             )
         elif method == "GET":
-            self._answer(pages.answer(sandbox=sandbox, path=url.path, query=query))
+            self._answer(pages.answer(state=state, path=url.path, query=query))
         else:
             self._answer(_refusal(405, "method not allowed"))
 
@@ -162,13 +158,13 @@ class Handler(BaseHTTPRequestHandler):
             length -= len(chunk)
 
     def _send_mail(self, dialect: Dialect, body: bytes) -> None:
-        sandbox = self.server.sandbox
+        state = self.server.state
         payload = dialect.payload(body)
         notification_id = protocol.custom_args_of(payload or {}).get("notification_id", "")
-        sandbox.mailbox.requested(notification_id=notification_id, provider=dialect.name)
-        if sandbox.latency:
-            time.sleep(sandbox.latency)
-        fault = sandbox.faults.meet(protocol.recipients_of(payload or {}), dialect.name)
+        state.mailbox.requested(notification_id=notification_id, provider=dialect.name)
+        if state.latency:
+            time.sleep(state.latency)
+        fault = state.faults.meet(protocol.recipients_of(payload or {}), dialect.name)
         if fault is None:
             self._finish(self._judge(dialect, payload, body))
         elif fault.kind == "status":
@@ -181,7 +177,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _break(self, fault: Fault, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> None:
         """End a request without the provider's answer, after taking the mail where the fault says so."""
-        mailbox = self.server.sandbox.mailbox
+        mailbox = self.server.state.mailbox
         if fault.takes_the_mail:
             is_repeat = dialect.seen_before(body, self.headers.get) is not None
             response = self._judge(dialect, payload, body)
@@ -205,11 +201,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _judge(self, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> Response:
         """Return the provider's answer to a request, and keep an accepted mail."""
-        sandbox = self.server.sandbox
+        state = self.server.state
         key = dialect.key(self.headers.get)
         if key is None:
             return _response(dialect.refusal(401, [Problem("authorization required", "authorization")]))
-        if sandbox.api_key is not None and key != sandbox.api_key:
+        if state.api_key is not None and key != state.api_key:
             return _response(dialect.refusal(401, [Problem(protocol.MESSAGES_OF_STATUS[401])]))
         if self.headers.get_content_type() != dialect.content_type:
             problem = Problem(f"Content-Type must be {dialect.content_type}")
@@ -223,11 +219,11 @@ class Handler(BaseHTTPRequestHandler):
         raw = json.dumps(payload).encode()
         mail = protocol.accept(payload=payload, body=raw, header=self.headers.get, provider=dialect.name)
         dialect.took(mail.message_id, body, self.headers.get)
-        sandbox.take(mail)
+        state.take(mail)
         return _response(dialect.accepted(mail.message_id))
 
     def _finish(self, response: Response) -> None:
-        self.server.sandbox.mailbox.answered(answer=str(response.status))
+        self.server.state.mailbox.answered(answer=str(response.status))
         self._answer(response)
 
     def _answer(self, response: Response) -> None:
