@@ -55,10 +55,12 @@ from outbox.models.outgoing import OutgoingEvent
 log = structlog.get_logger(__name__)
 
 BATCH = 500
-READ_AHEAD = 4  # batches that one look reads
+READ_AHEAD = 4  # batches that one query reads
 POLL_SECONDS = 0.5
-#: Seconds between two looks, after fewer than STREAM events and after more: a look costs as much as many.
-DEBOUNCE_SECONDS, STREAM_SECONDS, STREAM = 0.03, 0.15, 10
+# A query costs as much as publishing many events, so the relay waits longer between two queries in a stream.
+STREAM = 10  # events of one query from which on they count as a stream
+DEBOUNCE_SECONDS = 0.03  # after fewer than STREAM events
+STREAM_SECONDS = 0.15  # after STREAM events or more
 BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 CLOCK_SECONDS = 3600.0
 TOO_LARGE = 1_000_000  # bytes: what Kafka takes at most unless told otherwise
@@ -99,7 +101,7 @@ class Relay:
         self._reachable = False  # until the broker has answered
         self._held: dict[str, Hold] = {}  # by topic
         self._floor = Floor(using=using)
-        #: Read and not yet published: a look costs as much as some hundred events.
+        #: Read and not yet published: a query costs as much as publishing some hundred events.
         self._ahead: deque[OutgoingEvent] = deque()
         self._clock: tuple[float, dt.datetime] | None = None
 
