@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 
 from config.local.machine import HOST, PROJECT, free_port
+from config.roles import MANAGE_COMMANDS
 
 _TICK = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 240
@@ -29,10 +30,7 @@ KINDS = {
     "Valkey": r"valkey",
     "mailbox": r"config\.local\.sandbox",
     "background": r"config\.local\.background",
-    "standby": r"drain_outbox",
-    "relay": r"relay_outbox",
-    "consumer": r"consume_events",
-    "partitions": r"keep_partitions",
+    **{role: MANAGE_COMMANDS[role][0] for role in ("standby", "relay", "consumer", "partitions")},
     "supervisor and console": r"supervisor|config\.local|config/local|make",
 }
 

@@ -19,6 +19,16 @@ from pathlib import Path
 WAIT_SECONDS = 3.0
 #: Commands of manage.py that wait for the migrations, too, where the roles do.
 AFTER_THEM = ("first_login", "follow_wal")
+#: The roles that are a command of manage.py, with its words.
+MANAGE_COMMANDS = {
+    "standby": ["drain_outbox", "--standby"],
+    "relay": ["relay_outbox"],
+    "consumer": ["consume_events"],
+    "cdc": ["consume_cdc"],
+    "follower": ["follow_wal"],
+    "partitions": ["keep_partitions"],
+    "migrate": ["migrate", "--noinput"],
+}
 #: Started as they stand: deployments of release 0.1.0 give the image whole commands.
 PROGRAMS = ("python", "celery", "gunicorn", "sh")
 PROJECT = Path(__file__).resolve().parent.parent
@@ -42,13 +52,7 @@ def commands(
             *("--without-gossip", "--without-mingle", "--without-heartbeat"),
         ],
         "beat": [*celery, "beat"],
-        "standby": [python, "manage.py", "drain_outbox", "--standby"],
-        "relay": [python, "manage.py", "relay_outbox"],
-        "consumer": [python, "manage.py", "consume_events"],
-        "cdc": [python, "manage.py", "consume_cdc"],
-        "follower": [python, "manage.py", "follow_wal"],
-        "partitions": [python, "manage.py", "keep_partitions"],
-        "migrate": [python, "manage.py", "migrate", "--noinput"],
+        **{role: [python, "manage.py", *words] for role, words in MANAGE_COMMANDS.items()},
     }
 
 

@@ -1,5 +1,5 @@
--- The role of web, worker, beat, standby, relay and consumer: it reads and writes rows, and can neither make nor
--- drop anything. Run by the role that owns the tables, which migrates and runs keep_partitions (its URL is
+-- The role in DATABASE_URL of every process but migrate: it reads and writes rows, and can neither make nor drop
+-- anything. Run by the role that owns the tables, which migrates and runs keep_partitions (its URL is
 -- PARTITION_DATABASE_URL there and nowhere else). May be run again. Then set the password:
 --   psql "$PARTITION_DATABASE_URL" -f docker/app_role.sql
 --   psql "$PARTITION_DATABASE_URL" -c '\password orderpost_app'

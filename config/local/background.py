@@ -21,19 +21,15 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from config.local.files import is_on
+from config.roles import MANAGE_COMMANDS
 from outbox.core.backoff import ceiling, jitter
 from outbox.core.loop import stop_on_signals
 
 log = structlog.get_logger(__name__)
 
-PARTS = {
-    "relay": ["relay_outbox"],
-    "consumer": ["consume_events"],
-    "standby": ["drain_outbox", "--standby"],
-    "partitions": ["keep_partitions"],
-}
+PARTS = ["relay", "consumer", "standby", "partitions"]
 if is_on("FOLLOW_WAL", environ=os.environ):
-    PARTS["follower"] = ["follow_wal"]
+    PARTS.append("follower")
 
 #: Seconds before a part starts again: 1, 2, 4 … 60 with jitter. A part that ran for a minute begins at 1.
 BASE_SECONDS, CAP_SECONDS = 1.0, 60.0
@@ -80,7 +76,7 @@ def main() -> None:
     stopped = stop_on_signals()
 
     def run(part: str) -> None:
-        keep_running(part, run=lambda: call_command(*PARTS[part]), stopped=stopped)
+        keep_running(part, run=lambda: call_command(*MANAGE_COMMANDS[part]), stopped=stopped)
 
     threads = [threading.Thread(target=run, args=[part], name=part) for part in PARTS]
     for thread in threads:

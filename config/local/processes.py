@@ -11,7 +11,7 @@ from config.local.machine import HOST
 def commands(*, port: int, web_workers: int | None = None) -> dict[str, list[str]]:
     """Return the command of each kind of process; the web process listens on `port`.
 
-    `background` is relay, consumer, standby and partitions in one.
+    `background` runs the parts of config.local.background.
     """
     found = roles.commands(host=HOST, port=port, processes=web_workers)
     return found | {"background": [sys.executable, "-m", "config.local.background"]}

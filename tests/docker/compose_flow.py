@@ -22,11 +22,11 @@ from typing import Any
 
 import requests
 
-from config import roles
 from config.local.machine import PROJECT
 from tests import waiting
 from tests.docker import images
 from tests.docker.engine import environment, inspect, podman, run, trouble
+from tests.roles import RUNNING
 
 PAGE = PROJECT / "docs" / "deploy.md"
 NAME = "orderpost"
@@ -39,7 +39,6 @@ ORDER = {
     "currency": "EUR",
     "locale": "en",
 }
-CHECKED = [role for role in roles.commands() if role not in ("migrate", "cdc", "follower")]
 #: podman-compose knows no profile `*`.
 DOCKER = f"""#!/bin/sh
 [ "$1" = compose ] || exec podman "$@"
@@ -176,7 +175,7 @@ def begin(reader: Reader, start: str, first: str) -> str:
 
 def streaming(reader: Reader, token: str, block: str) -> None:
     reader.follow(block)
-    for role in (*CHECKED, "cdc"):
+    for role in (*RUNNING, "cdc"):
         until(functools.partial(healthy, role), f"{role} is healthy")
     until(lambda: requests.get(f"{WEB}/readyz", timeout=5).ok, "the web is ready")
     order = buy(1, token=token)
@@ -235,7 +234,7 @@ def buys_without_workers(number: int, *, token: str) -> None:
 
 
 def everything(reader: Reader, token: str, block: str) -> None:
-    for role in CHECKED:
+    for role in RUNNING:
         until(functools.partial(healthy, role), f"{role} is healthy")
     print("every role is healthy")
 
@@ -268,7 +267,7 @@ def all_up() -> list[str]:
     """Return the roles that Prometheus scrapes, if all are up."""
     answer = requests.get(f"{PROMETHEUS}/api/v1/targets", timeout=5).json()["data"]["activeTargets"]
     up = sorted(target["labels"]["role"] for target in answer if target["health"] == "up")
-    return up if set(CHECKED) <= set(up) and len(up) == len(answer) else []
+    return up if set(RUNNING) <= set(up) and len(up) == len(answer) else []
 
 
 if __name__ == "__main__":

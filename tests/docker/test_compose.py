@@ -15,7 +15,6 @@ from config.local.machine import PROJECT
 from tests import kafka
 from tests.docker import engine, images
 
-ROLES = set(roles.commands()) - {"cdc"}  # only beside Debezium
 needs_containers = pytest.mark.skipif(engine.missing() != "", reason=engine.missing() or "nothing is missing")
 #: Everything in them ends with the test, however that ends.
 NAMESPACES = [
@@ -74,7 +73,9 @@ def test_compose_streams_through_kafka_and_debezium() -> None:
 def test_compose_runs_each_role_by_its_name() -> None:
     ours = {name: service for name, service in services().items() if service["image"] == "orderpost"}
     commands = {name: service["command"] for name, service in ours.items()}
-    assert {role: commands.get(role) for role in ROLES} == {role: [role] for role in ROLES}
+    assert {role: commands.get(role) for role in roles.commands()} == {
+        role: [role] for role in roles.commands()
+    }
     for service in ours.values():
         assert service["read_only"] and service["tmpfs"] == ["/tmp"] and service["cap_drop"] == ["ALL"]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from config import roles
 from config.local.machine import HOST, free_port
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 from tests.docker import engine, images
 from tests.docker.engine import inspect, podman
+from tests.roles import RUNNING
 from tests.waiting import until
 
 pytestmark = [
@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.skipif(engine.missing() != "", reason=engine.missing() or "nothing is missing"),
 ]
 MEGABYTE = 1_000_000
-RUNNING = [role for role in roles.commands() if role not in ("migrate", "cdc", "follower")]
 HOST_NAME = "orders.example.com"
 
 

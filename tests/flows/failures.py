@@ -19,7 +19,6 @@ from config.local.sandbox import WebhookSettings
 from tests.flows.monitoring import Monitoring
 from tests.flows.shop import KEYS, PAYMENT, Shop, payment_event, stopped
 
-ROLES = ("web", "worker", "beat", "standby", "relay", "consumer", "partitions")
 POISON = "poison"
 SETTINGS = {
     "BREAKER_OPEN_SECONDS": "0.25",

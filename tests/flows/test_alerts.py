@@ -13,9 +13,10 @@ import pytest
 
 from config.local.machine import PROJECT
 from tests.docker.test_dashboards import DASHBOARDS, queries
-from tests.flows.failures import FAILURES, ROLES, Failure, World, running
+from tests.flows.failures import FAILURES, Failure, World, running
 from tests.flows.monitoring import faster_query, needs_monitoring
 from tests.flows.shop import PAYMENT, payment_event
+from tests.roles import RUNNING
 
 pytestmark = [pytest.mark.flow, needs_monitoring]
 
@@ -57,9 +58,9 @@ def test_a_provider_that_is_down_wakes_somebody_and_its_return_is_told():
 
 @pytest.fixture(scope="module")
 def world():
-    with running(*ROLES) as world:
+    with running(*RUNNING) as world:
         world.shop.until(
-            lambda: len(world.monitoring.ask("up == 1")) == len(ROLES), "all processes are scraped"
+            lambda: len(world.monitoring.ask("up == 1")) == len(RUNNING), "all processes are scraped"
         )
         yield world
 

@@ -16,11 +16,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "role",
-            nargs="*",
-            help="web, worker, beat, standby, relay, consumer, partitions, cdc, follower; default: all begun",
-        )
+        parser.add_argument("role", nargs="*", help="as in `orderpost ROLE`; default: all that have begun")
 
     def handle(self, *args: Any, role: list[str], **options: Any) -> None:
         sys.exit(health.main(role))
