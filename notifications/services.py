@@ -1,6 +1,6 @@
 """What others may do with e-mails: enqueue one, resend, give up, settle evidence. Every change is logged.
 
-Called by orders.services (in its transaction), the API, the admin and commands.
+Called by orders (in its transaction), the API, the admin and commands.
 """
 
 from __future__ import annotations
