@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 
 import kubernetes_validate
 import pytest
@@ -236,6 +238,29 @@ def test_the_rules_are_those_that_are_tested_and_link_to_the_docs():
         "{{ $externalLabels.docs }}", "https://docs.example.com/orderpost"
     )
     assert linked["spec"] == json.loads(with_docs) != shipped
+
+
+def test_a_package_has_the_rules_themselves_and_not_a_link(tmp_path):
+    subprocess.run(["helm", "package", str(CHART), "--destination", str(tmp_path)], check=True, timeout=60)
+    (package,) = tmp_path.glob("orderpost-*.tgz")
+    with tarfile.open(package) as archive:
+        file = archive.extractfile("orderpost/files/alerts.yml")
+        assert file is not None and file.read() == RULES.read_bytes()
+
+
+def test_a_chart_that_has_lost_the_rules_is_refused(tmp_path):
+    chart = shutil.copytree(CHART, tmp_path / "chart", ignore=shutil.ignore_patterns("alerts.yml"))
+    command = [
+        "helm",
+        "template",
+        str(chart),
+        "--values",
+        str(SMALLEST),
+        "--set",
+        "metrics.rules.enabled=true",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and "files/alerts.yml is missing" in done.stderr
 
 
 def test_nobody_is_told_of_a_role_that_is_not_meant_to_run():
