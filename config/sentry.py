@@ -3,7 +3,7 @@
 Called by config.settings when SENTRY_DSN is set. Each line of the log at `error` is an event, and so is an
 exception that leaves a task. Of one kind a process sends one event in `QUIET_SECONDS`: a thousand rows that
 fail the same way are one error. Request bodies and local variables are not sent at all; what is sent goes
-through config.logs.scrub.
+through config.masking.scrub.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sentry_sdk.integrations.django import DjangoIntegration
 from sentry_sdk.integrations.logging import LoggingIntegration, ignore_logger
 from sentry_sdk.transport import Transport
 
-from config.logs import scrub
+from config.masking import scrub
 from outbox.core import context
 
 QUIET_SECONDS = 600.0
