@@ -173,7 +173,7 @@ class EmailNotification(Deliverable, Partitioned):
     idempotency_key = models.CharField(max_length=255)
     resend_of = models.UUIDField(null=True, editable=False)  # the e-mail that this is a copy of
 
-    objects = EmailNotificationQuerySet.as_manager()  # type: ignore[misc]  # as every model has its own
+    objects = EmailNotificationQuerySet.as_manager()
 
     delivered_at = models.DateTimeField(null=True, editable=False)
     bounced_at = models.DateTimeField(null=True, editable=False)

@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import uuid
-from typing import TYPE_CHECKING
 
+from outbox.delivery.deliverable import Deliverable
 from outbox.delivery.outcomes import Outcome
-
-if TYPE_CHECKING:
-    from outbox.delivery.deliverable import Deliverable
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """A row that must be delivered: the abstract model with its columns, CHECK constraints and indexes.
 
-Every change of `status` is a verb of `DeliverableQuerySet`; nothing else in the project writes it.
+Every change of `status` is a verb of `outbox.delivery.queryset`; nothing else in the project writes it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from django.db.models.functions import Now
 
 from outbox.core.ids import new_id
 from outbox.delivery.outcomes import DUE, Status
-from outbox.delivery.queryset import DeliverableQuerySet
 
 
 class Deliverable(models.Model):
-    """The columns of a row that must be delivered; a subclass adds the payload and the recipient."""
+    """The columns of a row that must be delivered.
+
+    A subclass adds the payload, the recipient, and a manager with the verbs of `DeliverableQuerySet`.
+    """
 
     #: Columns too large to load when only the state is of interest; a subclass names its own.
     payload_fields: tuple[str, ...] = ()
@@ -57,8 +59,6 @@ class Deliverable(models.Model):
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
     sent_at = models.DateTimeField(null=True, editable=False)
     resent_at = models.DateTimeField(null=True, editable=False)  # when a person last asked for a new round
-
-    objects = DeliverableQuerySet.as_manager()
 
     #: --- of a claimed row --- The state that `claim` found the row in, its place in the batch, the
     #: database's time (epoch seconds), and for how many seconds the row had been due.

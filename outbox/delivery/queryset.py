@@ -3,7 +3,8 @@
 Three rules make these methods safe:
 - a claim is taken under SKIP LOCKED and committed before any I/O;
 - *accepted* is a fact that anyone may report, while every other outcome counts only under the claim's own
-token; - a statement that changes several rows locks them first, in the order of their ids.
+token;
+- a statement that changes several rows locks them first, in the order of their ids.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import datetime as dt
 import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar, cast
 
 from django.conf import settings
 from django.db import connections, models, transaction
@@ -23,13 +24,10 @@ from django.db.models.functions import Now
 from outbox.delivery import attempts, claim_statement, settle_statement
 from outbox.delivery.changes import Change, Refusal, Settlement
 from outbox.delivery.decision import Decision, Policy, decide
+from outbox.delivery.deliverable import Deliverable
 from outbox.delivery.outcomes import DUE, LEASE_EXPIRED, SET_ASIDE, Outcome, Status, Verdict
 
-if TYPE_CHECKING:
-    from outbox.delivery.deliverable import Deliverable
-
-
-Row = TypeVar("Row", bound="Deliverable")
+Row = TypeVar("Row", bound=Deliverable)
 Results = tuple[list[Change], list[Refusal]]
 
 
