@@ -16,6 +16,7 @@ from outbox.delivery.gate import Capacity
 from outbox.delivery.outcomes import Outcome, Status, Verdict
 from outbox.delivery.queryset import DeliverableQuerySet
 from outbox.delivery.sender import Limits
+from outbox.delivery.unsettled import SETTLE_ROWS
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -363,7 +364,7 @@ def test_settles_in_small_batches_so_that_a_crash_doubles_few(run, monkeypatch):
 
     monkeypatch.setattr(module, "settle_until", settle_until)
     run(batch_size=100)
-    assert max(sizes) <= module.SETTLE_ROWS and sum(sizes) == 100
+    assert max(sizes) <= SETTLE_ROWS and sum(sizes) == 100
 
 
 class TestLateAnswers:
@@ -460,6 +461,22 @@ class TestTheLastRetryOfARowThatMayKill:
         run(send)
         assert beside == []
         assert statuses() == {"sent": 21}
+
+    def test_the_others_of_its_batch_are_given_back_before_it_begins(self, run, killer):
+        for _ in range(3):
+            make_mail(status="failed", retry_count=3, max_retries=3, errors=killer.errors)
+        claimed, claimed_beside = set(), []
+
+        def changed(changes):
+            for change in changes:
+                (claimed.add if change.now == "processing" else claimed.discard)(change.row.id)
+
+        def send(row):
+            claimed_beside.append(len(claimed - {row.id}))
+            return ACCEPTED
+
+        run(send, changed=changed)
+        assert claimed_beside == [0, 0, 0, 0]
 
     def test_a_second_one_waits_until_it_is_over(self, run, killer):
         other = make_mail(status="failed", retry_count=3, max_retries=3, errors=killer.errors)

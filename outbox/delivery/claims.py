@@ -1,0 +1,55 @@
+"""The choice of the rows that a drain claims next: how many, how many of them new, and how long due."""
+
+from __future__ import annotations
+
+import time
+from typing import Generic, TypeVar
+
+from outbox.delivery.deliverable import Deliverable
+from outbox.delivery.gate import Capacity
+from outbox.delivery.lookback import Lookback
+from outbox.delivery.queryset import DeliverableQuerySet
+
+#: The part of the claimed rows that the newest first attempts get while there is a backlog.
+FRESH_SHARE = 1 / 4
+
+Row = TypeVar("Row", bound=Deliverable)
+
+
+class Claims(Generic[Row]):
+    """The claims of one drain, and what it remembers from one to the next."""
+
+    def __init__(self, rows: DeliverableQuerySet[Row]) -> None:
+        self._rows = rows
+        self.lookback = Lookback()
+        #: Fresh rows, in quarters, that claims of few rows could not give yet.
+        self._fresh_credit = 0.0
+
+    def claim(self, capacity: Capacity) -> tuple[list[Row], bool]:
+        """Claim rows for `capacity`. Return them, and whether more rows may be due."""
+        began = time.monotonic()
+        if capacity.untried and (untried := self._rows.claim_untried()):
+            return untried, True
+        if not capacity.waiting:
+            return [], False
+        fresh = self._fresh(capacity.rows)
+        lookback = self.lookback.seconds(now=began)
+        batch = self._rows.claim(limit=capacity.rows, fresh=fresh, lookback=lookback)
+        # The part for first attempts stays empty when only retries are due: that is not the end.
+        least = capacity.rows - fresh if lookback is None else capacity.rows
+        is_full = bool(batch) and len(batch) >= least
+        if fresh < capacity.rows:  # the last of a full batch then is the last taken of the longest due
+            self.lookback.looked(
+                whole=lookback is None,
+                began=began,
+                ended=time.monotonic(),
+                age=batch[-1].age if is_full else 0.0,
+            )
+        return batch, is_full
+
+    def _fresh(self, rows: int) -> int:
+        """Return how many of so many rows are fresh ones; the remainder counts for the next claim."""
+        self._fresh_credit += rows * FRESH_SHARE
+        fresh = min(int(self._fresh_credit), rows)
+        self._fresh_credit -= fresh
+        return fresh

@@ -1,0 +1,85 @@
+"""The sends that a drain has begun and not collected. Each runs in a thread and touches no database."""
+
+from __future__ import annotations
+
+import queue
+import time
+import uuid
+from concurrent.futures import Executor
+from typing import Generic, TypeVar
+
+import structlog
+
+from outbox.delivery.deliverable import Deliverable
+from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.sender import Limits, Sender
+
+log = structlog.get_logger(__name__)
+
+Row = TypeVar("Row", bound=Deliverable)
+
+
+class InFlight(Generic[Row]):
+    """The sends of one drain. A send that hangs is late after `send_timeout`; it occupies its own thread."""
+
+    def __init__(self, *, sender: Sender[Row], pool: Executor, limits: Limits) -> None:
+        self._sender, self._pool, self._limits = sender, pool, limits
+        self._late_at: dict[uuid.UUID, float] = {}  # by the row's id, monotonic
+        self._exclusive: uuid.UUID | None = None  # the row that was sent alone last
+        #: Outcomes, and None for each call of `interrupt`.
+        self._finished: queue.SimpleQueue[tuple[Row, Outcome] | None] = queue.SimpleQueue()
+
+    def __len__(self) -> int:
+        return len(self._late_at)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether to go on collecting: an outcome has come, or a send is not late yet."""
+        return self._count_late() < len(self) or not self._finished.empty()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether every slot is taken by a late send."""
+        return self._count_late() >= self._limits.concurrency
+
+    def _count_late(self) -> int:
+        now = time.monotonic()
+        return sum(now > late_at for late_at in self._late_at.values())
+
+    def has_room(self, *, alone: bool = False) -> bool:
+        """Return whether another send may begin. A send that goes `alone` begins after all others."""
+        if alone:
+            return not self._late_at
+        return len(self) < self._limits.concurrency and self._exclusive not in self._late_at
+
+    def start(self, row: Row, *, alone: bool) -> None:
+        """Begin a send. No other has room while a send that goes `alone` is in flight."""
+        if alone:
+            self._exclusive = row.id
+        self._late_at[row.id] = time.monotonic() + self._limits.send_timeout
+        self._pool.submit(self._send, row)
+
+    def _send(self, row: Row) -> None:
+        """Send in a thread of the pool. The row's outcome is reported even if the sender fails."""
+        try:
+            outcome = self._sender.send(row)
+        except Exception as error:
+            log.exception("sender failed", id=str(row.id))
+            outcome = Outcome(Verdict.AMBIGUOUS, code=type(error).__name__, text=str(error), uses_retry=True)
+        self._finished.put((row, outcome))
+
+    def collect(self, *, seconds: float) -> tuple[Row, Outcome] | None:
+        """Wait for the next outcome. Return None after `seconds`, when interrupted, or if none is left."""
+        if not self._late_at and self._finished.empty():
+            return None
+        try:
+            finished = self._finished.get(timeout=seconds)
+        except queue.Empty:
+            return None
+        if finished is not None:
+            self._late_at.pop(finished[0].id, None)
+        return finished
+
+    def interrupt(self) -> None:
+        """End a wait in `collect`, or the next one; from any thread."""
+        self._finished.put(None)
