@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
+from typing import Annotated, Any, TypedDict, get_type_hints
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -14,11 +15,31 @@ from outbox.delivery.fingerprint import fingerprint_of
 from outbox.delivery.outcomes import UNTRIED, Outcome, Status
 
 
+class New(TypedDict):
+    """The new values of a row, each with its type in SQL."""
+
+    id: Annotated[str, "uuid"]
+    status: Annotated[str, "text"]
+    retry_count: Annotated[int, "int"]
+    wait: Annotated[float | None, "float8"]  # seconds; None: the row keeps its place
+    failures: Annotated[list[dict[str, Any]], "jsonb"]  # to be appended to the row's errors, without time
+    untried: Annotated[bool, "bool"]
+    error: Annotated[str, "text"]
+    fingerprint: Annotated[str | None, "text"]
+    provider: Annotated[str, "text"]
+    message_id: Annotated[str, "text"]
+
+
+_COLUMNS = ", ".join(
+    f"{name} {hint.__metadata__[0]}" for name, hint in get_type_hints(New, include_extras=True).items()
+)
+
+
 def write(
     connection: BaseDatabaseWrapper, table: str, rows: Sequence[tuple[uuid.UUID, Outcome, Decision]]
 ) -> None:
     """Write decisions into the rows with these ids; `table` is a quoted name."""
-    columns = zip(*(_values(*row) for row in rows), strict=True)
+    document = json.dumps([_new(*row) for row in rows])
     # The ids stand twice: the join brings each row its values, the list prunes partitions and keeps the plan
     # on the primary key.
     with connection.cursor() as cursor:
@@ -34,34 +55,30 @@ def write(
                 sent_at = CASE WHEN new.status = 'sent' THEN statement_timestamp() END,
                 last_error = CASE WHEN new.untried THEN row.last_error ELSE new.error END,
                 error_fingerprint = CASE WHEN new.untried THEN row.error_fingerprint ELSE new.fingerprint END,
-                errors = CASE WHEN new.entries = '[]' THEN row.errors ELSE row.errors || (
+                errors = CASE WHEN new.failures = '[]' THEN row.errors ELSE row.errors || (
                     SELECT jsonb_agg(jsonb_build_object('at', statement_timestamp()) || entry ORDER BY place)
-                    FROM jsonb_array_elements(new.entries::jsonb) WITH ORDINALITY AS each (entry, place)) END,
+                    FROM jsonb_array_elements(new.failures) WITH ORDINALITY AS each (entry, place)) END,
                 provider = coalesce(nullif(new.provider, ''), row.provider),
                 provider_message_id = coalesce(nullif(new.message_id, ''), row.provider_message_id),
                 updated_at = statement_timestamp()
-            FROM unnest(%s::uuid[], %s::text[], %s::int[], %s::float8[], %s::text[], %s::bool[],
-                        %s::text[], %s::text[], %s::text[], %s::text[])
-                AS new (id, status, retry_count, wait, entries, untried, error, fingerprint, provider,
-                        message_id)
+            FROM jsonb_to_recordset(%s::jsonb) AS new ({_COLUMNS})
             WHERE row.id = new.id AND row.id = ANY(%s::uuid[])
             """,  # noqa: S608 - the table's name is the model's
-            [*(list(column) for column in columns), [id for id, _, _ in rows]],
+            [document, [id for id, _, _ in rows]],
         )
 
 
-def _values(id: uuid.UUID, outcome: Outcome, decision: Decision) -> tuple[object, ...]:
-    """Return one row's values, in the order of the statement's arrays."""
+def _new(id: uuid.UUID, outcome: Outcome, decision: Decision) -> New:
     error = "" if decision.status == Status.SENT else outcome.error
-    return (
-        id,
-        str(decision.status),
-        decision.retry_count,
-        None if decision.wait is None else float(decision.wait),
-        json.dumps([entry_of(failure) for failure in decision.failures]) if decision.failures else "[]",
-        outcome.verdict in UNTRIED,
-        error,
-        fingerprint_of(provider=outcome.provider, error=error) if error else None,
-        outcome.provider,
-        outcome.provider_message_id,
-    )
+    return {
+        "id": str(id),
+        "status": str(decision.status),
+        "retry_count": decision.retry_count,
+        "wait": None if decision.wait is None else float(decision.wait),
+        "failures": [entry_of(failure) for failure in decision.failures],
+        "untried": outcome.verdict in UNTRIED,
+        "error": error,
+        "fingerprint": fingerprint_of(provider=outcome.provider, error=error) if error else None,
+        "provider": outcome.provider,
+        "message_id": outcome.provider_message_id,
+    }

@@ -212,9 +212,7 @@ class TestPlan:
     def check_settling(self, claimed):
         with CaptureQueriesContext(connection) as captured:
             rows.settle([Settlement(row.id, ACCEPTED, row.claim_token) for row in claimed], policy=POLICY)
-        (update,) = (
-            query["sql"] for query in captured if "UPDATE" in query["sql"] and "unnest" in query["sql"]
-        )
+        (update,) = (query["sql"] for query in captured if "jsonb_to_recordset" in query["sql"])
         nodes = self.explain(update)
         assert not [node for node in nodes if node["Node Type"] == "Seq Scan" and _read(node)]
 
