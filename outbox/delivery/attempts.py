@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outbox.delivery.outcomes import LEASE_EXPIRED, Outcome, Verdict
+from outbox.delivery.outcomes import LEASE_EXPIRED, Outcome, Verdict, storable
 
 Entry = Mapping[str, Any]
 
@@ -30,7 +30,7 @@ def entry_of(failure: Outcome) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "provider": failure.provider,
         "outcome": str(failure.verdict),
-        "code": failure.code,
+        "code": storable(failure.code),
         "text": failure.error,
     }
     return entry | {"judged": False} if failure.needs_judgement else entry

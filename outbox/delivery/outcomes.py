@@ -66,6 +66,11 @@ LEASE_EXPIRED = "lease expired"
 SET_ASIDE = "restored"
 
 
+def storable(text: str) -> str:
+    """Return a text as PostgreSQL can store it: without NUL, and with `?` for each lone surrogate."""
+    return text.encode("utf-8", "replace").decode().replace("\x00", "")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
     """One attempt's end.
@@ -91,7 +96,7 @@ class Outcome:
     def error(self) -> str:
         """The one line that a person reads first: code and text, fit for a text column."""
         line = f"{self.code} {self.text}".strip() or str(self.verdict)
-        return line.encode("utf-8", "replace").decode().replace("\x00", "")[:TEXT_LIMIT]
+        return storable(line)[:TEXT_LIMIT]
 
     @property
     def needs_judgement(self) -> bool:

@@ -12,7 +12,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from outbox.delivery.attempts import entry_of
 from outbox.delivery.decision import Decision
 from outbox.delivery.fingerprint import fingerprint_of
-from outbox.delivery.outcomes import UNTRIED, Outcome, Status
+from outbox.delivery.outcomes import UNTRIED, Outcome, Status, storable
+
+MESSAGE_ID_LIMIT = 255
 
 
 class New(TypedDict):
@@ -80,5 +82,5 @@ def _new(id: uuid.UUID, outcome: Outcome, decision: Decision) -> New:
         "error": error,
         "fingerprint": fingerprint_of(provider=outcome.provider, error=error) if error else None,
         "provider": outcome.provider,
-        "message_id": outcome.provider_message_id,
+        "message_id": storable(outcome.provider_message_id)[:MESSAGE_ID_LIMIT],
     }

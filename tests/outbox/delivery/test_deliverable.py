@@ -269,6 +269,16 @@ class TestSettle:
         error = rows.get().last_error
         assert "\x00" not in error and len(error) <= 1000
 
+    def test_writes_hostile_ids_and_codes_of_a_provider_harmlessly(self):
+        make_mails(2)
+        accepted, failed = rows.claim(limit=2)
+        hostile = "nul \x00 quote ' \" \\ \ud800 é 🙂" + "x" * 300
+        settle(failed, Outcome(Verdict.PERMANENT, "p", code=hostile))
+        settle(accepted, Outcome(Verdict.ACCEPTED, "p", hostile))
+        clean = hostile.replace("\x00", "").replace("\ud800", "?")
+        assert rows.get(id=failed.id).errors[0]["code"] == clean
+        assert rows.get(id=accepted.id).provider_message_id == clean[:255]
+
     def test_ignores_ids_that_do_not_exist(self):
         assert rows.settle([Settlement(uuid.uuid4(), ACCEPTED)], policy=POLICY) == []
 
