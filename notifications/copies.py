@@ -6,14 +6,18 @@ import uuid
 
 from django.conf import settings
 
-from notifications import tasks
+from notifications import inserts, tasks
 from notifications.delivery.log import log_created
 from notifications.models import EmailNotification
 from notifications.suppressions import suppressed_among
 from outbox.core import context as work_context
+from outbox.core.ids import new_id
 from outbox.core.privacy import ERASED_ADDRESS
-from outbox.core.transactions import after_commit, require_transaction
+from outbox.core.statement import write
+from outbox.core.transactions import require_transaction
 from outbox.delivery.outcomes import ENDED, Status
+
+COPIED = ("order", "event_type", "recipient_email", "to_name", "locale", "subject", "body", "body_text")
 
 
 class NotCopied(Exception):
@@ -31,8 +35,7 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     `EmailNotification.DoesNotExist`, or `NotCopied` with the reason.
     """
     require_transaction("a copy")
-    columns = ("id", "order", "event_type", "recipient_email", "status")
-    mail = EmailNotification.objects.select_for_update(no_key=True).only(*columns).get(id=id)
+    mail = EmailNotification.objects.select_for_update(no_key=True).only("status", *COPIED).get(id=id)
     if mail.status not in ENDED:
         raise NotCopied(f"it is {mail.status} and may still be sent by itself", status=mail.status)
     if mail.recipient_email == ERASED_ADDRESS:
@@ -41,13 +44,23 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     for why in suppressed_among([mail]).values():
         raise NotCopied(f"the address is suppressed: {why}", status=mail.status)
     work = work_context.current()
-    copy_id = EmailNotification.objects.insert_copy(
-        of=id,
-        recipient_email=mail.recipient_email,
-        correlation_id=work.correlation_id,
-        traceparent=work.traceparent,
-        max_retries=settings.MAX_RETRIES_FOR.get(mail.event_type, settings.MAX_RETRIES),
-    )
+    copy_id = new_id()
+    copy: inserts.NewEmail = {
+        "id": copy_id,
+        "order_id": mail.order_id,
+        "event_type": mail.event_type,
+        "status": Status.PENDING,
+        "last_error": "",
+        "recipient_email": mail.recipient_email,
+        "to_name": mail.to_name,
+        "locale": mail.locale,
+        "subject": mail.subject,
+        "body": mail.body,
+        "body_text": mail.body_text,
+        "max_retries": settings.MAX_RETRIES_FOR.get(mail.event_type, settings.MAX_RETRIES),
+        "correlation_id": work.correlation_id,
+        "traceparent": work.traceparent,
+    }
 
     def announce() -> None:
         log_created(
@@ -62,5 +75,5 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
         if settings.FAST_PATH:
             tasks.waker.wake()
 
-    after_commit(announce)
+    write(inserts=[inserts.insert_copy(copy, of=id, announce=announce)])
     return copy_id

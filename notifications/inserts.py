@@ -4,67 +4,55 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from typing import TypedDict
 
 from django.db import connection
 
-from outbox.core.statement import Part
+from outbox.core.statement import Part, insert
 from outbox.delivery.outcomes import Status
 
-#: The key and, if it was free, the notification.
-_INSERT_ONCE = (
-    """
-    INSERT INTO idempotency_keys (scope, key, request_hash, answer_body, answer_location, notification_id)
-    SELECT 'email', %s, '', '', '', %s {source} ON CONFLICT DO NOTHING RETURNING 1
-    """,
-    """
-    INSERT INTO email_notifications (id, order_id, event_type, status, last_error,
-        recipient_email, to_name, locale, subject, body, body_text, idempotency_key, retry_count,
-        max_retries, errors, provider, provider_message_id, correlation_id, traceparent)
-    SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, %s, '[]'::jsonb, '', '', %s, %s
-    {source} RETURNING 1
-    """,
+_NEW = (("retry_count", "0"), ("errors", "'[]'"), ("provider", "''"), ("provider_message_id", "''"))
+_KEY_OF_EMAIL = (
+    ("scope", "'email'"),
+    ("request_hash", "''"),
+    ("answer_body", "''"),
+    ("answer_location", "''"),
 )
 
 
-def insert_once(
-    *,
-    id: uuid.UUID,
-    order_id: uuid.UUID,
-    event_type: str,
-    version: int,
-    status: Status,
-    last_error: str,
-    recipient_email: str,
-    to_name: str,
-    locale: str,
-    subject: str,
-    body: str,
-    body_text: str,
-    max_retries: int,
-    correlation_id: str,
-    traceparent: str,
-    announce: Callable[[], None],
-) -> Part:
+class NewEmail(TypedDict):
+    """The columns in which new e-mails differ."""
+
+    id: uuid.UUID
+    order_id: uuid.UUID
+    event_type: str
+    status: Status
+    last_error: str
+    recipient_email: str
+    to_name: str
+    locale: str
+    subject: str
+    body: str
+    body_text: str
+    max_retries: int
+    correlation_id: str
+    traceparent: str
+
+
+def insert_once(email: NewEmail, *, version: int, announce: Callable[[], None]) -> Part:
     """Return the insert as a part of a statement. It inserts nothing if the e-mail exists."""
-    key = _key(order_id, event_type, version)
-    row = [
-        id,
-        order_id,
-        event_type,
-        str(status),
-        last_error,
-        recipient_email,
-        to_name,
-        locale,
-        subject,
-        body,
-        body_text,
-        key,
-        str(max_retries),
-        correlation_id,
-        traceparent,
-    ]
-    return Part(_INSERT_ONCE, [key, id, *row], announce)
+    key = _key(email["order_id"], email["event_type"], version)
+    first = insert(
+        "idempotency_keys", {"key": key, "notification_id": email["id"]}, fixed=_KEY_OF_EMAIL, once=True
+    )
+    then = insert("email_notifications", {**email, "idempotency_key": key}, fixed=_NEW)
+    return Part((*first.steps, *then.steps), [*first.values, *then.values], announce)
+
+
+def insert_copy(email: NewEmail, *, of: uuid.UUID, announce: Callable[[], None]) -> Part:
+    """Return the insert of a copy of the e-mail `of`. It has a key of its own."""
+    row = {**email, "idempotency_key": f"copy:{email['id']}", "resend_of": of}
+    return insert("email_notifications", row, fixed=_NEW, announce=announce)
 
 
 def inserted_before(*, order_id: uuid.UUID, event_type: str, version: int) -> uuid.UUID:

@@ -92,37 +92,6 @@ class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
         rows = self.filter(status__in=DUE).exclude(errors=[]).annotate(first_due=first_due)
         return rows.filter(first_due__lt=Now() - dt.timedelta(hours=1))
 
-    def insert_copy(
-        self, *, of: uuid.UUID, recipient_email: str, correlation_id: str, traceparent: str, max_retries: int
-    ) -> uuid.UUID:
-        """Insert a pending e-mail with the content of another one, and return its id.
-
-        The caller has locked the other one. The copy has a key of its own: nothing else may have it.
-        """
-        id = new_id()
-        with connections[self.db].cursor() as cursor:
-            cursor.execute(
-                """
-                INSERT INTO email_notifications (id, resend_of, order_id, event_type, status, last_error,
-                    recipient_email, to_name, locale, subject, body, body_text, idempotency_key, retry_count,
-                    max_retries, errors, provider, provider_message_id, correlation_id, traceparent)
-                SELECT %(id)s, id, order_id, event_type, 'pending', '',
-                    %(recipient_email)s, to_name, locale, subject, body, body_text, %(key)s, 0,
-                    %(max_retries)s, '[]'::jsonb, '', '', %(correlation_id)s, %(traceparent)s
-                FROM email_notifications WHERE id = %(of)s
-                """,
-                {
-                    "id": id,
-                    "of": of,
-                    "recipient_email": recipient_email,
-                    "key": f"copy:{id}",
-                    "max_retries": max_retries,
-                    "correlation_id": correlation_id,
-                    "traceparent": traceparent,
-                },
-            )
-        return id
-
     def keep_earliest(self, times: Iterable[EventTimes]) -> None:
         """Write the times that are earlier than the stored ones. The caller has locked the rows by id."""
         news = [time for time in times if any(time[1:])]

@@ -106,24 +106,23 @@ def email_part(
         if settings.FAST_PATH:
             tasks.waker.wake()
 
-    return inserts.insert_once(
-        id=notification_id,
-        order_id=order_id,
-        event_type=event_type,
-        version=version,
-        status=status,
-        last_error="the recipient's data was erased" if erased else "",
-        recipient_email=recipient_email,
-        to_name=to_name,
-        locale=locale,
-        subject=mail.subject,
-        body=mail.body_html,
-        body_text=mail.body_text,
-        max_retries=settings.MAX_RETRIES_FOR.get(event_type, settings.MAX_RETRIES),
-        correlation_id=work.correlation_id,
-        traceparent=work.traceparent,
-        announce=announce,
-    )
+    email: inserts.NewEmail = {
+        "id": notification_id,
+        "order_id": order_id,
+        "event_type": event_type,
+        "status": status,
+        "last_error": "the recipient's data was erased" if erased else "",
+        "recipient_email": recipient_email,
+        "to_name": to_name,
+        "locale": locale,
+        "subject": mail.subject,
+        "body": mail.body_html,
+        "body_text": mail.body_text,
+        "max_retries": settings.MAX_RETRIES_FOR.get(event_type, settings.MAX_RETRIES),
+        "correlation_id": work.correlation_id,
+        "traceparent": work.traceparent,
+    }
+    return inserts.insert_once(email, version=version, announce=announce)
 
 
 def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, recipient_email: str) -> str:

@@ -15,7 +15,7 @@ from django.db.models.functions import Now, Upper
 
 from outbox.core.ids import new_id
 from outbox.core.postgres.cursor import Prepared
-from outbox.core.statement import Part
+from outbox.core.statement import Part, insert, parameter
 
 
 class Seen(NamedTuple):
@@ -55,14 +55,15 @@ class OrderQuerySet(models.QuerySet["Order"]):
 
     def insert_part(self, order: Order) -> Part:
         """Return the insert of a new order as a part of a statement."""
-        return Part((_INSERT,), _values(order, _NAMES))
+        return insert("orders", {name: getattr(order, name) for name in _NAMES})
 
     def update_part(self, order: Order, *, row: str) -> Part:
         """Return the update of an order as a part of a statement. It has no row if another change came first.
 
         `row` is that of the `Seen` that the change was decided by.
         """
-        return Part((_UPDATE,), [*_values(order, _CHANGING), order.id, row])
+        values = [parameter(getattr(order, name)) for name in _CHANGING]
+        return Part((_UPDATE,), [*values, order.id, row])
 
 
 class Order(models.Model):
@@ -186,24 +187,7 @@ SEEN_COLUMNS = ", ".join([*(f"o.{name}" for name in _NAMES), "o.xmin::text"])
 _LOCK = Prepared(
     f"SELECT statement_timestamp(), {SEEN_COLUMNS} FROM orders AS o WHERE o.id = %s FOR UPDATE"  # noqa: S608
 )
-_INSERT = (
-    f"INSERT INTO orders ({', '.join(_NAMES)})"
-    f" SELECT {', '.join(['%s'] * len(_NAMES))} {{source}} RETURNING 1"
-)
 _UPDATE = (
     f"UPDATE orders SET {', '.join(f'{name} = %s' for name in _CHANGING)} {{source}}"  # noqa: S608
     " WHERE orders.id = %s AND orders.xmin = %s::xid RETURNING 1"
 )
-
-
-def _values(order: Order, names: Sequence[str]) -> list[Any]:
-    """Return what a statement takes. Ints go as text: their size would make other prepared statements."""
-    values = [getattr(order, name) for name in names]
-    return [
-        str(value)
-        if isinstance(value, int | str)
-        else json.dumps(value)
-        if isinstance(value, list)
-        else value
-        for value in values
-    ]

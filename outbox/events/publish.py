@@ -11,10 +11,12 @@ from django.conf import settings
 
 from outbox.core import context
 from outbox.core.ids import new_id
-from outbox.core.statement import Part, write
+from outbox.core.statement import Part, insert, write
 from outbox.core.transactions import require_transaction
 from outbox.events import notify
-from outbox.models import SHARDS, OutboxEvent
+from outbox.models import SHARDS
+
+_NEW = (("retry_count", "0"), ("last_error", "''"))
 
 
 def shard_of(aggregate_id: uuid.UUID) -> int:
@@ -73,24 +75,25 @@ def event_part(
     change, `version` that of the payload's schema. The payload must have no name and no address in it.
     """
     work = context.current()
-    return OutboxEvent.objects.insert_part(
-        event_id=event_id or new_id(),
-        aggregate_type=aggregate_type,
-        aggregate_id=aggregate_id,
-        event_type=event_type,
-        version=version,
-        sequence=sequence,
-        payload=payload,
-        metadata={
-            "traceId": work.trace_id or None,
-            "correlationId": work.correlation_id,
-            "idempotencyKey": work.idempotency_key or f"{aggregate_id}:{event_type}:{sequence}",
-            "userId": str(user_id) if user_id else None,
-            **({"traceparent": work.traceparent} if work.traceparent else {}),
-        },
-        shard=shard_of(aggregate_id),
-        announce=_wake if settings.FAST_PATH else None,
-    )
+    metadata = {
+        "traceId": work.trace_id or None,
+        "correlationId": work.correlation_id,
+        "idempotencyKey": work.idempotency_key or f"{aggregate_id}:{event_type}:{sequence}",
+        "userId": str(user_id) if user_id else None,
+        **({"traceparent": work.traceparent} if work.traceparent else {}),
+    }
+    row = {  # the other columns have defaults in the database
+        "id": event_id or new_id(),
+        "aggregate_type": aggregate_type,
+        "aggregate_id": aggregate_id,
+        "event_type": event_type,
+        "version": version,
+        "sequence": sequence,
+        "payload": payload,
+        "metadata": metadata,
+        "shard": shard_of(aggregate_id),
+    }
+    return insert("outbox_events", row, fixed=_NEW, announce=_wake if settings.FAST_PATH else None)
 
 
 def _wake() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Self
 
@@ -20,7 +19,6 @@ from outbox.core.event_ids import event_ids
 from outbox.core.ids import id_floor, new_id
 from outbox.core.partitioned import Partitioned
 from outbox.core.privacy import key_hash_salt
-from outbox.core.statement import Part
 from outbox.core.transactions import after_commit
 from outbox.event_retention import EVENT_RETENTION
 from outbox.models.outgoing import BLOCKING, COLUMNS, DUE, ENVELOPE, LOG_IDS, OutgoingEvent
@@ -99,41 +97,6 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
             values: list[Any] = [sorted(shards), _last_id(now), str(since), without, held, str(limit)]
             cursor.execute(DUE, [settings.EVENT_SOURCE, key_hash_salt(), *values])
             return [_outgoing(row) for row in cursor.fetchall()]
-
-    #: The columns that an insert does not name have defaults in the database.
-    _INSERT = """
-        INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, version, sequence,
-            payload, metadata, shard, retry_count, last_error)
-        SELECT %s, %s, %s, %s, %s, %s, %s, %s, %s, 0, '' {source} RETURNING 1
-        """
-
-    def insert_part(
-        self,
-        *,
-        event_id: uuid.UUID,
-        aggregate_type: str,
-        aggregate_id: uuid.UUID,
-        event_type: str,
-        version: int,
-        sequence: int,
-        payload: Mapping[str, Any],
-        metadata: Mapping[str, Any],
-        shard: int,
-        announce: Callable[[], None] | None,
-    ) -> Part:
-        """Return the insert of an event as a part of a statement."""
-        values = [
-            event_id,
-            aggregate_type,
-            aggregate_id,
-            event_type,
-            str(version),  # as text: an int's size would be a part of the prepared statement's name
-            str(sequence),
-            json.dumps(payload),
-            json.dumps(metadata),
-            str(shard),
-        ]
-        return Part((self._INSERT,), values, announce)
 
     def mark_published(self, *, ids: Iterable[uuid.UUID]) -> None:
         """Record that the broker has taken these events. One array costs less than hundreds of parameters."""
