@@ -361,8 +361,9 @@ TEMPLATES = [
     },
     {
         "NAME": "emails",
-        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "BACKEND": "django.template.backends.jinja2.Jinja2",
         "DIRS": [*filter(None, [EMAIL_TEMPLATES_DIR]), BASE_DIR / "templates" / "emails"],
+        "OPTIONS": {"environment": "notifications.rendering.make_environment"},
     },
 ]
 AUTH_PASSWORD_VALIDATORS = [

@@ -10,7 +10,7 @@ application = get_wsgi_application()
 import threading  # noqa: E402
 
 from notifications.delivery.pulse import pulse  # noqa: E402 - needs the apps
-from notifications.rendering import warm_up  # noqa: E402
+from notifications.template_checks import warm_up  # noqa: E402
 from outbox.core.heap import freeze_heap  # noqa: E402
 from outbox.core.metrics_server import WEB, watch  # noqa: E402
 

@@ -21,7 +21,7 @@ class OrdersConfig(AppConfig):
         from django.conf import settings
 
         from notifications.models import TOPICS
-        from notifications.rendering import check_templates
+        from notifications.template_checks import check_templates
         from orders.events import EMAILS, EVENTS
 
         topics = {event.topic for event in EVENTS.values()} | set(TOPICS.values())

@@ -39,6 +39,7 @@ LIBRARIES = (
     "environs",
     "granian.server",
     "gunicorn.glogging",
+    "jinja2.ext",
     "jsonschema",
     "kombu.transport.redis",
     "requests",

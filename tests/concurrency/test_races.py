@@ -17,6 +17,7 @@ from config.beat import SingleBeat, install_schedule
 from notifications import services as emails
 from notifications import tasks
 from notifications.models import EmailNotification
+from notifications.template_checks import SAMPLE
 from orders.models import Order
 from orders.services import cancel_order, pay_order, refund_order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
@@ -110,7 +111,7 @@ def test_the_same_email_asked_for_by_two_transactions_at_once_is_one():
                 recipient_email="a@example.com",
                 to_name="",
                 locale="en",
-                context=lambda: {"currency": "EUR", "total_amount": 1},
+                context=lambda: SAMPLE,
             )
             time.sleep(0.2)
             return found
@@ -135,7 +136,7 @@ def test_an_email_whose_first_asker_rolls_back_is_saved_by_the_second():
                     recipient_email=f"{number}@example.com",
                     to_name="",
                     locale="en",
-                    context=lambda: {"currency": "EUR", "total_amount": 1},
+                    context=lambda: SAMPLE,
                 )
                 if number == 0:
                     first_has_it.set()

@@ -178,6 +178,7 @@ class Recorder:
         if "\n" not in text:
             return text
         if not self.whole:
+            text = text.replace("&#39;", "&#x27;")  # no Difference can name what is inside a hash
             return f"<{len(text)} characters, SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
         return text.split("\n")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from notifications.rendering import check_templates, render_email
+from notifications.rendering import environment, event_types, render_email
+from notifications.template_checks import SAMPLE, check_templates, warm_up
 from orders.events import EMAILS
 
-CONTEXT = {"reference": "A-1", "currency": "EUR", "total_amount": 4200}
+CONTEXT = {**SAMPLE, "reference": "A-1", "total_amount": 4200}
 
 
 @pytest.fixture
@@ -18,9 +19,9 @@ def replacements(tmp_path, settings):
     settings.EMAIL_TEMPLATES_DIR = str(tmp_path)
     settings.TEMPLATES = [*others, emails | {"DIRS": [tmp_path, *emails["DIRS"][-1:]]}]
 
-    def write(name: str, text: str) -> None:
+    def write(name: str, text: str | bytes) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
 
     return write
 
@@ -53,22 +54,96 @@ def test_a_file_of_the_shop_replaces_one_and_leaves_the_others(replacements):
 def test_a_file_of_the_shop_may_extend_the_one_that_it_replaces(replacements):
     replacements(
         "_layout.html",
-        '{% extends "_layout.html" %}{% block colour %}#123456{% endblock %}'
-        "{% block heading %}Hi <{{ reference }}>{% endblock %}",
+        '{% extends "orderpost/_layout.html" %}'
+        "{% block colour %}#123456;content:<{{ reference }}>{% endblock %}",
     )
     check_templates(declared=EMAILS)
-    mail = render_email(event_type="order.placed", locale="de", context=CONTEXT | {"reference": "<b>"})
-    assert "&lt;b&gt;" in mail.body_html and "<b>" not in mail.body_html
+    mail = render_email(event_type="order.placed", locale="de", context={**CONTEXT, "reference": "<b>"})
+    assert "background-color:#123456;content:<&lt;b&gt;>" in mail.body_html
+    assert "<b>" not in mail.body_html
+
+
+def test_a_file_of_the_shop_may_keep_what_a_block_had(replacements):
+    replacements(
+        "order.paid/body.txt",
+        '{% extends "orderpost/order.paid/body.txt" %}'
+        "{% block message %}{{ super() }} Bye{{ colon }}{% endblock %}",
+    )
+    check_templates(declared=EMAILS)
+    mail = render_email(event_type="order.paid", locale="en", context=CONTEXT)
+    assert "We are now getting your order ready. Bye:\n" in mail.body_text
+    assert "Order: A-1" in mail.body_text
+
+
+def test_our_files_include_the_one_that_the_shop_replaced(replacements):
+    replacements("_order.txt", "{{ items|length }} items{{ colon }} {{ total_amount }}")
+    check_templates(declared=EMAILS)
+    mail = render_email(event_type="order.paid", locale="en", context=CONTEXT)
+    assert "\n\n2 items: €42.00\n" in mail.body_text
+
+
+def test_a_sentence_of_the_shop_is_in_no_catalogue_and_stays_as_it_is(replacements):
+    replacements("order.paid/body.html", "{% trans %}It's 100% <b>{{ reference }}</b> & more{% endtrans %}")
+    check_templates(declared=EMAILS)
+    mail = render_email(event_type="order.paid", locale="de", context={**CONTEXT, "reference": "<'>"})
+    assert mail.body_html == "It's 100% <b>&lt;&#39;&gt;</b> & more\n"
+
+
+def test_a_file_of_the_shop_may_set_names_and_define_macros_for_others(replacements):
+    replacements(
+        "_layout.txt",
+        "{% set thanks = 'Thanks' %}{% macro loud(text) %}{{ text|upper }}{% endmacro %}"
+        "{% block message %}{% endblock %}{% include '_order.txt' %}",
+    )
+    replacements("_order.txt", "{{ thanks }} {{ subject }}")
+    replacements(
+        "order.paid/body.txt",
+        "{% extends '_layout.txt' %}"
+        "{% block message %}{{ loud(thanks) }}{% set n = 1 %}{{ n }}{% endblock %}",
+    )
+    replacements("order.completed/body.txt", "{{ reference }}")
+    check_templates(declared=EMAILS)
+    mail = render_email(event_type="order.paid", locale="en", context=CONTEXT)
+    assert mail.body_text == "THANKS1Thanks Payment received for your order A-1\n"
+
+
+def test_a_file_of_the_shop_may_choose_its_text_by_language(replacements):
+    replacements(
+        "order.paid/subject.txt",
+        '{% if lang[:2] == "de" %}Danke{% elif lang[:2] == "fr" %}Merci{% else %}Thank you{% endif %}',
+    )
+    check_templates(declared=EMAILS)
+    found = [
+        render_email(event_type="order.paid", locale=locale, context=CONTEXT).subject
+        for locale in ("de-AT", "fr", "es")
+    ]
+    assert found == ["Danke", "Merci", "Thank you"]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
         ("order.payed/subject.txt", "Paid", r"no order\.payed/subject\.txt that a file could replace"),
+        ("orderpost/_order.txt", "", r"no orderpost/_order\.txt that a file could replace"),
         ("order.paid/subject.txt", "{% if %}", r"order\.paid/subject\.txt does not compile"),
-        ("order.paid/subject.txt", "{{ a|shout }}", r"order\.paid/subject\.txt does not compile.*shout"),
-        ("order.paid/body.txt", '{% extends "_lost.txt" %}', r"order\.paid cannot be rendered.*_lost"),
+        ("order.paid/subject.txt", "\n{% if %}", r"does not compile.*/order\.paid/subject\.txt, line 2\)"),
+        ("order.paid/subject.txt", "{{ name|shout }}", r"order\.paid/subject\.txt does not compile.*shout"),
+        ("order.paid/subject.txt", "{% load i18n %}", r"order\.paid/subject\.txt does not compile.*load"),
+        ("order.paid/subject.txt", b"\xff", r"order\.paid/subject\.txt does not compile: 'utf-8' codec"),
         ("_order.html", "{% for %}", r"_order\.html does not compile"),
+        ("order.paid/subject.txt", "{{ totl }}", r"subject\.txt uses totl, which docs/emails\.md"),
+        ("order.paid/subject.txt", "{% trans %}Paid {{ totl }}{% endtrans %}", r"subject\.txt uses totl"),
+        # In a branch that no sample reaches, and in one that only the smallest order reaches.
+        ("_order.txt", "{% if lang == 'xx' %}{{ totl }}{% endif %}", r"_order\.txt uses totl"),
+        ("_order.txt", "{% if not items %}{{ reason.x }}{% endif %}", r"no attribute 'x'.*_order\.txt"),
+        ("_order.txt", "\n{{ items[0].nmae }}", r"UndefinedError.*nmae.*/_order\.txt, line 2\)"),
+        ("_order.txt", "{% for item in items %}{{ item.nmae }}{% endfor %}", r"no attribute 'nmae'"),
+        ("_order.txt", "{% if was_paid %}{{ name|shout }}{% endif %}", r"No filter named 'shout'"),
+        ("_order.txt", "{{ total_amount + 1 }}", r"cannot be rendered: TypeError.*_order\.txt, line 1\)"),
+        ("order.paid/subject.txt", "{{ subject }}", r"order\.paid cannot .*'subject' is undefined"),
+        ("order.paid/subject.txt", '{{ _("100%") }}', r"order\.paid cannot .*incomplete format"),
+        ("order.paid/body.txt", '{% extends "_lost.txt" %}', r"order\.paid cannot .*_lost.*line 1"),
+        ("_layout.txt", '{% extends "_layout.txt" %}', r"extends or includes itself.*orderpost/"),
     ],
 )
 def test_it_refuses_a_file_of_the_shop_that_could_not_work(replacements, name, text, sentence):
@@ -81,3 +156,20 @@ def test_it_ignores_the_hidden_files_of_editors_and_volumes(replacements):
     replacements("..2026_11_21/subject.txt", "{% if %}")
     replacements(".DS_Store", "x")
     check_templates(declared=EMAILS)
+
+
+def test_no_email_compiles_a_template_once_the_process_is_warm(monkeypatch):
+    warm_up()
+    compiled: list[str | None] = []
+    monkeypatch.setattr(environment(), "compile", lambda source, name, *_: compiled.append(name))
+    for event in event_types():
+        for language in ("en", "de", "fr", "es"):
+            render_email(event_type=event, locale=language, context=SAMPLE)
+    assert compiled == []
+
+
+def test_a_file_that_changes_later_is_not_read_again(replacements):
+    replacements("order.paid/subject.txt", "Before")
+    check_templates(declared=EMAILS)
+    replacements("order.paid/subject.txt", "After, and longer")
+    assert render_email(event_type="order.paid", locale="en", context=CONTEXT).subject == "Before"

@@ -10,6 +10,7 @@ from django.db import DatabaseError, transaction
 
 from notifications.models import EmailNotification
 from notifications.services import enqueue_email
+from notifications.template_checks import SAMPLE
 from orders.models import Order
 from orders.services import (
     OrderNotFound,
@@ -253,7 +254,7 @@ def test_intents_are_refused_outside_a_transaction():
             recipient_email="a@example.com",
             to_name="",
             locale="en",
-            context=dict,
+            context=lambda: SAMPLE,
         )
 
 
@@ -268,7 +269,7 @@ def test_the_same_email_asked_for_twice_is_one():
             recipient_email="a@example.com",
             to_name="",
             locale="en",
-            context=dict,
+            context=lambda: SAMPLE,
         )
     assert again == mail.id
     assert EmailNotification.objects.count() == 1

@@ -12,8 +12,9 @@ from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 from django.conf import settings
-from django.template import Context, engines
-from django.templatetags.i18n import BlockTranslateNode, TranslateNode
+from jinja2.ext import extract_from_ast
+
+from notifications.rendering import environment
 
 TEMPLATES = settings.BASE_DIR / "templates" / "emails"
 LANGUAGES = [language for language, _ in settings.LANGUAGES if language != "en"]
@@ -30,15 +31,11 @@ def catalogue(language: str) -> Catalog:
 
 def messages_of(path: Path) -> Iterator[tuple[str | None, str]]:
     """Yield (context, msgid) of each translatable string of a template."""
-    engine = engines["emails"].engine  # type: ignore[attr-defined]  # of Django's own backend
-    nodes = engine.get_template(str(path.relative_to(TEMPLATES))).nodelist
-    for node in nodes.get_nodes_by_type(TranslateNode):
-        assert isinstance(node, TranslateNode)
-        context = node.message_context.resolve(Context()) if node.message_context else None
-        yield context, str(node.filter_expression.var.literal)
-    for node in nodes.get_nodes_by_type(BlockTranslateNode):
-        assert isinstance(node, BlockTranslateNode)
-        yield None, node.render_token_list(node.singular)[0]
+    tree = environment().parse(path.read_text())
+    for _, function, strings in extract_from_ast(tree, babel_style=False):
+        assert isinstance(strings, tuple)
+        context, message = strings[:2] if "pgettext" in function else (None, strings[0])
+        yield context, str(message)
 
 
 def all_messages() -> set[tuple[str | None, str]]:

@@ -1,42 +1,44 @@
-"""docs/emails.md explains each variable, and the templates use no other."""
+"""docs/emails.md explains each variable, the checks at the start know it, and templates use no other."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import pytest
 from django.conf import settings
+from jinja2 import meta
 
+from notifications.rendering import environment
+from notifications.template_checks import ADDED, SAMPLE
 from orders.emails import email_context
 from orders.models import Order
 
 FOLDER = settings.BASE_DIR / "templates" / "emails"
-ADDED = {"lang", "shop_name", "shop_address", "shop_url", "subject"}  # by rendering
-LOCAL = {"item", "colon", "counter", "block"}  # made inside the templates
 
 
-def given() -> set[str]:
-    order = Order(
-        total_amount=1, items=[{"sku": "s", "name": "n", "quantity": 1, "unit_amount": 1}], reference="R"
-    )
-    context = email_context(order=order, change={})
+def given() -> dict[str, object]:
+    items = [{"sku": "s", "name": "n", "quantity": 1, "unit_amount": 1}]
+    return email_context(order=Order(total_amount=1, items=items, reference="R"), change={})
+
+
+def of_items(context: Mapping[str, object]) -> set[str]:
     items = context["items"]
     assert isinstance(items, list)
-    return set(context) | {f"item.{key}" for key in items[0]} | ADDED
+    return {f"item.{key}" for item in items for key in item}
 
 
-def used(text: str) -> set[str]:
-    """Return the variables of a template: in {{ }}, in {% if %}, {% for %}, and of blocktranslate."""
-    names = set(re.findall(r"\{\{\s*([\w.]+)", text))
-    for condition in re.findall(r"\{%\s*(?:el)?if\s+(.*?)%\}", text):
-        names |= set(re.findall(r"\b[a-z_][\w.]*", condition)) - {"and", "or", "not", "in", "is"}
-    return {name for name in names if name not in LOCAL and not name.startswith("block.")}
-
-
-def test_the_documentation_explains_each_variable():
+def test_the_documentation_explains_each_variable_and_no_other():
     table = (settings.BASE_DIR / "docs" / "emails.md").read_text().partition("## Variables")[2]
-    explained = set(re.findall(r"`([a-z_.]+)`", table.partition("## Change")[0]))
-    assert given() <= explained
+    rows = re.findall(r"^\| (`.*?) \|.*", table.partition("## Change")[0], re.MULTILINE)
+    explained = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
+    assert explained == {*given(), *ADDED}
+    assert of_items(given()) == set(re.findall(r"`(item\.[a-z_]+)`", table))
+
+
+def test_the_samples_of_the_start_have_the_variables_of_an_order():
+    assert set(SAMPLE) == set(given())
+    assert of_items(SAMPLE) == of_items(given())
 
 
 @pytest.mark.parametrize(
@@ -45,4 +47,5 @@ def test_the_documentation_explains_each_variable():
     ids=lambda path: str(path.relative_to(FOLDER)),
 )
 def test_a_template_uses_only_documented_variables(path):
-    assert used(path.read_text()) <= given()
+    used = meta.find_undeclared_variables(environment().parse(path.read_text()))
+    assert used <= {*given(), *ADDED, "colon"}  # which _layout.txt sets

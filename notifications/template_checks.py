@@ -1,0 +1,148 @@
+"""Render samples of every e-mail at the start of a process.
+
+A template that is missing or broken then stops the process with a sentence. Otherwise it would fail the
+change of an order that owes the e-mail. `warm_up` also loads the catalogues and Babel's data.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import traceback
+from collections.abc import Collection, Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from jinja2 import TemplateError, TemplateSyntaxError, meta, nodes
+
+from notifications.rendering import environment, event_types, is_currency, our_folder, render_email
+
+PARTS = ("subject.txt", "body.txt", "body.html")
+#: Every variable of docs/emails.md, but those that `render_email` adds.
+SAMPLE: Mapping[str, object] = {
+    "name": "Anna Schmidt",
+    "reference": "A-10234",
+    "currency": "EUR",
+    "items": [
+        {"name": "Ceramic mug", "quantity": 2, "unit_amount": 1900, "line_amount": 3800},
+        {"name": "Tea towel", "quantity": 1, "unit_amount": 2500, "line_amount": 2500},
+    ],
+    "more_items": 1,
+    "charges_amount": 590,
+    "total_amount": 6890,
+    "refund_amount": 1900,
+    "refunded_amount": 2900,
+    "remaining_amount": 3990,
+    "refunded_before": True,
+    "ordered_at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    "changed_at": dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
+    "reason": "Sold out",
+    "tracking_url": "https://parcels.example.com/42",
+    "was_paid": True,
+}
+ADDED = frozenset({"lang", "shop_name", "shop_address", "shop_url", "subject"})
+#: The same for an order with as little as possible, because it takes the other branches of `{% if %}`.
+_BARE: Mapping[str, object] = {
+    **SAMPLE,
+    **dict.fromkeys(("name", "reason", "tracking_url"), ""),
+    **dict.fromkeys(("charges_amount", "refund_amount", "refunded_amount", "remaining_amount")),
+    **dict.fromkeys(("refunded_before", "was_paid"), False),
+    "items": [],
+    "more_items": 0,
+}
+
+
+def check_templates(*, declared: Collection[str]) -> None:
+    """Raise `ImproperlyConfigured` for a template that is missing, misplaced or cannot be rendered.
+
+    `declared` are the events that must have an e-mail, and no others may.
+    """
+    ours = _files(our_folder())
+    if missing := {f"{event}/{part}" for event in declared for part in PARTS} - ours:
+        raise ImproperlyConfigured(f"templates/emails has no {', '.join(sorted(missing))}.")
+    if unknown := event_types() - set(declared):
+        raise ImproperlyConfigured(f"templates/emails/{min(unknown)} belongs to no event that has an e-mail.")
+    theirs = _replacements(ours)
+    for name in sorted(ours):
+        try:
+            environment().get_template(name)
+        except (TemplateSyntaxError, UnicodeDecodeError) as error:
+            raise ImproperlyConfigured(
+                f"The e-mail template {name} does not compile: {error}{_place(error)}"
+            ) from error
+    if theirs:
+        _check_variables(theirs, ours)
+    for event in sorted(declared):
+        for context in (SAMPLE, _BARE):
+            try:
+                render_email(event_type=event, locale="en", context=context)
+            except RecursionError as error:
+                raise ImproperlyConfigured(
+                    f"The e-mail of {event} cannot be rendered: a template extends or includes itself. "
+                    "To extend the file that it replaces, it names orderpost/<file>."
+                ) from error
+            except (TemplateError, TypeError, ValueError, LookupError) as error:
+                raise ImproperlyConfigured(
+                    f"The e-mail of {event} cannot be rendered: {error!r}{_place(error)}"
+                ) from error
+
+
+def warm_up() -> None:
+    """Render every e-mail in every language once, so that no request pays for the first use."""
+    is_currency("EUR")  # loads the list
+    for event_type in event_types():
+        for language, _ in settings.LANGUAGES:
+            render_email(event_type=event_type, locale=language, context=SAMPLE)
+
+
+def _replacements(ours: AbstractSet[str]) -> AbstractSet[str]:
+    """Return the names of a shop's own files."""
+    if not settings.EMAIL_TEMPLATES_DIR:
+        return frozenset()
+    folder = Path(settings.EMAIL_TEMPLATES_DIR)
+    if not folder.is_dir():
+        raise ImproperlyConfigured(f"EMAIL_TEMPLATES_DIR: {folder} is no folder.")
+    theirs = _files(folder)
+    if strays := theirs - ours:
+        raise ImproperlyConfigured(
+            f"EMAIL_TEMPLATES_DIR: templates/emails has no {min(strays)} that a file could replace."
+        )
+    return theirs
+
+
+def _check_variables(theirs: AbstractSet[str], ours: AbstractSet[str]) -> None:
+    """Find the unknown variables of a shop's files, in the branches that no sample reaches, too."""
+    loader = environment().loader
+    assert loader
+    trees = {
+        name: environment().parse(loader.get_source(environment(), name)[0])
+        for name in [*ours, *(f"orderpost/{name}" for name in ours)]
+    }
+    # A file may use a name that another one sets, as `colon` of _layout.txt.
+    known = {*SAMPLE, *ADDED}
+    for tree in trees.values():
+        known |= {node.name for node in tree.find_all(nodes.Name) if node.ctx == "store"}
+        known |= {node.name for node in tree.find_all(nodes.Macro)}
+    for name in sorted(theirs):
+        if unknown := meta.find_undeclared_variables(trees[name]) - known:
+            raise ImproperlyConfigured(
+                f"The e-mail template {name} uses {min(unknown)}, which docs/emails.md does not list."
+            )
+
+
+def _files(folder: Path) -> AbstractSet[str]:
+    """Return the names of the files below a folder. Hidden ones are an editor's or a volume's."""
+    names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {str(name) for name in names if not any(part.startswith(".") for part in name.parts)}
+
+
+def _place(error: Exception) -> str:
+    """Return the template's file and line of an error, as far as Jinja2 tells them."""
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, TemplateSyntaxError):
+        places.append((str(error.filename), error.lineno))
+    for file, line in reversed(places):
+        if file.endswith((".txt", ".html")):
+            return f" ({file}, line {line})"
+    return ""
