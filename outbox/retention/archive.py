@@ -15,7 +15,6 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import IO
 
 from django.apps import apps
 from django.core.files.base import ContentFile, File
@@ -26,7 +25,7 @@ from django.utils import timezone
 from outbox.models import DetachedPartition
 from outbox.retention import archive_store
 from outbox.retention.archive_index import Index, NoIndex, index_name
-from outbox.retention.archive_pieces import Packer
+from outbox.retention.archive_pieces import pack
 from outbox.retention.archive_store import Digest, Tick, ignore_ticks, store
 from outbox.retention.manifest import ArchiveDiffers, Manifest
 from outbox.retention.partitions import model_of
@@ -46,14 +45,11 @@ def write(
     table = table or record.name
     plain, packed = Digest(tick), Digest()
     with tempfile.TemporaryFile(prefix="orderpost-archive-") as file:
-        packer = Packer()
         with snapshot(using=using):
             columns = columns_of(table=table, using=using)
             rows, first, last = extent(table=table, using=using)
-            for data in copy_out(table=table, columns=columns, using=using):
-                plain.update(data)
-                _put(file, packer.compress(data), packed)
-            _put(file, packer.finish(), packed)
+            rows_as_csv = copy_out(table=table, columns=columns, using=using)
+            file.writelines(packed.of(pack(plain.of(rows_as_csv))))
         csv_sha, csv_bytes = plain.value
         file_sha, file_bytes = packed.value
         manifest = Manifest(
@@ -86,11 +82,8 @@ def verify(*, manifest: Manifest, using: str = "owner", table: str = "", tick: T
 
     Raises `ArchiveDiffers` with the first difference found.
     """
-    plain = Digest(tick)
-    for data in archive_store.read_csv(manifest=manifest):
-        plain.update(data)
-    if plain.value != (manifest.csv_sha256, manifest.csv_bytes):
-        raise ArchiveDiffers(f"{manifest.file} does not hold what its manifest says")
+    for _ in archive_store.read_csv(manifest=manifest, tick=tick):
+        pass
     if table:
         verify_table(manifest=manifest, using=using, table=table)
 
@@ -100,8 +93,8 @@ def verify_table(*, manifest: Manifest, using: str, table: str) -> None:
     present = Digest()
     with snapshot(using=using):
         rows, first, last = extent(table=table, using=using)
-        for data in copy_out(table=table, columns=manifest.columns, using=using):
-            present.update(data)
+        for _ in present.of(copy_out(table=table, columns=manifest.columns, using=using)):
+            pass
     if (rows, first, last) != (manifest.rows, manifest.first_id, manifest.last_id):
         raise ArchiveDiffers(f"{table} has {rows} rows ({first} … {last}), {manifest.file} {manifest.rows}")
     if present.value != (manifest.csv_sha256, manifest.csv_bytes):
@@ -191,11 +184,6 @@ def archived_partitions(
         .filter(table=table, until__gt=since, archived_at__isnull=False, deleted_at=None)
         .order_by("since")
     )
-
-
-def _put(file: IO[bytes], data: bytes, digest: Digest) -> None:
-    file.write(data)
-    digest.update(data)
 
 
 def _schema(table: str, using: str) -> str:

@@ -1,13 +1,14 @@
-"""An index beside each archive: which of its pages have rows of an address or of an order.
+"""An archive's index, a file next to it: which of its pages have rows of an address or of an order.
 
 A page is some 128 kB of CSV, whole rows. Keys are the first 32 bits of the keyed hash that stands for an
-address (`outbox.core.privacy`): without PRIVACY_KEY nobody can read or test one. What a key finds is read and
-compared. The file is named like its archive, with the archive's SHA-256 in it, and is swept with it. It can
-be made again at any time, and without it `archive.find` reads the archive from end to end.
+address (`outbox.core.privacy`), so nobody can read or test one without PRIVACY_KEY. A reader compares the
+rows that a key finds. The file is named like its archive, with the archive's SHA-256 in it, and is swept with
+it. It can be made again at any time, and without it `archive.find` reads the archive from end to end.
 
-Layout, all little-endian: magic, length and CRC-32 of the header; the header (`HEAD`, then `ENTRY`s of
-pages, pieces and buckets, each with one more for the end); the records (key, page), sorted, in buckets of the
-keys' leading bits. Pages and buckets have a CRC-32 each.
+Layout, all little-endian: magic, length and CRC-32 of the header; the header (`HEAD`, then the `ENTRY`s of
+three tables, each with one more for the end); the records (key, page), sorted, in buckets of the keys'
+leading bits. The tables: pages (where in the CSV, CRC-32), frames (where in the CSV, where in the archive),
+buckets (first record, CRC-32).
 """
 
 from __future__ import annotations
@@ -16,25 +17,24 @@ import csv
 import re
 import struct
 import zlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-
-import zstandard
 
 from outbox.core.partitioned import PartitionedModel, Quotes, RetentionRules
 from outbox.core.privacy import address_hash, find_address_hashes
 from outbox.models import DetachedPartition
 from outbox.retention import archive_store
-from outbox.retention.archive_pieces import WHOLE, unpack
 from outbox.retention.archive_store import lines_of, read_range
 from outbox.retention.manifest import ArchiveDiffers, Manifest
 
-MAGIC = b"opindex1"
+#: An index of "opindex1", which named parts of one frame, is made again.
+MAGIC = b"opindex2"
 START = struct.Struct("<8sII")
-#: The archive's SHA-256, what is indexed, the window, bytes a piece, bits of a bucket; lengths of the tables.
-HEAD = struct.Struct("<32s16sBQBIII")
-ENTRY = struct.Struct("<QI")
+#: The archive's SHA-256, what is indexed and by which key, bits of a bucket, number of pages, and of frames;
+#: the end of each table counts as an entry of it.
+HEAD = struct.Struct("<32s16sBII")
+ENTRY = struct.Struct("<QQ")
 RECORD = struct.Struct("<Q")
 _FIRST_READ = 1 << 16
 #: Overlapping, as `text in other` finds them.
@@ -44,7 +44,7 @@ Entries = list[tuple[int, int]]
 
 
 class NoIndex(Exception):
-    """There is no index of the archive, or it is damaged, or other columns or another PRIVACY_KEY made it."""
+    """The index is missing or damaged, or was made of other columns, with another PRIVACY_KEY or format."""
 
 
 def index_name(manifest: Manifest) -> str:
@@ -100,20 +100,12 @@ class Index:
     def __init__(self, *, model: PartitionedModel, manifest: Manifest) -> None:
         self._manifest, self._name = manifest, index_name(manifest)
         header = self._read_header()
-        (
-            sha256,
-            signature,
-            self._window,
-            self._piece_bytes,
-            self._bits,
-            *lengths,
-        ) = HEAD.unpack_from(header)
+        sha256, signature, self._bits, pages, frames = HEAD.unpack_from(header)
         if (sha256.hex(), signature) != (manifest.file_sha256, signature_of(model.retention)):
             raise NoIndex(f"{self._name} indexes something else")
         entries = list(ENTRY.iter_unpack(header[HEAD.size :]))
-        ends = [lengths[0], lengths[0] + lengths[1]]
-        self._pages, self._buckets = entries[: ends[0]], entries[ends[1] :]
-        self._pieces = [start for start, _ in entries[ends[0] : ends[1]]]
+        self._pages, self._frames = entries[:pages], entries[pages : pages + frames]
+        self._buckets = entries[pages + frames :]
         self._records = START.size + len(header)
 
     def _read_header(self) -> bytes:
@@ -152,35 +144,16 @@ class Index:
         """Read the rows of these pages, in order. Raises `ArchiveDiffers` if the archive is another now."""
         names = [name for name, _ in self._manifest.columns]
         spans = [(self._pages[page], self._pages[page + 1]) for page in pages]
-        wanted = [(begin, end) for (begin, _), (end, _) in spans]
-        whole = self._piece_bytes == WHOLE
-        found = self._csv_from_the_start(wanted) if whole else map(self._csv, wanted)
+        found = self._csv([(begin, end) for (begin, _), (end, _) in spans])
         for ((_, check), _), data in zip(spans, found, strict=True):
             if zlib.crc32(data) != check:
                 raise ArchiveDiffers(f"{self._manifest.file} does not hold what its index says")
             yield from csv.DictReader((line.decode() for line in lines_of([data])), fieldnames=names)
 
-    def _csv(self, span: tuple[int, int]) -> bytes:
-        """Return a part of the CSV by reading only the pieces that it lies in."""
-        begin, end = span
-        first, last = begin // self._piece_bytes, (end - 1) // self._piece_bytes
-        parts = []
-        for piece in range(first, last + 1):
-            start, after = self._pieces[piece : piece + 2]
-            try:
-                packed = read_range(name=self._manifest.file, start=start, end=after)
-                parts.append(unpack(packed, window=self._window, last=piece == len(self._pieces) - 2))
-            except FileNotFoundError as error:  # an erasure has just replaced it
-                raise ArchiveDiffers(f"{self._manifest.file} is gone from the store") from error
-            except zstandard.ZstdError as error:
-                raise ArchiveDiffers(f"{self._manifest.file} cannot be read: {error}") from error
-        skipped = first * self._piece_bytes
-        return b"".join(parts)[begin - skipped : end - skipped]
-
-    def _csv_from_the_start(self, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-        """Yield parts of the CSV, in order, from an archive that can only be read from its start."""
-        waiting, found, position = deque(spans), bytearray(), 0
-        for data in archive_store.read_csv(manifest=self._manifest):
+    def _csv(self, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        """Yield parts of the CSV, in order, each from its begin to its end."""
+        waiting, found = deque(spans), bytearray()
+        for position, data in self._frames_with(list(waiting)):
             while waiting and waiting[0][0] < position + len(data):
                 begin, end = waiting[0]
                 found += data[max(0, begin - position) : end - position]
@@ -189,6 +162,21 @@ class Index:
                 yield bytes(found)
                 found.clear()
                 waiting.popleft()
-            position += len(data)
             if not waiting:
                 return
+        if waiting:
+            raise ArchiveDiffers(f"{self._manifest.file} ends before its index does")
+
+    def _frames_with(self, spans: Collection[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+        """Yield the CSV of the frames in which the spans lie, in chunks, each with its position."""
+        begins = [begin for begin, _ in self._frames]
+        wanted = {
+            frame
+            for begin, end in spans
+            for frame in range(bisect_right(begins, begin) - 1, bisect_left(begins, end))
+        }
+        for frame in sorted(wanted):
+            (position, start), (_, end) = self._frames[frame : frame + 2]
+            for data in archive_store.read_frame(manifest=self._manifest, start=start, end=end):
+                yield position, data
+                position += len(data)

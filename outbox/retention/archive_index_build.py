@@ -9,9 +9,8 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import IO, cast
+from typing import IO
 
-import zstandard
 from django.core.files.base import File
 
 from outbox.core.partitioned import PartitionedModel, RetentionRules
@@ -29,9 +28,8 @@ from outbox.retention.archive_index import (
     key_of,
     signature_of,
 )
-from outbox.retention.archive_pieces import Walk
-from outbox.retention.archive_store import Digest, Tick, ignore_ticks, lines_of, store
-from outbox.retention.manifest import ArchiveDiffers, Manifest
+from outbox.retention.archive_store import Tick, ignore_ticks, lines_of
+from outbox.retention.manifest import Manifest
 
 #: Bytes of CSV after which a page ends with its row.
 PAGE = 1 << 17
@@ -50,36 +48,13 @@ def build(*, model: PartitionedModel, record: DetachedPartition, tick: Tick = ig
     manifest = Manifest.of(record)
     with contextlib.ExitStack() as files:
         parts = [files.enter_context(tempfile.TemporaryFile()) for _ in range(_PARTS)]
-        walk, pages = _read(model.retention, manifest, parts, tick)
+        frames: Entries = []
+        chunks = archive_store.read_csv(manifest=manifest, tick=tick, bounds=frames)
+        pages = _read_pages(model.retention, chunks, parts)
         result = files.enter_context(tempfile.TemporaryFile(prefix="orderpost-index-"))
-        _write(result, manifest, model.retention, walk, pages, parts)
+        _write(result, manifest, model.retention, frames, pages, parts)
         result.seek(0)
         archive_store.save(name=index_name(manifest), content=File(result))
-
-
-def _read(
-    rules: RetentionRules, manifest: Manifest, parts: Sequence[IO[bytes]], tick: Tick
-) -> tuple[Walk, Entries]:
-    plain, packed = Digest(tick), Digest()
-    try:
-        with store().open(manifest.file) as file:
-            walk = Walk(cast("IO[bytes]", archive_store.Watched(file, packed)))
-            pages = _read_pages(rules, _counted(walk.read(), plain), parts)
-    except FileNotFoundError as error:
-        raise ArchiveDiffers(f"{manifest.file} is gone from the store") from error
-    except zstandard.ZstdError as error:
-        raise ArchiveDiffers(f"{manifest.file} cannot be read: {error}") from error
-    if plain.value != (manifest.csv_sha256, manifest.csv_bytes):
-        raise ArchiveDiffers(f"{manifest.file} does not hold what its manifest says")
-    if packed.value != (manifest.file_sha256, manifest.file_bytes):
-        raise ArchiveDiffers(f"{manifest.file} is not the file that its manifest names")
-    return walk, pages
-
-
-def _counted(chunks: Iterable[bytes], digest: Digest) -> Iterator[bytes]:
-    for data in chunks:
-        digest.update(data)
-        yield data
 
 
 def _read_pages(rules: RetentionRules, chunks: Iterable[bytes], parts: Sequence[IO[bytes]]) -> Entries:
@@ -120,15 +95,14 @@ def _write(
     file: IO[bytes],
     manifest: Manifest,
     rules: RetentionRules,
-    walk: Walk,
+    frames: Entries,
     pages: Entries,
     parts: Sequence[IO[bytes]],
 ) -> None:
     records = sum(part.tell() for part in parts) // RECORD.size
     bits = min(_MOST_BITS, math.ceil(math.log2(max(1, records / _RECORDS_IN_BUCKET))))
     counts, checks = [0] * (1 << bits), [0] * (1 << bits)
-    pieces: Entries = [(start, 0) for start in [*walk.pieces, walk.end]]
-    size = HEAD.size + ENTRY.size * (len(pages) + len(pieces) + len(counts) + 1)
+    size = HEAD.size + ENTRY.size * (len(pages) + len(frames) + len(counts) + 1)
     file.seek(START.size + size)
     for part in parts:
         part.seek(0)
@@ -146,12 +120,9 @@ def _write(
     header = HEAD.pack(
         bytes.fromhex(manifest.file_sha256),
         signature_of(rules),
-        walk.window,
-        walk.piece_bytes,
         bits,
         len(pages),
-        len(pieces),
-        len(buckets),
-    ) + b"".join(ENTRY.pack(*entry) for table in (pages, pieces, buckets) for entry in table)
+        len(frames),
+    ) + b"".join(ENTRY.pack(*entry) for table in (pages, frames, buckets) for entry in table)
     file.seek(0)
     file.write(START.pack(MAGIC, size, zlib.crc32(header)) + header)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, cast
 
 import zstandard
 from django.core.files.base import File
 from django.core.files.storage import FileSystemStorage, Storage, storages
 
 from outbox.models import DetachedPartition
+from outbox.retention.archive_pieces import unpack
 from outbox.retention.manifest import ArchiveDiffers, Manifest
 
-CHUNK = 1 << 20
+#: Bytes of an archive that are unpacked at once, which bounds memory, and bytes that S3 is asked for at once.
+_CHUNK, _REQUEST = 1 << 16, 1 << 20
 #: Called with the number of bytes of CSV that have just passed, for progress bars.
 Tick = Callable[[int], None]
 
@@ -30,10 +32,13 @@ class Digest:
     def __init__(self, tick: Tick = ignore_ticks) -> None:
         self._sha256, self._bytes, self._tick = hashlib.sha256(), 0, tick
 
-    def update(self, data: bytes) -> None:
-        self._sha256.update(data)
-        self._bytes += len(data)
-        self._tick(len(data))
+    def of(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield the chunks of the stream, each when it has been counted."""
+        for data in chunks:
+            self._sha256.update(data)
+            self._bytes += len(data)
+            self._tick(len(data))
+            yield data
 
     @property
     def value(self) -> tuple[str, int]:
@@ -85,20 +90,43 @@ def _fsync(path: Path) -> None:
         os.close(handle)
 
 
-def read_csv(*, manifest: Manifest) -> Iterator[bytes]:
-    """Yield the CSV of an archive in chunks. Raises `ArchiveDiffers`, at the end for a wrong checksum."""
-    packed = Digest()
+def read_csv(
+    *, manifest: Manifest, tick: Tick = ignore_ticks, bounds: list[tuple[int, int]] | None = None
+) -> Iterator[bytes]:
+    """Yield the CSV of an archive in chunks; `bounds` receives where its frames begin, as `unpack` says.
+
+    Raises `ArchiveDiffers`, for a wrong checksum at the end.
+    """
+    packed, plain = Digest(), Digest(tick)
+    with _explaining(manifest), store().open(manifest.file) as file:
+        chunks = iter(lambda: file.read(_CHUNK), b"")
+        yield from plain.of(unpack(packed.of(chunks), bounds))
+    if packed.value != (manifest.file_sha256, manifest.file_bytes):
+        raise ArchiveDiffers(f"{manifest.file} is not the file that its manifest names")
+    if plain.value != (manifest.csv_sha256, manifest.csv_bytes):
+        raise ArchiveDiffers(f"{manifest.file} does not hold what its manifest says")
+
+
+def read_frame(*, manifest: Manifest, start: int, end: int) -> Iterator[bytes]:
+    """Yield the CSV of the frame in the bytes [start, end) of an archive. Raises `ArchiveDiffers`."""
+
+    def chunks() -> Iterator[bytes]:
+        for begin in range(start, end, _REQUEST):
+            data = read_range(name=manifest.file, start=begin, end=min(begin + _REQUEST, end))
+            yield from (data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
+
+    with _explaining(manifest):
+        yield from unpack(chunks())
+
+
+@contextlib.contextmanager
+def _explaining(manifest: Manifest) -> Iterator[None]:
     try:
-        with store().open(manifest.file) as file:
-            unpacker = zstandard.ZstdDecompressor().stream_reader(cast("IO[bytes]", Watched(file, packed)))
-            while data := unpacker.read(CHUNK):
-                yield data
-    except FileNotFoundError as error:
+        yield
+    except FileNotFoundError as error:  # perhaps because an erasure has just replaced it
         raise ArchiveDiffers(f"{manifest.file} is gone from the store") from error
     except zstandard.ZstdError as error:
         raise ArchiveDiffers(f"{manifest.file} cannot be read: {error}") from error
-    if packed.value != (manifest.file_sha256, manifest.file_bytes):
-        raise ArchiveDiffers(f"{manifest.file} is not the file that its manifest names")
 
 
 def read_range(*, name: str, start: int, end: int) -> bytes:
@@ -129,15 +157,3 @@ def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
             yield line + b"\n"
     if rest:
         yield rest
-
-
-class Watched:
-    """A file whose bytes pass through a digest as they are read."""
-
-    def __init__(self, file: IO[bytes], digest: Digest) -> None:
-        self._file, self._digest = file, digest
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
-        self._digest.update(data)
-        return data

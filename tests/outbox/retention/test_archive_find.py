@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import random
 import shutil
 import threading
 import uuid
-from io import BytesIO, StringIO
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 import zstandard
+from django.core.files.base import ContentFile
 from django.core.files.storage import FileSystemStorage
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
@@ -25,7 +28,7 @@ from outbox.models import DetachedPartition, OutboxEvent
 from outbox.retention import archive, archive_store, restore, rollover
 from outbox.retention.archive_index import Index
 from outbox.retention.archive_index_build import build
-from outbox.retention.archive_pieces import PIECE, Packer, Walk
+from outbox.retention.archive_pieces import PIECE, pack, unpack
 from outbox.retention.locks import exclusive_lock
 from outbox.retention.manifest import ArchiveDiffers, Manifest
 from tests.outbox.retention.months import Steps, dsn, fill, make_partition
@@ -34,7 +37,8 @@ pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
     pytest.mark.usefixtures("archive_folder"),
 ]
-RELEASE_0_1_0 = Path(__file__).parent / "release_0_1_0"
+#: A month as release 0.1.0 archived it, and one with its index as commit 8616d9e did, written by their code.
+OLD_FORMATS = {name: Path(__file__).parent / name for name in ("release_0_1_0", "commit_8616d9e")}
 ANN, BOB = "ann@example.com", "bob@example.com"
 
 
@@ -72,9 +76,9 @@ def read_whole(monkeypatch) -> list[str]:
     names: list[str] = []
     real = archive_store.read_csv
 
-    def noted(*, manifest):
+    def noted(*, manifest, **options):
         names.append(manifest.partition)
-        return real(manifest=manifest)
+        return real(manifest=manifest, **options)
 
     monkeypatch.setattr(archive_store, "read_csv", noted)
     return names
@@ -151,7 +155,7 @@ class TestFind:
         roll()
         record = DetachedPartition.objects.get()
         index = Index(model=EmailNotification, manifest=Manifest.of(record))
-        assert len(index._pieces) > 3 and len(index._pages) > 10
+        assert len(index._frames) > 3 and len(index._pages) > 10
         wanted = {row["id"]: row for row in archive.find(record=record, wanted=lambda row: True)}
         assert len(wanted) == 120
         whole = read_whole(monkeypatch)
@@ -254,12 +258,13 @@ class TestIndex:
         assert list(archive_folder.rglob("*.index")) == []
 
 
-class TestRelease010:
-    """A month that release 0.1.0 archived: fixture written by it."""
+@pytest.mark.parametrize("written_by", OLD_FORMATS)
+class TestOldFormats:
+    """Archives of one frame. Commit 8616d9e compressed it in jobs that its index named."""
 
     @pytest.fixture
-    def record(self, archive_folder) -> DetachedPartition:
-        shutil.copytree(RELEASE_0_1_0, archive_folder)
+    def record(self, archive_folder, written_by) -> DetachedPartition:
+        shutil.copytree(OLD_FORMATS[written_by], archive_folder)
         (document,) = archive_folder.rglob("*.json")
         manifest = json.loads(document.read_text())
         since, until = (dt.datetime.fromisoformat(manifest[name]) for name in ("since", "until"))
@@ -274,9 +279,11 @@ class TestRelease010:
             manifest=manifest,
         )
 
-    def test_is_indexed_by_the_next_rollover_and_found(self, record, archive_folder, monkeypatch):
+    def test_are_indexed_by_the_next_rollover_and_found(self, record, archive_folder, monkeypatch):
         assert roll() == ["indexed"]
         assert roll() == []
+        assert index_file(archive_folder).read_bytes().startswith(b"opindex2")
+        whole = read_whole(monkeypatch)
         rows = find("user7@example.com")
         assert [row["to_name"] for row in rows] == ["User 7", "User 27"]
         assert rows[0]["body"].startswith("<p>Order 7\r\n</p>") and "é" in rows[0]["body"]
@@ -284,51 +291,84 @@ class TestRelease010:
             "User 6",
             "User 7",
         ]
+        assert whole == []
 
-    def test_is_indexed_by_the_first_search(self, record, archive_folder):
+    def test_are_indexed_by_the_first_search(self, record, archive_folder):
         assert len(find("user7@example.com")) == 2
-        assert index_file(archive_folder)
+        assert index_file(archive_folder).read_bytes().startswith(b"opindex2")
 
-    def test_is_verified_and_restored(self, record):
+    def test_are_searched_without_an_index_that_nobody_may_write(self, record, monkeypatch):
+        def refuse(*args, **options):
+            raise PermissionError("read-only")
+
+        monkeypatch.setattr(FileSystemStorage, "save", refuse)
+        whole = read_whole(monkeypatch)
+        assert len(find("user7@example.com")) == 2
+        assert whole.count(record.name) == 2  # for an index that cannot be stored, and for the search
+
+    def test_are_verified_and_restored(self, record):
         call_command("partitions", "verify", record.name)
         table = restore.restore(record=record, using="default")
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT count(*), max(subject) FROM {table}")
             assert cursor.fetchone() == (40, 'Order 9, "paid"')
 
+    def test_are_written_in_frames_by_an_erasure(self, record, archive_folder, capsys):
+        before = {row["id"]: row for row in archive.find(record=record, wanted=lambda row: True)}
+        erased = ids(find("user7@example.com"))
+        call_command("privacy", "erase", "--email", "user7@example.com", "--now")
+        record.refresh_from_db()
+        (path,) = archive_folder.rglob("*.zst")
+        bounds: list[tuple[int, int]] = []
+        assert b"".join(unpack([path.read_bytes()], bounds)).count(b"user7@example.com") == 0
+        assert len(bounds) == 1 + -(-record.manifest["csv_bytes"] // PIECE)
+        after = {row["id"]: row for row in archive.find(record=record, wanted=lambda row: True)}
+        assert {id for id in before if before[id] != after[id]} == erased and len(after) == 40
+        assert find("user7@example.com") == [] and len(find("user8@example.com")) == 2
+
+
+def packed(data: bytes) -> bytes:
+    return b"".join(pack(data[at : at + 70_001] for at in range(0, len(data), 70_001)))
+
 
 class TestPieces:
-    @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 5 * PIECE // 2])
-    def test_are_one_frame_that_any_reader_reads_to_its_end(self, size):
-        """As release 0.1.0 does, which stops at the end of the first frame."""
-        data = random.Random(size).randbytes(1000) * (size // 1000 + 1)
-        data = data[:size]
-        packer = Packer()
-        packed = b"".join(packer.compress(data[at : at + 70_001]) for at in range(0, size, 70_001))
-        packed += packer.finish()
-        assert zstandard.ZstdDecompressor().stream_reader(BytesIO(packed)).read(size + 1) == data
-        walk = Walk(BytesIO(packed))
-        assert b"".join(walk.read()) == data
-        assert len(walk.pieces) == max(1, -(-size // PIECE)) or not size % PIECE
+    @pytest.mark.parametrize("size", [1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 5 * PIECE // 2])
+    def test_are_frames_that_are_read_together_or_alone(self, size):
+        data = (random.Random(size).randbytes(1000) * (size // 1000 + 1))[:size]
+        file = packed(data)
+        bounds: list[tuple[int, int]] = []
+        assert b"".join(unpack([file[at : at + 999] for at in range(0, len(file), 999)], bounds)) == data
+        assert [begin for begin, _ in bounds] == [*range(0, size, PIECE), size]
+        for (begin, start), (end, after) in itertools.pairwise(bounds):
+            assert b"".join(unpack([file[start:after]])) == data[begin:end]
 
-    def test_of_which_one_cannot_be_read_alone_are_one(self):
-        """What release 0.1.0 wrote, and what another version of zstandard might write."""
-        data = random.Random(1).randbytes(100_000) * 40
-        packer = zstandard.ZstdCompressor(level=6, write_checksum=True).compressobj()
-        walk = Walk(BytesIO(packer.compress(data) + packer.flush()))
-        assert b"".join(walk.read()) == data
-        assert len(walk.pieces) == 1 and walk.piece_bytes > len(data)
+    @pytest.mark.parametrize("size", [PIECE, 2 * PIECE, 5 * PIECE // 2])
+    def test_are_one_file_to_the_reader_of_release_0_1_0(self, size):
+        """Its verify and restore read in chunks, its search line by line. docs/upgrade.md promises this."""
+        data = (random.Random(size).randbytes(1000) * (size // 1000 + 1))[:size]
+        unpacker = zstandard.ZstdDecompressor()
+        reader = unpacker.stream_reader(BytesIO(packed(data)))
+        assert b"".join(iter(lambda: reader.read(1 << 20), b"")) == data
+        lines = TextIOWrapper(unpacker.stream_reader(BytesIO(packed(data))), encoding="latin-1", newline="")
+        assert "".join(lines).encode("latin-1") == data
 
-    @pytest.mark.parametrize("damage", ["cut", "more", "checksum", "magic", "empty"])
-    def test_of_a_damaged_frame_are_refused(self, damage):
-        packer = Packer()
-        good = packer.compress(b"abc" * 100_000) + packer.finish()
+    def test_of_several_megabytes_are_read_in_several_requests(self):
+        """Of an old archive, whose frame is not small."""
+        data = random.Random(1).randbytes(5 * PIECE // 2)
+        file = zstandard.compress(data)
+        archive_store.save(name="emails/long.csv.zst", content=ContentFile(file))
+        manifest = SimpleNamespace(file="emails/long.csv.zst")
+        assert b"".join(archive_store.read_frame(manifest=manifest, start=0, end=len(file))) == data
+
+    @pytest.mark.parametrize("damage", ["cut", "more", "checksum", "magic", "a cut second one"])
+    def test_of_which_one_is_damaged_are_refused(self, damage):
+        good = packed(b"abc" * 100_000)
         bad = {
             "cut": good[:-5],
             "more": good + b"x",
             "checksum": good[:-1] + bytes([good[-1] ^ 1]),
             "magic": b"x" + good[1:],
-            "empty": b"",
+            "a cut second one": good + good[:-1],
         }[damage]
         with pytest.raises(zstandard.ZstdError):
-            list(Walk(BytesIO(bad)).read())
+            list(unpack([bad]))

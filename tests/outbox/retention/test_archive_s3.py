@@ -39,7 +39,7 @@ def keys() -> list[str]:
 
 def test_a_month_is_archived_compared_dropped_restored_and_deleted_there():
     old = make_partition(EmailNotification, back=4)
-    fill(old, 50)
+    fill(old, 50, body="<p>three frames</p>" * 3000)
     rollover.rollover(report=Steps(), using="default")
     assert sorted(key.rpartition(".")[2] for key in keys()) == ["index", "json", "zst"]
     assert all(key.startswith(f"shop/one/email_notifications/{old.name}.") for key in keys())
