@@ -101,12 +101,33 @@ def _limits(name: str, *, known: Collection[str] | None = None) -> dict[str, int
     return values
 
 
+#: Settings that no release had, and what does their work.
+_REMOVED = {
+    "HEALTH_SECONDS": "a loop hangs after 60 seconds",
+    "KAFKA_TOPIC_PARTITIONS": "manage.py make_topics has --partitions",
+    "KAFKA_TOPIC_REPLICATION_FACTOR": "manage.py make_topics has --replication-factor",
+    "KAFKA_TOPIC_MIN_INSYNC_REPLICAS": "manage.py make_topics has --min-insync-replicas",
+    "KAFKA_TOPIC_RETENTION_DAYS": "manage.py make_topics has --retention-days",
+}
+#: Settings of 0.1.0 that 0.3 will not read, and what to do about each.
+_OUTDATED = {
+    "BREAKER_OPEN_CAP": "remove it, because it has no effect",
+    "TRUST_PROXY": "set TRUSTED_PROXIES to the proxies' addresses instead",
+}
+
 try:
+    for _name, _instead in _REMOVED.items():
+        if env.str(_name, ""):
+            raise ImproperlyConfigured(f"{_name} does not exist any more: {_instead}. Remove the setting.")
+    # Each process logs these at its start.
+    OUTDATED_SETTINGS = {name: advice for name, advice in _OUTDATED.items() if env.str(name, "")}
+
     # --- The process ---------------------------------------------------------------------------
     DEBUG = env.bool("DEBUG", False)
     SECRET_KEY = raw.str("SECRET_KEY", "not-secret-debug-only" if DEBUG else None)
-    # Proxies whose X-Forwarded-For is believed: addresses and networks.
+    # Proxies in front of the web, addresses and networks: their X-Forwarded-For and -Proto are believed.
     TRUSTED_PROXIES: list[str] = env.list("TRUSTED_PROXIES", [], validate=networks)
+    TRUST_PROXY = env.bool("TRUST_PROXY", bool(TRUSTED_PROXIES))  # until 0.3
     ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
     HTTPS = env.bool("HTTPS", not DEBUG)  # cookies only over TLS, HSTS; a local run turns it off
     LOG_LEVEL = env.str(
@@ -174,7 +195,6 @@ try:
     EMAIL_RATE_LIMIT = env.float("EMAIL_RATE_LIMIT", 100.0, validate=not_negative)  # 0: none
     EMAIL_RATE_BURST = env.float("EMAIL_RATE_BURST", max(1.0, EMAIL_RATE_LIMIT / 20), validate=at_least_one)
     BREAKER_OPEN_SECONDS = env.float("BREAKER_OPEN_SECONDS", 30.0, validate=positive)
-    BREAKER_OPEN_CAP = env.float("BREAKER_OPEN_CAP", 600.0, validate=positive)
     API_RATE_LIMIT = env.int(
         "API_RATE_LIMIT", 0, validate=not_negative
     )  # requests a second and token; 0: none
@@ -229,15 +249,6 @@ try:
     KAFKA_SSL_KEY_PASSWORD = env.str("KAFKA_SSL_KEY_PASSWORD", "")
     # A consumer that is silent for so many seconds loses its partitions; brokers allow 6 and more by default.
     KAFKA_SESSION_SECONDS = env.float("KAFKA_SESSION_SECONDS", 6.0, validate=validate.Range(min=1))
-    KAFKA_TOPIC_PARTITIONS = env.int("KAFKA_TOPIC_PARTITIONS", 6, validate=at_least_one)
-    KAFKA_TOPIC_REPLICATION_FACTOR = env.int("KAFKA_TOPIC_REPLICATION_FACTOR", 3, validate=at_least_one)
-    KAFKA_TOPIC_MIN_INSYNC_REPLICAS = env.int("KAFKA_TOPIC_MIN_INSYNC_REPLICAS", 2, validate=at_least_one)
-    KAFKA_TOPIC_RETENTION_DAYS = env.int("KAFKA_TOPIC_RETENTION_DAYS", 7, validate=at_least_one)
-    if KAFKA_TOPIC_MIN_INSYNC_REPLICAS > KAFKA_TOPIC_REPLICATION_FACTOR:
-        raise ImproperlyConfigured(
-            "KAFKA_TOPIC_MIN_INSYNC_REPLICAS must not exceed KAFKA_TOPIC_REPLICATION_FACTOR:"
-            " the topics would take no event."
-        )
 
     # What consume_cdc reads: the topics of the connector in docker/debezium, as a member of this group.
     CDC_TOPICS: list[str] = env.list(
@@ -418,7 +429,7 @@ if SENTRY_DSN:
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_SSL_REDIRECT = False  # the proxy's business: health checks come over plain HTTP
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if env.bool("TRUST_PROXY", False) else None
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUST_PROXY else None
 SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "SAMEORIGIN"  # the admin frames the e-mail preview, sandboxed

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import structlog
 from django.apps import AppConfig
 from django.contrib.admin import apps as admin_apps
 from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
+
+log = structlog.get_logger(__name__)
 
 
 def need_own_session(*, using: str, **_: Any) -> None:
@@ -64,7 +67,10 @@ class OutboxConfig(AppConfig):
     def ready(self) -> None:
         """Check the session before a migrate, make partitions after it; import what each app declares."""
         from django.apps import apps
+        from django.conf import settings
 
+        for name, advice in settings.OUTDATED_SETTINGS.items():
+            log.warning("setting is outdated", setting=name, advice=advice)
         pre_migrate.connect(need_own_session, sender=apps.get_app_config("orders"), dispatch_uid="session")
         post_migrate.connect(make_partitions, sender=apps.get_app_config("orders"), dispatch_uid="partitions")
         post_migrate.connect(make_groups, sender=apps.get_app_config("orders"), dispatch_uid="groups")

@@ -145,6 +145,9 @@ def cluster(*, brokers: int = 1, **options: Any) -> Iterator[Cluster]:
             made.stop()
 
 
+#: What `manage.py make_topics` must be told where one broker is all.
+ONE_BROKER = {"partitions": 3, "replication_factor": 1, "min_insync_replicas": 1}
+ONE_BROKER_OPTIONS = [f"--{name.replace('_', '-')}={value}" for name, value in ONE_BROKER.items()]
 USER, PASSWORD = "orderpost", "not-secret-tests-only"
 _LISTENER = "listener.name.sasl_ssl"
 _MODULES = "org.apache.kafka.common.security"

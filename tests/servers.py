@@ -25,9 +25,6 @@ from tests import prepared
 FIXED = {
     **{name: "" for name in environment.NAMES if name not in ("DATABASE_URL", "REDIS_URL")},
     "EVENT_TRANSPORT": "redis",
-    "KAFKA_TOPIC_PARTITIONS": "3",
-    "KAFKA_TOPIC_REPLICATION_FACTOR": "1",
-    "KAFKA_TOPIC_MIN_INSYNC_REPLICAS": "1",
     "SECRET_KEY": "not-secret-tests-only",
     "EMAIL_PROVIDERS": "sendgrid",
     "SENDGRID_API_KEY": "test",

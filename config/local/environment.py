@@ -13,10 +13,7 @@ from config.local import mailbox
 from config.local.files import is_given, write_private
 from config.local.machine import HOST
 
-KAFKA_NAMES = (
-    *("EVENT_TRANSPORT", "KAFKA_BOOTSTRAP_SERVERS"),
-    *("KAFKA_TOPIC_PARTITIONS", "KAFKA_TOPIC_REPLICATION_FACTOR", "KAFKA_TOPIC_MIN_INSYNC_REPLICAS"),
-)
+KAFKA_NAMES = ("EVENT_TRANSPORT", "KAFKA_BOOTSTRAP_SERVERS")
 # What var/local.env may hold. The tests set each of these, so that a local run never shows through.
 NAMES = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", *KAFKA_NAMES, *mailbox.NAMES)
 
@@ -43,7 +40,7 @@ def complete(
     if redis_url is not None:
         ours["REDIS_URL"] = redis_url
     if kafka_servers is not None:
-        ours |= dict(zip(KAFKA_NAMES, ("kafka", kafka_servers, "3", "1", "1"), strict=True))
+        ours |= dict(zip(KAFKA_NAMES, ("kafka", kafka_servers), strict=True))
     if sandbox_port is not None:
         ours |= mailbox.settings(environ=environ, port=sandbox_port, keys_file=webhook_keys_file)
     if not is_given("SECRET_KEY", environ=environ):

@@ -86,7 +86,8 @@ def main() -> int:
     if "--local-login" in sys.argv[1:]:
         make_local_login()
     if "--topics" in sys.argv[1:]:
-        call_command("make_topics", verbosity=0)
+        one_broker = {"partitions": 3, "replication_factor": 1, "min_insync_replicas": 1}
+        call_command("make_topics", verbosity=0, **one_broker)
     return 0
 
 

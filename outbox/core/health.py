@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 
 #: Seconds without a beat after which a loop hangs.
-WITHIN = float(os.environ.get("HEALTH_SECONDS") or 60.0)
-EVERY = min(5.0, WITHIN / 4)  # seconds between two writes of the file
+WITHIN = 60.0
+EVERY = 5.0  # seconds between two writes of the file
 #: No loop promises its next beat later than this: a file of an earlier boot does.
 LONGEST = 7200.0
 DEFAULT_DIRECTORY = Path(__file__).resolve().parent.parent.parent / "var" / "run" / "health"

@@ -275,6 +275,19 @@ def test_the_tasks_of_beat_do_their_work(provider, archive_folder):
     assert len(partitions.attached(model=EmailNotification)) >= 6
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--replication-factor", "2", "--min-insync-replicas", "3"], "would take no event"),
+        (["--partitions", "0"], "it must be 1 or more"),
+    ],
+)
+def test_make_topics_refuses_a_policy_that_cannot_work(options, said, settings):
+    settings.EVENT_TRANSPORT = "kafka"
+    with pytest.raises(CommandError, match=said):
+        call_command("make_topics", *options)
+
+
 def test_the_demo_writes_to_no_real_mail_server(settings):
     settings.EMAIL_PROVIDERS, settings.EMAIL_HOST = ["smtp"], "127.0.0.1"
     with pytest.raises(CommandError, match="only to a mailbox"):

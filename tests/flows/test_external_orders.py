@@ -62,7 +62,7 @@ def test_orders_of_another_system_and_commands_come_over_kafka():
     place = envelope(PLACE, body, source="till", metadata={"correlationId": "till-7"})
     settings = {"ORDER_SOURCES": SHOP, "EVENT_COMMANDS": "on", "EVENT_TRANSPORT": "kafka"}
     with kafka.cluster() as broker, Shop(KAFKA_BOOTSTRAP_SERVERS=broker.url, **settings) as shop:
-        shop.manage("make_topics")
+        shop.manage("make_topics", *kafka.ONE_BROKER_OPTIONS)
         shop.start("worker", "consumer:1", "consumer:2", "relay")
         producer = confluent_kafka.Producer({"bootstrap.servers": broker.url, "acks": "all"})
 

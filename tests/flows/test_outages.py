@@ -17,7 +17,7 @@ from config.local.sandbox import WebhookSettings
 from tests.flows.shop import KEYS, Shop
 
 pytestmark = pytest.mark.flow
-BREAKER = {"BREAKER_OPEN_SECONDS": "1", "BREAKER_OPEN_CAP": "4"}
+BREAKER = {"BREAKER_OPEN_SECONDS": "1"}
 
 
 BACKLOG = """

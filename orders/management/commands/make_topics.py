@@ -1,8 +1,8 @@
-"""`manage.py make_topics`: make Kafka's topics before the first event, by the policy of KAFKA_TOPIC_…."""
+"""`manage.py make_topics`: make Kafka's topics before the first event, by one policy."""
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
 from django.conf import settings
@@ -22,11 +22,25 @@ def topics() -> list[str]:
     return list(dict.fromkeys([*outgoing, *emails, *incoming, *(f"{topic}.dlt" for topic in incoming)]))
 
 
+def at_least_one(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ArgumentTypeError("it must be 1 or more")
+    return number
+
+
 class Command(BaseCommand):
     help = "Make the Kafka topics that are missing, and say where others differ from the policy."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--dry-run", action="store_true", help="ask the broker, and make none")
+        for name, default, meaning in (
+            ("--partitions", 6, "of each topic"),
+            ("--replication-factor", 3, "how many brokers keep a copy"),
+            ("--min-insync-replicas", 2, "how many copies must have an event before it counts as published"),
+            ("--retention-days", 7, "how long the brokers keep an event"),
+        ):
+            text = f"{meaning} (default {default})"
+            parser.add_argument(name, type=at_least_one, default=default, metavar="NUMBER", help=text)
         parser.add_argument(
             "topic", nargs="*", help="further topics, such as <consumer>.resend of `resend_events --to`"
         )
@@ -34,11 +48,21 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if settings.EVENT_TRANSPORT != "kafka":
             raise CommandError("EVENT_TRANSPORT is not kafka: Redis makes a stream with its first event.")
-        from outbox.events.transports.kafka_topics import make_topics  # needs the extra `kafka`
+        if options["min_insync_replicas"] > options["replication_factor"]:
+            raise CommandError(
+                "--min-insync-replicas must not exceed --replication-factor: the topics would take no event."
+            )
+        from outbox.events.transports.kafka_topics import Policy, make_topics  # needs the extra `kafka`
 
+        policy = Policy(
+            partitions=options["partitions"],
+            replication_factor=options["replication_factor"],
+            min_insync_replicas=options["min_insync_replicas"],
+            retention_days=options["retention_days"],
+        )
         failed = 0
         try:
-            for one in make_topics([*topics(), *options["topic"]], dry_run=options["dry_run"]):
+            for one in make_topics([*topics(), *options["topic"]], policy=policy, dry_run=options["dry_run"]):
                 failed += bool(one.reason)
                 made = "would be made" if options["dry_run"] else "made"
                 text = one.reason or (made if one.made else "; ".join(one.differs) or "is there")

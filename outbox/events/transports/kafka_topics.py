@@ -1,8 +1,4 @@
-"""Make Kafka's topics by one policy, and compare those that are there with it.
-
-Partitions, copies, how many copies must have an event before it counts as published, and how long the broker
-keeps it: KAFKA_TOPIC_…. Called by `manage.py make_topics`.
-"""
+"""Make Kafka's topics by one policy, and compare those that exist with it. For `manage.py make_topics`."""
 
 from __future__ import annotations
 
@@ -12,13 +8,31 @@ from typing import Any
 
 import confluent_kafka as kafka
 from confluent_kafka import admin
-from django.conf import settings
 
 from outbox.events.transports.base import BrokerAway
 from outbox.events.transports.kafka_connection import LOGGER, Reasons, connection
 
 SECONDS = 15.0
 DAY_MILLISECONDS = 24 * 60 * 60 * 1000
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Policy:
+    """How topics are made. An event counts as published when `min_insync_replicas` brokers have it."""
+
+    partitions: int
+    replication_factor: int
+    min_insync_replicas: int
+    retention_days: int
+
+    @property
+    def config(self) -> dict[str, str]:
+        """The topics' configuration, without partitions and copies."""
+        return {
+            "cleanup.policy": "delete",
+            "min.insync.replicas": str(self.min_insync_replicas),
+            "retention.ms": str(self.retention_days * DAY_MILLISECONDS),
+        }
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -31,40 +45,33 @@ class Outcome:
     reason: str = ""
 
 
-def policy() -> dict[str, str]:
-    """Return the topics' configuration, without partitions and copies."""
-    return {
-        "cleanup.policy": "delete",
-        "min.insync.replicas": str(settings.KAFKA_TOPIC_MIN_INSYNC_REPLICAS),
-        "retention.ms": str(settings.KAFKA_TOPIC_RETENTION_DAYS * DAY_MILLISECONDS),
-    }
-
-
-def make_topics(names: Sequence[str], *, dry_run: bool = False) -> Iterator[Outcome]:
+def make_topics(names: Sequence[str], *, policy: Policy, dry_run: bool = False) -> Iterator[Outcome]:
     """Make the topics that are missing; leave the others as they are. Raises `BrokerAway`."""
     reasons = Reasons()
     client = admin.AdminClient(connection() | {"error_cb": reasons.keep}, logger=LOGGER)
     try:
         there = client.list_topics(timeout=SECONDS).topics
         missing = [name for name in names if name not in there]
-        yield from _make(client, missing, dry_run=dry_run)
+        yield from _make(client, missing, policy, dry_run=dry_run)
         for name in names:
             if name in there:
-                yield Outcome(name, differs=tuple(_differences(client, there[name])))
+                yield Outcome(name, differs=tuple(_differences(client, there[name], policy)))
     except kafka.KafkaException as error:
         client.poll(0)
         raise BrokerAway(reasons.explain(error)) from error
 
 
-def _make(client: admin.AdminClient, names: Sequence[str], *, dry_run: bool) -> Iterator[Outcome]:
+def _make(
+    client: admin.AdminClient, names: Sequence[str], policy: Policy, *, dry_run: bool
+) -> Iterator[Outcome]:
     if not names:
         return
     new = [
         admin.NewTopic(
             name,
-            num_partitions=settings.KAFKA_TOPIC_PARTITIONS,
-            replication_factor=settings.KAFKA_TOPIC_REPLICATION_FACTOR,
-            config=policy(),
+            num_partitions=policy.partitions,
+            replication_factor=policy.replication_factor,
+            config=policy.config,
         )
         for name in names
     ]
@@ -84,17 +91,17 @@ def _make(client: admin.AdminClient, names: Sequence[str], *, dry_run: bool) -> 
             yield Outcome(name, made=True)
 
 
-def _differences(client: admin.AdminClient, topic: Any) -> Iterator[str]:
+def _differences(client: admin.AdminClient, topic: Any, policy: Policy) -> Iterator[str]:
     """Say where a topic is not what the policy says."""
-    wanted, found = settings.KAFKA_TOPIC_PARTITIONS, len(topic.partitions)
-    if found != wanted:
-        yield f"{found} partitions, not {wanted}"
+    found = len(topic.partitions)
+    if found != policy.partitions:
+        yield f"{found} partitions, not {policy.partitions}"
     copies = min((len(one.replicas) for one in topic.partitions.values()), default=0)
-    if copies != settings.KAFKA_TOPIC_REPLICATION_FACTOR:
-        yield f"{copies} copies, not {settings.KAFKA_TOPIC_REPLICATION_FACTOR}"
+    if copies != policy.replication_factor:
+        yield f"{copies} copies, not {policy.replication_factor}"
     resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, topic.topic)
     (answer,) = client.describe_configs([resource], request_timeout=SECONDS).values()
     configuration = answer.result(2 * SECONDS)
-    for name, value in policy().items():
+    for name, value in policy.config.items():
         if configuration[name].value != value:
             yield f"{name}={configuration[name].value}, not {value}"

@@ -127,11 +127,14 @@ def test_a_wait_beats_and_ends_when_stopped() -> None:
 
 
 LOOP = """
-import threading
+import time
 from outbox.core import health
 
+health.WITHIN, health.EVERY = 2, 0.5
 health.begin("relay")
-health.wait(threading.Event(), 1000)
+while True:
+    health.beat(within=2)
+    time.sleep(0.5)
 """
 
 
@@ -151,7 +154,6 @@ def until(code: int) -> str:
 
 
 def test_the_probe_sees_a_frozen_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEALTH_SECONDS", "2")
     process = subprocess.Popen([sys.executable, "-c", LOOP], cwd=PROJECT)
     try:
         until(0)

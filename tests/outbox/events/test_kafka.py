@@ -196,13 +196,13 @@ def test_a_topic_that_may_not_be_read_holds_back_itself_alone(topic, shared):
     assert take([closed, topic], 1)[0].topic == topic
 
 
-def test_topics_are_made_by_the_policy_and_others_are_told(shared, settings):
+def test_topics_are_made_by_the_policy_and_others_are_told(shared):
     also, other = (f"test.{uuid.uuid4().hex[:8]}.resend" for _ in range(2))
     make(shared, other)
 
     def say(**options: bool) -> list[str]:
         out = io.StringIO()
-        call_command("make_topics", also, other, stdout=out, **options)
+        call_command("make_topics", also, other, stdout=out, **brokers.ONE_BROKER, **options)
         return out.getvalue().splitlines()
 
     assert f"{also}: would be made" in say(dry_run=True)
@@ -215,8 +215,7 @@ def test_topics_are_made_by_the_policy_and_others_are_told(shared, settings):
     resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, also)
     found = by_admin(shared, "describe_configs", resource)
     assert found["retention.ms"].value == str(7 * 24 * 60 * 60 * 1000)
-    settings.KAFKA_TOPIC_REPLICATION_FACTOR = 3
     out = io.StringIO()
     with pytest.raises(CommandError, match="1 topics could not be made"):
-        call_command("make_topics", f"more.{also}", stdout=out)
+        call_command("make_topics", f"more.{also}", stdout=out)  # three copies, by default
     assert "replication factor" in out.getvalue().lower()
