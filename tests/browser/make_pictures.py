@@ -15,8 +15,7 @@ from notifications.delivery import process
 from notifications.delivery.drain import poll
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
-from orders.management.commands.demo import place_and_move
-from orders.management.demo_mails import MARK
+from orders.management.demo import MARK, place_and_move
 from outbox import traffic
 from outbox.core import context
 from outbox.models import Heartbeat

@@ -14,7 +14,7 @@ DECIDES = {"orders/events.py", "orders/changes.py"}
 SHOWS = {"orders/timeline.py", "orders/management/commands/preview_email.py"}
 #: Where the event of another system is taken, too.
 TAKES = {"orders/external.py"}
-FILES = DECIDES | SHOWS | TAKES | {"orders/management/demo_history.py"}
+FILES = DECIDES | SHOWS | TAKES | {"orders/management/demo.py"}
 
 
 @pytest.mark.parametrize("event", EVENTS.values(), ids=list(EVENTS))
