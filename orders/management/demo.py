@@ -65,6 +65,8 @@ CAUSES = (
     "400: The from address does not match a verified Sender Identity",
     "550: 5.7.1 Message rejected by policy, id {token}",
 )
+#: The part of the outgoing events that the broker refused.
+DEAD_EVENTS = 0.0004
 #: Why inbound events could not be processed.
 ERRORS = ("no such order", "no such order", "data.orderId is no UUID")
 #: Multiples of it, modulo 1, spread evenly: any few hundred e-mails in a row have every kind of luck.
@@ -115,7 +117,7 @@ def make_history(
                 mails.append(_mail(change, order, details, chance=chance))
                 _settle(mails[-1], luck=len(mails) * GOLDEN % 1, now=now, chance=chance)
             if order.updated_at >= oldest[OutboxEvent]:
-                history[OutboxEvent].append(_event(change, order, details, chance=chance))
+                history[OutboxEvent].append(_event(change, order, details, now=now, chance=chance))
         history[Order].append(order)
     suppressed = (address_hash(mail.recipient_email) for mail in mails if mail.status == "suppressed")
     history[Suppression] = [Suppression(address_hash=one, reason="hard_bounce") for one in suppressed]
@@ -185,8 +187,10 @@ def _apply(change: str, order: Order) -> dict[str, Any]:
     return {"amount": order.refunded_amount}
 
 
-def _event(change: str, order: Order, details: dict[str, Any], *, chance: random.Random) -> OutboxEvent:
-    return OutboxEvent(
+def _event(
+    change: str, order: Order, details: dict[str, Any], *, now: dt.datetime, chance: random.Random
+) -> OutboxEvent:
+    event = OutboxEvent(
         id=_id(order.updated_at, chance),
         aggregate_type="order",
         aggregate_id=order.id,
@@ -198,6 +202,11 @@ def _event(change: str, order: Order, details: dict[str, Any], *, chance: random
         created_at=order.updated_at,
         published_at=order.updated_at + dt.timedelta(milliseconds=chance.uniform(8, 90)),
     )
+    if chance.random() < DEAD_EVENTS and event.created_at < now - HOUR:
+        event.published_at, event.dead_lettered_at = None, event.created_at + HOUR / 6
+        event.retry_count = settings.EVENT_MAX_RETRIES
+        event.last_error = "the broker refused it: message too large"
+    return event
 
 
 def _mail(change: str, order: Order, details: dict[str, Any], *, chance: random.Random) -> EmailNotification:

@@ -79,3 +79,15 @@ def test_it_refuses_a_real_shop_a_second_time_and_production_unless_told_so(sett
     with pytest.raises(CommandError, match="there already"):
         call_command("demo", "--days", "1", "--orders", "5", "--force")
     assert Order.objects.count() == 6
+
+
+def test_the_broker_refused_a_few_events_of_the_history(settings):
+    settings.NOTIFY_ON = []
+    now = dt.datetime(2026, 11, 22, 8, tzinfo=dt.UTC)
+    since = now - dt.timedelta(days=3)
+    history = make_history(
+        orders=5000, days=3, now=now, oldest={EmailNotification: since, OutboxEvent: since}
+    )
+    dead = [event for event in history[OutboxEvent] if event.dead_lettered_at]
+    assert 0 < len(dead) < 50
+    assert all(event.published_at is None and event.last_error for event in dead)
