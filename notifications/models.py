@@ -83,6 +83,8 @@ class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
                     for mail, outcome, topic in ended:
                         _publish_end(mail, outcome, topic)
             except DatabaseError:  # what a provider accepted stays accepted
+                if connections[self.db].needs_rollback:
+                    raise  # with the connection the whole transaction is lost: it is settled again
                 log.exception("events of e-mails not written", ids=[str(mail.id) for mail, _, _ in ended])
         return changes
 

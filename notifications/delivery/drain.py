@@ -98,7 +98,9 @@ def drain_due() -> Drained | None:
     lookback = _drain_of(processes.current()).lookback
     if (done := drain_emails()) is not None:
         seconds = lookback.seconds(now=time.monotonic())
-        done.next_due = EmailNotification.objects.next_due_in(lookback=seconds)
+        waiting = EmailNotification.objects.next_due_in(lookback=seconds)
+        # What the run knows is earlier where it gave rows back or left sends behind.
+        done.next_due = min((one for one in (done.next_due, waiting) if one is not None), default=None)
     return done
 
 

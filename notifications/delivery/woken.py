@@ -127,7 +127,8 @@ class WokenDrain:
         self._due_at = 0.0  # should this drain fail
         health.end("woken")  # a backlog takes hours; the drain's own loop is watched meanwhile
         polls = self._polls_now.is_set() or time.monotonic() >= self._poll_at
-        self._polls_now.clear()
+        if polls:
+            self._polls_now.clear()
         try:
             self._notice_told()
             done = drain.poll(record=False) if polls else drain.drain_due()

@@ -25,10 +25,10 @@ def answer_change(
 ) -> HttpResponse:
     """Make the change that `decide` returns, once for each idempotency key, and answer with its order.
 
-    Nothing is locked while `decide` works on what was read. The statement that writes checks the token, the
-    key, and the order's row again, and writes nothing unless all are as they were read. If the order was
-    changed meanwhile, read and decide again. The third attempt locks the order before it reads, so that no
-    other change can come between. Raise what `decide` raises, and the problems of `Once`.
+    Nothing is locked while `decide` works on what was read. The statement that writes checks the token and
+    the key again, and the order's row if it changes it, and writes nothing unless all are as they were read.
+    If the order was changed meanwhile, read and decide again. The third attempt locks the order before it
+    reads, so that no other change can come between. Raise what `decide` raises, and the problems of `Once`.
     """
     once = Once(view)
     try:

@@ -3,9 +3,10 @@
 The transaction that does the work stores the answer, so neither can exist without the other. Only answers of
 success are stored: a refused or crashed request may be sent again with its key.
 
-A request works only while it holds its key's advisory lock, which ends with its transaction. Another request
-with the key then finds the lock taken, or the stored answer. orders.api.changing does the work and stores the
-answer in one statement; `answer_once` is for work that takes several.
+A request writes only while it holds its key's advisory lock, which ends with its transaction. Another request
+with the key finds the lock taken, or the stored answer; or the answer was stored after it had read, and then
+the order's changed row, or the key that is taken, stops what it writes. orders.api.changing does the work and
+stores the answer in one statement; `answer_once` is for work that takes several.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ REPLAYED = "Idempotency-Replayed"
 
 
 class KeyTaken(Exception):
-    """Another request has the key, or the token is no longer live."""
+    """Nothing was written: another request has the key. Or, with or without a key, the token was revoked."""
 
 
 class Once:

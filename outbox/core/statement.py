@@ -1,9 +1,9 @@
 """One SQL statement that changes a row and inserts all that follows from the change.
 
-`write` joins parts into one `WITH`: perhaps a guard, then the change, then what is inserted for it. Each
-takes its rows from the part before: if the guard or the change has no row, nothing is written. Outside a
-transaction the statement is a transaction of its own. It saves the trips of BEGIN and COMMIT, and one for
-each table.
+`write` joins parts into one `WITH`: perhaps a guard, then the change, then what is inserted for it. The
+change takes its rows from the guard. Each insert takes them from the change, or from the guard if there is no
+change. If one of these has no row, nothing is written. Outside a transaction the statement is a transaction
+of its own. It saves the trips of BEGIN and COMMIT, and one for each table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outbox.core.transactions import after_commit
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Part:
-    """SQL that reads or writes one row for each row of the part before it.
+    """SQL that reads or writes one row for each row of the part that it depends on.
 
     Each of `steps` has one column and `{source}` where its FROM clause belongs; a step takes its rows from
     the step before. `values` are the parameters of all steps. `announce` is called after the commit if the
@@ -35,7 +35,10 @@ class Part:
 
 
 class Written(NamedTuple):
-    """Which parts of a statement had a row. A guard or change that was not given counts as one that had."""
+    """Which parts of a statement had a row.
+
+    `guard` is True without a guard. `change` is that of the guard without a change: the inserts were written.
+    """
 
     guard: bool
     change: bool

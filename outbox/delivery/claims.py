@@ -35,6 +35,8 @@ class Claims(Generic[Row]):
         fresh = self._fresh(capacity.rows)
         lookback = self.lookback.seconds(now=began)
         batch = self._rows.claim(limit=capacity.rows, fresh=fresh, lookback=lookback)
+        if not batch and fresh == capacity.rows:
+            return [], True  # it was for first attempts alone, and retries may be due
         # The part for first attempts stays empty when only retries are due: that is not the end.
         least = capacity.rows - fresh if lookback is None else capacity.rows
         is_full = bool(batch) and len(batch) >= least

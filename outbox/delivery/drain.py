@@ -193,7 +193,8 @@ class Drain(Generic[Row]):
         for change in changes:
             if change.wait is not None:
                 self._note_due(change.wait)
-            elif change.now in DUE:  # it has its old place in the queue
+            elif change.now in DUE:  # it was given back: it is due, at its old place in the queue
+                self._note_due(0.0)
                 self.lookback.forget()
         self._sender.changed(changes)
 

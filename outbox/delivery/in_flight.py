@@ -17,6 +17,8 @@ from outbox.delivery.sender import Limits, Sender
 log = structlog.get_logger(__name__)
 
 Row = TypeVar("Row", bound=Deliverable)
+#: A row's id and its claim token.
+Claim = tuple[uuid.UUID, uuid.UUID | None]
 
 
 class InFlight(Generic[Row]):
@@ -24,8 +26,9 @@ class InFlight(Generic[Row]):
 
     def __init__(self, *, sender: Sender[Row], pool: Executor, limits: Limits) -> None:
         self._sender, self._pool, self._limits = sender, pool, limits
-        self._late_at: dict[uuid.UUID, float] = {}  # by the row's id, monotonic
-        self._exclusive: uuid.UUID | None = None  # the row that was sent alone last
+        #: Monotonic. By claim, because a row may be claimed again while a send of it hangs.
+        self._late_at: dict[Claim, float] = {}
+        self._exclusive: Claim | None = None  # the row that was sent alone last
         #: Outcomes, and None for each call of `interrupt`.
         self._finished: queue.SimpleQueue[tuple[Row, Outcome] | None] = queue.SimpleQueue()
 
@@ -55,8 +58,8 @@ class InFlight(Generic[Row]):
     def start(self, row: Row, *, alone: bool) -> None:
         """Begin a send. No other has room while a send that goes `alone` is in flight."""
         if alone:
-            self._exclusive = row.id
-        self._late_at[row.id] = time.monotonic() + self._limits.send_timeout
+            self._exclusive = _claim_of(row)
+        self._late_at[_claim_of(row)] = time.monotonic() + self._limits.send_timeout
         self._pool.submit(self._send, row)
 
     def _send(self, row: Row) -> None:
@@ -77,9 +80,13 @@ class InFlight(Generic[Row]):
         except queue.Empty:
             return None
         if finished is not None:
-            self._late_at.pop(finished[0].id, None)
+            self._late_at.pop(_claim_of(finished[0]), None)
         return finished
 
     def interrupt(self) -> None:
         """End a wait in `collect`, or the next one; from any thread."""
         self._finished.put(None)
+
+
+def _claim_of(row: Deliverable) -> Claim:
+    return row.id, row.claim_token

@@ -101,7 +101,8 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         under the settlement's own token; a stale one changes nothing and is missing from the answer. The rows
         in the answer have the columns of `claim_fields`.
         """
-        by_id = {settlement.id: settlement for settlement in settlements}
+        # A row may have two: of a send that hung, and of a later claim. An acceptance counts more.
+        by_id = {one.id: one for one in sorted(settlements, key=_is_accepted)}
         with transaction.atomic(using=self.db):
             decided = []
             for row in self._locked_to_settle(by_id):
@@ -223,6 +224,10 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             Change(row, row.status, made.status, outcome, made.retry_count, made.wait)
             for (row, outcome), made in zip(decided, decisions, strict=True)
         ]
+
+
+def _is_accepted(settlement: Settlement) -> bool:
+    return settlement.outcome.verdict is Verdict.ACCEPTED
 
 
 def _not_paused() -> RawSQL:

@@ -11,6 +11,7 @@ from django.db import DataError, OperationalError
 
 from notifications.models import EmailNotification
 from outbox.delivery import drain as module
+from outbox.delivery.changes import Settlement
 from outbox.delivery.drain import Drain
 from outbox.delivery.gate import Capacity
 from outbox.delivery.outcomes import Outcome, Status, Verdict
@@ -179,6 +180,13 @@ def test_stops_claiming_when_its_time_is_over_and_says_that_more_is_left(run):
     assert done.more
     assert statuses()["pending"] > 0
     assert set(statuses()) == {"sent", "pending"}
+
+
+def test_says_that_rows_are_due_which_it_gave_back_after_its_last_claim(run):
+    make_mails(6)
+    done = run(lambda row: time.sleep(0.05) or ACCEPTED, concurrency=1, seconds=0.06, batch_size=20)
+    assert statuses()["pending"] > 0
+    assert done.next_due == 0.0
 
 
 def test_claims_no_more_than_there_is_capacity_for_and_nothing_when_there_is_none(run):
@@ -522,3 +530,27 @@ def test_says_when_the_first_of_its_failures_is_due_again(run):
     waits = iter([50.0, 7.0])
     done = run(lambda row: Outcome(Verdict.TRANSIENT, "p", wait=next(waits)))
     assert done.next_due == 7.0
+
+
+def test_a_claim_of_one_row_that_finds_no_first_attempt_is_followed_by_one_for_retries(make):
+    """Every fourth claim of one row is for first attempts alone, if it looks at everything."""
+    make_mails(8, status="failed")
+
+    def capacity() -> Capacity:
+        drain.lookback.forget()
+        return Capacity(1)
+
+    drain = make(lambda row: ACCEPTED, capacity=capacity)
+    assert drain.run(seconds=20).claimed == 8
+
+
+def test_an_acceptance_wins_over_a_later_claims_failure_in_one_settlement():
+    """The send of an expired claim ended at last, while the row was sent again."""
+    make_mails(1)
+    (old,) = EmailNotification.objects.claim(limit=1)
+    EmailNotification.objects.update(status="pending", claim_token=None, claimed_at=None)
+    (new,) = EmailNotification.objects.claim(limit=1)
+    accepted = Settlement(old.id, ACCEPTED, old.claim_token)
+    failed = Settlement(new.id, Outcome(Verdict.TRANSIENT, text="503"), new.claim_token)
+    EmailNotification.objects.settle([accepted, failed])
+    assert statuses() == {"sent": 1}
