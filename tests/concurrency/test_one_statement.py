@@ -270,7 +270,7 @@ def test_a_repeat_that_races_its_first_request_is_never_told_that_the_order_is_p
             for order in some:
                 turn.wait(PATIENCE)
                 answer = pay(order, api, str(order.id)).json()
-                told[answer["status"] if "type" not in answer else answer["type"].rpartition("/")[2]] += 1
+                told[answer["status"] if "type" not in answer else answer["type"].rpartition(":")[2]] += 1
 
         together(2, pay_some)
     assert set(told) <= {"paid", "idempotency-in-progress"}, told
