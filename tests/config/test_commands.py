@@ -145,9 +145,13 @@ def test_follow_wal_sends_what_was_there_and_what_is_committed_until_it_is_told_
 
     with stopped_when(both):
         call_command("follow_wal")
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()")
-        assert cursor.fetchone() == (0,)
+
+    def no_slot() -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()")
+            return cursor.fetchone() == (0,)
+
+    until(no_slot, "the session that had the slot has ended")
 
 
 def test_follow_wal_outlives_a_database_that_is_away_for_a_moment_and_looks_at_everything_then(
