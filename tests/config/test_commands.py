@@ -149,7 +149,7 @@ def test_follow_wal_sends_what_was_there_and_what_is_committed_until_it_is_told_
     def no_slot() -> bool:
         with connection.cursor() as cursor:
             cursor.execute("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()")
-            return cursor.fetchone() == (0,)
+            return bool(cursor.fetchone() == (0,))
 
     until(no_slot, "the session that had the slot has ended")
 
