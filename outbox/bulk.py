@@ -180,9 +180,10 @@ def _fail(job: BulkJob, reason: str) -> None:
 
 
 def _work(id: uuid.UUID) -> None:
-    """Do one batch of a job, unless it has ended or another process is doing one."""
+    """Do one batch of a job, unless it has ended. No other process does one: the caller has counted a try."""
     with transaction.atomic():
-        job = BulkJob.objects.running().filter(id=id).select_for_update(skip_locked=True).first()
+        # Wait: a process that looked for a due job keeps the row's lock for a moment, although it found none.
+        job = BulkJob.objects.running().filter(id=id).select_for_update().first()
         if job is None:
             return
         refused = _why_not_allowed(job)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
@@ -20,6 +22,8 @@ from outbox.models import BulkJob, InboundDeadLetter, OutboxEvent
 from outbox.models.jobs import RETRY_BASE
 from outbox.tasks import run_bulk_jobs
 from tests.factories import make_mail, make_mails, statuses
+from tests.outbox.retention.months import dsn
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db
 
@@ -114,6 +118,38 @@ def test_two_processes_at_once_do_each_row_once():
     job.refresh_from_db()
     assert (job.state, job.done_count, job.refused_count) == ("done", 200, 0)
     assert set(logged().values()) == {1} and len(logged()) == 200
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_process_that_only_looked_for_a_job_costs_it_no_try(monkeypatch):
+    """PostgreSQL locks a row and then finds that the row no longer matches; the lock outlives that."""
+    make_mails(1, status="dead_lettered")
+    job = start()
+    with psycopg.connect(dsn()) as reader, psycopg.connect(dsn()) as watcher, ThreadPoolExecutor(1) as pool:
+        work = bulk._work
+        ended = threading.Event()
+
+        def waits_for_the_reader() -> bool:
+            waiting = "SELECT FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+            return (
+                ended.is_set() or watcher.execute(waiting, [reader.info.backend_pid]).fetchone() is not None
+            )
+
+        def release():
+            until(waits_for_the_reader)
+            reader.rollback()
+
+        def work_while_it_is_read(id):
+            reader.execute("SELECT FROM bulk_jobs WHERE id = %s FOR UPDATE", [id])
+            released = pool.submit(release)
+            work(id)
+            ended.set()
+            released.result()
+
+        monkeypatch.setattr(bulk, "_work", work_while_it_is_read)
+        bulk.run_batch()
+    job.refresh_from_db()
+    assert (job.state, job.done_count, job.tries) == ("done", 1, 0)
 
 
 def test_a_stopped_job_changes_nothing_more(monkeypatch):
