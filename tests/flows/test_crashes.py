@@ -185,7 +185,7 @@ def test_wake_ups_that_no_worker_takes_stay_few_and_a_worker_that_comes_back_is_
             return int(broker.llen("celery"))
 
         def taken() -> bool:  # and dropped: "unacked" holds those that a worker has fetched and not looked at
-            return waiting() == 0 == broker.hlen("unacked")
+            return waiting() + int(broker.hlen("unacked")) == 0
 
         for order in orders[:-1]:
             shop.pay(order)

@@ -33,11 +33,12 @@ def _valkey(valkey_url):
 def _one_minute(monkeypatch, db):
     """Stop the clock of the sums, because a minute may end within a test."""
     now = database_now()
-    monkeypatch.setattr(traffic, "database_now", lambda: now)
+    for module in ("outbox.traffic", __name__):
+        monkeypatch.setattr(f"{module}.database_now", lambda: now)
 
 
 def minutes_ago(count: float) -> dt.datetime:
-    return traffic.database_now().replace(second=0, microsecond=0) - count * MINUTE
+    return database_now().replace(second=0, microsecond=0) - count * MINUTE
 
 
 def mail_of(created: dt.datetime, *, sent: float | None = None, **fields) -> EmailNotification:
