@@ -63,15 +63,7 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     }
 
     def announce() -> None:
-        log_created(
-            notification_id=copy_id,
-            order_id=mail.order_id,
-            event_type=mail.event_type,
-            recipient_email=mail.recipient_email,
-            status=Status.PENDING,
-            work=work,
-            resend_of=id,
-        )
+        log_created(copy, resend_of=id)
         if settings.FAST_PATH:
             tasks.waker.wake()
 

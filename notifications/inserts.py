@@ -55,17 +55,6 @@ def insert_copy(email: NewEmail, *, of: uuid.UUID, announce: Callable[[], None])
     return insert("email_notifications", row, fixed=_NEW, announce=announce)
 
 
-def inserted_before(*, order_id: uuid.UUID, event_type: str, version: int) -> uuid.UUID:
-    """Return the id of the e-mail that `insert_once` found."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT notification_id FROM idempotency_keys WHERE scope = 'email' AND key = %s",
-            [_key(order_id, event_type, version)],
-        )
-        id: uuid.UUID = cursor.fetchone()[0]
-        return id
-
-
 def email_exists(*, order_id: uuid.UUID, event_type: str, version: int) -> bool:
     """Tell whether the e-mail was inserted before, as long as its row is in the table.
 

@@ -1,4 +1,4 @@
-"""What others may do with e-mails: enqueue one, resend, give up, settle evidence. Every change is logged.
+"""What others may do with e-mails: make one, resend, give up, settle evidence. Every change is logged.
 
 Called by orders (in its transaction), the API, the admin and commands.
 """
@@ -25,47 +25,12 @@ from outbox.core import context as work_context
 from outbox.core import tracing
 from outbox.core.ids import new_id
 from outbox.core.privacy import ERASED_ADDRESS
-from outbox.core.statement import Part, write
+from outbox.core.statement import Part
 from outbox.core.transactions import after_commit, require_transaction
 from outbox.delivery.changes import Change, Refusal, Settlement
 from outbox.delivery.outcomes import Outcome, Status, Verdict
 
 log = structlog.get_logger(__name__)
-
-
-def enqueue_email(
-    *,
-    order_id: uuid.UUID,
-    event_type: str,
-    version: int,
-    recipient_email: str,
-    to_name: str,
-    locale: str,
-    context: Callable[[], Mapping[str, object]],
-) -> uuid.UUID | None:
-    """Render an e-mail and save it in the caller's transaction, to be sent after commit.
-
-    The arguments are those of `email_part`. Return the e-mail's id, or None when `NOTIFY_ON` leaves the event
-    out. A second call for the same order, event and version returns the first one's id. Raise
-    `TransactionRequired` outside a transaction, `UnknownEmail` for an event without templates.
-    """
-    require_transaction("an e-mail")
-    id = new_id()
-    part = email_part(
-        order_id=order_id,
-        event_type=event_type,
-        version=version,
-        recipient_email=recipient_email,
-        to_name=to_name,
-        locale=locale,
-        context=context,
-        id=id,
-    )
-    if part is None:
-        return None
-    if write(inserts=[part]).inserts == (True,):
-        return id
-    return inserts.inserted_before(order_id=order_id, event_type=event_type, version=version)
 
 
 def email_part(
@@ -77,7 +42,6 @@ def email_part(
     to_name: str,
     locale: str,
     context: Callable[[], Mapping[str, object]],
-    id: uuid.UUID | None = None,
 ) -> Part | None:
     """Render an e-mail and return its insert, for the statement of the change that owes it.
 
@@ -89,28 +53,19 @@ def email_part(
         return None
     mail = render_email(event_type=event_type, locale=locale, context=context())
     work = work_context.current()
-    notification_id = id or new_id()
     # The e-mails that an erased person would still get are recorded and never sent.
     erased = recipient_email == ERASED_ADDRESS
-    status = Status.SUPPRESSED if erased else Status.PENDING
 
     def announce() -> None:
-        log_created(
-            notification_id=notification_id,
-            order_id=order_id,
-            event_type=event_type,
-            recipient_email=recipient_email,
-            status=status,
-            work=work,
-        )
+        log_created(email)
         if settings.FAST_PATH:
             tasks.waker.wake()
 
     email: inserts.NewEmail = {
-        "id": notification_id,
+        "id": new_id(),
         "order_id": order_id,
         "event_type": event_type,
-        "status": status,
+        "status": Status.SUPPRESSED if erased else Status.PENDING,
         "last_error": "the recipient's data was erased" if erased else "",
         "recipient_email": recipient_email,
         "to_name": to_name,

@@ -67,7 +67,7 @@ class Change:
         It writes nothing if `guard` has no row, or if the order's row was changed since it was read.
         """
         if not self.needed and not inserts:
-            return Written(guard=True, change=True, inserts=())
+            return Written(guard=True, change=True)
         # A later request has a trace of its own: the link leads back to that of the order's placing.
         link = "" if self.row is None else self.order.traceparent
         with tracing.span("save order", kind=Kind.CLIENT, links=[link]) as span:

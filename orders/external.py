@@ -8,6 +8,7 @@ what it alone tells (its time), and still sends its e-mail. docs/events.md has a
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import uuid
 from typing import Any
 
@@ -16,7 +17,7 @@ from django.conf import settings
 from rest_framework import serializers
 
 from notifications.inserts import email_exists
-from notifications.services import enqueue_email
+from notifications.services import email_part
 from orders.bodies import MAX_AMOUNT, OrderBody
 from orders.emails import email_context
 from orders.events import EVENTS
@@ -26,6 +27,7 @@ from outbox.api.fields import Choice, Flag, Integer, StrictSerializer, Text, Web
 from outbox.core import context
 from outbox.core.clock import database_now
 from outbox.core.privacy import ERASED_ADDRESS
+from outbox.core.statement import write
 from outbox.core.transactions import after_commit
 from outbox.events.envelope import Envelope, Rejected
 from outbox.events.inbox import Handler
@@ -92,15 +94,6 @@ STATE = (
 TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
 
 
-def handler_of(name: str) -> Handler:
-    """Return the handler of the event `name` of other systems."""
-
-    def handle(event: Envelope) -> None:
-        _apply(event, name)
-
-    return handle
-
-
 def own_id(*, source: str, id: str) -> uuid.UUID:
     """Return the id here of another system's id: the same, if it is a UUID, else a UUIDv5 of it.
 
@@ -113,7 +106,8 @@ def own_id(*, source: str, id: str) -> uuid.UUID:
     return uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:orderpost:source:{source}"), id)
 
 
-def _apply(event: Envelope, name: str) -> None:
+def _apply(event: Envelope, *, name: str) -> None:
+    """Handle the event `name` of another system."""
     now = database_now()
     told, details = _read(event, name, now)
     order = _locked(told)
@@ -192,7 +186,7 @@ def _locked(told: Order) -> Order:
 
 def _owe_email(told: Order, order: Order, name: str, change: dict[str, Any]) -> None:
     """Save the e-mail, about the order as the event tells it, to the newest address."""
-    enqueue_email(
+    part = email_part(
         order_id=order.id,
         event_type=name,
         version=told.version,
@@ -201,6 +195,8 @@ def _owe_email(told: Order, order: Order, name: str, change: dict[str, Any]) -> 
         locale=order.locale,
         context=lambda: email_context(order=told, change=change),
     )
+    if part is not None:
+        write(inserts=[part])
 
 
-HANDLERS: dict[str, Handler] = {EVENTS[name].topic: handler_of(name) for name in BODIES}
+HANDLERS: dict[str, Handler] = {EVENTS[name].topic: functools.partial(_apply, name=name) for name in BODIES}

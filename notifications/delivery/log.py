@@ -9,8 +9,8 @@ import structlog
 
 from notifications import metrics
 from notifications.delivery.process import Process
+from notifications.inserts import NewEmail
 from notifications.models import EmailNotification
-from outbox.core.context import Context
 from outbox.core.transactions import after_commit
 from outbox.delivery.changes import Change
 from outbox.delivery.outcomes import Status
@@ -73,33 +73,24 @@ def _log_changes(changes: Sequence[Change]) -> None:
             )
 
 
-def log_created(
-    *,
-    notification_id: uuid.UUID,
-    order_id: uuid.UUID,
-    event_type: str,
-    recipient_email: str,
-    status: Status,
-    work: Context,
-    resend_of: uuid.UUID | None = None,
-) -> None:
+def log_created(email: NewEmail, *, resend_of: uuid.UUID | None = None) -> None:
     """Count a new e-mail, and log it like every other change of state; `was` is empty.
 
     Called after the commit.
     """
-    metrics.count_created(event_type)
+    metrics.count_created(email["event_type"])
     more = {"resend_of": str(resend_of)} if resend_of else {}
-    if work.traceparent:
-        more["trace_id"] = work.trace_id
+    if email["traceparent"]:
+        more["trace_id"] = email["traceparent"][3:35]
     log.info(
         "notification changed",
-        notification_id=str(notification_id),
-        order_id=str(order_id),
-        event_type=event_type,
-        correlation_id=work.correlation_id,
-        recipient=recipient_email,
+        notification_id=str(email["id"]),
+        order_id=str(email["order_id"]),
+        event_type=email["event_type"],
+        correlation_id=email["correlation_id"],
+        recipient=email["recipient_email"],
         was="",
-        now=str(status),
+        now=str(email["status"]),
         **more,
     )
 

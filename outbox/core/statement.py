@@ -42,7 +42,6 @@ class Written(NamedTuple):
 
     guard: bool
     change: bool
-    inserts: tuple[bool, ...]
 
 
 def write(
@@ -58,11 +57,7 @@ def write(
     for part, written in zip(parts, had_row, strict=True):
         if written and part.announce is not None:
             after_commit(part.announce, using=using)
-    return Written(
-        guard=guard is None or had_row[0],
-        change=not chain or had_row[len(chain) - 1],
-        inserts=tuple(had_row[len(chain) :]),
-    )
+    return Written(guard=guard is None or had_row[0], change=not chain or had_row[len(chain) - 1])
 
 
 @functools.lru_cache(maxsize=256)
