@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -82,25 +81,20 @@ def show_zeros() -> None:
     for provider in settings.EMAIL_PROVIDERS:
         OPENINGS.labels(provider)
         for outcome in (*NOT_ACCEPTED, Verdict.ACCEPTED, Verdict.PERMANENT, Verdict.AMBIGUOUS):
-            _attempts(provider, outcome)
+            ATTEMPTS.labels(provider, str(outcome))
         for event in ("delivered", "bounced", "complained"):
             FEEDBACK.labels(provider, event)
         for result in ("accepted", "unsigned", "malformed", "too_large", "unverifiable", "error"):
             WEBHOOKS.labels(provider, result)
     for event_type in settings.NOTIFY_ON:
         for status in (Status.SENT, Status.DEAD_LETTERED):
-            _changes(event_type, status)
-
-
-def count_created(event_type: str) -> None:
-    """Count a new e-mail after its commit."""
-    _created(event_type).inc()
+            CHANGES.labels(event_type, str(status))
 
 
 def count_attempt(outcome: Outcome, *, provider: str, seconds: float, held: bool) -> None:
     """Count one answer of a provider; `held`: the e-mail waits for its webhook now."""
-    _attempts(provider, outcome.verdict).inc()
-    _sends(provider).observe(seconds)
+    ATTEMPTS.labels(provider, str(outcome.verdict)).inc()
+    SENDS.labels(provider).observe(seconds)
     if held:
         HOLDS.labels(provider).inc()
 
@@ -108,7 +102,8 @@ def count_attempt(outcome: Outcome, *, provider: str, seconds: float, held: bool
 def count_changes(changes: Sequence[Change]) -> None:
     """Count committed changes of state."""
     for change in changes:
-        _changes(change.row.event_type, change.now).inc()  # type: ignore[attr-defined]  # an e-mail has it
+        event_type = change.row.event_type  # type: ignore[attr-defined]  # an e-mail has it
+        CHANGES.labels(event_type, str(change.now)).inc()
         if change.now == Status.SENT:
             RETRIES.observe(change.retry_count)
             if change.row.resent_at is None:
@@ -128,26 +123,6 @@ def count_feedback(provider: str, *, events: int, unknown: int, news: Mapping[st
     WEBHOOK_EVENTS.labels(provider, "yes").inc(events - unknown)
     for event, emails in news.items():
         FEEDBACK.labels(provider, event).inc(emails)
-
-
-@functools.cache
-def _created(event_type: str) -> Counter:
-    return CREATED.labels(event_type)
-
-
-@functools.cache
-def _changes(event_type: str, status: str) -> Counter:
-    return CHANGES.labels(event_type, str(status))
-
-
-@functools.cache
-def _attempts(provider: str, verdict: Verdict) -> Counter:
-    return ATTEMPTS.labels(provider, str(verdict))
-
-
-@functools.cache
-def _sends(provider: str) -> Histogram:
-    return SENDS.labels(provider)
 
 
 @from_broker("redis")

@@ -78,7 +78,7 @@ def log_created(email: NewEmail, *, resend_of: uuid.UUID | None = None) -> None:
 
     Called after the commit.
     """
-    metrics.count_created(email["event_type"])
+    metrics.CREATED.labels(email["event_type"]).inc()
     more = {"resend_of": str(resend_of)} if resend_of else {}
     if email["traceparent"]:
         more["trace_id"] = email["traceparent"][3:35]
