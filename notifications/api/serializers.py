@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, ClassVar
+from typing import Any
 
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
@@ -40,32 +40,15 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     bounced_at = serializers.DateTimeField(allow_null=True)
     resend_of = serializers.UUIDField(allow_null=True, help_text="The e-mail that this is a copy of")
 
-    #: The columns that a query must load.
-    columns: ClassVar[tuple[str, ...]] = (
-        "id",
-        "order_id",
-        "event_type",
-        "recipient_email",
-        "subject",
-        "status",
-        "retry_count",
-        "max_retries",
-        "last_error",
-        "next_attempt_at",
-        "provider",
-        "provider_message_id",
-        "created_at",
-        "sent_at",
-        "delivered_at",
-        "bounced_at",
-        "resend_of",
-    )
-
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_next_attempt_at(self, mail: EmailNotification) -> Any:
         """Return the time of the next attempt, or None where none is planned."""
         time: dt.datetime = mail.next_attempt_at
         return serializers.DateTimeField().to_representation(time) if mail.status in DUE else None
+
+
+#: The columns that a query must load: each field shows the one of its name.
+COLUMNS = tuple(NotificationSerializer().fields)
 
 
 class NotificationPageSerializer(PageSerializer):

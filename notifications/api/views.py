@@ -9,6 +9,7 @@ from rest_framework.request import Request
 
 from notifications import services
 from notifications.api.serializers import (
+    COLUMNS,
     NotificationPageSerializer,
     NotificationQuery,
     NotificationSerializer,
@@ -42,7 +43,7 @@ class Notifications(ApiView):
     def get(self, request: Request) -> HttpResponse:
         lookups = {"status": "status", "recipient_email": "recipient_email__iexact", "order_id": "order_id"}
         filters = {lookups[name]: value for name, value in self.query.items() if name in lookups}
-        rows = EmailNotification.objects.filter(**filters).only(*NotificationSerializer.columns)
+        rows = EmailNotification.objects.filter(**filters).only(*COLUMNS)
         return json_response(
             paginate(request=request, query=self.query, rows=rows, serializer=NotificationSerializer)
         )
@@ -99,7 +100,7 @@ def _resend(notification_id: uuid.UUID) -> HttpResponse:
 
 
 def _find(notification_id: uuid.UUID) -> EmailNotification:
-    rows = EmailNotification.objects.filter(id=notification_id).only(*NotificationSerializer.columns)
+    rows = EmailNotification.objects.filter(id=notification_id).only(*COLUMNS)
     mail = rows.first()
     if mail is None:
         raise not_found(NO_SUCH_ID)

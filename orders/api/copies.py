@@ -13,7 +13,7 @@ from django.urls import reverse
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from notifications.api.serializers import NotificationSerializer, ResendProblemSerializer
+from notifications.api.serializers import COLUMNS, NotificationSerializer, ResendProblemSerializer
 from notifications.copies import NotCopied
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
@@ -74,6 +74,6 @@ def _copy(notification_id: uuid.UUID, values: dict[str, Any]) -> HttpResponse:
             detail=f"No copy is sent: {refusal}.",
             current_status=refusal.status,
         ) from None
-    copy = EmailNotification.objects.only(*NotificationSerializer.columns).get(id=copy_id)
+    copy = EmailNotification.objects.only(*COLUMNS).get(id=copy_id)
     location = reverse("notification", kwargs={"id": copy_id})
     return json_response(present(NotificationSerializer, copy), status=201, location=location)

@@ -11,7 +11,7 @@ from django.http import HttpResponse
 from django.urls import reverse
 from rest_framework.request import Request
 
-from notifications.api.serializers import NotificationHotPageSerializer, NotificationSerializer
+from notifications.api.serializers import COLUMNS, NotificationHotPageSerializer, NotificationSerializer
 from notifications.models import EmailNotification
 from orders import changes
 from orders.api.changing import answer_change
@@ -239,7 +239,7 @@ class OrderNotifications(ApiView):
         tags=TAGS,
     )
     def get(self, request: Request, id: str) -> HttpResponse:
-        rows = EmailNotification.objects.filter(order_id=_existing(id)).only(*NotificationSerializer.columns)
+        rows = EmailNotification.objects.filter(order_id=_existing(id)).only(*COLUMNS)
         page = paginate(
             request=request, query=self.query, rows=rows, serializer=NotificationSerializer, order="id"
         )
