@@ -15,41 +15,28 @@ from outbox.delivery.changes import Change, Refusal
 Service = Callable[..., tuple[list[Change], list[Refusal]]]
 
 
-def _changes(service: Service, done: str) -> Callable[[Sequence[uuid.UUID]], Result]:
+def _action(name: str, title: str, permission: str, service: Service, done: str) -> BulkAction:
     def change(ids: Sequence[uuid.UUID]) -> Result:
         changes, refusals = service(ids=ids)
         lines = [(change.row.pk, f"{done} (was {change.was}).") for change in changes]
         return Result(lines, Counter(refusal.reason for refusal in refusals))
 
-    return change
+    action = BulkAction(
+        name=name,
+        title=title,
+        model=EmailNotification,
+        permission=permission,
+        rows=filters.rows_at,
+        change=change,
+        describe=filters.describe,
+    )
+    register(action)
+    return action
 
 
-RESEND = BulkAction(
-    name="notifications.resend",
-    title="Resend",
-    model=EmailNotification,
-    permission="notifications.resend_emailnotification",
-    rows=filters.rows_at,
-    change=_changes(services.resend, "Resent"),
-    describe=filters.describe,
+_DISCARD = "notifications.discard_emailnotification"
+RESEND = _action(
+    "notifications.resend", "Resend", "notifications.resend_emailnotification", services.resend, "Resent"
 )
-GIVE_UP = BulkAction(
-    name="notifications.give_up",
-    title="Give up",
-    model=EmailNotification,
-    permission="notifications.discard_emailnotification",
-    rows=filters.rows_at,
-    change=_changes(services.give_up, "Given up"),
-    describe=filters.describe,
-)
-MARK_SENT = BulkAction(
-    name="notifications.mark_sent",
-    title="Mark as sent",
-    model=EmailNotification,
-    permission="notifications.discard_emailnotification",
-    rows=filters.rows_at,
-    change=_changes(mark_sent, "Marked as sent"),
-    describe=filters.describe,
-)
-for one in (RESEND, GIVE_UP, MARK_SENT):
-    register(one)
+GIVE_UP = _action("notifications.give_up", "Give up", _DISCARD, services.give_up, "Given up")
+MARK_SENT = _action("notifications.mark_sent", "Mark as sent", _DISCARD, mark_sent, "Marked as sent")
