@@ -24,9 +24,7 @@ COLUMNS = {
 NAMES = (*COLUMNS, "failing", *periods.NAMES)
 
 
-def narrow(
-    rows: EmailNotificationQuerySet, params: Mapping[str, str], *, now: dt.datetime | None = None
-) -> EmailNotificationQuerySet:
+def narrow(rows: EmailNotificationQuerySet, params: Mapping[str, str]) -> EmailNotificationQuerySet:
     """Keep the rows that the parameters name. Empty and unknown ones narrow nothing."""
     for name, column in COLUMNS.items():
         if value := params.get(name):
@@ -35,7 +33,7 @@ def narrow(
         rows = rows.filter(status=Status.DEAD_LETTERED)  # what the index of causes has
     if params.get("failing") == "hour":
         rows = rows.failing()
-    return periods.narrow_to_period(rows, params, now=now or timezone.now())
+    return periods.narrow_to_period(rows, params, now=timezone.now())
 
 
 def rows_at(params: Mapping[str, str], started_at: dt.datetime | None) -> EmailNotificationQuerySet:

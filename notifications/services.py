@@ -123,7 +123,10 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
     still = suppressed_among(list(rows.only("id", "recipient_email")))
     changes, refusals = EmailNotification.objects.requeue(id for id in wanted if id not in still)
     refusals += [Refusal(id, f"its address is suppressed: {why}") for id, why in still.items()]
-    return _by_hand((changes, refusals), wake=True)
+    log_changes(changes)
+    if changes and settings.FAST_PATH:
+        after_commit(tasks.waker.wake)
+    return changes, refusals
 
 
 def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
@@ -195,12 +198,6 @@ def _times(id: uuid.UUID, facts: Sequence[Evidence]) -> EventTimes:
 
 def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
     """Mark dead letters `discarded`. Return the changes and the refusals."""
-    return _by_hand(EmailNotification.objects.discard(ids), wake=False)
-
-
-def _by_hand(result: tuple[list[Change], list[Refusal]], *, wake: bool) -> tuple[list[Change], list[Refusal]]:
-    changes, _ = result
+    changes, refusals = EmailNotification.objects.discard(ids)
     log_changes(changes)
-    if wake and changes and settings.FAST_PATH:
-        after_commit(tasks.waker.wake)
-    return result
+    return changes, refusals

@@ -23,8 +23,8 @@ class Cause(NamedTuple):
     notification_id: uuid.UUID | None = None
 
 
-def suppress(causes: Iterable[Cause]) -> int:
-    """Suppress addresses in one statement, and return how many are new; the others keep their reason."""
+def suppress(causes: Iterable[Cause]) -> None:
+    """Suppress addresses in one statement. Those that are suppressed already keep their reason."""
     rows = {
         address_hash(cause.recipient_email): Suppression(
             address_hash=address_hash(cause.recipient_email),
@@ -35,10 +35,8 @@ def suppress(causes: Iterable[Cause]) -> int:
         for cause in causes
         if cause.recipient_email != ERASED_ADDRESS
     }
-    if not rows:
-        return 0
     ordered = [rows[key] for key in sorted(rows)]  # one lock order
-    return len(Suppression.objects.bulk_create(ordered, ignore_conflicts=True))
+    Suppression.objects.bulk_create(ordered, ignore_conflicts=True)
 
 
 def suppressed_among(mails: Sequence[EmailNotification]) -> Mapping[uuid.UUID, str]:

@@ -21,7 +21,6 @@ from django.db.models.functions import Now
 
 from notifications.services import withdraw_emails
 from orders.models import Order
-from orders.person_export import export_person
 from orders.persons import DIRECT, check_address, first_row, own_mails, own_orders
 from outbox.core.ids import EPOCH
 from outbox.core.privacy import ERASED_ADDRESS, address_hash
@@ -30,18 +29,11 @@ from outbox.delivery.outcomes import UNFINISHED, Status
 from outbox.models import Erasure
 from outbox.retention.archive import archived_partitions
 from outbox.retention.archive_index import may_have
-from outbox.retention.erasure import (
-    erase_quotes,
-    erase_rows,
-    rewrite_archive,
-    side_tables,
-)
+from outbox.retention.erasure import erase_quotes, erase_rows, rewrite_archive, side_tables
 from outbox.retention.locks import Report, exclusive_lock
 from outbox.retention.partitions import partitioned_models, require_owner
 from outbox.retention.person import Person
 from outbox.retention.stored_answers import erase_answers
-
-__all__ = ["ErasureReport", "InFlight", "StillSending", "erase_person", "export_person"]
 
 log = structlog.get_logger(__name__)
 
@@ -112,9 +104,8 @@ def erase_person(
                 counts=dict(totals),
                 finished_at=Now(),
             )
-            erasure.refresh_from_db()
             if archives_now:
-                _rewrite_archives(erasure, counts, report)
+                _rewrite_archives(counts, report)
             erasure.refresh_from_db()
     changed = {table: count for table, count in counts.items() if count or erasure}
     archives = erasure.archives if erasure else []
@@ -260,7 +251,7 @@ def _chunks(owners: Collection[uuid.UUID]) -> Iterator[list[uuid.UUID]]:
     return (ordered[start : start + CHUNK] for start in range(0, len(ordered), CHUNK))
 
 
-def _rewrite_archives(erasure: Erasure, counts: Counter[str], report: Report) -> None:
+def _rewrite_archives(counts: Counter[str], report: Report) -> None:
     for model in partitioned_models():
         table = model._meta.db_table
         for record in archived_partitions(table=table, since=EPOCH, using=OWNER):

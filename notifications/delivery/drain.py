@@ -104,6 +104,7 @@ def drain_due() -> Drained | None:
     return done
 
 
+@instruments.POLLS.time()
 def poll(*, record: bool = True) -> Drained | None:
     """Take back expired claims and drain: what beat schedules every `POLL_INTERVAL`.
 
@@ -111,11 +112,6 @@ def poll(*, record: bool = True) -> Drained | None:
     `record` notes that a poll ran, which keeps the standby quiet; the standby itself does not note its own. A
     poll counts only if the process's drain got something from the database.
     """
-    with instruments.POLLS.time():
-        return _poll(record=record)
-
-
-def _poll(*, record: bool) -> Drained | None:
     process = processes.current()
     while changes := EmailNotification.objects.recover(lease=settings.LEASE_SECONDS, limit=RECOVER_BATCH):
         log_changes(changes)

@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.response import TemplateResponse
 
-from orders import privacy
+from orders import person_export, privacy
 from orders.models import Order
 from orders.persons import count_person
 from outbox.core.postgres.sessions import SharedSession
@@ -35,7 +35,7 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         """Answer one customer's data as a JSON file, archives included."""
         if (email := self._one_address(request, queryset)) is None:
             return None
-        document = privacy.export_person(email=email, report=lambda step, **facts: None)
+        document = person_export.export_person(email=email, report=lambda step, **facts: None)
         self._note(request, queryset, "Exported the customer's data.")
         return JsonResponse(
             document,

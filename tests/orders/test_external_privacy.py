@@ -11,7 +11,7 @@ import pytest
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
-from orders import privacy
+from orders import person_export, privacy
 from orders.models import Order
 from orders.persons import first_row
 from outbox.core.privacy import ERASED, ERASED_ADDRESS
@@ -59,7 +59,7 @@ def test_a_dead_letter_is_found_when_its_json_escapes_the_address(address, escap
     assert handle(received(event["eventType"], text.encode())) == "dead"
     other = told("paid", new_id(), 2, email="bob@example.com", totalAmount=0)
     give(other)
-    assert len(privacy.export_person(email=address, report=Steps())["dead_events"]) == 1
+    assert len(person_export.export_person(email=address, report=Steps())["dead_events"]) == 1
     erase(address)
     envelopes = list(InboundDeadLetter.objects.order_by("id").values_list("envelope", flat=True))
     assert envelopes[0] == ERASED and "bob@example.com" in envelopes[1]

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
-from orders import privacy
+from orders import person_export, privacy
 from orders.corrections import send_copy
 from orders.models import Order
 from orders.persons import count_person
@@ -52,7 +52,7 @@ def corrected(*, wrong: str = BOB) -> Order:
 
 
 def export(email: str) -> dict[str, Any]:
-    return privacy.export_person(email=email, report=Steps())
+    return person_export.export_person(email=email, report=Steps())
 
 
 def erase(email: str, **options: bool) -> privacy.ErasureReport:

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
-from orders import privacy
+from orders import person_export, privacy
 from orders.persons import NoPerson, check_address
 from outbox.core.postgres.connection import patient
 from outbox.management.progress import Reporter
@@ -50,7 +50,7 @@ class Command(BaseCommand):
         try:
             if verb == "export":
                 with Reporter(self.stderr) as report:
-                    document = privacy.export_person(email=email, report=report)
+                    document = person_export.export_person(email=email, report=report)
                 self.stdout.write(json.dumps(document, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False))
                 return
             with Reporter(self.stderr) as report:
