@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.mail import EmailMultiAlternatives, get_connection
 
 from notifications.models import EmailNotification
-from outbox.delivery.outcomes import Outcome
+from outbox.delivery.outcomes import Outcome, Verdict
 
 #: A connection that was idle for longer is opened anew: the other side may be about to close it, and a
 #: reset at that moment could not be told from one after the mail was taken.
@@ -73,17 +73,17 @@ class Provider(ABC):
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:  # noqa: B027
         """Add what only this provider wants to a message; by default nothing."""
 
-    @abstractmethod
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Read the provider's own id of a message that it took."""
+        """Take the id that anymail found in the provider's answer."""
+        return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
 
     @abstractmethod
     def refused(self, error: Exception) -> Outcome:
         """Say what an error of a send means."""
 
-    @abstractmethod
     def not_connected(self, error: Exception) -> Outcome:
-        """Say what an error before anything was sent means."""
+        """Blame our configuration for what failed before the send: anymail's backends connect later."""
+        return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))
 
 
 def metadata_of(mail: EmailNotification) -> dict[str, str]:

@@ -19,7 +19,6 @@ import requests
 from anymail.backends.base import BasePayload
 from anymail.backends.base_requests import AnymailRequestsBackend
 from anymail.exceptions import AnymailConfigurationError, AnymailRequestsAPIError
-from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers import addresses
 from notifications.providers.base import Provider
@@ -68,14 +67,6 @@ class HttpProvider(Provider):
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:
         """Say what an answer means: by the name of its error, else by its status."""
         return self.verdicts.get(name) or by_status(status)
-
-    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Take the id that anymail found in the answer."""
-        return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
-
-    def not_connected(self, error: Exception) -> Outcome:
-        """Blame our configuration: opening connects to nothing yet."""
-        return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))
 
     def refused(self, error: Exception) -> Outcome:
         """Say what an error means.

@@ -32,6 +32,7 @@ from anymail.exceptions import (
     AnymailWebhookValidationFailure,
 )
 from anymail.signals import AnymailTrackingEvent, EventType, RejectReason
+from anymail.utils import get_request_basic_auth
 from django.conf import settings
 from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare
@@ -133,20 +134,18 @@ def raw(event: AnymailTrackingEvent) -> dict[str, Any]:
     return event.esp_event if isinstance(event.esp_event, dict) else {}
 
 
-def check_time(sent: float, *, tolerance: float | None = None) -> None:
-    """Raise `Unsigned` unless `sent` (epoch seconds) is at most `tolerance` seconds from now.
+def check_time(sent: float, *, retried_for: float = 0.0) -> None:
+    """Raise `Unsigned` unless `sent` (epoch seconds) is about now: an older signed batch may be a replay.
 
-    A signed batch that is older may be a replay. The default is `WEBHOOK_TOLERANCE_SECONDS`.
+    A provider posts a batch again, with its first time, for `retried_for` seconds.
     """
-    allowed = settings.WEBHOOK_TOLERANCE_SECONDS if tolerance is None else tolerance
+    allowed = retried_for + settings.WEBHOOK_TOLERANCE_SECONDS
     if not abs(time.time() - sent) <= allowed:  # so that NaN is refused
         raise Unsigned
 
 
 def check_password(request: HttpRequest, *, expected: str) -> None:
     """Raise `Unsigned` unless the request's basic authentication is `expected`, as user:password."""
-    from anymail.utils import get_request_basic_auth
-
     given = get_request_basic_auth(request)
     if not given or not constant_time_compare(given, expected):
         raise Unsigned(challenge="Authorization" not in request.headers)

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from anymail.signals import AnymailTrackingEvent, EventType
 from anymail.webhooks.mailgun import MailgunTrackingWebhookView
-from django.conf import settings
 from django.http import HttpRequest
 
 from notifications.models import Suppression
@@ -34,7 +33,7 @@ class Mailgun(Webhook):
             raise TypeError("not JSON")  # anymail would read the form of before 2018
         MailgunTrackingWebhookView(webhook_signing_key=self.key).run_validators(request)
         signed = float(json.loads(request.body)["signature"]["timestamp"])
-        check_time(signed, tolerance=_RETRIED_FOR + settings.WEBHOOK_TOLERANCE_SECONDS)
+        check_time(signed, retried_for=_RETRIED_FOR)
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
         """Read the one event of a post."""

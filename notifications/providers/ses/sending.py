@@ -24,7 +24,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anymail.exceptions import AnymailAPIError
-from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers.base import Provider
 from notifications.providers.connecting import failed_to_connect
@@ -57,14 +56,6 @@ _NOT_VERIFIED = "address is not verified"
 class Ses(Provider):
     name = "ses"
     backend = "notifications.providers.ses.backend.Backend"
-
-    def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Take SES' id of the mail, the same in its notifications; its Message-ID is made of it."""
-        return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
-
-    def not_connected(self, error: Exception) -> Outcome:
-        """Blame our configuration: making the client connects to nothing yet."""
-        return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))
 
     def refused(self, error: Exception) -> Outcome:
         """Read boto3's error behind anymail's."""

@@ -13,7 +13,6 @@ from typing import Any, cast
 import structlog
 from anymail.signals import AnymailTrackingEvent
 from anymail.webhooks.amazon_ses import AmazonSESTrackingWebhookView
-from django.conf import settings
 from django.http import HttpRequest
 
 from notifications.providers.ses import sns
@@ -36,7 +35,7 @@ class Ses(Webhook):
             raise Unsigned
         sns.verify(message)
         sent = dt.datetime.fromisoformat(message["Timestamp"])
-        check_time(sent.timestamp(), tolerance=_RETRIED_FOR + settings.WEBHOOK_TOLERANCE_SECONDS)
+        check_time(sent.timestamp(), retried_for=_RETRIED_FOR)
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
         """Read a notification's events; confirm a subscription that was verified."""
