@@ -6,7 +6,6 @@ A command has its effect once for each event id. What the API would refuse becom
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -16,11 +15,10 @@ from notifications.dead_letters import resend_dead_letters
 from notifications.services import resend
 from orders import services
 from orders.bodies import CancelBody, CompleteBody, OrderBody
-from orders.inbound import read_command
-from orders.transitions import Refused
+from orders.inbound import read_data, refusals_rejected
 from outbox.api.fields import Identifier, Nothing, StrictSerializer
 from outbox.core.transactions import after_commit
-from outbox.events.envelope import Envelope, Rejected
+from outbox.events.envelope import Envelope
 from outbox.events.inbox import Handler
 from outbox.retention import rollover
 
@@ -47,22 +45,24 @@ class ResendCommand(StrictSerializer):
 
 def place_order(event: Envelope) -> None:
     """Place an order. Its `order.order.placed.v1` has the command's correlation id."""
-    services.place_order(**read_command(OrderBody, event.data))
+    services.place_order(**_read(OrderBody, event))
 
 
 def complete_order(event: Envelope) -> None:
     """Complete an order."""
-    _change(services.complete_order, read_command(CompleteCommand, event.data))
+    with refusals_rejected():
+        services.complete_order(**_read(CompleteCommand, event))
 
 
 def cancel_order(event: Envelope) -> None:
     """Cancel an order. The customer reads `reason`."""
-    _change(services.cancel_order, read_command(CancelCommand, event.data))
+    with refusals_rejected():
+        services.cancel_order(**_read(CancelCommand, event))
 
 
 def resend_error_emails(event: Envelope) -> None:
     """Resend the e-mails that are named, or all dead letters. Those that are held or suppressed are left."""
-    ids: list[uuid.UUID] | None = read_command(ResendCommand, event.data).get("notification_ids")
+    ids: list[uuid.UUID] | None = _read(ResendCommand, event).get("notification_ids")
     if ids is None:
         changed, refused = resend_dead_letters()
     else:
@@ -75,15 +75,12 @@ def resend_error_emails(event: Envelope) -> None:
 
 def clean_up_sent_emails(event: Envelope) -> None:
     """Have `keep_partitions` run a rollover within a minute: it archives and drops what is past its days."""
-    read_command(Nothing, event.data)
+    _read(Nothing, event)
     rollover.request()
 
 
-def _change(service: Callable[..., Any], values: dict[str, Any]) -> None:
-    try:
-        service(**values)
-    except (Refused, services.OrderNotFound) as error:
-        raise Rejected(str(error)) from error
+def _read(body: type[StrictSerializer], event: Envelope) -> dict[str, Any]:
+    return read_data(body, event.data, strict=True)
 
 
 HANDLERS: dict[str, Handler] = {

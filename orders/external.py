@@ -21,7 +21,7 @@ from notifications.services import email_part
 from orders.bodies import MAX_AMOUNT, OrderBody
 from orders.emails import email_context
 from orders.events import EVENTS
-from orders.inbound import read_event
+from orders.inbound import read_data
 from orders.models import Order
 from outbox.api.fields import Choice, Flag, Integer, StrictSerializer, Text, WebAddress, parse_uuid
 from outbox.core import context
@@ -150,7 +150,7 @@ def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str
     if type(sequence) is not int or not 1 <= sequence <= LARGEST_SEQUENCE:
         raise Rejected(f"its metadata.sequence is no whole number from 1 to {LARGEST_SEQUENCE}")
     body, statuses = BODIES[name]
-    values = read_event(body, event.data)
+    values = read_data(body, event.data, strict=False)
     if values["status"] not in statuses:
         raise Rejected(f"data.status: After this event an order is {' or '.join(statuses)}.")
     details = {key: values.pop(key) for key in DETAILS if key in values}

@@ -13,6 +13,7 @@ from typing import Any
 from django.conf import settings
 
 from orders import commands, external, services
+from orders.inbound import refusals_rejected
 from orders.models import Order
 from orders.transitions import Refused
 from outbox.events.envelope import Envelope, Rejected
@@ -26,12 +27,11 @@ _PRODUCT = re.compile(r"[A-Za-z0-9._:/-]{1,100}")
 def payment_succeeded(event: Envelope) -> None:
     """Pay the order. A second payment, or one for a cancelled order, is rejected: it has to be returned."""
     order_id = _order_id(event)
-    try:
-        services.pay_order(order_id=order_id)
-    except Refused as error:
-        raise Rejected(f"the payment was not expected: {error}") from error
-    except services.OrderNotFound as error:
-        raise Rejected(str(error)) from error
+    with refusals_rejected():
+        try:
+            services.pay_order(order_id=order_id)
+        except Refused as error:
+            raise Rejected(f"the payment was not expected: {error}") from error
 
 
 def payment_refunded(event: Envelope) -> None:
@@ -39,10 +39,8 @@ def payment_refunded(event: Envelope) -> None:
     amount = event.data.get("amount")
     if amount is not None and (type(amount) is not int or amount < 1):
         raise Rejected(f"its amount is {amount!r}, not a whole number of minor units")
-    try:
+    with refusals_rejected():
         services.refund_order(order_id=_order_id(event), amount=amount)
-    except (Refused, services.OrderNotFound) as error:
-        raise Rejected(str(error)) from error
 
 
 def stock_reserved(event: Envelope) -> None:
@@ -50,10 +48,8 @@ def stock_reserved(event: Envelope) -> None:
     order = _order(event)
     if order.stock_reserved_at is not None and order.status != Order.Status.CANCELLED:
         return
-    try:
+    with refusals_rejected():
         services.confirm_order(order_id=order.id)
-    except (Refused, services.OrderNotFound) as error:
-        raise Rejected(str(error)) from error
 
 
 def stock_insufficient(event: Envelope) -> None:
@@ -61,10 +57,8 @@ def stock_insufficient(event: Envelope) -> None:
     order = _order(event)
     if order.status == Order.Status.CANCELLED:
         return
-    try:
+    with refusals_rejected():
         services.cancel_order(order_id=order.id, reason=_reason(event), cause=_cause(event))
-    except (Refused, services.OrderNotFound) as error:
-        raise Rejected(str(error)) from error
 
 
 #: By topic: the type of an event and its version. A `.v2` may stand beside its `.v1`.

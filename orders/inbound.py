@@ -1,14 +1,17 @@
-"""Read the data of an inbound event as the API reads a body: the same fields, their names in camelCase."""
+"""Read an inbound event as the API reads a request: the same fields, in camelCase, and the same refusals."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rest_framework.exceptions import ValidationError
 from rest_framework.fields import Field
 
+from orders.services import OrderNotFound
+from orders.transitions import Refused
 from outbox.api.fields import StrictSerializer, kept
 from outbox.api.parsers import FORBIDDEN
 from outbox.api.problems import faults_of
@@ -17,25 +20,11 @@ from outbox.events.envelope import Rejected
 _MOST_FAULTS = 5
 
 
-def read_event(body: type[StrictSerializer], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what another system tells. Ignore fields that are not known, and those that are null.
+def read_data(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
+    """Return the values of a body. Raise `Rejected` with the faults; it quotes no value.
 
-    Raise `Rejected` with the faults; it quotes no value.
+    `strict`: read as the API does. Otherwise ignore fields that are not known, and those that are null.
     """
-    return _read(body, data, strict=False)
-
-
-def read_command(body: type[StrictSerializer], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Read what is asked for, as strictly as the API. Raise `Rejected` with the faults."""
-    return _read(body, data, strict=True)
-
-
-def camel(name: str) -> str:
-    """Return a field's name in an event: `total_amount` is `totalAmount`."""
-    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
-
-
-def _read(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
     serializer = kept(body)
     try:
         values: dict[str, Any] = serializer.run_validation(_renamed(data, serializer, "data", strict))
@@ -46,6 +35,20 @@ def _read(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: bool
         ]
         raise Rejected(" ".join(found[:_MOST_FAULTS])) from error
     return values
+
+
+@contextlib.contextmanager
+def refusals_rejected() -> Iterator[None]:
+    """Reject an event whose order is not known, or does not allow the change."""
+    try:
+        yield
+    except (Refused, OrderNotFound) as error:
+        raise Rejected(str(error)) from error
+
+
+def camel(name: str) -> str:
+    """Return a field's name in an event: `total_amount` is `totalAmount`."""
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
 
 
 def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: bool) -> Any:
