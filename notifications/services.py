@@ -28,9 +28,12 @@ from outbox.core.privacy import ERASED_ADDRESS
 from outbox.core.statement import Part
 from outbox.core.transactions import after_commit, require_transaction
 from outbox.delivery.changes import Change, Refusal, Settlement
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.outcomes import SET_ASIDE, Outcome, Status, Verdict
 
 log = structlog.get_logger(__name__)
+
+#: Dead letters that one statement resends.
+CHUNK = 500
 
 
 def email_part(
@@ -127,6 +130,23 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
     if changes and settings.FAST_PATH:
         after_commit(tasks.waker.wake)
     return changes, refusals
+
+
+def resend_dead_letters() -> tuple[int, int]:
+    """Resend all dead letters in the caller's transaction. Return the numbers of changes and of refusals.
+
+    Leave those that a restore of the database made dead letters: a provider may have accepted them, so a
+    person decides. A command from before the restore may be delivered again.
+    """
+    require_transaction("a resend")
+    changed, refused, last = 0, 0, uuid.UUID(int=0)
+    while True:
+        rows = EmailNotification.objects.dead().exclude(last_error__startswith=f"{SET_ASIDE} ")
+        ids = list(rows.filter(id__gt=last).order_by("id").values_list("id", flat=True)[:CHUNK])
+        if not ids:
+            return changed, refused
+        changes, refusals = resend(ids=ids)
+        changed, refused, last = changed + len(changes), refused + len(refusals), ids[-1]
 
 
 def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import structlog
 from rest_framework import serializers
 
-from notifications.dead_letters import resend_dead_letters
-from notifications.services import resend
+from notifications.services import resend, resend_dead_letters
 from orders import services
 from orders.bodies import CancelBody, CompleteBody, OrderBody
 from orders.inbound import read_data, refusals_rejected

@@ -1,4 +1,4 @@
-"""The providers' page: each one's circuit breaker, and how to override it."""
+"""The providers' page: each one's circuit breaker, how to override it, and its last day from the sums."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from notifications.admin.provider_history import with_history
 from notifications.delivery.process import gate
 from notifications.models import EmailNotification
 from outbox.admin.base import ago
-from outbox.admin.front import panel
+from outbox.admin.front import RANGES, View, panel
 from outbox.models import Heartbeat
+from outbox.traffic import Steps, Sums
 
 
 class ProvidersPage(admin.ModelAdmin[EmailNotification]):
@@ -39,7 +40,7 @@ class ProvidersPage(admin.ModelAdmin[EmailNotification]):
             **self.admin_site.each_context(request),
             "title": "Providers",
             "opts": self.opts,
-            "providers": with_history(request, provider_lines()),
+            "providers": _with_history(request, provider_lines()),
             "shared": gate().is_shared,
             "may_force": may_force,
             "rate": settings.EMAIL_RATE_LIMIT,
@@ -70,7 +71,7 @@ def providers(request: HttpRequest) -> SafeString:
     """Return the first page's table of the providers, for those who may see e-mails."""
     if not request.user.has_perm("notifications.view_emailnotification"):
         return SafeString("")
-    context = {"providers": with_history(request, [{"view": view} for view in gate().views()])}
+    context = {"providers": _with_history(request, [{"view": view} for view in gate().views()])}
     return render_to_string("admin/notifications/_providers.html", context, request=request)
 
 
@@ -85,3 +86,43 @@ def provider_lines() -> list[dict[str, Any]]:
         }
         for view in gate().views()
     ]
+
+
+def _with_history(request: HttpRequest, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add to each provider the last day: the strip, and how many e-mails it took and refused."""
+    steps = View.of(request).steps(RANGES["day"])
+    day = Sums.total(sums for _, sums in steps if sums is not None)
+    return [
+        line
+        | {
+            "strip": _strip(line["view"].provider, steps),
+            "sent": day.count(f"sent:{line['view'].provider}"),
+            "failed": day.count(f"failed:{line['view'].provider}"),
+        }
+        for line in lines
+    ]
+
+
+def _strip(provider: str, steps: Steps) -> SafeString:
+    """Draw the last day: red where the breaker was open, orange where some attempts failed."""
+    cells = []
+    for number, (start, sums) in enumerate(steps):
+        words = f"{start:%H:%M}: "
+        if sums is None or f"open:{provider}" not in sums.samples:
+            kind, said = "gap", "not recorded"
+        elif minutes := sums.samples[f"open:{provider}"]:
+            kind, said = "open", f"breaker open, {minutes} min"
+        elif failed := sums.count(f"failed:{provider}"):
+            kind, said = "some", f"{failed} failed"
+        else:
+            kind, said = "fine", f"{sums.count(f'sent:{provider}')} sent"
+        cells.append((number * 10, kind, words + said))
+    open_minutes = sum(sums.samples.get(f"open:{provider}", 0) for _, sums in steps if sums is not None)
+    return format_html(
+        '<svg class="strip" viewBox="0 0 {} 20" preserveAspectRatio="none" role="img"'
+        ' aria-label="The last day of {}: breaker open for {} minutes">{}</svg>',
+        len(steps) * 10,
+        provider,
+        open_minutes,
+        format_html_join("", '<rect x="{}" class="{}" width="9" height="20"><title>{}</title></rect>', cells),
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from notifications import dead_letters
+from notifications import services
 from notifications.models import EmailNotification
 from orders.handlers import subscribed
 from orders.models import Order
@@ -104,7 +104,7 @@ class TestEmails:
         assert states() == ["dead_lettered", "dead_lettered", "pending"]
 
     def test_resend_error_emails_without_names_resends_all_but_those_that_are_suppressed(self, monkeypatch):
-        monkeypatch.setattr(dead_letters, "CHUNK", 2)
+        monkeypatch.setattr(services, "CHUNK", 2)
         dead_mails(5)
         make_mail()
         EmailNotification.objects.filter(status="pending").update(status="suppressed")
