@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 
 from orders.status import Document, read_status
@@ -170,7 +171,7 @@ def _show_upkeep(console: Console, status: Document) -> None:
         "partitions",
         ["table", "made ahead", "days ahead", "archives overdue", "size"],
         [
-            [one["table"], one["ahead"], one["days_ahead"], one["archive_overdue"], size(one["bytes"])]
+            [one["table"], one["ahead"], one["days_ahead"], one["archive_overdue"], decimal(one["bytes"])]
             for one in status["partitions"]
         ],
     )
@@ -181,7 +182,7 @@ def _show_upkeep(console: Console, status: Document) -> None:
         ["size", *database["by_state"], "connections left", "oldest transaction"],
         [
             [
-                size(database["bytes"]),
+                decimal(database["bytes"]),
                 *database["by_state"].values(),
                 database["left"],
                 age(database["oldest_transaction_seconds"]),
@@ -213,17 +214,3 @@ def age(seconds: float | None) -> str:
             value = seconds / factor
             return f"{value:.2g} {unit}" if value < 10 else f"{value:.0f} {unit}"
     return f"{seconds / 86400:.1f} days"
-
-
-def size(count: int) -> str:
-    """Write a number of bytes for a person.
-
-    >>> size(1_234_567_890)
-    '1.2 GB'
-    """
-    value = float(count)
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"
