@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +13,7 @@ from notifications.delivery.woken import WokenDrain
 from outbox.core.loop import stop_on_signals
 from outbox.core.metrics_server import watch
 from outbox.events import cdc
-from outbox.events.transports import Consumer
+from outbox.events.transports import Consumer, member_name
 
 
 class Command(BaseCommand):
@@ -42,8 +39,7 @@ def _connector() -> Callable[[], Consumer]:
         from outbox.events.transports import kafka
     except ImportError as error:
         raise CommandError("consume_cdc needs confluent-kafka: install the extra `kafka`.") from error
-    # Containers may share a host name and a process id.
-    member = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    member = member_name()
 
     def connect() -> Consumer:
         # The connector makes the topics, with its own retention.

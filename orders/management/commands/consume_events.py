@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 from typing import Any
 
 from django.core.management.base import BaseCommand
@@ -20,8 +17,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         watch("consumer")
-        # Containers may share a host name and a process id.
-        member = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        member = transports.member_name()
         handlers = subscribed()
         consumer.run(
             connect=lambda: transports.consumer(topics=sorted(handlers), group=consumer.GROUP, name=member),

@@ -6,6 +6,9 @@ Each transport is a module with a `Publisher` for the relay and a `Consumer` for
 from __future__ import annotations
 
 import importlib
+import os
+import secrets
+import socket
 from collections.abc import Sequence
 from typing import cast
 
@@ -35,6 +38,11 @@ def consumer(*, topics: Sequence[str], group: str, name: str) -> Consumer:
     return cast(Consumer, module.Consumer(topics=topics, group=group, name=name))
 
 
+def member_name() -> str:
+    """Return a consumer's name of its own: containers may share a host name and a process id."""
+    return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
 __all__ = [
     "Answer",
     "BrokerAway",
@@ -45,5 +53,6 @@ __all__ = [
     "Refused",
     "TopicUnavailable",
     "consumer",
+    "member_name",
     "publisher",
 ]
