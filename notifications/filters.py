@@ -49,7 +49,6 @@ def freeze(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, str]:
 
 
 def describe(params: Mapping[str, str]) -> str:
-    """Say in words which e-mails the parameters mean."""
     shown = {name: str(params[name]).replace("_", " ") for name in NAMES if params.get(name)}
     if "cause" in shown:
         shown["cause"] = f"{shown['cause'][:6]}…"

@@ -100,7 +100,6 @@ def count_attempt(outcome: Outcome, *, provider: str, seconds: float, held: bool
 
 
 def count_changes(changes: Sequence[Change]) -> None:
-    """Count committed changes of state."""
     for change in changes:
         event_type = change.row.event_type  # type: ignore[attr-defined]  # an e-mail has it
         CHANGES.labels(event_type, str(change.now)).inc()

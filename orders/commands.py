@@ -48,7 +48,6 @@ def place_order(event: Envelope) -> None:
 
 
 def complete_order(event: Envelope) -> None:
-    """Complete an order."""
     with refusals_rejected():
         services.complete_order(**_read(CompleteCommand, event))
 

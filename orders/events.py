@@ -35,7 +35,6 @@ class OrderEvent:
 
     @property
     def schema(self) -> Path:
-        """The file with the JSON Schema of the payload."""
         return SCHEMAS / "out" / f"{self.topic}.json"
 
 

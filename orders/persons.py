@@ -59,7 +59,6 @@ def own_mails(email: str) -> QuerySet[EmailNotification]:
 
 
 def count_person(*, email: str) -> Count:
-    """Count a person's live rows."""
     orders = set(own_orders(email).values_list("id", flat=True)[:MANY])
     mails = list(own_mails(email).values_list("order_id", flat=True)[:MANY])
     others = EmailNotification.objects.filter(order_id__in=orders).exclude(recipient_email__iexact=email)

@@ -75,7 +75,6 @@ class SuppressionAdmin(admin.ModelAdmin[Suppression]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Suppression], search_term: str
     ) -> tuple[QuerySet[Suppression], bool]:
-        """Search for the hash of what was typed."""
         text = search_term.strip()
         return (queryset.filter(address_hash=address_hash(text)) if text else queryset), False
 

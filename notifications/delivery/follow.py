@@ -60,7 +60,6 @@ class Looks:
 
 
 def follower(emails: WokenDrain) -> Follower:
-    """Return a follower that wakes a drain."""
     return Follower(
         params=lambda: connections["replication"].get_connection_params(),
         watched=WATCHED,

@@ -48,7 +48,6 @@ _process = Process()
 
 
 def current() -> Process:
-    """Return this process's state."""
     return _process
 
 

@@ -72,7 +72,6 @@ class Session:
         return response
 
     def close(self) -> None:
-        """Close the connection, if there is one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()

@@ -91,7 +91,6 @@ class Webhook(ABC):
         """Return the events; raise anymail's errors or one of `UNREADABLE`."""
 
     def metadata(self, event: AnymailTrackingEvent) -> Mapping[str, Any]:
-        """Return the ids that went out with the e-mail."""
         return event.metadata if isinstance(event.metadata, dict) else {}
 
     def message_id(self, event: AnymailTrackingEvent) -> str:

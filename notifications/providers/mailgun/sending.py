@@ -35,7 +35,6 @@ class Mailgun(HttpProvider):
     backend = "notifications.providers.mailgun.sending.Backend"
 
     def read_error(self, body: Any) -> tuple[str, str]:
-        """Read `message`."""
         return "", str(body["message"])
 
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:

@@ -36,7 +36,6 @@ class Mailgun(Webhook):
         check_time(signed, retried_for=_RETRIED_FOR)
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
-        """Read the one event of a post."""
         reader = MailgunTrackingWebhookView(webhook_signing_key=self.key)
         return [cast("AnymailTrackingEvent", reader.esp_to_anymail_event(json.loads(request.body)))]
 

@@ -47,7 +47,6 @@ class Postmark(HttpProvider):
     }
 
     def read_error(self, body: Any) -> tuple[str, str]:
-        """Read `ErrorCode` and `Message`."""
         return str(body["ErrorCode"]), f"{body['ErrorCode']}: {body['Message']}"
 
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:

@@ -19,11 +19,9 @@ from notifications.providers.webhook import Webhook, check_password, raw
 
 class Postmark(Webhook):
     def verify(self, request: HttpRequest) -> None:
-        """Raise `Unsigned` unless the password is right."""
         check_password(request, expected=self.key)
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
-        """Read the one event of a post."""
         events = cast("list[AnymailTrackingEvent]", PostmarkTrackingWebhookView().parse_events(request))
         for event in events:
             if raw(event).get("Type") == "SpamNotification":

@@ -47,7 +47,6 @@ class Resend(HttpProvider):
     }
 
     def read_error(self, body: Any) -> tuple[str, str]:
-        """Read `name` and `message`."""
         return str(body["name"]), f"{body['name']}: {body['message']}"
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:

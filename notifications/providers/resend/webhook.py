@@ -18,7 +18,6 @@ class Resend(Webhook):
         ResendTrackingWebhookView(signing_secret=self.key).run_validators(request)
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
-        """Read the one event of a post."""
         events = ResendTrackingWebhookView(signing_secret=None).parse_events(request)
         return cast("list[AnymailTrackingEvent]", events)
 

@@ -30,7 +30,6 @@ class SendGrid(HttpProvider):
     backend = "notifications.providers.sendgrid.sending.Backend"
 
     def read_error(self, body: Any) -> tuple[str, str]:
-        """Read the list of `errors`."""
         return "", "; ".join(str(error["message"]) for error in body["errors"])
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:

@@ -28,7 +28,6 @@ _RETRIED_FOR = 3600.0
 
 class Ses(Webhook):
     def verify(self, request: HttpRequest) -> None:
-        """Raise `Unsigned` unless password, signature and time are right."""
         check_password(request, expected=self.key)
         message = _message(request)
         if request.headers.get("x-amz-sns-message-type") != message.get("Type"):

@@ -152,5 +152,4 @@ class Backend(EmailBackend):
 
     @property
     def connection_class(self) -> type[smtplib.SMTP]:
-        """Return the class that Django connects with."""
         return Connection

@@ -60,7 +60,6 @@ class Command(BaseCommand):
 
 
 def show(console: Console, status: Document) -> None:
-    """Print a status as tables."""
     console.print(f"orderpost {status['version']} at {status['at'][:19].replace('T', ' ')} UTC")
     for sentence in status["needs"]:
         console.print(f"  ! {sentence}", style="bold red", markup=False)
