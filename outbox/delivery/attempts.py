@@ -15,6 +15,8 @@ from typing import Any
 from outbox.delivery.outcomes import LEASE_EXPIRED, Outcome, Verdict, storable
 
 Entry = Mapping[str, Any]
+#: The time of an entry that has none, because a person wrote it: one such row must not stop a whole batch.
+LONG_AGO = dt.datetime.min.replace(tzinfo=dt.UTC)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ def since(errors: Sequence[Entry], resent_at: dt.datetime | None) -> Sequence[En
 
 def count_attempts(errors: Sequence[Entry], resent_at: dt.datetime | None) -> int:
     """Count the failed attempts since the last resend; several providers asked in turn are one attempt."""
-    return len({entry["at"] for entry in since(errors, resent_at)})
+    return len({time_of(entry) for entry in since(errors, resent_at)})
 
 
 def doubts(errors: Sequence[Entry], resent_at: dt.datetime | None) -> list[Doubt]:
@@ -64,8 +66,8 @@ def last_doubt(errors: Sequence[Entry], resent_at: dt.datetime | None) -> Doubt 
 
 
 def time_of(entry: Entry) -> dt.datetime:
-    """Return when an entry was written, by the database's clock."""
-    return dt.datetime.fromisoformat(entry["at"])
+    """Return when an entry was written, by the database's clock. An entry without a time is old."""
+    return dt.datetime.fromisoformat(entry["at"]) if "at" in entry else LONG_AGO
 
 
 def goes_alone(*, errors: Sequence[Entry], retry_count: int, max_retries: int) -> bool:

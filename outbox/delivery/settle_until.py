@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import structlog
-from django.db import DatabaseError, InterfaceError, OperationalError, connections
+from django.db import InterfaceError, OperationalError, connections
 
 from outbox.core import health, tracing
 from outbox.core.tracing import Kind
@@ -25,7 +25,7 @@ def settle_until(
 ) -> list[Change]:
     """Settle, trying again while the database is away, until `until` (monotonic seconds).
 
-    A row that the database refuses is logged and left to its lease; it does not take the others with it.
+    A row that cannot be written is logged and left to its lease; it does not take the others with it.
     """
     wait = 0.05
     while True:
@@ -42,7 +42,7 @@ def settle_until(
             log.warning("settling failed, trying again", error=str(error), seconds=wait)
             time.sleep(wait)
             wait = min(wait * 2, 2.0)
-        except DatabaseError:
+        except Exception:
             if len(settlements) == 1:
                 log.exception("an outcome cannot be written", id=str(settlements[0].id))
                 return []

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from django.db import DataError, OperationalError
+from django.db.models.functions import Now
 
+from notifications.delivery.process import Process
+from notifications.delivery.screening import screen
 from notifications.models import EmailNotification
 from outbox.delivery import drain as module
 from outbox.delivery.changes import Settlement
@@ -273,14 +277,15 @@ def test_gives_up_settling_when_the_lease_ends(run, monkeypatch):
     assert statuses() == {"processing": 1}  # left to recover()
 
 
-def test_does_not_let_one_refused_row_take_the_batch_with_it(run, monkeypatch):
+@pytest.mark.parametrize("error", [DataError, ZeroDivisionError])
+def test_does_not_let_one_row_that_cannot_be_written_take_the_batch_with_it(run, monkeypatch, error):
     bad = make_mail()
     make_mails(5)
     real = DeliverableQuerySet.settle
 
     def settle(self, settlements, **kwargs):
         if any(one.id == bad.id for one in settlements):
-            raise DataError("this one")
+            raise error("this one")
         return real(self, settlements, **kwargs)
 
     monkeypatch.setattr(DeliverableQuerySet, "settle", settle)
@@ -302,6 +307,18 @@ def test_settles_what_is_in_flight_before_it_reports_that_claiming_failed(run, m
     with pytest.raises(OperationalError):
         run()
     assert statuses() == {"sent": 10, "pending": 10}
+
+
+@pytest.mark.parametrize("verdict", [Verdict.TRANSIENT, Verdict.AMBIGUOUS])
+def test_sends_and_takes_back_rows_of_which_an_error_has_no_time(run, verdict):
+    """Somebody wrote it by hand."""
+    errors = [{"provider": "test", "outcome": str(verdict), "judged": False}]
+    make_mail(status="failed", errors=errors, resent_at=Now() - dt.timedelta(days=1))
+    make_mail(status="failed", errors=errors)
+    make_mail(status="processing", errors=errors, claimed_at=Now() - dt.timedelta(minutes=10))
+    assert len(EmailNotification.objects.recover(lease=60)) == 1
+    run(lambda row: Outcome(Verdict.PERMANENT, "test", code="550"), screen=lambda rows: screen(Process(), rows))
+    assert statuses() == {"dead_lettered": 2, "failed": 1}
 
 
 def test_leaves_a_send_that_never_ends_to_its_lease(run):
