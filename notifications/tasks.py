@@ -41,10 +41,8 @@ def _go_on(done: Drained | None) -> None:
         return
     if done.more:
         waker.wake()
-    elif settings.FAST_PATH:
-        for seconds in (done.pause or None, done.next_due):
-            if seconds is not None:
-                alarm.set(seconds)
+    elif settings.FAST_PATH and (seconds := done.pause or done.next_due) is not None:
+        alarm.set(seconds)
 
 
 def _drain_when_due() -> None:

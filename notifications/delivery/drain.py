@@ -21,7 +21,7 @@ from notifications.models import EmailNotification
 from outbox.core import instruments, tracing
 from outbox.delivery.causes import fill_fingerprints
 from outbox.delivery.changes import Change
-from outbox.delivery.drain import Drain
+from outbox.delivery.drain import SHORT_PAUSE, Drain
 from outbox.delivery.gate import Capacity
 from outbox.delivery.outcomes import Outcome
 from outbox.delivery.sender import Drained, Limits
@@ -99,6 +99,8 @@ def drain_due() -> Drained | None:
     if (done := drain_emails()) is not None:
         seconds = lookback.seconds(now=time.monotonic())
         waiting = EmailNotification.objects.next_due_in(lookback=seconds)
+        if waiting is not None and waiting <= 0.0:  # another session has locked it, or it came just now
+            waiting = SHORT_PAUSE
         # What the run knows is earlier where it gave rows back or left sends behind.
         done.next_due = min((one for one in (done.next_due, waiting) if one is not None), default=None)
     return done

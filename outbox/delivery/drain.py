@@ -33,7 +33,7 @@ from outbox.delivery.unsettled import SETTLE_SECONDS, Unsettled
 
 log = structlog.get_logger(__name__)
 
-#: A run waits so long for capacity; it returns before a longer wait.
+#: A run waits so long for capacity; it returns before a longer wait. The wait for a due row that is locked.
 SHORT_PAUSE = 1.0
 #: The outcome of a claimed row that is given back.
 NOT_TRIED = Outcome(Verdict.RETURNED)

@@ -19,6 +19,7 @@ from notifications.models import EmailNotification
 from notifications.providers.base import formatted_address, message_id
 from notifications.providers.sending import PROVIDERS
 from notifications.services import give_up, resend
+from outbox.delivery.drain import SHORT_PAUSE
 from outbox.delivery.outcomes import Outcome, Status, Verdict
 from outbox.models import Heartbeat
 from tests.factories import make_mail, make_mails, statuses
@@ -167,6 +168,20 @@ def test_the_poll_recovers_expired_claims_and_leaves_its_mark(sandbox):
     assert EmailNotification.objects.get(id=old.id).retry_count == 1
     age = Heartbeat.age(name=delivery.POLL)
     assert age is not None and age < 30
+
+
+def test_a_due_mail_that_another_session_locks_is_asked_for_again_after_a_pause(sandbox):
+    mail = make_mail()
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("SELECT FROM email_notifications WHERE id = %s FOR UPDATE", [mail.id])
+            done = delivery.drain_due()
+    finally:
+        other.close()
+    assert done is not None
+    assert (done.claimed, done.next_due) == (0, SHORT_PAUSE)
 
 
 def test_the_standbys_poll_leaves_no_mark(sandbox):

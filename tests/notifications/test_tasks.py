@@ -7,6 +7,7 @@ from celery import current_app
 
 from notifications import tasks
 from outbox.core.redis_client import make_client
+from outbox.delivery.sender import Drained
 
 
 @pytest.fixture
@@ -31,3 +32,11 @@ def test_a_queue_that_a_worker_empties_gets_wake_ups_again(queue):
         client.delete(current_app.conf.task_default_queue)
     tasks._enqueue_drain()
     assert queue() == 1
+
+
+def test_a_worker_waits_while_no_provider_may_be_asked_although_e_mails_are_due(settings, monkeypatch):
+    settings.FAST_PATH = True
+    waits: list[float] = []
+    monkeypatch.setattr(tasks.alarm, "set", waits.append)
+    tasks._go_on(Drained(pause=25.0, next_due=0.0))
+    assert waits == [25.0]
