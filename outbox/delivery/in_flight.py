@@ -66,7 +66,7 @@ class InFlight(Generic[Row]):
         """Send in a thread of the pool. The row's outcome is reported even if the sender fails."""
         try:
             outcome = self._sender.send(row)
-        except Exception as error:
+        except BaseException as error:  # a library's SystemExit, too: without an outcome the slot is lost
             log.exception("sender failed", id=str(row.id))
             outcome = Outcome(Verdict.AMBIGUOUS, code=type(error).__name__, text=str(error), uses_retry=True)
         self._finished.put((row, outcome))

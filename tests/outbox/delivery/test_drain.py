@@ -235,11 +235,16 @@ def test_starts_no_send_that_could_outlast_its_lease(run):
     assert set(statuses()) == {"sent", "pending"}
 
 
-def test_takes_a_senders_bug_for_an_ambiguous_end(run):
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_takes_a_senders_bug_for_an_ambiguous_end(run, error):
     make_mail()
-    run(lambda row: 1 / 0)
+
+    def send(row):
+        raise error
+
+    run(send, send_timeout=1)
     row = EmailNotification.objects.get()
-    assert (row.status, row.errors[0]["code"]) == (Status.FAILED, "ZeroDivisionError")
+    assert (row.status, row.errors[0]["code"]) == (Status.FAILED, error.__name__)
 
 
 def test_tells_of_every_change_of_state(run):
