@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outbox.delivery.outcomes import LEASE_EXPIRED, Outcome, Verdict, storable
+from outbox.delivery.outcomes import Outcome, Verdict, storable
 
 Entry = Mapping[str, Any]
 #: The time of an entry that has none, because a person wrote it: one such row must not stop a whole batch.
@@ -68,8 +68,3 @@ def last_doubt(errors: Sequence[Entry], resent_at: dt.datetime | None) -> Doubt 
 def time_of(entry: Entry) -> dt.datetime:
     """Return when an entry was written, by the database's clock. An entry without a time is old."""
     return dt.datetime.fromisoformat(entry["at"]) if "at" in entry else LONG_AGO
-
-
-def goes_alone(*, errors: Sequence[Entry], retry_count: int, max_retries: int) -> bool:
-    """Return whether the next attempt is the last one of a row that may be what kills its workers."""
-    return bool(errors) and retry_count >= max_retries and errors[-1].get("code") == LEASE_EXPIRED

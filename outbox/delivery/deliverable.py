@@ -14,7 +14,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from outbox.core.ids import new_id
-from outbox.delivery.outcomes import DUE, Status
+from outbox.delivery.outcomes import DUE, LEASE_EXPIRED, Status
 
 
 class Deliverable(models.Model):
@@ -107,3 +107,9 @@ class Deliverable(models.Model):
     def may_be_sent(self) -> bool:
         """Return whether a provider may be asked now."""
         return not self.should_stop() and time.monotonic() <= self.deadline
+
+    @property
+    def goes_alone(self) -> bool:
+        """Whether the next attempt is the last one of a row that may be what kills its workers."""
+        lost = bool(self.errors) and self.errors[-1].get("code") == LEASE_EXPIRED
+        return lost and self.retry_count >= self.max_retries

@@ -13,13 +13,13 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 import structlog
 from django.db import connections
 
 from outbox.core import health, instruments
-from outbox.delivery.attempts import goes_alone
 from outbox.delivery.changes import Change
 from outbox.delivery.claims import Claims
 from outbox.delivery.deliverable import Deliverable
@@ -147,7 +147,7 @@ class Drain(Generic[Row]):
             self._sender.changed([Change(row, row.was, Status.PROCESSING) for row in batch])
             outcomes = self._sender.screen(batch)
         finally:
-            for row in sorted(batch, key=_goes_alone):
+            for row in sorted(batch, key=attrgetter("goes_alone")):
                 if row.id in outcomes:
                     self._unsettled.add(row, outcomes[row.id])
                 else:
@@ -159,13 +159,12 @@ class Drain(Generic[Row]):
 
     # --- send ---
     def _start_sends(self) -> None:
-        while self._claimed and self._in_flight.has_room(alone=_goes_alone(self._claimed[0])):
+        while self._claimed and self._in_flight.has_room(alone=self._claimed[0].goes_alone):
             self._start(self._claimed.popleft())
 
     def _start(self, row: Row) -> None:
         """Begin a send, if it can end within its lease. Before a row that goes alone, settle all others."""
-        alone = _goes_alone(row)
-        if alone:  # it may kill the process, and no other claim is to be lost with it
+        if row.goes_alone:  # it may kill the process, and no other claim is to be lost with it
             if self._claimed:
                 self._give_back()
                 self.woken.set()
@@ -173,7 +172,7 @@ class Drain(Generic[Row]):
         if time.monotonic() > row.deadline:
             self._unsettled.add(row, NOT_TRIED)
         else:
-            self._in_flight.start(row, alone=alone)
+            self._in_flight.start(row)
 
     def _collect(self) -> None:
         if finished := self._in_flight.collect(seconds=SETTLE_SECONDS):
@@ -221,7 +220,3 @@ class Drain(Generic[Row]):
         if self._in_flight:
             log.error("sends left behind, the next drain collects them", count=len(self._in_flight))
             self._note_due(SHORT_PAUSE)
-
-
-def _goes_alone(row: Deliverable) -> bool:
-    return goes_alone(errors=row.errors, retry_count=row.retry_count, max_retries=row.max_retries)

@@ -28,7 +28,7 @@ class InFlight(Generic[Row]):
         self._sender, self._pool, self._limits = sender, pool, limits
         #: Monotonic. By claim, because a row may be claimed again while a send of it hangs.
         self._late_at: dict[Claim, float] = {}
-        self._exclusive: Claim | None = None  # the row that was sent alone last
+        self._alone: Claim | None = None  # the last send that went alone
         #: Outcomes, and None for each call of `interrupt`.
         self._finished: queue.SimpleQueue[tuple[Row, Outcome] | None] = queue.SimpleQueue()
 
@@ -46,19 +46,28 @@ class InFlight(Generic[Row]):
         return self._count_late() >= self._limits.concurrency
 
     def _count_late(self) -> int:
-        now = time.monotonic()
-        return sum(now > late_at for late_at in self._late_at.values())
+        return sum(map(self._is_late, self._late_at))
+
+    def _is_late(self, claim: Claim) -> bool:
+        return time.monotonic() > self._late_at[claim]
 
     def has_room(self, *, alone: bool = False) -> bool:
-        """Return whether another send may begin. A send that goes `alone` begins after all others."""
-        if alone:
-            return not self._late_at
-        return len(self) < self._limits.concurrency and self._exclusive not in self._late_at
+        """Return whether another send may begin.
 
-    def start(self, row: Row, *, alone: bool) -> None:
-        """Begin a send. No other has room while a send that goes `alone` is in flight."""
+        A send that goes alone begins after all others, and no other begins until it has ended. Neither waits
+        for a late one, which may hang for ever.
+        """
+        if len(self) >= self._limits.concurrency:
+            return False
         if alone:
-            self._exclusive = _claim_of(row)
+            return self._count_late() == len(self)
+        last = self._alone
+        return last is None or last not in self._late_at or self._is_late(last)
+
+    def start(self, row: Row) -> None:
+        """Begin a send."""
+        if row.goes_alone:
+            self._alone = _claim_of(row)
         self._late_at[_claim_of(row)] = time.monotonic() + self._limits.send_timeout
         self._pool.submit(self._send, row)
 

@@ -322,7 +322,8 @@ def test_sends_and_takes_back_rows_of_which_an_error_has_no_time(run, verdict):
     make_mail(status="failed", errors=errors)
     make_mail(status="processing", errors=errors, claimed_at=Now() - dt.timedelta(minutes=10))
     assert len(EmailNotification.objects.recover(lease=60)) == 1
-    run(lambda row: Outcome(Verdict.PERMANENT, "test", code="550"), screen=lambda rows: screen(Process(), rows))
+    refused = Outcome(Verdict.PERMANENT, "test", code="550")
+    run(lambda row: refused, screen=lambda rows: screen(Process(), rows))
     assert statuses() == {"dead_lettered": 2, "failed": 1}
 
 
@@ -462,7 +463,7 @@ class TestScreening:
         assert (row.status, row.retry_count, len(row.errors)) == ("failed", 1, 1)
 
 
-class TestTheLastRetryOfARowThatMayKill:
+class TestARowThatGoesAlone:
     @pytest.fixture
     def killer(self):
         errors = [
@@ -522,6 +523,29 @@ class TestTheLastRetryOfARowThatMayKill:
         run(send)
         assert most == [1, 1]
         assert EmailNotification.objects.get(id=other.id).status == "sent"
+
+    def test_it_does_not_wait_for_a_send_that_hangs(self, make, killer):
+        """Otherwise it, and all that is claimed after it, would wait until the other's end."""
+        hanging = make_mail(recipient_email="hang@example.com")
+        release = threading.Event()
+        drain = make(lambda row: (row.id != hanging.id or release.wait(20)) and ACCEPTED, send_timeout=0.1)
+        try:
+            make_mails(3)
+            drain.run(seconds=10)
+            assert statuses() == {"sent": 4, "processing": 1}
+        finally:
+            release.set()
+
+    def test_others_do_not_wait_for_it_once_it_hangs(self, make, killer):
+        release = threading.Event()
+        drain = make(lambda row: (row.id != killer.id or release.wait(20)) and ACCEPTED, send_timeout=0.1)
+        try:
+            drain.run(seconds=10)
+            make_mails(3)
+            drain.run(seconds=1)
+            assert statuses() == {"sent": 3, "processing": 1}
+        finally:
+            release.set()
 
 
 class TestWhenEveryProviderIsOpen:
