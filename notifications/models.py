@@ -19,7 +19,6 @@ from notifications.retention import EMAIL_RETENTION
 from outbox.core.ids import new_id
 from outbox.core.partitioned import Partitioned
 from outbox.delivery.changes import Change
-from outbox.delivery.decision import Policy
 from outbox.delivery.deliverable import Deliverable
 from outbox.delivery.outcomes import DUE, Outcome, Status
 from outbox.delivery.queryset import DeliverableQuerySet
@@ -70,8 +69,8 @@ class EventTimes(NamedTuple):
 class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
     """The verbs, with a domain event in the transaction that settles an e-mail for good, if wanted."""
 
-    def _write(self, decided: Sequence[tuple[EmailNotification, Outcome]], policy: Policy) -> list[Change]:
-        changes = super()._write(decided, policy)
+    def _write(self, decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[Change]:
+        changes = super()._write(decided)
         if settings.EMAIL_EVENTS:
             ended = [
                 (mail, outcome, topic)

@@ -59,18 +59,17 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         )
         return None if left is None else float(left.total_seconds())
 
-    def claim(self, *, limit: int, fresh: int | None = None, lookback: float | None = None) -> list[Row]:
+    def claim(self, *, limit: int, fresh: int = 0, lookback: float | None = None) -> list[Row]:
         """Claim up to `limit` due rows for the caller alone, and commit.
 
-        `fresh` of them (default: a quarter) are the newest `pending` rows that have used no retry, if there
-        are more due rows than the others; those are the ones that are due longest. One statement, whatever
-        `limit` is. The rows carry what a sender needs (`claim_fields`), the state they were in, for how many
-        seconds they had been due (`age`), and a fresh `claim_token`, which `settle` asks for.
+        `fresh` of them are the newest `pending` rows that have used no retry, if there are more due rows than
+        the others; those are the ones that are due longest. One statement, whatever `limit` is. The rows
+        carry what a sender needs (`claim_fields`), the state they were in, for how many seconds they had been
+        due (`age`), and a fresh `claim_token`, which `settle` asks for.
 
         With `lookback` (seconds) rows that have been due for longer are left out, and the newest are those of
         the last `FRESH_SECONDS`: see `outbox.delivery.lookback`. The longest due then fill up the batch.
         """
-        fresh = limit // 4 if fresh is None else fresh
         return self._claim(*claim_statement.longest_and_newest(self._table, limit, fresh, lookback))
 
     def claim_untried(self) -> list[Row]:
@@ -94,7 +93,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         names = {"id", "status", "claim_token", *self.model.claim_fields, *more}
         return [str(field.column) for field in self.model._meta.concrete_fields if field.name in names]
 
-    def settle(self, settlements: Iterable[Settlement], *, policy: Policy | None = None) -> list[Change]:
+    def settle(self, settlements: Iterable[Settlement]) -> list[Change]:
         """Write what became of attempts, in one transaction of four statements.
 
         Acceptance makes any unsent row `sent`. Other outcomes change a row only while it is `processing`
@@ -102,7 +101,8 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         in the answer have the columns of `claim_fields`.
         """
         # A row may have two: of a send that hung, and of a later claim. An acceptance counts more.
-        by_id = {one.id: one for one in sorted(settlements, key=_is_accepted)}
+        ordered = sorted(settlements, key=lambda one: one.outcome.verdict is Verdict.ACCEPTED)
+        by_id = {one.id: one for one in ordered}
         with transaction.atomic(using=self.db):
             decided = []
             for row in self._locked_to_settle(by_id):
@@ -112,9 +112,9 @@ class DeliverableQuerySet(models.QuerySet[Row]):
                 if accepted or mine:
                     row.charge = one.charge if mine else 0
                     decided.append((row, one.outcome))
-            return self._write(decided, policy or current_policy())
+            return self._write(decided)
 
-    def recover(self, *, lease: float, limit: int = 500, policy: Policy | None = None) -> list[Change]:
+    def recover(self, *, lease: float, limit: int = 500) -> list[Change]:
         """Take back claims older than `lease` seconds: their worker is gone or stuck.
 
         Such an attempt is ambiguous: the message may be out, or may be what killed the worker. It uses up a
@@ -127,7 +127,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         with transaction.atomic(using=self.db):
             lockable = self.using(self.db).filter(expired, _not_paused()).select_for_update(skip_locked=True)
             rows = lockable.defer(*self.model.payload_fields).order_by("id")[:limit]
-            return self._write([(row, outcome) for row in rows], policy or current_policy())
+            return self._write([(row, outcome) for row in rows])
 
     def requeue(self, ids: Iterable[uuid.UUID]) -> Results:
         """Make rows due again because a person said so, with all their retries.
@@ -154,9 +154,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         )
         return changes
 
-    def set_aside(
-        self, *, until: dt.datetime, reason: str, limit: int = 500, policy: Policy | None = None
-    ) -> list[Change]:
+    def set_aside(self, *, until: dt.datetime, reason: str, limit: int) -> list[Change]:
         """Make dead letters of up to `limit` rows that may have been sent between a backup and `until`.
 
         Those are the rows that were due or claimed by then. `reason` becomes their last error.
@@ -167,7 +165,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         with transaction.atomic(using=self.db):
             lockable = self.using(self.db).filter(due | claimed).select_for_update(skip_locked=True)
             rows = lockable.defer(*self.model.payload_fields).order_by("id")[:limit]
-            return self._write([(row, outcome) for row in rows], policy or current_policy())
+            return self._write([(row, outcome) for row in rows])
 
     def _change_by_hand(
         self,
@@ -184,12 +182,13 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         refusals: list[Refusal] = []
         hold = dt.timedelta(seconds=current_policy().hold)
         with transaction.atomic(using=self.db):
-            for row, now in self._locked(wanted):
+            rows = self.using(self.db).filter(id__in=list(wanted)).defer(*self.model.payload_fields)
+            for row in rows.annotate(database_now=Now()).order_by("id").select_for_update():
                 wanted.discard(row.id)
                 until = held_until(row, hold=hold) if held else None
                 if row.status not in allowed:
                     refusals.append(Refusal(row.id, refuse(row)))
-                elif until is not None and until > now:
+                elif until is not None and until > row.database_now:
                     reason = "its last attempt may have been accepted; it is held for the provider's evidence"
                     refusals.append(Refusal(row.id, reason, until=until))
                 else:
@@ -201,22 +200,17 @@ class DeliverableQuerySet(models.QuerySet[Row]):
                 )
         return changes, refusals + [Refusal(id, "there is no such row") for id in sorted(wanted)]
 
-    def _locked(self, ids: Iterable[uuid.UUID]) -> Iterable[tuple[Row, dt.datetime]]:
-        """Lock rows in id order; each comes with the database's time."""
-        rows = self.using(self.db).filter(id__in=list(ids)).defer(*self.model.payload_fields)
-        for row in rows.annotate(database_now=Now()).order_by("id").select_for_update():
-            yield cast(Row, row), row.database_now
-
     def _locked_to_settle(self, ids: Iterable[uuid.UUID]) -> Iterable[Row]:
         """Lock rows without reading their times, which would take as long as all the rest."""
         columns = ", ".join(self._columns())
         statement = f"SELECT {columns} FROM {self._table} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"  # noqa: S608
         return cast("Iterable[Row]", self.using(self.db).raw(statement, [list(ids)]))
 
-    def _write(self, decided: Sequence[tuple[Row, Outcome]], policy: Policy) -> list[Change]:
+    def _write(self, decided: Sequence[tuple[Row, Outcome]]) -> list[Change]:
         """Write outcomes to rows that are locked here, in one statement, and return what changed."""
         if not decided:
             return []
+        policy = current_policy()
         decisions = [_decision(row, outcome, policy) for row, outcome in decided]
         written = [(row.id, outcome, made) for (row, outcome), made in zip(decided, decisions, strict=True)]
         settle_statement.write(connections[self.db], self._table, written)
@@ -224,10 +218,6 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             Change(row, row.status, made.status, outcome, made.retry_count, made.wait)
             for (row, outcome), made in zip(decided, decisions, strict=True)
         ]
-
-
-def _is_accepted(settlement: Settlement) -> bool:
-    return settlement.outcome.verdict is Verdict.ACCEPTED
 
 
 def _not_paused() -> RawSQL:

@@ -16,14 +16,12 @@ from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
 from outbox.delivery.changes import Settlement
-from outbox.delivery.decision import Policy
 from outbox.delivery.outcomes import Outcome, Status, Verdict
 from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db(transaction=True)
 rows = EmailNotification.objects
-POLICY = Policy(base=30, cap=3600, hold=120)
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")
 
 
@@ -54,18 +52,19 @@ def test_a_claim_passes_by_rows_that_another_has_locked():
     assert not others & locked
 
 
-def test_a_stale_failure_changes_nothing_while_a_stale_acceptance_makes_the_row_sent():
+def test_a_stale_failure_changes_nothing_while_a_stale_acceptance_makes_the_row_sent(settings):
+    settings.AMBIGUOUS_HOLD_SECONDS = 0
     make_mail()
     (stale,) = rows.claim(limit=1)
     rows.update(claimed_at=Now() - dt.timedelta(seconds=301))
-    rows.recover(lease=300, policy=Policy(30, 3600, 0))
+    rows.recover(lease=300)
     (current,) = rows.claim(limit=1)
     failure = Outcome(Verdict.TRANSIENT, "test", code="503")
-    assert rows.settle([Settlement(stale.id, failure, stale.claim_token)], policy=POLICY) == []
+    assert rows.settle([Settlement(stale.id, failure, stale.claim_token)]) == []
     assert rows.get().claim_token == current.claim_token
-    (change,) = rows.settle([Settlement(stale.id, ACCEPTED, stale.claim_token)], policy=POLICY)
+    (change,) = rows.settle([Settlement(stale.id, ACCEPTED, stale.claim_token)])
     assert change.now == "sent"
-    assert rows.settle([Settlement(current.id, failure, current.claim_token)], policy=POLICY) == []
+    assert rows.settle([Settlement(current.id, failure, current.claim_token)]) == []
     assert rows.get().status == Status.SENT
 
 
@@ -79,8 +78,8 @@ def test_settling_overlapping_sets_in_different_orders_never_deadlocks():
         for _ in range(40):
             some = chance.sample(claimed, 20)
             outcome = Outcome(Verdict.RETURNED) if number % 2 else Outcome(Verdict.TRANSIENT, code="503")
-            rows.settle([Settlement(row.id, outcome, row.claim_token) for row in some], policy=POLICY)
-            rows.recover(lease=0, policy=POLICY)
+            rows.settle([Settlement(row.id, outcome, row.claim_token) for row in some])
+            rows.recover(lease=0)
             rows.requeue([row.id for row in chance.sample(claimed, 5)])
             rows.claim(limit=20)
 
@@ -100,13 +99,11 @@ def test_two_recoveries_at_once_take_each_row_once():
     rows.claim(limit=300)
     rows.update(claimed_at=Now() - dt.timedelta(seconds=400))
     taken = Counter(
-        change.row.id
-        for some in together(4, lambda _: rows.recover(lease=300, policy=POLICY))
-        for change in some
+        change.row.id for some in together(4, lambda _: rows.recover(lease=300)) for change in some
     )
     assert set(taken.values()) == {1}
     assert set(rows.values_list("retry_count", flat=True)) <= {0, 1}
-    rows.recover(lease=300, policy=POLICY)
+    rows.recover(lease=300)
     assert set(rows.values_list("retry_count", flat=True)) == {1}
 
 
@@ -120,7 +117,7 @@ def test_a_worker_whose_clock_is_five_minutes_ahead_takes_no_live_claim(monkeypa
     monkeypatch.setattr(
         "django.utils.timezone.now", lambda: dt.datetime.fromtimestamp(real_time() + 300, dt.UTC)
     )
-    assert rows.recover(lease=300, policy=POLICY) == []
+    assert rows.recover(lease=300) == []
     assert rows.claim(limit=10) == []
     assert list(rows.order_by("id").values()) == before
 
@@ -203,7 +200,7 @@ class TestPlan:
 
     def check_recovery(self):
         with CaptureQueriesContext(connection) as captured:
-            rows.recover(lease=300, policy=POLICY)
+            rows.recover(lease=300)
         (select,) = (query["sql"] for query in captured if query["sql"].startswith("SELECT"))
         scans = [node for node in self.explain(select) if "Scan" in node["Node Type"]]
         assert not [node for node in scans if node["Node Type"] == "Seq Scan" and _read(node)]
@@ -211,7 +208,7 @@ class TestPlan:
 
     def check_settling(self, claimed):
         with CaptureQueriesContext(connection) as captured:
-            rows.settle([Settlement(row.id, ACCEPTED, row.claim_token) for row in claimed], policy=POLICY)
+            rows.settle([Settlement(row.id, ACCEPTED, row.claim_token) for row in claimed])
         (update,) = (query["sql"] for query in captured if "jsonb_to_recordset" in query["sql"])
         nodes = self.explain(update)
         assert not [node for node in nodes if node["Node Type"] == "Seq Scan" and _read(node)]

@@ -21,13 +21,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 
 from notifications.models import EmailNotification
 from outbox.delivery.changes import Settlement
-from outbox.delivery.decision import Policy
 from outbox.delivery.outcomes import RECORDED, Outcome, Verdict
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects
-POLICY = Policy(base=30, cap=3600, hold=120)
 MAX_RETRIES = 2
 #: MODEL_EXAMPLES asks for more of them, and for others each time.
 many = settings(
@@ -126,13 +124,13 @@ class Life(RuleBasedStateMachine):
     def the_provider_tells_of_a_mail(self, number: int) -> None:
         """Evidence needs no claim."""
         if id := self.pick(number):
-            rows.settle([Settlement(id, Outcome(Verdict.ACCEPTED, "sendgrid", "m"))], policy=POLICY)
+            rows.settle([Settlement(id, Outcome(Verdict.ACCEPTED, "sendgrid", "m"))])
             self.accept(self.mails[id])
 
     @rule()
     def leases_run_out(self) -> None:
         rows.filter(status="processing").update(claimed_at=F("claimed_at") - dt.timedelta(hours=1))
-        changes = rows.recover(lease=300, policy=POLICY)
+        changes = rows.recover(lease=300)
         taken = {id for id, mail in self.mails.items() if mail.status == "processing"}
         assert {change.row.id for change in changes} == taken
         for id in taken:
@@ -146,7 +144,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def leases_are_looked_at_too_early(self) -> None:
-        assert rows.recover(lease=300, policy=POLICY) == []
+        assert rows.recover(lease=300) == []
 
     @rule()
     def time_goes_by(self) -> None:
@@ -191,7 +189,7 @@ class Life(RuleBasedStateMachine):
 
     # --- what the model makes of it ---
     def settle(self, claim: tuple[uuid.UUID, uuid.UUID], outcome: Outcome, charge: int = 0) -> list[Any]:
-        return rows.settle([Settlement(claim[0], outcome, claim[1], charge)], policy=POLICY)
+        return rows.settle([Settlement(claim[0], outcome, claim[1], charge)])
 
     def accept(self, mail: Mail) -> None:
         mail.accepted, mail.status, mail.token = True, "sent", None

@@ -13,13 +13,11 @@ from django.test.utils import CaptureQueriesContext
 from notifications.models import EmailNotification
 from outbox.delivery import attempts
 from outbox.delivery.changes import Settlement
-from outbox.delivery.decision import Policy
 from outbox.delivery.outcomes import Outcome, Status, Verdict
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects
-POLICY = Policy(base=30, cap=3600, hold=120)
 ACCEPTED = Outcome(Verdict.ACCEPTED, "sendgrid", "message-1")
 FAILED = Outcome(Verdict.TRANSIENT, "sendgrid", code="503", text="Service Unavailable")
 
@@ -34,7 +32,7 @@ def claim_one() -> EmailNotification:
 
 
 def settle(row: EmailNotification, outcome: Outcome, **fields):
-    return rows.settle([Settlement(row.id, outcome, row.claim_token)], policy=POLICY, **fields)
+    return rows.settle([Settlement(row.id, outcome, row.claim_token)], **fields)
 
 
 def wait_until(refusal) -> float:
@@ -75,25 +73,25 @@ class TestClaim:
         settle(first, Outcome(Verdict.RETURNED))
         assert claim_one().claim_token != first.claim_token
 
-    def test_gives_three_quarters_to_the_longest_due_and_one_quarter_to_the_newest_first_attempts(self):
+    def test_takes_as_many_of_the_newest_first_attempts_as_asked_for_and_otherwise_the_longest_due(self):
         old = [
             make_mail(next_attempt_at=ago(1000 - n), status=Status.FAILED, retry_count=1) for n in range(8)
         ]
         middle = [make_mail(next_attempt_at=ago(500 - n)) for n in range(4)]
         new = [make_mail(next_attempt_at=ago(10 - n)) for n in range(2)]
-        claimed = {row.id for row in rows.claim(limit=8)}
+        claimed = {row.id for row in rows.claim(limit=8, fresh=2)}
         assert claimed == {row.id for row in old[:6] + new}
         assert not claimed & {row.id for row in middle}
 
     def test_never_takes_the_same_row_by_both_halves(self):
         make_mails(10)
-        claimed = [row.id for row in rows.claim(limit=12)]
+        claimed = [row.id for row in rows.claim(limit=12, fresh=3)]
         assert len(claimed) == len(set(claimed)) == 10
 
-    def test_puts_the_fresh_quarter_first_and_numbers_the_rows_in_their_order(self):
+    def test_puts_the_fresh_rows_first_and_numbers_the_rows_in_their_order(self):
         old = [make_mail(next_attempt_at=ago(1000 - n)) for n in range(8)]
         new = [make_mail(next_attempt_at=ago(10 - n)) for n in range(2)]
-        claimed = rows.claim(limit=8)
+        claimed = rows.claim(limit=8, fresh=2)
         assert [row.id for row in claimed] == [row.id for row in (*reversed(new), *old[:6])]
         assert [row.place for row in claimed] == list(range(1, 9))
 
@@ -147,7 +145,7 @@ class TestSettle:
     )
     def test_believes_acceptance_whatever_the_row_became_meanwhile(self, status):
         row = make_mail(status=status)
-        assert rows.settle([Settlement(row.id, ACCEPTED, uuid.uuid4())], policy=POLICY)
+        assert rows.settle([Settlement(row.id, ACCEPTED, uuid.uuid4())])
         assert rows.get().status == Status.SENT
 
     def test_keeps_the_first_acceptance(self):
@@ -164,7 +162,7 @@ class TestSettle:
         make_mail()
         stale = claim_one()
         rows.filter(id=stale.id).update(claimed_at=ago(400))
-        rows.recover(lease=300, policy=POLICY)
+        rows.recover(lease=300)
         before = rows.values().get()
         assert settle(stale, Outcome(verdict, code="503")) == []
         assert rows.values().get() == before
@@ -194,7 +192,7 @@ class TestSettle:
         settle(claim_one(), FAILED)
         rows.update(next_attempt_at=ago(1))
         row = claim_one()
-        rows.settle([Settlement(row.id, FAILED, row.claim_token, charge=1)], policy=POLICY)
+        rows.settle([Settlement(row.id, FAILED, row.claim_token, charge=1)])
         assert (rows.get().status, rows.get().retry_count) == (Status.FAILED, 1)
         rows.update(next_attempt_at=ago(1))
         settle(claim_one(), Outcome(Verdict.EXHAUSTED))
@@ -257,7 +255,7 @@ class TestSettle:
             for n, row in enumerate(claimed)
         ]
         with CaptureQueriesContext(connection) as captured:
-            assert len(rows.settle(settlements, policy=POLICY)) == 20
+            assert len(rows.settle(settlements)) == 20
         assert len(captured) == 4
 
     def test_writes_hostile_text_of_a_provider_harmlessly(self):
@@ -280,20 +278,20 @@ class TestSettle:
         assert rows.get(id=accepted.id).provider_message_id == clean[:255]
 
     def test_ignores_ids_that_do_not_exist(self):
-        assert rows.settle([Settlement(uuid.uuid4(), ACCEPTED)], policy=POLICY) == []
+        assert rows.settle([Settlement(uuid.uuid4(), ACCEPTED)]) == []
 
 
 class TestRecover:
     def test_takes_back_only_claims_older_than_the_lease(self):
         make_mail(status=Status.PROCESSING, claimed_at=ago(290))
         old = make_mail(status=Status.PROCESSING, claimed_at=ago(310))
-        (change,) = rows.recover(lease=300, policy=POLICY)
+        (change,) = rows.recover(lease=300)
         assert (change.row.id, change.now) == (old.id, "failed")
         assert statuses() == {"processing": 1, "failed": 1}
 
     def test_counts_a_crash_as_a_retry_so_that_a_mail_that_kills_workers_ends(self):
         make_mail(status=Status.PROCESSING, claimed_at=ago(310), retry_count=3, max_retries=3)
-        rows.recover(lease=300, policy=POLICY)
+        rows.recover(lease=300)
         row = rows.get()
         assert row.status == Status.DEAD_LETTERED
         assert "lease expired" in row.last_error
@@ -301,8 +299,8 @@ class TestRecover:
     def test_takes_no_more_than_its_limit(self):
         for _ in range(3):
             make_mail(status=Status.PROCESSING, claimed_at=ago(310))
-        assert len(rows.recover(lease=300, limit=2, policy=POLICY)) == 2
-        assert len(rows.recover(lease=300, limit=2, policy=POLICY)) == 1
+        assert len(rows.recover(lease=300, limit=2)) == 2
+        assert len(rows.recover(lease=300, limit=2)) == 1
 
 
 class TestRequeue:

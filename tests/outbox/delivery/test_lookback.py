@@ -195,18 +195,18 @@ def test_a_claim_that_looks_back_takes_the_longest_due_and_the_newest_of_the_las
     old = [due(age=100 - n) for n in range(8)]
     due(age=1000)
     new = [due(age=2 - n) for n in range(2)]
-    claimed = EmailNotification.objects.claim(limit=8, lookback=110)
+    claimed = EmailNotification.objects.claim(limit=8, fresh=2, lookback=110)
     assert [row.id for row in claimed] == [row.id for row in (*reversed(new), *old[:6])]
     assert claimed[-1].age == pytest.approx(95, abs=1)
     EmailNotification.objects.settle(Settlement(row.id, ACCEPTED, row.claim_token) for row in claimed)
-    assert len(EmailNotification.objects.claim(limit=8, lookback=110)) == 2
+    assert len(EmailNotification.objects.claim(limit=8, fresh=2, lookback=110)) == 2
     assert len(EmailNotification.objects.claim(limit=8)) == 1
 
 
 @pytest.mark.django_db
 def test_a_claim_that_looks_back_is_filled_up_where_nothing_is_new():
     old = [due(age=100 - n) for n in range(10)]
-    assert [row.id for row in EmailNotification.objects.claim(limit=8, lookback=110)] == [
+    assert [row.id for row in EmailNotification.objects.claim(limit=8, fresh=2, lookback=110)] == [
         row.id for row in old[:8]
     ]
     assert len(EmailNotification.objects.claim(limit=1, fresh=1, lookback=110)) == 1
