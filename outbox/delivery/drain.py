@@ -28,8 +28,7 @@ from outbox.delivery.lookback import Lookback
 from outbox.delivery.outcomes import DUE, Outcome, Status, Verdict
 from outbox.delivery.queryset import DeliverableQuerySet
 from outbox.delivery.sender import Drained, Limits, Sender
-from outbox.delivery.settle_until import settle_until
-from outbox.delivery.unsettled import SETTLE_SECONDS, Unsettled
+from outbox.delivery.unsettled import SETTLE_SECONDS, Unsettled, settle_until
 
 log = structlog.get_logger(__name__)
 

@@ -12,12 +12,12 @@ tests/outbox/delivery/test_simulated_shop.py simulates outages, brown-outs and p
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
-BUCKET_SECONDS = 1.0
 KEPT_SECONDS = 7200.0
 #: How far to each side a failure's neighbours are looked for, in seconds.
 REACHES = (5, 15, 60, 120)
@@ -52,12 +52,12 @@ class Neighbours:
         """Count a first attempt's end."""
         with self._lock:
             buckets = self._buckets.setdefault(provider, OrderedDict())
-            bucket = buckets.setdefault(int(at // BUCKET_SECONDS), _Bucket())
+            bucket = buckets.setdefault(math.floor(at), _Bucket())
             if accepted:
                 bucket.accepted += 1
             elif len(bucket.failed) < MOST_FAILED:
                 bucket.failed.add(id)
-            oldest = (at - KEPT_SECONDS) // BUCKET_SECONDS
+            oldest = math.floor(at - KEPT_SECONDS)
             while buckets and next(iter(buckets)) < oldest:
                 buckets.popitem(last=False)
 
@@ -70,7 +70,7 @@ class Neighbours:
         accepted neighbours together, and if 95 % of the further ones were accepted, too. Failures in one gap
         are one.
         """
-        moments = sorted({int(one // BUCKET_SECONDS) for one in at})
+        moments = sorted({math.floor(one) for one in at})
         with self._lock:
             buckets = self._buckets.get(provider, OrderedDict())
             spans = {moment: self._accepting_span(buckets, moment, id) for moment in moments}

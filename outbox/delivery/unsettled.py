@@ -1,16 +1,28 @@
-"""The outcomes that a drain has not written yet."""
+"""The outcomes that a drain has not written yet, and how it writes them while the database may be away."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from typing import TypeVar
 
-from outbox.delivery.changes import Settlement
+import structlog
+from django.db import InterfaceError, OperationalError, connections
+
+from outbox.core import health, tracing
+from outbox.core.tracing import Kind
+from outbox.delivery.changes import Change, Settlement
 from outbox.delivery.deliverable import Deliverable
 from outbox.delivery.outcomes import Outcome
+from outbox.delivery.queryset import DeliverableQuerySet
+
+log = structlog.get_logger(__name__)
 
 #: Outcomes are written when there are so many, or after so long, so that a crash causes few duplicates.
 SETTLE_ROWS = 20
 SETTLE_SECONDS = 0.1
+
+Row = TypeVar("Row", bound=Deliverable)
 
 
 class Unsettled:
@@ -35,3 +47,40 @@ class Unsettled:
             return []
         taken, self._settlements = self._settlements, []
         return taken
+
+
+def settle_until(
+    *, rows: DeliverableQuerySet[Row], settlements: Sequence[Settlement], until: float
+) -> list[Change]:
+    """Settle, trying again while the database is away, until `until` (monotonic seconds).
+
+    A row that cannot be written is logged and left to its lease; it does not take the others with it.
+    """
+    wait = 0.05
+    while True:
+        health.beat("drain")
+        try:
+            with tracing.span("settle", kind=Kind.CLIENT) as span:
+                span.set("db.system.name", "postgresql")
+                changes = rows.settle(settlements)
+        except (OperationalError, InterfaceError) as error:
+            connections[rows.db].close()
+            if time.monotonic() + wait > until:
+                log.error("outcomes lost, their leases will expire", count=len(settlements), error=str(error))
+                return []
+            log.warning("settling failed, trying again", error=str(error), seconds=wait)
+            time.sleep(wait)
+            wait = min(wait * 2, 2.0)
+        except Exception:
+            if len(settlements) == 1:
+                log.exception("an outcome cannot be written", id=str(settlements[0].id))
+                return []
+            singly = [settle_until(rows=rows, settlements=[one], until=until) for one in settlements]
+            return [change for changes in singly for change in changes]
+        else:
+            changed = {change.row.id for change in changes}
+            for stale in (one for one in settlements if one.id not in changed):
+                log.warning(
+                    "lease lost, outcome dropped", id=str(stale.id), outcome=str(stale.outcome.verdict)
+                )
+            return changes
