@@ -172,7 +172,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         ids: Iterable[uuid.UUID],
         status: Status,
         allowed: Sequence[Status],
-        refuse: Callable[[Row], str],
+        refuse: Callable[[Deliverable], str],
         *,
         held: bool = True,
     ) -> Results:
