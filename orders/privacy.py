@@ -255,9 +255,7 @@ def _rewrite_archives(counts: Counter[str], report: Report) -> None:
     for model in partitioned_models():
         table = model._meta.db_table
         for record in archived_partitions(table=table, since=EPOCH, using=OWNER):
-            counts[f"{table} (archived)"] += rewrite_archive(
-                model=model, record=record, using=OWNER, report=report
-            )
+            counts[f"{table} (archived)"] += rewrite_archive(model=model, record=record, report=report)
 
 
 def _some(what: str, ids: Sequence[uuid.UUID]) -> str:

@@ -27,6 +27,7 @@ from outbox.retention import archive_store
 from outbox.retention.archive_index import Index, NoIndex, index_name
 from outbox.retention.archive_pieces import pack
 from outbox.retention.archive_store import Digest, Tick, ignore_ticks, store
+from outbox.retention.locks import OWNER
 from outbox.retention.manifest import ArchiveDiffers, Manifest
 from outbox.retention.partitions import model_of
 from outbox.retention.table_copy import columns_of, copy_out, extent, snapshot
@@ -34,9 +35,7 @@ from outbox.retention.table_copy import columns_of, copy_out, extent, snapshot
 csv.field_size_limit(sys.maxsize)  # an e-mail's body is one field
 
 
-def write(
-    *, record: DetachedPartition, using: str = "owner", table: str = "", tick: Tick = ignore_ticks
-) -> Manifest:
+def write(*, record: DetachedPartition, table: str = "", tick: Tick = ignore_ticks) -> Manifest:
     """Archive a table, read the archive back, compare it, and return its manifest.
 
     `table` is the partition's own unless another is named (a restored one). The caller saves the record.
@@ -45,10 +44,10 @@ def write(
     table = table or record.name
     plain, packed = Digest(tick), Digest()
     with tempfile.TemporaryFile(prefix="orderpost-archive-") as file:
-        with snapshot(using=using):
-            columns = columns_of(table=table, using=using)
-            rows, first, last = extent(table=table, using=using)
-            rows_as_csv = copy_out(table=table, columns=columns, using=using)
+        with snapshot():
+            columns = columns_of(table=table, using=OWNER)
+            rows, first, last = extent(table=table)
+            rows_as_csv = copy_out(table=table, columns=columns)
             file.writelines(packed.of(pack(plain.of(rows_as_csv))))
         csv_sha, csv_bytes = plain.value
         file_sha, file_bytes = packed.value
@@ -57,7 +56,7 @@ def write(
             table=record.table,
             since=record.since.isoformat(),
             until=record.until.isoformat(),
-            schema=_schema(record.table, using),
+            schema=_schema(record.table),
             columns=columns,
             rows=rows,
             first_id=first,
@@ -73,11 +72,11 @@ def write(
         archive_store.save(name=manifest.file, content=File(file))
     document = json.dumps(dataclasses.asdict(manifest), indent=2).encode()
     archive_store.save(name=manifest.name, content=ContentFile(document))
-    verify(manifest=manifest, using=using, table=table, tick=tick)
+    verify(manifest=manifest, table=table, tick=tick)
     return manifest
 
 
-def verify(*, manifest: Manifest, using: str = "owner", table: str = "", tick: Tick = ignore_ticks) -> None:
+def verify(*, manifest: Manifest, table: str = "", tick: Tick = ignore_ticks) -> None:
     """Read a whole archive and compare every byte with its manifest, and with `table` if one is named.
 
     Raises `ArchiveDiffers` with the first difference found.
@@ -85,15 +84,15 @@ def verify(*, manifest: Manifest, using: str = "owner", table: str = "", tick: T
     for _ in archive_store.read_csv(manifest=manifest, tick=tick):
         pass
     if table:
-        verify_table(manifest=manifest, using=using, table=table)
+        verify_table(manifest=manifest, table=table)
 
 
-def verify_table(*, manifest: Manifest, using: str, table: str) -> None:
+def verify_table(*, manifest: Manifest, table: str) -> None:
     """Compare every byte of a table with a manifest, without reading the archive. Raises `ArchiveDiffers`."""
     present = Digest()
-    with snapshot(using=using):
-        rows, first, last = extent(table=table, using=using)
-        for _ in present.of(copy_out(table=table, columns=manifest.columns, using=using)):
+    with snapshot():
+        rows, first, last = extent(table=table)
+        for _ in present.of(copy_out(table=table, columns=manifest.columns)):
             pass
     if (rows, first, last) != (manifest.rows, manifest.first_id, manifest.last_id):
         raise ArchiveDiffers(f"{table} has {rows} rows ({first} … {last}), {manifest.file} {manifest.rows}")
@@ -101,14 +100,14 @@ def verify_table(*, manifest: Manifest, using: str, table: str) -> None:
         raise ArchiveDiffers(f"{table} has changed since {manifest.file} was written")
 
 
-def adopt(*, record: DetachedPartition, using: str = "owner") -> Manifest | None:
+def adopt(*, record: DetachedPartition) -> Manifest | None:
     """Find an archive of the table as it is now that a killed run wrote and did not record."""
     for name in archive_store.stored_names(record=record):
         if name.endswith(".json"):
             with contextlib.suppress(ArchiveDiffers, FileNotFoundError, ValueError, TypeError):
                 with store().open(name) as file:
                     manifest = Manifest(**json.load(file))
-                verify(manifest=manifest, using=using, table=record.name)
+                verify(manifest=manifest, table=record.name)
                 return manifest
     return None
 
@@ -186,7 +185,7 @@ def archived_partitions(
     )
 
 
-def _schema(table: str, using: str) -> str:
+def _schema(table: str) -> str:
     app = next((model._meta.app_label for model in apps.get_models() if model._meta.db_table == table), "")
-    applied = MigrationRecorder(connections[using]).applied_migrations()
+    applied = MigrationRecorder(connections[OWNER]).applied_migrations()
     return max((f"{label}.{name}" for label, name in applied if label == app), default="")

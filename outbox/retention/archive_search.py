@@ -11,7 +11,7 @@ from outbox.core.partitioned import PartitionedModel
 from outbox.core.privacy import address_hash
 from outbox.models import DetachedPartition
 from outbox.retention import archive, archive_index
-from outbox.retention.locks import AlreadyRunning, Report, exclusive_lock
+from outbox.retention.locks import OWNER, AlreadyRunning, Report, exclusive_lock
 from outbox.retention.manifest import ArchiveDiffers
 from outbox.retention.partitions import partitioned_models
 from outbox.retention.person import Person
@@ -23,8 +23,8 @@ Found = tuple[DetachedPartition, dict[str, str]]
 class Search:
     """Read archives, and note in `failed` those that cannot be read. The others are read all the same."""
 
-    def __init__(self, *, since: dt.datetime, report: Report, using: str = "owner") -> None:
-        self._since, self._report, self._using = since, report, using
+    def __init__(self, *, since: dt.datetime, report: Report) -> None:
+        self._since, self._report = since, report
         self.failed: list[str] = []
 
     def by_columns(self, *, model: PartitionedModel, conditions: Mapping[str, str]) -> Iterator[Found]:
@@ -63,7 +63,7 @@ class Search:
         self, model: PartitionedModel, wanted: Callable[[dict[str, str]], bool], hashes: set[str] | None
     ) -> Iterator[Found]:
         table = model._meta.db_table
-        for record in archive.archived_partitions(table=table, since=self._since, using=self._using):
+        for record in archive.archived_partitions(table=table, since=self._since):
             try:
                 if hashes is not None:
                     self._index(model, record, hashes)
@@ -77,8 +77,8 @@ class Search:
         if archive_index.exists(model=model, record=record, hashes=hashes):
             return
         try:
-            with exclusive_lock(model=model, using=self._using):
-                record.refresh_from_db(using=self._using)
+            with exclusive_lock(model=model):
+                record.refresh_from_db(using=OWNER)
                 index_archive(model=model, record=record, report=self._report, hashes=hashes)
         except (AlreadyRunning, OSError) as error:
             self._report("not indexed", partition=record.name, reason=str(error))

@@ -22,7 +22,7 @@ from outbox.core.ids import id_floor
 from outbox.core.partitioned import PartitionedModel
 from outbox.models import DetachedPartition
 from outbox.retention.catalogue import partition_named, state_of
-from outbox.retention.locks import LOCK_TIMEOUT, Report, short_lock_timeout
+from outbox.retention.locks import LOCK_TIMEOUT, OWNER, Report, short_lock_timeout
 from outbox.retention.partitions import compose
 
 log = structlog.get_logger(__name__)
@@ -59,11 +59,11 @@ class Hold:
         return f"{count} {self.kind} ({', '.join(str(id) for id in self.ids)}{more})"
 
 
-def find_holds(*, model: PartitionedModel, name: str, using: str = "owner") -> list[Hold]:
+def find_holds(*, model: PartitionedModel, name: str) -> list[Hold]:
     """List what is unfinished in a partition, attached or not. Reads at most `COUNTED` rows of each kind."""
-    table = connections[using].ops.quote_name(name)
+    table = connections[OWNER].ops.quote_name(name)
     found = []
-    with connections[using].cursor() as cursor:
+    with connections[OWNER].cursor() as cursor:
         for kind, condition in model.retention.unfinished.items():
             cursor.execute(f"SELECT id FROM {table} WHERE {condition} LIMIT {COUNTED}")  # noqa: S608
             ids = sorted(id for (id,) in cursor.fetchall())
@@ -91,9 +91,9 @@ def count_unfinished(
         return dict(zip(names, cursor.fetchone(), strict=True))
 
 
-def check_finished(*, model: PartitionedModel, name: str, using: str = "owner") -> None:
+def check_finished(*, model: PartitionedModel, name: str) -> None:
     """Raise `Held` if the partition has unfinished rows."""
-    if found := find_holds(model=model, name=name, using=using):
+    if found := find_holds(model=model, name=name):
         raise Held(name, found, model.retention.unfinished_help)
 
 
@@ -101,7 +101,6 @@ def detach(
     *,
     model: PartitionedModel,
     name: str,
-    using: str = "owner",
     report: Report,
     lock_timeout: str = LOCK_TIMEOUT,
     patience: float = PATIENCE,
@@ -111,27 +110,24 @@ def detach(
     The caller holds `exclusive_lock`. Raises `StillPending` when another session kept the detach from ending
     within `patience` seconds; the next run continues it.
     """
-    check_finished(model=model, name=name, using=using)
+    check_finished(model=model, name=name)
     report("detaching", partition=name)
     try:
-        _alter(model, name, "CONCURRENTLY", using, lock_timeout)
+        _alter(model, name, "CONCURRENTLY", lock_timeout)
     except OperationalError as error:
-        if state_of(model=model, name=name, using=using) == "attached":
+        if state_of(model=model, name=name) == "attached":
             raise
         log.warning("detach was cut short, finishing it", partition=name, error=str(error).strip())
-        finish(
-            model=model, name=name, using=using, report=report, lock_timeout=lock_timeout, patience=patience
-        )
+        finish(model=model, name=name, report=report, lock_timeout=lock_timeout, patience=patience)
         return
     report("detached", partition=name)
-    record_or_reattach(model=model, name=name, using=using, report=report)
+    record_or_reattach(model=model, name=name, report=report)
 
 
 def finish(
     *,
     model: PartitionedModel,
     name: str,
-    using: str = "owner",
     report: Report,
     lock_timeout: str = LOCK_TIMEOUT,
     patience: float = PATIENCE,
@@ -139,9 +135,9 @@ def finish(
     """Finish a detach that was cut short. The partition's rows are invisible until then."""
     deadline = time.monotonic() + patience
     pause = 0.1
-    while state_of(model=model, name=name, using=using) == "pending":
+    while state_of(model=model, name=name) == "pending":
         try:
-            _alter(model, name, "FINALIZE", using, lock_timeout)
+            _alter(model, name, "FINALIZE", lock_timeout)
         except OperationalError as error:
             if time.monotonic() > deadline:
                 log.error("a detach hangs: its rows are invisible until it ends", partition=name)
@@ -152,23 +148,23 @@ def finish(
             time.sleep(pause)
             pause = min(pause * 2, 5.0)
     report("detached", partition=name)
-    record_or_reattach(model=model, name=name, using=using, report=report)
+    record_or_reattach(model=model, name=name, report=report)
 
 
-def record_or_reattach(*, model: PartitionedModel, name: str, using: str = "owner", report: Report) -> None:
+def record_or_reattach(*, model: PartitionedModel, name: str, report: Report) -> None:
     """Record a detached partition, or attach it again and raise `Held` if a row of it is unfinished.
 
     Nobody can change the rows of a detached partition, so this check is final.
     """
     try:
-        check_finished(model=model, name=name, using=using)
+        check_finished(model=model, name=name)
     except Held:
-        attach(model=model, name=name, using=using)
+        attach(model=model, name=name)
         report("attached again", partition=name)
         raise
     partition = partition_named(model=model, name=name)
     assert partition is not None
-    _, made = DetachedPartition.objects.using(using).get_or_create(
+    _, made = DetachedPartition.objects.using(OWNER).get_or_create(
         name=name,
         defaults={"table": model._meta.db_table, "since": partition.since, "until": partition.until},
     )
@@ -176,34 +172,30 @@ def record_or_reattach(*, model: PartitionedModel, name: str, using: str = "owne
         report("recorded", partition=name)
 
 
-def attach(
-    *, model: PartitionedModel, name: str, using: str = "owner", lock_timeout: str = LOCK_TIMEOUT
-) -> None:
+def attach(*, model: PartitionedModel, name: str, lock_timeout: str = LOCK_TIMEOUT) -> None:
     """Attach a detached partition again, where it was, and delete its record."""
     partition = partition_named(model=model, name=name)
     assert partition is not None
-    parent, table = (connections[using].ops.quote_name(one) for one in (model._meta.db_table, name))
+    parent, table = (connections[OWNER].ops.quote_name(one) for one in (model._meta.db_table, name))
     bounds = [str(id_floor(partition.since)), str(id_floor(partition.until))]
-    with short_lock_timeout(using=using, lock_timeout=lock_timeout) as cursor:
+    with short_lock_timeout(lock_timeout=lock_timeout) as cursor:
         # DETACH CONCURRENTLY left a CHECK that says the same as the bounds, so no row is read.
         statement = f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)"
-        cursor.execute(compose(statement, bounds, using=using))
-    DetachedPartition.objects.using(using).filter(name=name).delete()
+        cursor.execute(compose(statement, bounds, using=OWNER))
+    DetachedPartition.objects.using(OWNER).filter(name=name).delete()
     log.info("partition attached again", partition=name)
 
 
-def drop(
-    *, record: DetachedPartition, using: str = "owner", report: Report, lock_timeout: str = LOCK_TIMEOUT
-) -> None:
+def drop(*, record: DetachedPartition, report: Report, lock_timeout: str = LOCK_TIMEOUT) -> None:
     """Drop a detached table and record it. The caller has verified its archive."""
-    with short_lock_timeout(using=using, lock_timeout=lock_timeout) as cursor:
-        cursor.execute(f"DROP TABLE IF EXISTS {connections[using].ops.quote_name(record.name)}")
+    with short_lock_timeout(lock_timeout=lock_timeout) as cursor:
+        cursor.execute(f"DROP TABLE IF EXISTS {connections[OWNER].ops.quote_name(record.name)}")
     report("dropped", partition=record.name)
-    DetachedPartition.objects.using(using).filter(name=record.name).update(dropped_at=Now())
+    DetachedPartition.objects.using(OWNER).filter(name=record.name).update(dropped_at=Now())
     report("drop recorded", partition=record.name)
 
 
-def _alter(model: PartitionedModel, name: str, how: str, using: str, lock_timeout: str) -> None:
-    parent, partition = (connections[using].ops.quote_name(one) for one in (model._meta.db_table, name))
-    with short_lock_timeout(using=using, lock_timeout=lock_timeout) as cursor:
+def _alter(model: PartitionedModel, name: str, how: str, lock_timeout: str) -> None:
+    parent, partition = (connections[OWNER].ops.quote_name(one) for one in (model._meta.db_table, name))
+    with short_lock_timeout(lock_timeout=lock_timeout) as cursor:
         cursor.execute(f"ALTER TABLE {parent} DETACH PARTITION {partition} {how}")

@@ -21,7 +21,7 @@ from outbox.core.privacy import address_hash
 from outbox.models import DetachedPartition, Erasure
 from outbox.retention import archive, restore
 from outbox.retention.catalogue import existing, partition_tables
-from outbox.retention.locks import Report, no_statement_timeout
+from outbox.retention.locks import OWNER, Report, no_statement_timeout
 from outbox.retention.person import Person
 from outbox.retention.stored_answers import like_patterns
 from outbox.retention.table_copy import columns_of
@@ -158,7 +158,6 @@ def rewrite_archive(
     *,
     model: PartitionedModel,
     record: DetachedPartition,
-    using: str = "owner",
     report: Report,
     before: dt.datetime | None = None,
 ) -> int:
@@ -168,7 +167,7 @@ def rewrite_archive(
     changed and written again: without `before` always, else only if one of the persons asked before that
     time. The rollover passes a month's start, so that this happens at most once a month.
     """
-    waiting = list(Erasure.objects.using(using).filter(archives__contains=[record.name]))
+    waiting = list(Erasure.objects.using(OWNER).filter(archives__contains=[record.name]))
     late = before is None or any(erasure.requested_at < before for erasure in waiting)
     if not waiting or not (late or record.dropped_at is None):
         return 0
@@ -178,24 +177,24 @@ def rewrite_archive(
     )
 
     def erase(table: str) -> int:
-        rows = erase_rows(model=model, person=person, using=using, table=table)
-        return rows + erase_quotes(model=model, person=person, using=using, table=table)
+        rows = erase_rows(model=model, person=person, using=OWNER, table=table)
+        return rows + erase_quotes(model=model, person=person, using=OWNER, table=table)
 
     if record.dropped_at is None:
         changed = erase(record.name)
-        manifest = archive.adopt(record=record, using=using) or archive.write(record=record, using=using)
+        manifest = archive.adopt(record=record) or archive.write(record=record)
         record.manifest = dataclasses.asdict(manifest)
-        record.save(using=using, update_fields=["manifest"])
+        record.save(using=OWNER, update_fields=["manifest"])
         archive.sweep(record=record)
     elif any(archived_rows(model=model, record=record, person=person)):
-        changed = restore.rewrite(record=record, using=using, change=erase)
+        changed = restore.rewrite(record=record, change=erase)
     else:
         changed = 0
     for erasure in waiting:
-        with transaction.atomic(using=using):
-            fresh = Erasure.objects.using(using).select_for_update().get(id=erasure.id)
+        with transaction.atomic(using=OWNER):
+            fresh = Erasure.objects.using(OWNER).select_for_update().get(id=erasure.id)
             fresh.archives = [name for name in fresh.archives if name != record.name]
-            fresh.save(using=using, update_fields=["archives"])
+            fresh.save(using=OWNER, update_fields=["archives"])
     report("archive rewritten", partition=record.name, rows=changed)
     return changed
 

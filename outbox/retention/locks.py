@@ -14,6 +14,8 @@ from outbox.core.partitioned import PartitionedModel
 
 Report = Callable[..., None]  # report(step, **facts): called after each step that is done
 
+#: The direct connection of the tables' owner, by which partitions are changed.
+OWNER = "owner"
 LOCK_TIMEOUT = "5s"
 _LOCK = "retire:"
 _PAUSE = 0.5
@@ -24,7 +26,7 @@ class AlreadyRunning(RuntimeError):
 
 
 @contextlib.contextmanager
-def exclusive_lock(*, model: PartitionedModel, using: str = "owner", patience: float = 0.0) -> Iterator[None]:
+def exclusive_lock(*, model: PartitionedModel, using: str = OWNER, patience: float = 0.0) -> Iterator[None]:
     """Keep other runs away from the same table.
 
     This is a session's advisory lock: PostgreSQL frees it when the process dies. Raises `AlreadyRunning` if
@@ -48,14 +50,14 @@ def exclusive_lock(*, model: PartitionedModel, using: str = "owner", patience: f
 
 
 @contextlib.contextmanager
-def short_lock_timeout(*, using: str, lock_timeout: str = LOCK_TIMEOUT) -> Iterator[CursorWrapper]:
+def short_lock_timeout(*, lock_timeout: str = LOCK_TIMEOUT) -> Iterator[CursorWrapper]:
     """Open a cursor in autocommit that waits for each lock at most so long."""
-    with connections[using].cursor() as cursor:
+    with connections[OWNER].cursor() as cursor:
         cursor.execute("SELECT set_config('lock_timeout', %s, false)", [lock_timeout])
         try:
             yield cursor
         finally:
-            if not connections[using].connection.closed:
+            if not connections[OWNER].connection.closed:
                 cursor.execute("SELECT set_config('lock_timeout', '0', false)")
 
 

@@ -12,6 +12,8 @@ import time
 from django.conf import settings
 from django.db import connections, transaction
 
+from outbox.retention.locks import OWNER
+
 BATCH = 2000
 #: Between two batches, so that vacuum and replicas keep up.
 PAUSE = 0.02
@@ -43,12 +45,12 @@ def rules() -> list[Rule]:
     ]
 
 
-def purge(*, rule: Rule, using: str = "owner", batch: int = BATCH, pause: float = PAUSE) -> int:
+def purge(*, rule: Rule, batch: int = BATCH, pause: float = PAUSE) -> int:
     """Delete the rows of a rule and return their number."""
-    table, column = (connections[using].ops.quote_name(name) for name in (rule.table, rule.column))
+    table, column = (connections[OWNER].ops.quote_name(name) for name in (rule.table, rule.column))
     gone = 0
     while True:
-        with transaction.atomic(using=using), connections[using].cursor() as cursor:
+        with transaction.atomic(using=OWNER), connections[OWNER].cursor() as cursor:
             cursor.execute(
                 f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("  # noqa: S608 - names are ours
                 f"SELECT ctid FROM {table} WHERE {column} < statement_timestamp() - %s * interval '1 day'"

@@ -11,7 +11,7 @@ from django.db import connections, transaction
 from outbox.models import DetachedPartition
 from outbox.retention import archive, archive_store
 from outbox.retention.archive_store import Tick, ignore_ticks
-from outbox.retention.locks import short_lock_timeout
+from outbox.retention.locks import OWNER, short_lock_timeout
 from outbox.retention.manifest import ArchiveDiffers, Manifest
 
 RESTORED = "_restored"
@@ -21,7 +21,6 @@ _REWRITTEN = "_rewritten"
 def restore(
     *,
     record: DetachedPartition,
-    using: str = "owner",
     suffix: str = RESTORED,
     tick: Tick = ignore_ticks,
 ) -> str:
@@ -32,10 +31,10 @@ def restore(
     """
     manifest = Manifest.of(record)
     name = manifest.partition + suffix
-    quote = connections[using].ops.quote_name
+    quote = connections[OWNER].ops.quote_name
     chunks = archive_store.read_csv(manifest=manifest, tick=tick)
     first = next(chunks, b"")  # a store that is slow to open keeps no transaction waiting
-    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+    with transaction.atomic(using=OWNER), connections[OWNER].cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])
         if cursor.fetchone()[0]:
             raise ArchiveDiffers(f"{name} is there already; drop it first")
@@ -47,30 +46,30 @@ def restore(
                 copy.write(data)
         cursor.execute(f"ALTER TABLE {quote(name)} ADD PRIMARY KEY (id)")
         cursor.execute(f"ANALYZE {quote(name)}")
-        archive.verify_table(manifest=manifest, using=using, table=name)
+        archive.verify_table(manifest=manifest, table=name)
     return name
 
 
-def drop_restored(*, name: str, using: str = "owner") -> None:
+def drop_restored(*, name: str) -> None:
     """Drop a table that an archive was restored into."""
-    with short_lock_timeout(using=using) as cursor:
-        cursor.execute(f"DROP TABLE IF EXISTS {connections[using].ops.quote_name(name)}")
+    with short_lock_timeout() as cursor:
+        cursor.execute(f"DROP TABLE IF EXISTS {connections[OWNER].ops.quote_name(name)}")
 
 
-def rewrite(*, record: DetachedPartition, change: Callable[[str], int], using: str = "owner") -> int:
+def rewrite(*, record: DetachedPartition, change: Callable[[str], int]) -> int:
     """Change an archive's rows by `change(table)` on a restored copy, and record the new archive.
 
     Returns the number of rows changed. Killed anywhere, the old archive counts until the new one is
     recorded, and the next run removes what is left over.
     """
-    drop_restored(name=record.name + _REWRITTEN, using=using)
+    drop_restored(name=record.name + _REWRITTEN)
     try:
-        table = restore(record=record, using=using, suffix=_REWRITTEN)
+        table = restore(record=record, suffix=_REWRITTEN)
         if changed := change(table):
-            manifest = archive.write(record=record, using=using, table=table)
+            manifest = archive.write(record=record, table=table)
             record.manifest = dataclasses.asdict(manifest)
-            record.save(using=using, update_fields=["manifest"])
+            record.save(using=OWNER, update_fields=["manifest"])
     finally:
-        drop_restored(name=record.name + _REWRITTEN, using=using)
+        drop_restored(name=record.name + _REWRITTEN)
     archive.sweep(record=record)
     return changed

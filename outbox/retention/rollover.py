@@ -29,7 +29,7 @@ from outbox.retention.archive_store import Tick
 from outbox.retention.catalogue import PartitionTable, partition_tables, table_exists
 from outbox.retention.detach import Held, StillPending
 from outbox.retention.erasure import rewrite_archive
-from outbox.retention.locks import AlreadyRunning, Report, exclusive_lock
+from outbox.retention.locks import OWNER, AlreadyRunning, Report, exclusive_lock
 from outbox.retention.manifest import Manifest
 from outbox.retention.partitions import ensure_all, partitioned_models, start_of
 
@@ -64,7 +64,7 @@ class Rollover:
     waiting: list[str] = dataclasses.field(default_factory=list)
 
 
-def rollover(*, report: Report, using: str = "owner", dry_run: bool = False) -> Rollover:
+def rollover(*, report: Report, dry_run: bool = False) -> Rollover:
     """Do all that is due, and return what is held and what has to wait.
 
     Call `report(step, **facts)` after each step; with `dry_run` only report steps, as "would …". Trouble with
@@ -72,19 +72,19 @@ def rollover(*, report: Report, using: str = "owner", dry_run: bool = False) -> 
     """
     result = Rollover()
     if not dry_run:
-        for name in ensure_all(using=using):
+        for name in ensure_all():
             report("made", partition=name)
     for model in partitioned_models():
         try:
-            with exclusive_lock(model=model, using=using):
-                _Run(model, using, report, dry_run, result).run()
+            with exclusive_lock(model=model):
+                _Run(model, report, dry_run, result).run()
         except AlreadyRunning as running:
             report("busy", table=model._meta.db_table)
             result.waiting.append(str(running))
     for rule in purge.rules():
         if dry_run:
             report("would purge", table=rule.table, days=rule.days)
-        elif gone := purge.purge(rule=rule, using=using):
+        elif gone := purge.purge(rule=rule):
             report("purged", table=rule.table, rows=gone)
     return result
 
@@ -92,17 +92,15 @@ def rollover(*, report: Report, using: str = "owner", dry_run: bool = False) -> 
 class _Run:
     """One run over one table."""
 
-    def __init__(
-        self, model: PartitionedModel, using: str, report: Report, dry_run: bool, result: Rollover
-    ) -> None:
-        self.model, self.using, self.report, self.dry_run, self.result = model, using, report, dry_run, result
-        self.now = database_now(using=using)
+    def __init__(self, model: PartitionedModel, report: Report, dry_run: bool, result: Rollover) -> None:
+        self.model, self.report, self.dry_run, self.result = model, report, dry_run, result
+        self.now = database_now(using=OWNER)
 
     def run(self) -> None:
-        for table in partition_tables(model=self.model, using=self.using):
+        for table in partition_tables(model=self.model):
             if table.state != "attached" or table.partition.until + self.model.hot() <= self.now:
                 self._detach(table)
-        records = DetachedPartition.objects.using(self.using).filter(table=self.model._meta.db_table)
+        records = DetachedPartition.objects.using(OWNER).filter(table=self.model._meta.db_table)
         for record in records.order_by("since"):
             try:
                 self._finish(record)
@@ -117,12 +115,12 @@ class _Run:
         """Detach one partition, from whatever state a killed run left it in."""
         if self.dry_run:
             if table.state == "attached":
-                found = detach.find_holds(model=self.model, name=table.name, using=self.using)
+                found = detach.find_holds(model=self.model, name=table.name)
                 step = "would be held" if found else "would detach"
                 self.report(step, partition=table.name, rows=table.rows)
             return
         try:
-            detach_from_any_state(model=self.model, table=table, using=self.using, report=self.report)
+            detach_from_any_state(model=self.model, table=table, report=self.report)
         except Held as held:
             log.error("partition is held by unfinished rows", partition=table.name, reason=str(held))
             self.report("held", partition=table.name, reason=str(held))
@@ -138,12 +136,11 @@ class _Run:
             if self.dry_run:
                 self.report("would archive", partition=record.name)
                 return
-            archive_partition(record=record, using=self.using, report=self.report)
+            archive_partition(record=record, report=self.report)
         if not self.dry_run:
             rewrite_archive(
                 model=self.model,
                 record=record,
-                using=self.using,
                 report=self.report,
                 before=start_of(interval="month", when=self.now),
             )
@@ -152,36 +149,34 @@ class _Run:
             if self.dry_run:
                 self.report("would drop", partition=record.name)
             else:
-                drop_partition(record=record, using=self.using, report=self.report)
+                drop_partition(record=record, report=self.report)
         if record.dropped_at is not None and years_after(record.until, settings.ARCHIVE_YEARS) <= self.now:
             if self.dry_run:
                 self.report("would delete the archive", partition=record.name)
             else:
-                delete_archive(record=record, using=self.using, report=self.report)
+                delete_archive(record=record, report=self.report)
         if not self.dry_run and record.deleted_at is None:
             index_archive(model=self.model, record=record, report=self.report)
 
 
-def detach_from_any_state(
-    *, model: PartitionedModel, table: PartitionTable, using: str = "owner", report: Report
-) -> None:
+def detach_from_any_state(*, model: PartitionedModel, table: PartitionTable, report: Report) -> None:
     """Detach and record a partition that is attached, half detached, or detached and not recorded."""
     if table.state == "attached":
-        detach.detach(model=model, name=table.name, using=using, report=report)
+        detach.detach(model=model, name=table.name, report=report)
     elif table.state == "pending":
-        detach.finish(model=model, name=table.name, using=using, report=report)
-    elif not DetachedPartition.objects.using(using).filter(name=table.name).exists():
-        detach.record_or_reattach(model=model, name=table.name, using=using, report=report)
+        detach.finish(model=model, name=table.name, report=report)
+    elif not DetachedPartition.objects.using(OWNER).filter(name=table.name).exists():
+        detach.record_or_reattach(model=model, name=table.name, report=report)
 
 
-def archive_partition(*, record: DetachedPartition, using: str = "owner", report: Report) -> None:
+def archive_partition(*, record: DetachedPartition, report: Report) -> None:
     """Archive a detached partition and record it, or record the archive that a killed run wrote."""
-    manifest = archive.adopt(record=record, using=using)
+    manifest = archive.adopt(record=record)
     if manifest is None:
-        manifest = archive.write(record=record, using=using, tick=_ticker(record, report))
+        manifest = archive.write(record=record, tick=_ticker(record, report))
         report("archive written", partition=record.name, file=manifest.file)
-    record.manifest, record.archived_at = dataclasses.asdict(manifest), database_now(using=using)
-    record.save(using=using, update_fields=["manifest", "archived_at"])
+    record.manifest, record.archived_at = dataclasses.asdict(manifest), database_now(using=OWNER)
+    record.save(using=OWNER, update_fields=["manifest", "archived_at"])
     report("archived", partition=record.name, rows=manifest.rows, bytes=manifest.file_bytes)
     if swept := archive.sweep(record=record):
         report("swept", partition=record.name, files=swept)
@@ -204,24 +199,24 @@ def _ticker(record: DetachedPartition, report: Report) -> Tick:
     return lambda count: report("bytes", partition=record.name, bytes=count)
 
 
-def drop_partition(*, record: DetachedPartition, using: str = "owner", report: Report) -> None:
+def drop_partition(*, record: DetachedPartition, report: Report) -> None:
     """Compare a detached table with its archive once more and drop it.
 
     Raises `ArchiveDiffers` if they are not the same, or nothing is archived.
     """
     manifest = Manifest.of(record)
-    table = record.name if table_exists(name=record.name, using=using) else ""
-    archive.verify(manifest=manifest, using=using, table=table, tick=_ticker(record, report))
+    table = record.name if table_exists(name=record.name) else ""
+    archive.verify(manifest=manifest, table=table, tick=_ticker(record, report))
     report("compared", partition=record.name)
-    detach.drop(record=record, using=using, report=report)
-    record.refresh_from_db(using=using)
+    detach.drop(record=record, report=report)
+    record.refresh_from_db(using=OWNER)
 
 
-def delete_archive(*, record: DetachedPartition, using: str = "owner", report: Report) -> None:
+def delete_archive(*, record: DetachedPartition, report: Report) -> None:
     """Delete an archive that is past its years; the record and its manifest stay."""
     archive.delete(record=record)
-    record.deleted_at = database_now(using=using)
-    record.save(using=using, update_fields=["deleted_at"])
+    record.deleted_at = database_now(using=OWNER)
+    record.save(using=OWNER, update_fields=["deleted_at"])
     report("archive deleted", partition=record.name)
 
 

@@ -8,14 +8,16 @@ from collections.abc import Iterator, Sequence
 
 from django.db import connections, transaction
 
+from outbox.retention.locks import OWNER
+
 
 @contextlib.contextmanager
-def snapshot(*, using: str) -> Iterator[None]:
+def snapshot() -> Iterator[None]:
     """Open a read-only transaction with one snapshot; inside a transaction change nothing."""
-    if connections[using].in_atomic_block:  # a restore compares before it commits
+    if connections[OWNER].in_atomic_block:  # a restore compares before it commits
         yield
         return
-    with transaction.atomic(using=using), connections[using].cursor() as cursor:
+    with transaction.atomic(using=OWNER), connections[OWNER].cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         yield
@@ -32,21 +34,21 @@ def columns_of(*, table: str, using: str) -> list[list[str]]:
         return [list(column) for column in cursor.fetchall()]
 
 
-def extent(*, table: str, using: str) -> tuple[int, str | None, str | None]:
+def extent(*, table: str) -> tuple[int, str | None, str | None]:
     """Return the number of rows, the first id and the last."""
-    name = connections[using].ops.quote_name(table)
+    name = connections[OWNER].ops.quote_name(table)
     ends = [f"(SELECT id FROM {name} ORDER BY id {way} LIMIT 1)" for way in ("ASC", "DESC")]  # noqa: S608
-    with connections[using].cursor() as cursor:
+    with connections[OWNER].cursor() as cursor:
         cursor.execute(f"SELECT (SELECT count(*) FROM {name}), {ends[0]}, {ends[1]}")  # noqa: S608
         rows, first, last = cursor.fetchone()
         return rows, *((str(id) if isinstance(id, uuid.UUID) else None) for id in (first, last))
 
 
-def copy_out(*, table: str, columns: Sequence[Sequence[str]], using: str) -> Iterator[bytes]:
+def copy_out(*, table: str, columns: Sequence[Sequence[str]]) -> Iterator[bytes]:
     """Yield the table as CSV with a header, in chunks. The caller holds a transaction."""
-    quote = connections[using].ops.quote_name
+    quote = connections[OWNER].ops.quote_name
     names = ", ".join(quote(column) for column, _ in columns)
-    with connections[using].cursor() as cursor:
+    with connections[OWNER].cursor() as cursor:
         # What the text of a time depends on.
         cursor.execute("SELECT set_config('datestyle', 'ISO', true), set_config('timezone', 'UTC', true)")
         select = f"SELECT {names} FROM {quote(table)} ORDER BY id"  # noqa: S608

@@ -103,11 +103,11 @@ def everywhere() -> Order:
     order = bought()
     Order.objects.filter(id=order.id).update(created_at=Now())
     old_mails(order, back=5)
-    rollover.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps())
     age_records()
-    rollover.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps())
     old_mails(order, back=4)
-    rollover.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps())
     assert sorted(set(states().values())) == ["attached", "detached"]
     return order
 
@@ -167,7 +167,7 @@ class TestQuotes:
 
     def retire_days(self) -> None:
         OutboxEvent.objects.update(published_at=Now())
-        rollover.rollover(report=Steps(), using="default")
+        rollover.rollover(report=Steps())
 
     def test_are_erased_in_live_rows_a_detached_day_a_restored_one_and_an_archive(self, tmp_path):
         order = bought()
@@ -181,7 +181,7 @@ class TestQuotes:
             self.retire_days()
             if back == 12:  # this one is dropped, and restored beside
                 age_records()
-                rollover.rollover(report=Steps(), using="default")
+                rollover.rollover(report=Steps())
                 call_command("partitions", "restore", day.name)
         for text in (by_id, by_address, bobs):
             dead_event(text)
@@ -207,11 +207,11 @@ class TestQuotes:
         quoting_event(json.dumps({"data": {"payer": ADDRESS}}), day.since + dt.timedelta(hours=1))
         self.retire_days()
         age_records()
-        rollover.rollover(report=Steps(), using="default")
+        rollover.rollover(report=Steps())
         call_command("privacy", "erase", "--email", ADDRESS)
         assert grep_archives(tmp_path, ADDRESS) and order.id
         Erasure.objects.update(requested_at=Now() - dt.timedelta(days=31))
-        rollover.rollover(report=Steps(), using="default")
+        rollover.rollover(report=Steps())
         assert grep_archives(tmp_path, ADDRESS) == []
 
 
@@ -321,7 +321,7 @@ class TestErase:
                 assert record.manifest["file_sha256"] != before[record.name]
                 call_command("partitions", "verify", record.name)
         assert not set(files(tmp_path)) & set(names)  # indexes neither; the next rollover makes new ones
-        rollover.rollover(report=Steps(), using="default")
+        rollover.rollover(report=Steps())
         assert len(files(tmp_path)) == len(names)
 
     def test_without_now_the_report_names_the_archives_and_next_month_rewrites_them(self, tmp_path, capsys):
@@ -330,11 +330,11 @@ class TestErase:
         waiting = json.loads(capsys.readouterr().out)["archives_to_rewrite"]
         assert len(waiting) == 2
         assert grep(ADDRESS) == []
-        rollover.rollover(report=Steps(), using="default")  # the detached table's at once, it is about to go
+        rollover.rollover(report=Steps())  # the detached table's at once, it is about to go
         assert len(Erasure.objects.get().archives) == 1
         assert grep_archives(tmp_path, ADDRESS)
         Erasure.objects.update(requested_at=Now() - dt.timedelta(days=31))
-        rollover.rollover(report=Steps(), using="default")
+        rollover.rollover(report=Steps())
         assert grep_archives(tmp_path, ADDRESS) == []
         assert Erasure.objects.get().archives == []
 

@@ -37,7 +37,7 @@ pytestmark = [
 
 
 def roll() -> None:
-    rollover.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps())
 
 
 def archived(*addresses: str, order: uuid.UUID, back: int = 5) -> str:

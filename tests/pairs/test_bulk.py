@@ -26,7 +26,7 @@ def test_a_job_whose_next_rows_were_archived_meanwhile_goes_on_with_those_that_a
     fill(old, 5, status="discarded")
     young = [make_mail(status="discarded") for _ in range(3)]
     job = start(filter={"status": "discarded"})
-    assert not rollover.rollover(report=Steps(), using="default").held
+    assert not rollover.rollover(report=Steps()).held
     assert states()[old.name] == "detached"
     bulk.run_jobs()
     job.refresh_from_db()
@@ -39,5 +39,5 @@ def test_a_row_that_a_job_resent_keeps_its_old_month_attached(archive_folder):
     fill(old, 3, status="discarded")
     start(filter={"status": "discarded"})
     bulk.run_jobs()
-    assert [held.partition for held in rollover.rollover(report=Steps(), using="default").held] == [old.name]
+    assert [held.partition for held in rollover.rollover(report=Steps()).held] == [old.name]
     assert len(EmailNotification.objects.claim(limit=5)) == 3

@@ -100,6 +100,6 @@ def test_a_command_to_clean_up_while_delivery_is_paused_leaves_the_month_of_a_wa
     fill(old, 1, status="pending")
     Pause.objects.pause(parts=["delivery"], reason="", username="x")
     assert give(CLEAN_UP) == "done"
-    result = rollover.rollover(report=Steps(), using="default")
+    result = rollover.rollover(report=Steps())
     assert [held.partition for held in result.held] == [old.name]
     assert states()[old.name] == "attached" and not InboundDeadLetter.objects.exists()

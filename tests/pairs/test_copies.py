@@ -47,7 +47,7 @@ def test_a_resend_of_the_original_after_a_correction_goes_where_it_went_and_the_
 def test_a_copy_of_an_email_whose_month_was_archived_is_404_and_changes_nothing(archive_folder):
     old = make_partition(EmailNotification, back=4)
     (id,) = fill(old, 1)
-    rollover.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps())
     assert states()[old.name] == "detached"
     body = {"recipient_email": RIGHT}
     api = Api(make_token())
@@ -60,7 +60,7 @@ def test_a_copy_of_an_old_email_is_a_row_of_today_so_its_own_month_can_still_lea
     order = make_order(email=WRONG)
     (id,) = fill(old, 1, order_id=order.id)
     copy_id = send_copy(notification_id=id, recipient_email=RIGHT)
-    result = rollover.rollover(report=Steps(), using="default")
+    result = rollover.rollover(report=Steps())
     assert not result.held and states()[old.name] == "detached"
     assert list(EmailNotification.objects.values_list("id", "resend_of")) == [(copy_id, id)]
 

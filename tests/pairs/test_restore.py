@@ -49,7 +49,7 @@ def test_a_month_that_was_archived_after_the_moment_is_archived_again_as_the_dat
 ):
     old = make_partition(EmailNotification, back=4)
     ids = fill(old, 3)
-    rollover.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps())
     first = DetachedPartition.objects.get(name=old.name).manifest
     # As the moment found them: attached, without a record of the archive.
     DetachedPartition.objects.all().delete()
@@ -60,12 +60,12 @@ def test_a_month_that_was_archived_after_the_moment_is_archived_again_as_the_dat
         )
     if changed:
         EmailNotification.objects.filter(id=ids[0]).update(provider_message_id="not known yet")
-    result = rollover.rollover(report=Steps(), using="default")
+    result = rollover.rollover(report=Steps())
     record = DetachedPartition.objects.get(name=old.name)
     assert not result.failed and (record.manifest["file"] != first["file"]) is changed
-    archive.verify(manifest=Manifest.of(record), using="default", table=old.name)
+    archive.verify(manifest=Manifest.of(record), table=old.name)
     age_records()
-    rollover.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps())
     assert old.name not in states_of_partitions()  # dropped: archive and table are the same
     names = {path.name.partition(".")[0] for path in archive_folder.rglob("*") if path.is_file()}
     assert names == {old.name} and len(list(archive_folder.rglob("*.zst"))) == 1

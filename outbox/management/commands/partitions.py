@@ -20,11 +20,10 @@ from outbox.management.progress import Reporter
 from outbox.models import DetachedPartition
 from outbox.retention import archive, detach, partitions, restore, rollover
 from outbox.retention.catalogue import partition_named, partition_tables, table_exists
-from outbox.retention.locks import AlreadyRunning, exclusive_lock
+from outbox.retention.locks import OWNER, AlreadyRunning, exclusive_lock
 from outbox.retention.manifest import ArchiveDiffers, Manifest
 from outbox.retention.overview import overview
 
-USING = "owner"
 OPERATOR, LATER, USAGE = 1, 75, 2
 
 
@@ -55,7 +54,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, verb: str, dry_run: bool, **options: Any) -> None:
         with Reporter(self.stdout) as report, _ending():
             if verb != "list" and not dry_run:
-                partitions.require_owner(using=USING)
+                partitions.require_owner()
             if verb == "list":
                 self._list(report)
             elif verb == "ensure":
@@ -78,15 +77,15 @@ class Command(BaseCommand):
             "held",
             "archive",
         )
-        report.table([{name: line[name] for name in shown} for line in overview(using=USING)])
+        report.table([{name: line[name] for name in shown} for line in overview()])
 
     def _ensure(self, report: Reporter, ahead: int | None, dry_run: bool) -> None:
-        for name in partitions.ensure_all(using=USING, ahead=ahead, dry_run=dry_run):
+        for name in partitions.ensure_all(ahead=ahead, dry_run=dry_run):
             report("would make" if dry_run else "made", partition=name)
 
 
 def _rollover(report: Reporter, dry_run: bool) -> None:
-    result = rollover.rollover(report=report, using=USING, dry_run=dry_run)
+    result = rollover.rollover(report=report, dry_run=dry_run)
     if result.held or result.failed:
         raise CommandError(
             "\n".join([*map(str, result.held), *result.failed, *result.waiting]), returncode=OPERATOR
@@ -98,25 +97,25 @@ def _rollover(report: Reporter, dry_run: bool) -> None:
 def _one(verb: str, name: str, report: Reporter, dry_run: bool) -> None:
     model = _model_of(name)
     if name.endswith(restore.RESTORED) and verb == "drop":
-        if not table_exists(name=name, using=USING):
+        if not table_exists(name=name):
             raise CommandError(f"There is no table {name}.", returncode=USAGE)
         report("would drop" if dry_run else "dropped", partition=name)
         if not dry_run:
-            restore.drop_restored(name=name, using=USING)
+            restore.drop_restored(name=name)
         return
     if dry_run:
         _record_or_partition(model, name, verb)
-        detach.check_finished(model=model, name=name, using=USING) if verb == "detach" else None
+        detach.check_finished(model=model, name=name) if verb == "detach" else None
         report(f"would {verb}", partition=name)
         return
-    with exclusive_lock(model=model, using=USING):
+    with exclusive_lock(model=model):
         _VERBS[verb](model, name, report)
 
 
 def _detach(model: PartitionedModel, name: str, report: Reporter) -> None:
-    for table in partition_tables(model=model, using=USING):
+    for table in partition_tables(model=model):
         if table.name == name:
-            rollover.detach_from_any_state(model=model, table=table, using=USING, report=report)
+            rollover.detach_from_any_state(model=model, table=table, report=report)
             return
     raise CommandError(f"There is no partition {name}.", returncode=USAGE)
 
@@ -124,25 +123,25 @@ def _detach(model: PartitionedModel, name: str, report: Reporter) -> None:
 def _archive(model: PartitionedModel, name: str, report: Reporter) -> None:
     record = _record(name)
     if record.dropped_at is None:  # a correct archive is kept, a wrong one is written anew
-        rollover.archive_partition(record=record, using=USING, report=report)
+        rollover.archive_partition(record=record, report=report)
 
 
 def _verify(model: PartitionedModel, name: str, report: Reporter) -> None:
     record = _record(name)
-    table = name if record.dropped_at is None and table_exists(name=name, using=USING) else ""
-    archive.verify(manifest=Manifest.of(record), using=USING, table=table, tick=report.tick(name))
+    table = name if record.dropped_at is None and table_exists(name=name) else ""
+    archive.verify(manifest=Manifest.of(record), table=table, tick=report.tick(name))
     report("verified", partition=name, against="table" if table else "manifest")
 
 
 def _restore(model: PartitionedModel, name: str, report: Reporter) -> None:
-    made = restore.restore(record=_record(name), using=USING, tick=report.tick(name))
+    made = restore.restore(record=_record(name), tick=report.tick(name))
     report("restored", partition=name, table=made)
 
 
 def _drop(model: PartitionedModel, name: str, report: Reporter) -> None:
     record = _record(name)
     if record.dropped_at is None:
-        rollover.drop_partition(record=record, using=USING, report=report)
+        rollover.drop_partition(record=record, report=report)
 
 
 _VERBS: dict[str, Callable[[PartitionedModel, str, Reporter], None]] = {
@@ -163,7 +162,7 @@ def _model_of(name: str) -> PartitionedModel:
 
 
 def _record(name: str) -> DetachedPartition:
-    record = DetachedPartition.objects.using(USING).filter(name=name).first()
+    record = DetachedPartition.objects.using(OWNER).filter(name=name).first()
     if record is None:
         raise CommandError(f"{name} is not detached; `partitions detach {name}` first.", returncode=USAGE)
     return record
@@ -172,7 +171,7 @@ def _record(name: str) -> DetachedPartition:
 def _record_or_partition(model: PartitionedModel, name: str, verb: str) -> None:
     if verb != "detach":
         _record(name)
-    elif not table_exists(name=name, using=USING):
+    elif not table_exists(name=name):
         raise CommandError(f"There is no partition {name}.", returncode=USAGE)
 
 

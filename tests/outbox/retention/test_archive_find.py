@@ -50,7 +50,7 @@ def old():
 
 def roll() -> Steps:
     steps = Steps()
-    result = rollover.rollover(report=steps, using="default")
+    result = rollover.rollover(report=steps)
     assert not (result.held or result.failed or result.waiting)
     return steps
 
@@ -308,7 +308,7 @@ class TestOldFormats:
 
     def test_are_verified_and_restored(self, record):
         call_command("partitions", "verify", record.name)
-        table = restore.restore(record=record, using="default")
+        table = restore.restore(record=record)
         with connection.cursor() as cursor:
             cursor.execute(f"SELECT count(*), max(subject) FROM {table}")
             assert cursor.fetchone() == (40, 'Order 9, "paid"')

@@ -40,14 +40,14 @@ def keys() -> list[str]:
 def test_a_month_is_archived_compared_dropped_restored_and_deleted_there():
     old = make_partition(EmailNotification, back=4)
     fill(old, 50, body="<p>three frames</p>" * 3000)
-    rollover.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps())
     assert sorted(key.rpartition(".")[2] for key in keys()) == ["index", "json", "zst"]
     assert all(key.startswith(f"shop/one/email_notifications/{old.name}.") for key in keys())
     age_records()
-    result = rollover.rollover(report=Steps(), using="default")
+    result = rollover.rollover(report=Steps())
     assert not result.failed and old.name not in states()
     record = DetachedPartition.objects.get()
-    assert count(restore.restore(record=record, using="default")) == 50
+    assert count(restore.restore(record=record)) == 50
     assert len(list(archive.find(record=record, wanted=lambda row: row["idempotency_key"] == "7"))) == 1
     wanted = [address_hash("alice@example.com")]
     assert len(list(archive.find(record=record, wanted=lambda row: True, hashes=wanted))) == 50
@@ -55,7 +55,7 @@ def test_a_month_is_archived_compared_dropped_restored_and_deleted_there():
         list(archive.find(record=record, wanted=lambda row: True, hashes=[address_hash("eve@example.com")]))
         == []
     )
-    rollover.delete_archive(record=record, using="default", report=Steps())
+    rollover.delete_archive(record=record, report=Steps())
     assert keys() == []
 
 
@@ -64,5 +64,5 @@ def test_what_a_killed_run_left_there_is_swept():
     fill(old, 5)
     leftover = f"shop/one/email_notifications/{old.name}.000000000000.csv.zst"
     boto3.client("s3").put_object(Bucket="archive", Key=leftover, Body=b"half")
-    rollover.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps())
     assert len(keys()) == 3 and leftover not in keys()

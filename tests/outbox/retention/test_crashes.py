@@ -74,19 +74,19 @@ def test_a_rollover_killed_right_after_this_step_is_ended_by_the_next(step, tmp_
     old = make_partition(EmailNotification, back=4)
     fill(old, 30)
     if STEPS.index(step) >= STEPS.index("compared"):  # the grace is over
-        rollover.rollover(report=Steps(), using="default")
+        rollover.rollover(report=Steps())
         age_records()
     assert die_after(step, tmp_path) == -signal.SIGKILL
     for _ in range(2):
-        result = rollover.rollover(report=Steps(), using="default")
+        result = rollover.rollover(report=Steps())
         assert not (result.held or result.failed or result.waiting)
     age_records()
-    rollover.rollover(report=Steps(), using="default")
+    rollover.rollover(report=Steps())
     assert old.name not in states()
     record = DetachedPartition.objects.get()
     assert record.dropped_at and record.manifest["rows"] == 30
     assert [name.rpartition(".")[2] for name in files(tmp_path)] == ["zst", "index", "json"]
-    restored = restore.restore(record=record, using="default")
+    restored = restore.restore(record=record)
     assert count(restored) == 30
 
 
@@ -105,7 +105,7 @@ def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_p
         other.close()
         process.kill()
         process.wait()
-    result = rollover.rollover(report=Steps(), using="default")
+    result = rollover.rollover(report=Steps())
     assert len(result.held) == 1
     assert states()[old.name] == "attached"
     assert EmailNotification.objects.due().get().id == ids[0]

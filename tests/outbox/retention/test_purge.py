@@ -6,13 +6,14 @@ import datetime as dt
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from outbox.core.ids import new_id
 from outbox.models import ApiToken, IdempotencyKey, InboundDeadLetter, ProcessedEvent
 from outbox.retention import purge
+from outbox.retention.locks import OWNER
 from tests.outbox.retention.months import dsn
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -23,7 +24,7 @@ def ago(**span: float):
 
 
 def run() -> dict[str, int]:
-    return {rule.table: purge.purge(rule=rule, using="default", pause=0) for rule in purge.rules()}
+    return {rule.table: purge.purge(rule=rule, pause=0) for rule in purge.rules()}
 
 
 def test_keeps_keys_for_7_days_processed_events_for_30_and_tokens_for_30_after_their_end():
@@ -56,10 +57,8 @@ def test_deletes_in_batches():
         IdempotencyKey(scope="token:1", key=str(n), created_at=ago(days=8)) for n in range(25)
     )
     rule = next(rule for rule in purge.rules() if rule.table == "idempotency_keys")
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
-        assert purge.purge(rule=rule, using="default", batch=10, pause=0) == 25
+    with CaptureQueriesContext(connections[OWNER]) as queries:
+        assert purge.purge(rule=rule, batch=10, pause=0) == 25
     assert sum("DELETE" in query["sql"] for query in queries) == 3
 
 

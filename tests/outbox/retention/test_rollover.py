@@ -40,7 +40,7 @@ def old():
 
 def roll(**options) -> tuple[rollover.Rollover, Steps]:
     steps = Steps()
-    return rollover.rollover(report=steps, using="default", **options), steps
+    return rollover.rollover(report=steps, **options), steps
 
 
 def age_records(days: int = 30) -> None:
@@ -213,9 +213,7 @@ class TestDetach:
         ended.start()
         steps = Steps()
         with exclusive_lock(model=EmailNotification, using="default"):
-            detach.detach(
-                model=EmailNotification, name=old.name, using="default", report=steps, lock_timeout="200ms"
-            )
+            detach.detach(model=EmailNotification, name=old.name, report=steps, lock_timeout="200ms")
         ended.join()
         reading.close()
         assert states()[old.name] == "detached"
@@ -230,7 +228,6 @@ class TestDetach:
                 detach.detach(
                     model=EmailNotification,
                     name=old.name,
-                    using="default",
                     report=Steps(),
                     lock_timeout="100ms",
                     patience=0.3,
@@ -261,7 +258,7 @@ class TestDetach:
         roll()
         with connection.cursor() as cursor:
             cursor.execute(f"UPDATE {old.name} SET status = 'dead_lettered'")
-        detach.attach(model=EmailNotification, name=old.name, using="default")
+        detach.attach(model=EmailNotification, name=old.name)
         assert roll()[0].held
         give_up(ids=ids)
         roll()
@@ -280,7 +277,7 @@ class TestArchive:
         call_command("partitions", "restore", old.name)
         record = DetachedPartition.objects.get()
         restored = Manifest.of(record)
-        archive.verify(manifest=restored, using="default", table=old.name + restore.RESTORED)
+        archive.verify(manifest=restored, table=old.name + restore.RESTORED)
         assert count(old.name + restore.RESTORED) == restored.rows == 21
         with connection.cursor() as cursor:
             cursor.execute(
@@ -421,7 +418,7 @@ class TestDurability:
         with connection.cursor() as cursor:
             cursor.execute("SET idle_in_transaction_session_timeout = '300ms'")
             try:
-                restored = restore.restore(record=DetachedPartition.objects.get(), using="default")
+                restored = restore.restore(record=DetachedPartition.objects.get())
             finally:
                 cursor.execute("RESET idle_in_transaction_session_timeout")
         assert count(restored) == 20

@@ -104,11 +104,10 @@ def test_ensure_detach_and_drop_stall_no_write():
             detach.detach(
                 model=EmailNotification,
                 name=old.name,
-                using="default",
                 report=Steps(),
                 lock_timeout="1s",  # it is cut short, and finished while the reader still reads or after
             )
-            detach.drop(record=DetachedPartition.objects.get(), using="default", report=Steps())
+            detach.drop(record=DetachedPartition.objects.get(), report=Steps())
     assert old.name not in states()
     assert it.written > 0
     assert it.longest[0] < 0.1, it.longest
