@@ -22,7 +22,7 @@ from outbox.core.ids import id_floor
 from outbox.core.partitioned import PartitionedModel
 from outbox.models import DetachedPartition
 from outbox.retention.catalogue import partition_named, state_of
-from outbox.retention.locks import LOCK_TIMEOUT, OWNER, Report, short_lock_timeout
+from outbox.retention.locks import OWNER, Report, short_lock_timeout
 from outbox.retention.partitions import compose
 
 log = structlog.get_logger(__name__)
@@ -97,47 +97,33 @@ def check_finished(*, model: PartitionedModel, name: str) -> None:
         raise Held(name, found, model.retention.unfinished_help)
 
 
-def detach(
-    *,
-    model: PartitionedModel,
-    name: str,
-    report: Report,
-    lock_timeout: str = LOCK_TIMEOUT,
-    patience: float = PATIENCE,
-) -> None:
+def detach(*, model: PartitionedModel, name: str, report: Report) -> None:
     """Detach a partition and record it, or leave it attached and raise `Held`.
 
     The caller holds `exclusive_lock`. Raises `StillPending` when another session kept the detach from ending
-    within `patience` seconds; the next run continues it.
+    within `PATIENCE` seconds; the next run continues it.
     """
     check_finished(model=model, name=name)
     report("detaching", partition=name)
     try:
-        _alter(model, name, "CONCURRENTLY", lock_timeout)
+        _alter(model, name, "CONCURRENTLY")
     except OperationalError as error:
         if state_of(model=model, name=name) == "attached":
             raise
         log.warning("detach was cut short, finishing it", partition=name, error=str(error).strip())
-        finish(model=model, name=name, report=report, lock_timeout=lock_timeout, patience=patience)
+        finish(model=model, name=name, report=report)
         return
     report("detached", partition=name)
     record_or_reattach(model=model, name=name, report=report)
 
 
-def finish(
-    *,
-    model: PartitionedModel,
-    name: str,
-    report: Report,
-    lock_timeout: str = LOCK_TIMEOUT,
-    patience: float = PATIENCE,
-) -> None:
+def finish(*, model: PartitionedModel, name: str, report: Report) -> None:
     """Finish a detach that was cut short. The partition's rows are invisible until then."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + PATIENCE
     pause = 0.1
     while state_of(model=model, name=name) == "pending":
         try:
-            _alter(model, name, "FINALIZE", lock_timeout)
+            _alter(model, name, "FINALIZE")
         except OperationalError as error:
             if time.monotonic() > deadline:
                 log.error("a detach hangs: its rows are invisible until it ends", partition=name)
@@ -172,13 +158,13 @@ def record_or_reattach(*, model: PartitionedModel, name: str, report: Report) ->
         report("recorded", partition=name)
 
 
-def attach(*, model: PartitionedModel, name: str, lock_timeout: str = LOCK_TIMEOUT) -> None:
+def attach(*, model: PartitionedModel, name: str) -> None:
     """Attach a detached partition again, where it was, and delete its record."""
     partition = partition_named(model=model, name=name)
     assert partition is not None
     parent, table = (connections[OWNER].ops.quote_name(one) for one in (model._meta.db_table, name))
     bounds = [str(id_floor(partition.since)), str(id_floor(partition.until))]
-    with short_lock_timeout(lock_timeout=lock_timeout) as cursor:
+    with short_lock_timeout() as cursor:
         # DETACH CONCURRENTLY left a CHECK that says the same as the bounds, so no row is read.
         statement = f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)"
         cursor.execute(compose(statement, bounds, using=OWNER))
@@ -186,16 +172,16 @@ def attach(*, model: PartitionedModel, name: str, lock_timeout: str = LOCK_TIMEO
     log.info("partition attached again", partition=name)
 
 
-def drop(*, record: DetachedPartition, report: Report, lock_timeout: str = LOCK_TIMEOUT) -> None:
+def drop(*, record: DetachedPartition, report: Report) -> None:
     """Drop a detached table and record it. The caller has verified its archive."""
-    with short_lock_timeout(lock_timeout=lock_timeout) as cursor:
+    with short_lock_timeout() as cursor:
         cursor.execute(f"DROP TABLE IF EXISTS {connections[OWNER].ops.quote_name(record.name)}")
     report("dropped", partition=record.name)
     DetachedPartition.objects.using(OWNER).filter(name=record.name).update(dropped_at=Now())
     report("drop recorded", partition=record.name)
 
 
-def _alter(model: PartitionedModel, name: str, how: str, lock_timeout: str) -> None:
+def _alter(model: PartitionedModel, name: str, how: str) -> None:
     parent, partition = (connections[OWNER].ops.quote_name(one) for one in (model._meta.db_table, name))
-    with short_lock_timeout(lock_timeout=lock_timeout) as cursor:
+    with short_lock_timeout() as cursor:
         cursor.execute(f"ALTER TABLE {parent} DETACH PARTITION {partition} {how}")

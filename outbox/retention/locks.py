@@ -50,10 +50,10 @@ def exclusive_lock(*, model: PartitionedModel, using: str = OWNER, patience: flo
 
 
 @contextlib.contextmanager
-def short_lock_timeout(*, lock_timeout: str = LOCK_TIMEOUT) -> Iterator[CursorWrapper]:
-    """Open a cursor in autocommit that waits for each lock at most so long."""
+def short_lock_timeout() -> Iterator[CursorWrapper]:
+    """Open a cursor in autocommit that waits for each lock at most `LOCK_TIMEOUT`."""
     with connections[OWNER].cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [lock_timeout])
+        cursor.execute("SELECT set_config('lock_timeout', %s, false)", [LOCK_TIMEOUT])
         try:
             yield cursor
         finally:

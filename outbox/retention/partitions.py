@@ -113,14 +113,13 @@ def ensure(
     using: str = "owner",
     ahead: int | None = None,
     behind: int = 1,
-    lock_timeout: str = "2s",
     dry_run: bool = False,
 ) -> list[str]:
     """Make the missing partitions from `behind` intervals ago to `ahead` (default: `AHEAD`) from now.
 
     Each is made in its own transaction by LIKE and ATTACH, beside readers and writers of the parent. Several
     calls at once are safe. Return the names made. Raise `OperationalError` when a lock was not free within
-    `lock_timeout` (run it again). Times are the database's.
+    two seconds (run it again). Times are the database's.
     """
     if ahead is None:
         ahead = AHEAD[model.retention.interval]
@@ -135,14 +134,10 @@ def ensure(
         missing = [wanted[name] for (name,) in cursor.fetchall()]
     if dry_run:
         return [partition.name for partition in missing]
-    return [
-        partition.name
-        for partition in missing
-        if _make(model=model, partition=partition, using=using, lock_timeout=lock_timeout)
-    ]
+    return [partition.name for partition in missing if _make(model=model, partition=partition, using=using)]
 
 
-def _make(*, model: PartitionedModel, partition: Partition, using: str, lock_timeout: str) -> bool:
+def _make(*, model: PartitionedModel, partition: Partition, using: str, lock_timeout: str = "2s") -> bool:
     """Make one partition; return False if another process made it meanwhile."""
     quote = connections[using].ops.quote_name
     parent, table = quote(model._meta.db_table), quote(partition.name)

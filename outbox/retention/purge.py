@@ -45,7 +45,7 @@ def rules() -> list[Rule]:
     ]
 
 
-def purge(*, rule: Rule, batch: int = BATCH, pause: float = PAUSE) -> int:
+def purge(*, rule: Rule) -> int:
     """Delete the rows of a rule and return their number."""
     table, column = (connections[OWNER].ops.quote_name(name) for name in (rule.table, rule.column))
     gone = 0
@@ -55,10 +55,10 @@ def purge(*, rule: Rule, batch: int = BATCH, pause: float = PAUSE) -> int:
                 f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("  # noqa: S608 - names are ours
                 f"SELECT ctid FROM {table} WHERE {column} < statement_timestamp() - %s * interval '1 day'"
                 f" ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))",
-                [rule.days, batch],
+                [rule.days, BATCH],
             )
             found = int(cursor.rowcount)
         gone += found
-        if found < batch:
+        if found < BATCH:
             return gone
-        time.sleep(pause)
+        time.sleep(PAUSE)

@@ -18,12 +18,7 @@ RESTORED = "_restored"
 _REWRITTEN = "_rewritten"
 
 
-def restore(
-    *,
-    record: DetachedPartition,
-    suffix: str = RESTORED,
-    tick: Tick = ignore_ticks,
-) -> str:
+def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = ignore_ticks) -> str:
     """Load an archive into a table of its own beside the live one, and return the table's name.
 
     One transaction, compared with the manifest before it commits. The transaction is never idle while the

@@ -24,7 +24,7 @@ def ago(**span: float):
 
 
 def run() -> dict[str, int]:
-    return {rule.table: purge.purge(rule=rule, pause=0) for rule in purge.rules()}
+    return {rule.table: purge.purge(rule=rule) for rule in purge.rules()}
 
 
 def test_keeps_keys_for_7_days_processed_events_for_30_and_tokens_for_30_after_their_end():
@@ -52,13 +52,14 @@ def test_keeps_inbound_dead_letters_for_90_days_also_undecided_ones(settings):
     assert InboundDeadLetter.objects.get().topic == "89"
 
 
-def test_deletes_in_batches():
+def test_deletes_in_batches(monkeypatch):
+    monkeypatch.setattr(purge, "BATCH", 10)
     IdempotencyKey.objects.bulk_create(
         IdempotencyKey(scope="token:1", key=str(n), created_at=ago(days=8)) for n in range(25)
     )
     rule = next(rule for rule in purge.rules() if rule.table == "idempotency_keys")
     with CaptureQueriesContext(connections[OWNER]) as queries:
-        assert purge.purge(rule=rule, batch=10, pause=0) == 25
+        assert purge.purge(rule=rule) == 25
     assert sum("DELETE" in query["sql"] for query in queries) == 3
 
 

@@ -20,7 +20,7 @@ from notifications.models import EmailNotification
 from notifications.services import give_up, resend
 from outbox.core.ids import id_floor, new_id
 from outbox.models import DetachedPartition, OutboxEvent
-from outbox.retention import archive, detach, restore, rollover
+from outbox.retention import archive, detach, locks, restore, rollover
 from outbox.retention.catalogue import table_exists
 from outbox.retention.locks import exclusive_lock
 from outbox.retention.manifest import Manifest
@@ -205,7 +205,8 @@ class TestDetach:
         assert EmailNotification.objects.due().filter(id=ids[0]).exists()
         assert [mail.id for mail in EmailNotification.objects.claim(limit=10)] == ids[:1]
 
-    def test_a_lock_timeout_in_its_middle_is_finished_at_once_when_the_reader_ends(self, old):
+    def test_a_lock_timeout_in_its_middle_is_finished_at_once_when_the_reader_ends(self, old, monkeypatch):
+        monkeypatch.setattr(locks, "LOCK_TIMEOUT", "200ms")
         ids = fill(old, 5)
         reading = psycopg.connect(dsn())
         reading.execute("SELECT count(*) FROM email_notifications")  # an open transaction on the parent
@@ -213,14 +214,18 @@ class TestDetach:
         ended.start()
         steps = Steps()
         with exclusive_lock(model=EmailNotification, using="default"):
-            detach.detach(model=EmailNotification, name=old.name, report=steps, lock_timeout="200ms")
+            detach.detach(model=EmailNotification, name=old.name, report=steps)
         ended.join()
         reading.close()
         assert states()[old.name] == "detached"
         assert count(old.name) == len(ids)
         assert steps == ["detaching", "detached", "recorded"]
 
-    def test_a_lock_timeout_that_lasts_leaves_it_pending_says_so_and_the_next_run_finishes(self, old):
+    def test_a_lock_timeout_that_lasts_leaves_it_pending_says_so_and_the_next_run_finishes(
+        self, old, monkeypatch
+    ):
+        monkeypatch.setattr(locks, "LOCK_TIMEOUT", "100ms")
+        monkeypatch.setattr(detach, "PATIENCE", 0.3)
         fill(old, 5)
         with psycopg.connect(dsn()) as reading:
             reading.execute("SELECT count(*) FROM email_notifications")
@@ -229,8 +234,6 @@ class TestDetach:
                     model=EmailNotification,
                     name=old.name,
                     report=Steps(),
-                    lock_timeout="100ms",
-                    patience=0.3,
                 )
             assert states()[old.name] == "pending"
         result, steps = roll()

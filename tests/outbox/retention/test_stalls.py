@@ -14,7 +14,7 @@ import pytest
 from notifications.models import EmailNotification
 from outbox.core.ids import new_id
 from outbox.models import DetachedPartition
-from outbox.retention import detach, partitions
+from outbox.retention import detach, locks, partitions
 from outbox.retention.locks import exclusive_lock
 from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states, tidy
 
@@ -92,7 +92,9 @@ def _tidy() -> Iterator[None]:
         yield
 
 
-def test_ensure_detach_and_drop_stall_no_write():
+def test_ensure_detach_and_drop_stall_no_write(monkeypatch):
+    # The detach is cut short, and finished while the reader still reads or after.
+    monkeypatch.setattr(locks, "LOCK_TIMEOUT", "1s")
     old = make_partition(EmailNotification, back=4)
     fill(old, 10)
     with traffic() as it:
@@ -105,7 +107,6 @@ def test_ensure_detach_and_drop_stall_no_write():
                 model=EmailNotification,
                 name=old.name,
                 report=Steps(),
-                lock_timeout="1s",  # it is cut short, and finished while the reader still reads or after
             )
             detach.drop(record=DetachedPartition.objects.get(), report=Steps())
     assert old.name not in states()
