@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from urllib.parse import quote
 
-from django.conf import settings
 from django.contrib import admin
 from django.urls import reverse
 from django.utils import timezone
@@ -16,7 +14,6 @@ from notifications.admin.email_preview import mime_of
 from notifications.models import EmailNotification
 from notifications.suppressions import suppression_of
 from outbox.admin.base import ago
-from outbox.delivery.outcomes import Status
 from outbox.delivery.queryset import held_until
 
 
@@ -76,8 +73,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
 
     @admin.display(description="held")
     def held(self, mail: EmailNotification) -> SafeString | str:
-        hold = dt.timedelta(seconds=settings.AMBIGUOUS_HOLD_SECONDS)
-        until = held_until(mail, hold=hold) if mail.status in (Status.FAILED, Status.DEAD_LETTERED) else None
+        until = held_until(mail)
         if until is None or until <= timezone.now():
             return "no"
         words = "its last attempt may have been accepted: it waits for the provider's evidence until"

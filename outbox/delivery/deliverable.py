@@ -35,7 +35,6 @@ class Deliverable(models.Model):
         "traceparent",
         "resent_at",
     )
-    Status = Status
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     status = models.CharField(max_length=20, choices=Status, default=Status.PENDING)

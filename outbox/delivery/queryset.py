@@ -180,12 +180,11 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         wanted = set(ids)
         changes: list[Change] = []
         refusals: list[Refusal] = []
-        hold = dt.timedelta(seconds=current_policy().hold)
         with transaction.atomic(using=self.db):
             rows = self.using(self.db).filter(id__in=list(wanted)).defer(*self.model.payload_fields)
             for row in rows.annotate(database_now=Now()).order_by("id").select_for_update():
                 wanted.discard(row.id)
-                until = held_until(row, hold=hold) if held else None
+                until = held_until(row) if held else None
                 if row.status not in allowed:
                     refusals.append(Refusal(row.id, refuse(row)))
                 elif until is not None and until > row.database_now:
@@ -245,15 +244,15 @@ def current_policy() -> Policy:
     )
 
 
-def held_until(row: Deliverable, *, hold: dt.timedelta) -> dt.datetime | None:
+def held_until(row: Deliverable) -> dt.datetime | None:
     """Return until when a row is held for evidence of its doubtful attempt, None if it has none.
 
-    That is the time of the attempt and `hold`. If it was the newest attempt of a `failed` row and the next
-    attempt is later, then until that: screening moves it on while no process takes webhooks.
+    That is `AMBIGUOUS_HOLD_SECONDS` after the attempt. If it was the newest attempt of a `failed` row and the
+    next attempt is later, then until that: screening moves it on while no process takes webhooks.
     """
     doubt = attempts.last_doubt(row.errors, row.resent_at)
     if doubt is None or row.status not in (Status.FAILED, Status.DEAD_LETTERED):
         return None
-    until = doubt.at + hold
+    until = doubt.at + dt.timedelta(seconds=settings.AMBIGUOUS_HOLD_SECONDS)
     newest = attempts.time_of(row.errors[-1]) == doubt.at
     return max(until, row.next_attempt_at) if newest and row.status == Status.FAILED else until

@@ -168,12 +168,6 @@ def _all_rows(manifest: Manifest) -> Iterator[dict[str, str]]:
     return iter(csv.DictReader(line.decode(errors="replace") for line in archive_store.lines_of(chunks)))
 
 
-def delete(*, record: DetachedPartition) -> None:
-    """Delete the partition's files; the record keeps the manifest."""
-    for name in archive_store.stored_names(record=record):
-        store().delete(name)
-
-
 def archived_partitions(
     *, table: str, since: dt.datetime, using: str = "owner"
 ) -> Iterable[DetachedPartition]:

@@ -31,9 +31,6 @@ class Person:
     def has_address(self, address: str) -> bool:
         return bool(address) and address_hash(address) in self.address_hashes
 
-    def has_order(self, id: str) -> bool:
-        return uuid.UUID(id) in self.owner_ids
-
     def is_named_in(self, text: str, *, orders: bool = True) -> bool:
         """Tell whether a text has one of the complete addresses or, with `orders`, one of the order ids."""
         lower = text.lower()
@@ -52,7 +49,7 @@ class Person:
         """Tell whether an archived row is this person's: addressed to them, or else of an order of theirs."""
         if rules.address_column:
             return self.has_address(row[rules.address_column])
-        return self.has_order(row[rules.owner_column])
+        return uuid.UUID(row[rules.owner_column]) in self.owner_ids
 
     def is_quoted_in(self, *, quotes: Quotes, row: Mapping[str, str]) -> bool:
         """Tell whether an archived row quotes this person."""

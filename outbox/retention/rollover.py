@@ -214,7 +214,8 @@ def drop_partition(*, record: DetachedPartition, report: Report) -> None:
 
 def delete_archive(*, record: DetachedPartition, report: Report) -> None:
     """Delete an archive that is past its years; the record and its manifest stay."""
-    archive.delete(record=record)
+    for name in archive_store.stored_names(record=record):
+        archive_store.store().delete(name)
     record.deleted_at = database_now(using=OWNER)
     record.save(using=OWNER, update_fields=["deleted_at"])
     report("archive deleted", partition=record.name)
