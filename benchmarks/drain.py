@@ -7,11 +7,11 @@ import time
 
 import psycopg
 
-from benchmarks import rows
 from benchmarks.rig import Rig
+from benchmarks.rows import queue_mails
 
 
-def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int = 32) -> dict[str, float]:
+def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int) -> dict[str, float]:
     """Queue `count` mails and drain them; return mails a second and CPU ms for each mail.
 
     `who` is orderpost, post_office, task_each or mailer; each has two processes of `threads` (django-mailer
@@ -39,7 +39,7 @@ def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int = 32) 
             if who == "orderpost":
                 with psycopg.connect(rig.postgres.url, autocommit=True) as connection:
                     connection.execute("DELETE FROM email_notifications WHERE status <> 'sent'")
-                    rows.mails(connection, count)
+                    queue_mails(connection, count)
                     connection.execute("ANALYZE email_notifications")
                 command = [*python, "benchmarks.ours", "drain"]
             else:
@@ -73,8 +73,8 @@ def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int = 32) 
     }
 
 
-def _until(rig: Rig, count: int, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
+def _until(rig: Rig, count: int) -> None:
+    deadline = time.monotonic() + 120
     while rig.provided() < count:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{rig.provided()} of {count} mails came")

@@ -11,9 +11,8 @@ import uuid
 
 import psycopg
 
-from benchmarks import rows
-from benchmarks.mails import HTML, SUBJECT, TEXT
 from benchmarks.rig import Rig, own_cpu
+from benchmarks.rows import HTML, SUBJECT, TEXT, place
 
 _BARE = """
     INSERT INTO email_notifications (id, status, retry_count, max_retries, last_error, errors, provider,
@@ -26,7 +25,7 @@ _BARE = """
 def bare(rig: Rig, count: int) -> float:
     """Run the two statements by psycopg alone; return CPU ms for each transaction."""
     with psycopg.connect(rig.postgres.url, autocommit=True) as connection:
-        orders = rows.place(connection.cursor(), count + count // 5)
+        orders = place(connection.cursor(), count + count // 5)
 
         def change(order: uuid.UUID) -> None:
             with connection.transaction():

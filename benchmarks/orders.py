@@ -9,23 +9,33 @@ import statistics
 import threading
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rig import percentile
-from benchmarks.shop import READY_SECONDS, Shop, busy
+from benchmarks.figures import percentile, table
+from benchmarks.shop import Shop, busy
 from config.local.machine import PROJECT
 
 PEAK = 167.0  # orders a second: 10,000 a minute
 SETTINGS = {"EMAIL_RATE_LIMIT": "1000"}
 DRAIN_SECONDS = 60
 IDLE_SECONDS = 5
-Table = list[list[str]]
 
 _WAITING = """
     SELECT (SELECT count(*) FROM email_notifications WHERE status IN ('pending', 'processing', 'failed'))
         + (SELECT count(*) FROM outbox_events WHERE published_at IS NULL)
+"""
+#: Bytes of each table with its indexes and dead versions, and of the WAL; partitions count as their parent.
+_BYTES = """
+    SELECT coalesce(pg_partition_root(c.oid), c.oid)::regclass::text,
+        sum(pg_total_relation_size(c.oid))::float8
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'public' AND c.relkind = 'r' GROUP BY 1
+    UNION ALL SELECT 'WAL', pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::float8
+"""
+_SESSIONS = """
+    SELECT count(*)::float8 FROM pg_stat_activity
+    WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()
 """
 _MAILS = """
     SELECT extract(epoch FROM sent_at - created_at)::float8 * 1000, delivered_at IS NOT NULL
@@ -34,13 +44,17 @@ _MAILS = """
 
 
 def measure(shop: Shop, *, rate: float, seconds: float) -> dict[str, Any]:
-    """Place and pay orders at a rate and wait until all is sent. Times in ms, CPU in ms for each order."""
+    """Place and pay orders at a rate and wait until all is sent.
+
+    Times are in ms. CPU (ms) and bytes are those of one order.
+    """
     shop.load(rate=min(rate, 40), orders=int(min(rate, 40) * 6), run="warm-" + uuid.uuid4().hex[:8])
     _drained(shop, 10)
     idle, rested = shop.cpu(), time.monotonic()
     time.sleep(IDLE_SECONDS)
     idling = (sum(shop.cpu().values()) - sum(idle.values())) / (time.monotonic() - rested)
     orders, run = int(rate * seconds), uuid.uuid4().hex[:8]
+    sizes: dict[str, float] = dict(shop.query(_BYTES))
     cpu, machine, began = shop.cpu(), busy(), time.monotonic()
     with _Queue(shop) as queue:
         seen = shop.load(rate=rate, orders=orders, run=run)
@@ -48,6 +62,7 @@ def measure(shop: Shop, *, rate: float, seconds: float) -> dict[str, Any]:
     drained = _drained(shop, DRAIN_SECONDS)
     took, used = time.monotonic() - began, shop.cpu()
     spent = {kind: used[kind] - cpu.get(kind, 0.0) for kind in used}
+    grown = {name: size - sizes.get(name, 0.0) for name, size in shop.query(_BYTES)}
     mails = shop.query(_MAILS, run)
     statuses: dict[str, int] = seen["statuses"]
     done = min(statuses.get("201", 0), statuses.get("200", 0))
@@ -67,6 +82,8 @@ def measure(shop: Shop, *, rate: float, seconds: float) -> dict[str, Any]:
         "seconds to drain": drained,
         "CPU ms": sum(spent.values()) / max(done, 1) * 1000,
         **{f"CPU ms {kind}": value / max(done, 1) * 1000 for kind, value in sorted(spent.items())},
+        **{f"bytes {name}": size / max(done, 1) for name, size in sorted(grown.items()) if size > 0},
+        "sessions": shop.query(_SESSIONS)[0][0],
         "idle, cores": idling,
         "client CPU ms": seen["cpu"] / max(done, 1) * 1000,
         "client late p99": percentile(seen["late"], 0.99),
@@ -92,18 +109,18 @@ class _Queue:
     def __exit__(self, *_: object) -> None:
         self.stop.set()
         self.thread.join()
-        self.found.append((time.monotonic() - self.began, waiting(self.shop)))
+        self.found.append((time.monotonic() - self.began, _waiting(self.shop)))
 
     def _look(self) -> None:
         while not self.stop.wait(2.0):
-            self.found.append((time.monotonic() - self.began, waiting(self.shop)))
+            self.found.append((time.monotonic() - self.began, _waiting(self.shop)))
 
     def at(self, second: float) -> int:
         """Return the length that was seen nearest to a time."""
         return min(self.found, key=lambda entry: abs(entry[0] - second))[1]
 
 
-def waiting(shop: Shop) -> int:
+def _waiting(shop: Shop) -> int:
     """Return how many mails and events wait."""
     return int(shop.query(_WAITING)[0][0])
 
@@ -111,18 +128,14 @@ def waiting(shop: Shop) -> int:
 def _drained(shop: Shop, seconds: float) -> float:
     """Wait until nothing waits; return how many seconds that took, `seconds` at most."""
     began = time.monotonic()
-    while waiting(shop) and time.monotonic() - began < seconds:
+    while _waiting(shop) and time.monotonic() - began < seconds:
         time.sleep(0.5)
     return time.monotonic() - began
 
 
-def measure_checkout(
-    checkout: Path, *, rate: float, seconds: float, rounds: int = 1, start: threading.Barrier | None = None
-) -> dict[str, Any]:
-    """Start a checkout's `make run` on new data and measure it, from `start` on if there is one."""
+def measure_checkout(checkout: Path, *, rate: float, seconds: float, rounds: int) -> dict[str, Any]:
+    """Start a checkout's `make run` on new data and measure it."""
     with Shop(checkout, **SETTINGS) as shop:
-        if start:
-            start.wait(READY_SECONDS)
         memory = shop.memory()
         found = [measure(shop, rate=rate, seconds=seconds) for _ in range(rounds)]
         return median(found) | {"memory MB": memory, "settings": shop.facts()}
@@ -137,24 +150,15 @@ def median(found: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def compare(
-    other: Path | None, *, pairs: int, rate: float, seconds: float, rounds: int = 1, together: bool = False
-) -> str:
-    """Measure this tree, or another checkout and this tree, in turns or `together`. Return Markdown."""
+def compare(other: Path | None, *, pairs: int, rate: float, seconds: float, rounds: int = 1) -> str:
+    """Measure this tree, or another checkout and this tree in turns. Return Markdown."""
     checkouts = {"this tree": PROJECT} if other is None else {"other": other, "this tree": PROJECT}
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in checkouts}
     for number in range(pairs):
-        turn = list(checkouts) if number % 2 == 0 else list(checkouts)[::-1]
-        with ThreadPoolExecutor(len(turn) if together else 1) as pool:
-            started = {
-                name: pool.submit(
-                    measure_checkout, checkouts[name], rate=rate, seconds=seconds, rounds=rounds
-                )
-                for name in turn
-            }
-        for name, one in started.items():
-            found[name].append(one.result())
-            print(f"  {name}: {summary(one.result())}", flush=True)
+        for name in checkouts if number % 2 == 0 else reversed(checkouts):
+            one = measure_checkout(checkouts[name], rate=rate, seconds=seconds, rounds=rounds)
+            found[name].append(one)
+            print(f"  {name}: {summary(one)}", flush=True)
     medians = {name: median(several) for name, several in found.items()}
     rows = [["", *medians, *(["ratio"] if other else [])]]
     for figure in dict.fromkeys(name for one in medians.values() for name in one):
@@ -194,10 +198,3 @@ def summary(one: dict[str, Any]) -> str:
         "others' cores",
     )
     return ", ".join(f"{name} {one[name]:.1f}" for name in names)
-
-
-def table(rows: Table) -> str:
-    """Return a table in Markdown; its first row is the head."""
-    head, *body = rows
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in body)])

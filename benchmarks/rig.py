@@ -19,21 +19,19 @@ import psycopg
 from config.local.machine import HOST, PROJECT, free_port, guarded
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 
-_TICK = os.sysconf("SC_CLK_TCK")
+TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Rig:
     """PostgreSQL and Valkey for a `with` block, and the processes that `start` starts.
 
-    Without `durable` PostgreSQL waits for no disk. `settings` are environment variables of every process.
+    `settings` are environment variables of every process.
     """
 
-    def __init__(self, *, durable: bool = True, **settings: str) -> None:
+    def __init__(self, **settings: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="orderpost-bench-")
         self.folder = Path(self._folder.name)
-        self.postgres = EmbeddedPostgres(
-            data=self.folder / "postgres", port=free_port(), throwaway=not durable
-        )
+        self.postgres = EmbeddedPostgres(data=self.folder / "postgres", port=free_port())
         self.valkey = EmbeddedValkey(data=self.folder / "valkey", port=free_port())
         #: Servers whose CPU is counted; one that is added here is its adder's to stop.
         self.servers: dict[str, Server] = {"postgres": self.postgres, "valkey": self.valkey}
@@ -77,13 +75,13 @@ class Rig:
             **settings,
         }
 
-    def python(self, *arguments: str, text: str = "", **settings: str) -> str:
+    def python(self, *arguments: str) -> str:
         """Run Python to its end and return what it printed."""
         done = subprocess.run(
             guarded([sys.executable, *arguments], parent=os.getpid()),
             cwd=PROJECT,
-            env=self.environment(**settings),
-            input=text,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             text=True,
             timeout=1800,
@@ -144,37 +142,36 @@ class Rig:
 
     def cpu(self) -> dict[str, float]:
         """Return the CPU seconds that each class of processes has used so far."""
-        roots = {process.pid: name for name, process in self.processes.items()}
+        roots = [(name, process.pid) for name, process in self.processes.items()]
         for name, server in self.servers.items():
             assert server._process is not None
-            roots[server._process.pid] = name
-        children: dict[int, list[int]] = {}
-        used: dict[int, float] = {}
-        for folder in Path("/proc").iterdir():
-            if not folder.name.isdigit():
-                continue
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue  # it has just ended
-            # Its own, and those of its children that have ended.
-            used[int(folder.name)] = sum(map(int, fields[11:15])) / _TICK
-            children.setdefault(int(fields[1]), []).append(int(folder.name))
+            roots.append((name, server._process.pid))
         total: dict[str, float] = {}
-        for root, name in roots.items():
-            todo = [root]
-            while todo:
-                pid = todo.pop()
-                todo += children.get(pid, [])
-                kind = name.partition(":")[0]
-                total[kind] = total.get(kind, 0.0) + used.get(pid, 0.0)
+        for name, root in roots:
+            kind = name.partition(":")[0]
+            total[kind] = total.get(kind, 0.0) + sum(cpu_of_tree(root).values())
         return total
 
 
-def percentile(values: list[float], share: float) -> float:
-    """Return the value below which `share` of the values lie."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else float("nan")
+def cpu_of_tree(root: int) -> dict[int, float]:
+    """Return the CPU seconds of a process and of each below it, those of its ended children included."""
+    children: dict[int, list[int]] = {}
+    used: dict[int, float] = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has just ended
+        used[int(folder.name)] = sum(map(int, fields[11:15])) / TICK
+        children.setdefault(int(fields[1]), []).append(int(folder.name))
+    found, todo = {}, [root]
+    while todo:
+        pid = todo.pop()
+        todo += children.get(pid, [])
+        found[pid] = used.get(pid, 0.0)
+    return found
 
 
 def own_cpu() -> float:
@@ -183,8 +180,8 @@ def own_cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _until_answered(url: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
+def _until_answered(url: str) -> None:
+    deadline = time.monotonic() + 60
     while True:
         try:
             with urllib.request.urlopen(url, timeout=2):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
+from benchmarks.figures import table
 from benchmarks.simulation import Costs, Shop, System
 
 
@@ -86,9 +87,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     tenfold = grown(seed=options.seed, factor=10, seconds=options.seconds)
-    for head, *body in (against_measured(seed=options.seed), tenfold):
-        print("| " + " | ".join(head) + " |", "|" + " --- |" * len(head), sep="\n")
-        print(*("| " + " | ".join(row) + " |" for row in body), "", sep="\n")
+    print(table(against_measured(seed=options.seed)), table(tenfold), sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -16,10 +16,10 @@ from typing import Any
 
 import psycopg
 
+from benchmarks.rig import TICK, cpu_of_tree
 from config.local.machine import HOST, PROJECT, free_port
 from config.roles import MANAGE_COMMANDS
 
-_TICK = os.sysconf("SC_CLK_TCK")
 READY_SECONDS = 240
 #: The class of a process, by the first pattern that its command line has.
 KINDS = {
@@ -134,37 +134,30 @@ class Shop:
             self._session = psycopg.connect(self.dsn, autocommit=True)
         return self._session.execute(sql.encode(), parameters or None).fetchall()
 
-    def processes(self) -> list[tuple[int, str, str]]:
-        """Return id, class and command line of every process that `make run` has started."""
+    def processes(self) -> list[tuple[int, str, str, float]]:
+        """Return id, class, command line and CPU seconds of every process that `make run` has started."""
         assert self._process is not None
-        children: dict[int, list[int]] = {}
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit() and (fields := _stat(int(folder.name))):
-                children.setdefault(int(fields[1]), []).append(int(folder.name))
-        found, todo = [], [self._process.pid]
-        while todo:
-            pid = todo.pop()
-            todo += children.get(pid, [])
+        found = []
+        for pid, used in cpu_of_tree(self._process.pid).items():
             try:
                 line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
             kind = next((kind for kind, pattern in KINDS.items() if re.search(pattern, line)), "other")
-            found.append((pid, kind, line.strip()))
+            found.append((pid, kind, line.strip(), used))
         return found
 
     def cpu(self) -> dict[str, float]:
         """Return the CPU seconds of each class so far, those of children that have ended included."""
-        used: dict[str, float] = {}
-        for pid, kind, _ in self.processes():
-            if fields := _stat(pid):
-                used[kind] = used.get(kind, 0.0) + sum(map(int, fields[11:15])) / _TICK
-        return used
+        total: dict[str, float] = {}
+        for _, kind, _, used in self.processes():
+            total[kind] = total.get(kind, 0.0) + used
+        return total
 
     def memory(self) -> float:
         """Return the megabytes of all processes, shared pages divided among them (PSS)."""
         kilobytes = 0
-        for pid, _, _ in self.processes():
+        for pid, *_ in self.processes():
             try:
                 rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
             except OSError:
@@ -174,12 +167,12 @@ class Shop:
 
     def facts(self) -> dict[str, str]:
         """Return the settings that decide the figures, as they are in force."""
-        web = next((line for _, kind, line in self.processes() if kind == "web"), "")
+        web = next((line for _, kind, line, _ in self.processes() if kind == "web"), "")
         shown = {name: self.query(f"SHOW {name}")[0][0] for name in ("synchronous_commit", "fsync")}
         commit = subprocess.run(
             ["git", "describe", "--always", "--dirty"], cwd=self.checkout, stdout=subprocess.PIPE, text=True
         )
-        counted = dict.fromkeys(kind for _, kind, _ in self.processes())
+        counted = dict.fromkeys(kind for _, kind, *_ in self.processes())
         return {
             "commit": commit.stdout.strip(),
             **self.settings,
@@ -194,11 +187,4 @@ def busy() -> float:
     """Return the CPU seconds that the whole machine has worked since it started."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _, _, irq, softirq = map(int, fields[:7])
-    return (user + nice + system + irq + softirq) / _TICK
-
-
-def _stat(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []  # it has just ended
+    return (user + nice + system + irq + softirq) / TICK

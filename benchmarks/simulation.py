@@ -13,6 +13,8 @@ import random
 from collections import deque
 from collections.abc import Callable, Generator
 
+from benchmarks.figures import percentile
+
 SLICE = 0.003  # seconds of CPU before others get the core: EEVDF's base slice on few cores
 #: A step of a task: ("cpu", class, seconds), ("wait", seconds), ("take", resource) or ("give", resource).
 Step = tuple[object, ...]
@@ -232,8 +234,3 @@ class Shop:
             "mails waiting at the end": float(backlog),
             "requests waiting at the end": float(unanswered),
         }
-
-
-def percentile(values: list[float], share: float) -> float:
-    """Return the value below which a share lies; 0 if there are none."""
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0

@@ -17,8 +17,8 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
-from benchmarks.orders import table
-from benchmarks.rig import Rig, percentile
+from benchmarks.figures import percentile, table
+from benchmarks.rig import Rig
 from config.local.connect import EmbeddedConnect
 from config.local.jars import Unavailable
 from config.local.kafka import EmbeddedKafka

@@ -22,9 +22,9 @@ from django.core.mail import EmailMultiAlternatives, get_connection  # noqa: E40
 from django.core.management import call_command  # noqa: E402
 from django.db import connection, transaction  # noqa: E402
 
-from benchmarks.mails import HTML, SUBJECT, TEXT  # noqa: E402
 from benchmarks.peers.models import Mail, Order  # noqa: E402
 from benchmarks.rig import own_cpu  # noqa: E402
+from benchmarks.rows import HTML, SUBJECT, TEXT  # noqa: E402
 
 FROM = "orders@example.com"
 
