@@ -23,7 +23,7 @@ from config.local.connect import EmbeddedConnect
 from config.local.jars import Unavailable
 from config.local.kafka import EmbeddedKafka
 from config.local.machine import HOST, PROJECT, free_port
-from config.local.processes import commands
+from config.roles import commands
 
 WARM_UP, WARM_UP_SECONDS = 3, 10.0  # orders at a time, and how long to wait for their mails
 PATIENCE = 150.0  # seconds until the last mail must have come
@@ -50,7 +50,7 @@ def processes(*kinds: str) -> Callable[[Rig], AbstractContextManager[None]]:
     @contextlib.contextmanager
     def running(rig: Rig) -> Iterator[None]:
         for kind in kinds:
-            rig.run(kind, commands(port=0)[kind])
+            rig.run(kind, commands()[kind])
         try:
             yield
         finally:
@@ -86,7 +86,7 @@ def debezium(rig: Rig) -> Iterator[None]:
         connect.run()
         connect.put()
         rig.servers |= {"kafka": kafka, "connect": connect}
-        rig.run("cdc", commands(port=0)["cdc"], KAFKA_BOOTSTRAP_SERVERS=kafka.url)
+        rig.run("cdc", commands()["cdc"], KAFKA_BOOTSTRAP_SERVERS=kafka.url)
         try:
             yield
         finally:

@@ -20,7 +20,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from config.local.files import is_on
+from config.local.environment import is_on
 from config.roles import MANAGE_COMMANDS
 from outbox.core.backoff import ceiling, jitter
 from outbox.core.loop import stop_on_signals

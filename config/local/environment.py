@@ -1,26 +1,42 @@
-"""The environment of a local run's processes, and var/local.env for a `manage.py` beside them.
+"""The environment of a local run's processes, and var/local.env for a `manage.py` next to them.
 
-For `config.local`. A variable that is set already wins, as NAME or as NAME_FILE.
+For `config.local`. A variable that is set already wins, as NAME or as NAME_FILE. So a provider that has a
+setting of its own is left alone, and the sandbox stands in for the others.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.local import mailbox
-from config.local.files import is_given, write_private
-from config.local.machine import HOST
+from config.local.machine import HOST, write_private
+from notifications.providers.registry import DEFAULT, Declaration, declarations
 
 KAFKA_NAMES = ("EVENT_TRANSPORT", "KAFKA_BOOTSTRAP_SERVERS")
+#: The settings of the providers that the sandbox can stand in for.
+MAILBOX_NAMES = (
+    "EMAIL_PROVIDERS",
+    *(
+        name
+        for declared in declarations().values()
+        if declared.sandbox
+        for name in (*declared.sandbox, *filter(None, [declared.webhook_key]))
+    ),
+)
 # What var/local.env may hold. The tests set each of these, so that a local run never shows through.
-NAMES = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", *KAFKA_NAMES, *mailbox.NAMES)
+NAMES = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", *KAFKA_NAMES, *MAILBOX_NAMES)
 
 
-def wants_sandbox(*, environ: Mapping[str, str]) -> bool:
-    """Return whether some e-mails go to the sandbox."""
-    return bool(mailbox.played(environ=environ))
+def is_given(name: str, *, environ: Mapping[str, str]) -> bool:
+    """Return whether the environment has a value, directly or through a file."""
+    return bool(environ.get(name) or environ.get(f"{name}_FILE"))
+
+
+def is_on(name: str, *, environ: Mapping[str, str]) -> bool:
+    """Return whether a variable that turns something on is set."""
+    return environ.get(name, "").strip().lower() in ("1", "on", "true", "yes")
 
 
 def complete(
@@ -42,9 +58,11 @@ def complete(
     if kafka_servers is not None:
         ours |= dict(zip(KAFKA_NAMES, ("kafka", kafka_servers), strict=True))
     if sandbox_port is not None:
-        ours |= mailbox.settings(environ=environ, port=sandbox_port, keys_file=webhook_keys_file)
+        ours |= _mailbox_settings(environ=environ, port=sandbox_port, keys_file=webhook_keys_file)
     if not is_given("SECRET_KEY", environ=environ):
-        ours["SECRET_KEY"] = secret_key(secret_key_file)
+        if not secret_key_file.exists():  # made once, so that sessions and hashes outlive this run
+            write_private(secret_key_file, secrets.token_urlsafe(50))
+        ours["SECRET_KEY"] = secret_key_file.read_text().strip()
     whole = {name: value for name, value in environ.items() if value or name not in NAMES}
     for name, value in ours.items():
         if not is_given(name, environ=environ):
@@ -57,18 +75,55 @@ def complete(
     return whole
 
 
-def secret_key(path: Path) -> str:
-    """Return this checkout's SECRET_KEY; make it at the first run, readable by its owner alone."""
-    if not path.exists():
-        write_private(path, secrets.token_urlsafe(50))
-    return path.read_text().strip()
-
-
 def write_local_env(path: Path, *, environment: Mapping[str, str]) -> None:
     """Write the addresses for `manage.py`, quoted as dotenv reads them."""
-    lines = ["# Written by `make run`, for manage.py beside it; removed when the run ends.\n"]
+    lines = ["# Written by `make run`, for manage.py next to it; removed when the run ends.\n"]
     for name in NAMES:
         if environment.get(name):
             value = environment[name].replace("\\", "\\\\").replace("'", "\\'")
             lines.append(f"{name}='{value}'\n")
     write_private(path, "".join(lines))
+
+
+def played(*, environ: Mapping[str, str]) -> list[Declaration]:
+    """Return the configured providers that the sandbox stands in for.
+
+    They have neither a key nor an address of their own.
+    """
+    names = environ.get("EMAIL_PROVIDERS") or ""
+    if path := environ.get("EMAIL_PROVIDERS_FILE"):
+        names = Path(path).read_text()
+    wanted = [name.strip() for name in (names.strip() or DEFAULT).split(",")]
+    return [
+        declared
+        for name in wanted
+        if (declared := declarations().get(name)) and declared.sandbox
+        if not any(is_given(setting, environ=environ) for setting in declared.sandbox)
+    ]
+
+
+def _mailbox_settings(*, environ: Mapping[str, str], port: int, keys_file: Path) -> dict[str, str]:
+    """Return the settings that lead the played providers to the sandbox at `port`."""
+    found = {"EMAIL_PROVIDERS": DEFAULT}
+    keys = _webhook_keys(keys_file)
+    for declared in played(environ=environ):
+        for name, value in declared.sandbox.items():
+            found[name] = value.format(sandbox=f"http://{HOST}:{port}")
+        if declared.name in keys:
+            found[declared.webhook_key] = keys[declared.name]["verifies"]
+    return found
+
+
+def _webhook_keys(path: Path) -> dict[str, dict[str, str]]:
+    """Return each provider's webhook key, with what the sandbox signs with; make those that are missing.
+
+    The file is this checkout's, for its owner only; the sandbox reads it, too.
+    """
+    keys: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
+    makers = {name: declared.make_key for name, declared in declarations().items() if declared.make_key}
+    if missing := makers.keys() - keys:
+        for name in sorted(missing):
+            signs, verifies = makers[name]()
+            keys[name] = {"signs": signs, "verifies": verifies}
+        write_private(path, json.dumps(keys, indent=1))
+    return keys

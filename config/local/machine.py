@@ -57,17 +57,28 @@ def is_free(*, port: int) -> bool:
     return True
 
 
-def free_port() -> int:
-    """Return a free port between 15000 and 32000.
+def free_port(*, wished: int = 0) -> int:
+    """Return the port `wished` if it is free, else any free one between 15000 and 32000.
 
     The range lies below that of outgoing connections: one of those could hold the port when a server comes
     back after a crash. The port is random, so that two runs that start together rarely collide.
     """
+    if 0 < wished < 65536 and is_free(port=wished):
+        return wished
     for _ in range(200):
         port = random.randrange(15000, 32000)  # noqa: S311 (not a secret)
         if is_free(port=port):
             return port
     raise LocalRunFailed("No free port between 15000 and 32000 on 127.0.0.1.")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file in one step, readable by its owner alone."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    new.rename(path)
 
 
 def tail(*, log: Path, lines: int = 15) -> str:

@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from config.local.files import is_on
+from config.local.environment import is_on
 from outbox.apps import need_own_session
 
 ATTEMPTS = 10  # DATABASE_URL may name a server that is starting, too

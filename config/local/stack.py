@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import math
 import os
 import subprocess
@@ -14,17 +15,19 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from config.local import environment, metrics, orphans
+from config import roles
+from config.local import environment, orphans
 from config.local.console import Console
-from config.local.files import is_given
+from config.local.environment import is_given, is_on
 from config.local.kafka import EmbeddedKafka
-from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, is_free
-from config.local.processes import commands
+from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 from config.local.supervision import SUPERVISOR, Program, Supervisor, supervised
 
 VAR = PROJECT / "var"
 POSTGRES_DATA = VAR / "postgres"
+#: The counts of the web's worker processes, which are shown together.
+WEB_METRICS = VAR / "run" / "metrics"
 READY_SECONDS = 240  # a start takes 16 s of CPU; 90 s were too few on two cores shared with ten others
 
 
@@ -46,10 +49,13 @@ class Stack:
             None if given["DATABASE_URL"] else EmbeddedPostgres(data=POSTGRES_DATA, port=free_port())
         )
         self.valkey = None if given["REDIS_URL"] else EmbeddedValkey(data=VAR / "valkey", port=free_port())
-        self.kafka = EmbeddedKafka(data=VAR / "kafka", port=free_port()) if wants_kafka() else None
-        self.sandbox_port = mailbox_port(web=port) if environment.wants_sandbox(environ=os.environ) else None
+        wants_kafka = is_on("KAFKA", environ=os.environ) and not is_given(
+            "KAFKA_BOOTSTRAP_SERVERS", environ=os.environ
+        )
+        self.kafka = EmbeddedKafka(data=VAR / "kafka", port=free_port()) if wants_kafka else None
+        self.sandbox_port = free_port(wished=port + 1) if environment.played(environ=os.environ) else None
         first = int(os.environ.get("METRICS_PORT") or port + 2)
-        self.metrics_ports = metrics.ports(names=PROCESSES, first=first)
+        self.metrics_ports = {name: free_port(wished=first + n) for n, name in enumerate(PROCESSES)}
         self.environment = environment.complete(
             environ=os.environ,
             database_url=self.postgres.url if self.postgres else None,
@@ -79,7 +85,7 @@ class Stack:
         ended = orphans.end(var=VAR, postgres_data=self.data, grace=25)
         if ended:
             say(f"  ended {ended} processes that an earlier run had left")
-        metrics.prepare(var=VAR, ports=self.metrics_ports)
+        self.prepare_metrics()
         environment.write_local_env(VAR / "local.env", environment=self.environment)
         worker_grace = self.check_settings()
         if self.postgres and not (self.postgres.data / "PG_VERSION").exists():
@@ -109,6 +115,17 @@ class Stack:
     def data(self) -> Path:
         """The directory of PostgreSQL's data: outside var/ where PostgreSQL must run as nobody."""
         return self.postgres.data if self.postgres else POSTGRES_DATA
+
+    def prepare_metrics(self) -> None:
+        """Forget the counts of an earlier run, and list the ports for Prometheus."""
+        WEB_METRICS.mkdir(parents=True, exist_ok=True)
+        for file in WEB_METRICS.glob("*.db"):
+            file.unlink()
+        targets = [
+            {"targets": [f"{HOST}:{port}"], "labels": {"role": name}}
+            for name, port in self.metrics_ports.items()
+        ]
+        (VAR / "run" / "metrics_targets.json").write_text(json.dumps(targets, indent=1) + "\n")
 
     def check_settings(self) -> int:
         """Read the settings as every process does; return the worker's stop grace in seconds.
@@ -228,28 +245,25 @@ class Stack:
 def application_programs(*, port: int, worker_grace: int, metrics_ports: Mapping[str, int]) -> list[Program]:
     """Return what needs the database; these programs stop first and all at once."""
     as_root = {"PYTHONWARNINGS": "ignore:You're running the worker"} if os.geteuid() == 0 else {}
+    commands = roles.commands(host=HOST, port=port)
+    commands["background"] = [sys.executable, "-m", "config.local.background"]
     return [
         Program(
             name=name,
-            command=supervised(*command, nice=0 if name == "web" else PATIENT),
+            command=supervised(*commands[name], nice=0 if name == "web" else PATIENT),
             priority=100,
             stop_seconds=max(15, worker_grace),
             environment={
                 **(as_root if name in ("worker", "beat") else {}),
-                **metrics.environment(name=name, port=metrics_ports[name], var=VAR),
+                **({"PROMETHEUS_MULTIPROC_DIR": str(WEB_METRICS)} if name == "web" else {}),
+                "METRICS_HOST": HOST,
+                "METRICS_PORT": str(metrics_ports[name]),
                 # Not through supervisord: to copy the lines took 4 % of all that an order costs.
                 "LOG_FILE": str(VAR / "log" / f"{name}.log"),
             },
         )
-        for name, command in commands(port=port).items()
-        if name in PROCESSES
+        for name in PROCESSES
     ]
-
-
-def wants_kafka() -> bool:
-    """Return whether this run has a Kafka of its own: KAFKA=1, and no KAFKA_BOOTSTRAP_SERVERS."""
-    asked = os.environ.get("KAFKA", "").lower() not in ("", "0", "off", "no", "false")
-    return asked and not is_given("KAFKA_BOOTSTRAP_SERVERS", environ=os.environ)
 
 
 def readiness(*, port: int) -> str:
@@ -264,8 +278,3 @@ def readiness(*, port: int) -> str:
         return f"no answer ({error})"
     finally:
         connection.close()
-
-
-def mailbox_port(*, web: int) -> int:
-    """Return the port after the web's, or any other that is free."""
-    return web + 1 if web < 65535 and is_free(port=web + 1) else free_port()

@@ -20,8 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from config.local.files import write_private
-from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, tail
+from config.local.machine import (
+    HOST,
+    PROJECT,
+    LocalRunFailed,
+    free_port,
+    guarded,
+    tail,
+    write_private,
+)
 
 LONGEST_LOG, KEPT_LOGS = 10_000_000, 3  # bytes; files of each log beside the present one
 APPLICATION = "orderpost"  # supervisord's name for the group that starts after the database is ready

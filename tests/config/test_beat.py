@@ -18,7 +18,7 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from config.beat import LOCK, SCHEDULE_LOCK, WAIT_SECONDS, SingleBeat, install_schedule, schedule
 from config.celery import app
 from config.local.machine import free_port
-from config.local.processes import commands
+from config.roles import commands
 from tests.concurrency.helpers import together
 from tests.config.busy import make_app
 from tests.failover import ValkeyPair
@@ -112,7 +112,7 @@ def beat_process(**settings: str) -> Iterator[Program]:
     host, port, name, user = (connection.settings_dict[key] for key in ("HOST", "PORT", "NAME", "USER"))
     url = f"postgresql://{user}@{host}:{port}/{name}"
     environment = os.environ | {"DATABASE_URL": url} | settings
-    process = Program(commands(port=1)["beat"], environment=environment, stdout=1, stderr=2)
+    process = Program(commands()["beat"], environment=environment, stdout=1, stderr=2)
     try:
         yield process
     finally:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
 
-from config import roles
-from config.local.machine import HOST, PROJECT
-from config.local.processes import commands
+from config.local.machine import PROJECT
 
 
 def orderpost(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -43,10 +40,3 @@ def test_a_bad_number_stops_the_start_with_a_sentence(given: str) -> None:
 def test_a_role_takes_more_arguments() -> None:
     done = orderpost("web", "--help", PYTHONPATH=str(PROJECT))
     assert done.returncode == 0 and "python -m config.web" in done.stdout, done.stderr
-
-
-def test_a_local_run_and_a_container_run_the_same() -> None:
-    here, there = commands(port=8000), roles.commands(host=HOST)
-    assert {role: here[role] for role in there} == there
-    assert set(here) - set(there) == {"background"}
-    assert there["web"][0] == sys.executable

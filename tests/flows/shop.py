@@ -25,9 +25,9 @@ import psycopg
 import requests
 
 from config.local.machine import HOST, PROJECT, free_port, guarded
-from config.local.processes import commands
 from config.local.sandbox import Sandbox
 from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+from config.roles import commands
 from notifications.providers.sendgrid import make_key
 from tests import prepared, warm
 from tests.certificates import make_server_context
@@ -187,7 +187,8 @@ class Shop:
         From the main thread alone: Linux kills a guarded process when the thread that started it ends.
         """
         port = port or self.port
-        all_commands = commands(port=port, web_workers=1)
+        all_commands = commands(host=HOST, port=port, processes=1)
+        all_commands["background"] = [sys.executable, "-m", "config.local.background"]
         for name in names:
             kind = name.partition(":")[0]
             command = all_commands[kind]

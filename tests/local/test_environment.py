@@ -18,7 +18,7 @@ def complete(tmp_path: Path, environ: Mapping[str, str]) -> dict[str, str]:
         environ=environ,
         database_url="postgresql://orderpost@127.0.0.1:20000/orderpost",
         redis_url="redis://127.0.0.1:20001/0",
-        sandbox_port=8001 if environment.wants_sandbox(environ=environ) else None,
+        sandbox_port=8001 if environment.played(environ=environ) else None,
         secret_key_file=tmp_path / "secret_key",
         webhook_keys_file=tmp_path / "webhook_keys.json",
     )
@@ -74,7 +74,7 @@ def test_the_mailbox_plays_whichever_provider_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("providers", ["smtp", "pigeon"])
 def test_the_mailbox_stays_away_where_it_plays_nobody(providers: str) -> None:
-    assert not environment.wants_sandbox(environ={"EMAIL_PROVIDERS": providers})
+    assert not environment.played(environ={"EMAIL_PROVIDERS": providers})
 
 
 def test_local_env_is_private_and_reads_back_as_written(tmp_path: Path) -> None:
