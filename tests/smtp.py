@@ -18,7 +18,8 @@ from email.message import Message
 from http import HTTPStatus
 
 from config.local.machine import HOST, free_port
-from config.local.sandbox import Fault, Sandbox, broken
+from config.local.sandbox import Fault, Sandbox
+from config.local.sandbox.faults import reset, write_garbage
 from config.local.sandbox.mails import Mail
 
 #: Replies to the final dot: a throttling failure, as SES' SMTP interface says it, and any other error.
@@ -106,9 +107,9 @@ class _Dialogue(socketserver.StreamRequestHandler):
         if fault.kind.endswith("hang"):
             fault.wait()
         elif fault.kind.endswith("garbage"):
-            broken.write_garbage(self.connection)
+            write_garbage(self.connection)
         elif fault.kind.endswith("reset"):
-            broken.reset(self.connection)
+            reset(self.connection)
 
     def _reply(self, code: int, text: str, *, more: bool = False) -> None:
         time.sleep(self.server.owner.delay)

@@ -22,26 +22,6 @@ from outbox.apps import need_own_session
 ATTEMPTS = 10  # DATABASE_URL may name a server that is starting, too
 
 
-class Progress(StringIO):
-    """The output of `migrate`: one line that counts on a terminal, a few lines elsewhere."""
-
-    def __init__(self, *, total: int) -> None:
-        super().__init__()
-        self._total = total
-        self._done = 0
-
-    def write(self, text: str) -> int:
-        """Count the migrations that `migrate` reports; drop all other text."""
-        if text.strip().startswith("Applying "):
-            self._done += 1
-            line = f"  database: migration {self._done} of {self._total}"
-            if sys.stdout.isatty():
-                print(f"\r\033[K{line}", end="" if self._done < self._total else "\n", flush=True)
-            elif self._done % 10 == 0 or self._done == self._total:
-                print(line, flush=True)
-        return len(text)
-
-
 def wait_for_database() -> None:
     """Wait until the database accepts a connection; raise OperationalError after ten tries."""
     for attempt in range(1, ATTEMPTS + 1):
@@ -58,8 +38,9 @@ def wait_for_database() -> None:
 def migrate() -> None:
     """Run `migrate`, also without new migrations: the apps' post_migrate handlers must run."""
     executor = MigrationExecutor(connection)
-    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
-    call_command("migrate", interactive=False, stdout=Progress(total=len(plan)))
+    if plan := executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        print(f"  database: {len(plan)} migrations", flush=True)
+    call_command("migrate", interactive=False, verbosity=0)
 
 
 def make_local_login() -> None:

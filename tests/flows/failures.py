@@ -89,7 +89,7 @@ def running(*roles: str, rate: float = 4.0, settings: dict[str, str] | None = No
 
 @contextlib.contextmanager
 def provider(world: World, **fault: object) -> Iterator[None]:
-    world.shop.sandbox.fail(**fault)  # type: ignore[arg-type]
+    world.shop.sandbox.fail(**fault)
     try:
         yield
     finally:

@@ -19,12 +19,8 @@ def main() -> int:
         prog="python -m config.local.sandbox", description="A stand-in for the e-mail providers."
     )
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--api-key", help="the only key that is accepted; any without it")
-    parser.add_argument("--latency", type=float, default=0.0, help="seconds before each answer to a send")
     parser.add_argument("--webhook-url", help="where events are posted to; each provider adds its name")
-    parser.add_argument("--webhook-keys-file", type=Path, help="JSON, as config/local/mailbox.py writes it")
-    parser.add_argument("--max-mails", type=int, default=20_000, help="how many mails are kept")
+    parser.add_argument("--webhook-keys-file", type=Path, help="JSON of config/local/environment.py")
     options = parser.parse_args()
 
     stop = threading.Event()
@@ -33,18 +29,12 @@ def main() -> int:
     try:
         file: Path | None = options.webhook_keys_file
         keys = {name: key["signs"] for name, key in json.loads(file.read_text()).items()} if file else {}
-        webhooks = WebhookSettings(url=options.webhook_url, keys=keys) if options.webhook_url else None
-        sandbox = Sandbox(
-            host=options.host,
-            port=options.port,
-            api_key=options.api_key,
-            latency=options.latency,
-            webhooks=webhooks,
-            max_mails=options.max_mails,
-        )
+        sandbox = Sandbox(port=options.port)
+        if options.webhook_url:
+            sandbox.webhooks.settings = WebhookSettings(url=options.webhook_url, keys=keys)
         sandbox.start()
     except (OSError, InvalidWebhookSettings) as error:
-        print(f"The provider sandbox cannot start on {options.host}:{options.port}: {error}", file=sys.stderr)
+        print(f"The provider sandbox cannot start on port {options.port}: {error}", file=sys.stderr)
         return 2
     print(f"Provider sandbox: {sandbox.url}", flush=True)
     stop.wait()

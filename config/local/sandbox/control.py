@@ -1,4 +1,4 @@
-"""The control API: how a person's click, a test in another process or a chaos run steers the sandbox.
+"""The control API: how a person's click, a test in another process or a chaos run steers the state.
 
 Called by the sandbox's server. A change needs `Content-Type: application/json`, so that no foreign web page
 can make one from a browser.
@@ -15,15 +15,28 @@ can make one from a browser.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from config.local.sandbox.faults import Fault, InvalidFault
-from config.local.sandbox.response import Response, as_json
 from config.local.sandbox.state import State
 from config.local.sandbox.webhooks import InvalidWebhookSettings, WebhookSettings
+from notifications.providers.dialect import Answer
 
 _LARGEST_LIST = 20_000
+
+
+@dataclass(frozen=True)
+class Response(Answer):
+    """An answer of the control API; `then` is called when the answer is out."""
+
+    then: Callable[[], None] | None = None
+
+
+def as_json(value: Any, *, status: int = 200, then: Callable[[], None] | None = None) -> Response:
+    """Make a JSON answer."""
+    return Response(status, json.dumps(value).encode(), then=then)
 
 
 def answer(*, state: State, method: str, path: str, query: Mapping[str, str], body: bytes | None) -> Response:

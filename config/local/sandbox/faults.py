@@ -1,12 +1,15 @@
-"""Faults: how the sandbox is told to misbehave, and the choice of the fault that a request meets.
+"""Faults: how the sandbox is told to misbehave, which fault a request meets, and how a connection breaks.
 
-Called by the sandbox's server and control API.
+Called by the sandbox's server and control API, and by the tests' SMTP server.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import re
+import socket
+import struct
 import threading
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -26,6 +29,9 @@ Kind = Literal[
     "refuse",
 ]
 
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER with no time to linger: close() sends RST
+#: Neither a TLS record, nor the status line of HTTP, nor a reply of SMTP.
+_GARBAGE = b"\x00\xff garbage \xfe\x01" * 8
 #: What each kind does when no seconds are given.
 DEFAULT_SECONDS = {"hang": 60.0, "accept_then_hang": 60.0, "slow": 1.0, "refuse": 10.0}
 
@@ -173,6 +179,18 @@ class Faults:
             self._faults = []
             healed, self._healed = self._healed, threading.Event()
         healed.set()
+
+
+def reset(connection: socket.socket) -> None:
+    """Close the connection, with or without TLS, with RST."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+    # Past the socket object, whose files would keep it open, and past shutdown(), which would say FIN.
+    os.close(connection.detach())
+
+
+def write_garbage(connection: socket.socket) -> None:
+    """Write garbage below TLS, so that a client meets a bad record in place of the answer."""
+    os.write(connection.fileno(), _GARBAGE)
 
 
 def _is_number(value: object) -> bool:

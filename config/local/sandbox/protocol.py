@@ -113,7 +113,7 @@ def _check_sender(payload: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _check_subject(payload: Mapping[str, Any]) -> Iterator[Problem]:
-    if payload.get("template_id") or _is_text(payload.get("subject")):
+    if _is_text(payload.get("subject")):
         return
     personalizations = _list(payload.get("personalizations"))
     if not personalizations or not all(_is_text(_get(part, "subject")) for part in personalizations):
@@ -122,7 +122,7 @@ def _check_subject(payload: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _check_content(payload: Mapping[str, Any]) -> Iterator[Problem]:
     content = _list(payload.get("content"))
-    if not content and not payload.get("template_id"):
+    if not content:
         yield Problem("At least one content part is required.", "content")
     for index, part in enumerate(content):
         for name in ("type", "value"):

@@ -5,45 +5,23 @@ Used in a test's process as a context manager, and by `python -m config.local.sa
 
 from __future__ import annotations
 
-import ssl
 import threading
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from config.local.sandbox.faults import Fault, Kind
+from config.local.machine import HOST
+from config.local.sandbox.faults import Fault
 from config.local.sandbox.mails import Mail
 from config.local.sandbox.server import Server
 from config.local.sandbox.state import State
-from config.local.sandbox.webhooks import WebhookSettings
 from notifications.providers.registry import DEFAULT, declarations
 
 
 class Sandbox(State):
-    """A stand-in for the providers that have a dialect; it listens from `start` to `stop`.
+    """A stand-in for the providers that have a dialect; it listens from `start` to `stop`."""
 
-    port      0 takes a free one
-    api_key   the only bearer key that is accepted; None accepts any
-    latency   seconds by which every answer to a send is held back
-    webhooks  where events are posted to, and which; None posts none
-    tls       the server's certificate; None serves plain HTTP
-    """
-
-    def __init__(
-        self,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        api_key: str | None = None,
-        latency: float = 0.0,
-        webhooks: WebhookSettings | None = None,
-        max_mails: int = 20_000,
-        max_bytes: int = 128 * 1024 * 1024,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        super().__init__(
-            api_key=api_key, latency=latency, webhooks=webhooks, max_mails=max_mails, max_bytes=max_bytes
-        )
-        self.host, self.port, self.tls = host, port, tls
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._server: Server | None = None
         self._listening = threading.RLock()  # held by whoever opens or closes the listening socket
         self._refusing: Fault | None = None
@@ -60,7 +38,7 @@ class Sandbox(State):
 
     @property
     def url(self) -> str:
-        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}"
+        return f"{'https' if self.tls else 'http'}://{HOST}:{self.port}"
 
     @property
     def api_url(self) -> str:
@@ -88,33 +66,11 @@ class Sandbox(State):
         self.webhooks.stop()
         self._stop_listening()
 
-    def fail(
-        self,
-        *,
-        kind: Kind = "status",
-        to: str = "",
-        probability: float = 1.0,
-        times: int | None = None,
-        status: int = 503,
-        message: str = "",
-        headers: dict[str, str] | None = None,
-        seconds: float | None = None,
-        provider: str = "",
-    ) -> Fault:
-        """Set a fault (see Fault) and give it back; raise InvalidFault."""
-        fault = Fault(
-            kind=kind,
-            to=to,
-            probability=probability,
-            times=times,
-            status=status,
-            message=message,
-            headers=headers or {},
-            seconds=seconds,
-            provider=provider,
-        )
-        self.set_fault(fault)
-        return fault
+    def fail(self, **fault: Any) -> Fault:
+        """Set a fault with these fields and give it back; raise InvalidFault."""
+        made = Fault(**fault)
+        self.set_fault(made)
+        return made
 
     def set_fault(self, fault: Fault) -> None:
         """Let requests meet a fault from now on; with `refuse`, listen again after its seconds."""
@@ -153,7 +109,7 @@ class Sandbox(State):
         with self._listening:
             if self._server is not None:
                 return
-            self._server = Server(address=(self.host, self.port), state=self, tls=self.tls)
+            self._server = Server(state=self)
             self.port = self._server.server_port
             threading.Thread(
                 target=self._server.serve_forever, args=(0.05,), name="sandbox", daemon=True

@@ -13,13 +13,14 @@ import sys
 import threading
 import time
 import urllib.parse
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from config.local.sandbox import broken, control, pages, protocol
-from config.local.sandbox.faults import Fault
-from config.local.sandbox.response import Response, as_json
+from config.local.machine import HOST
+from config.local.sandbox import control, pages, protocol
+from config.local.sandbox.faults import Fault, reset, write_garbage
 from config.local.sandbox.state import State
 from notifications.providers.dialect import Answer, Dialect, Problem
 
@@ -32,11 +33,11 @@ class Server(ThreadingHTTPServer):
     request_queue_size = 1024
     daemon_threads = True
 
-    def __init__(self, *, address: tuple[str, int], state: State, tls: ssl.SSLContext | None) -> None:
-        self.state, self.tls = state, tls
+    def __init__(self, *, state: State) -> None:
+        self.state = state
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        super().__init__(address, Handler)
+        super().__init__((HOST, state.port), Handler)
 
     def server_bind(self) -> None:
         """Bind without asking a name server for the host's name, which may hang."""
@@ -48,8 +49,8 @@ class Server(ThreadingHTTPServer):
     def get_request(self) -> tuple[Any, Any]:
         """Accept a connection; its own thread does the TLS handshake, with the first read."""
         connection, address = super().get_request()
-        if self.tls is not None:
-            connection = self.tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        if tls := self.state.tls:
+            connection = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -113,21 +114,20 @@ class Handler(BaseHTTPRequestHandler):
             if method == "POST":
                 self._send_mail(dialect, body)
             else:
-                self._answer(_response(dialect.refusal(405, [Problem("method not allowed")])))
+                self._answer(dialect.refusal(405, [Problem("method not allowed")]))
             return
         query = dict(urllib.parse.parse_qsl(url.query))
         state = self.server.state
         if url.path.startswith("/control/"):
             is_json = self.headers.get_content_type() == "application/json"
-            self._answer(
-                control.answer(
-                    state=state,
-                    method=method,
-                    path=url.path,
-                    query=query,
-                    body=body if is_json else None,
-                )
+            response = control.answer(
+                state=state,
+                method=method,
+                path=url.path,
+                query=query,
+                body=body if is_json else None,
             )
+            self._answer(response, then=response.then)
         elif method == "GET":
             self._answer(pages.answer(state=state, path=url.path, query=query))
         else:
@@ -195,40 +195,40 @@ class Handler(BaseHTTPRequestHandler):
         if fault.kind.endswith("hang"):
             fault.wait()
         elif fault.kind.endswith("garbage"):
-            broken.write_garbage(self.connection)
+            write_garbage(self.connection)
         else:
-            broken.reset(self.connection)
+            reset(self.connection)
 
-    def _judge(self, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> Response:
+    def _judge(self, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> Answer:
         """Return the provider's answer to a request, and keep an accepted mail."""
         state = self.server.state
         key = dialect.key(self.headers.get)
         if key is None:
-            return _response(dialect.refusal(401, [Problem("authorization required", "authorization")]))
+            return dialect.refusal(401, [Problem("authorization required", "authorization")])
         if state.api_key is not None and key != state.api_key:
-            return _response(dialect.refusal(401, [Problem(protocol.MESSAGES_OF_STATUS[401])]))
+            return dialect.refusal(401, [Problem(protocol.MESSAGES_OF_STATUS[401])])
         if self.headers.get_content_type() != dialect.content_type:
             problem = Problem(f"Content-Type must be {dialect.content_type}")
-            return _response(dialect.refusal(415, [problem]))
+            return dialect.refusal(415, [problem])
         if payload is None:
-            return _response(dialect.refusal(400, [Problem("Bad Request")]))
+            return dialect.refusal(400, [Problem("Bad Request")])
         if before := dialect.seen_before(body, self.headers.get):
-            return _response(before)
+            return before
         if problems := protocol.check(payload):
-            return _response(dialect.refusal(400, problems))
+            return dialect.refusal(400, problems)
         raw = json.dumps(payload).encode()
         mail = protocol.accept(payload=payload, body=raw, header=self.headers.get, provider=dialect.name)
         dialect.took(mail.message_id, body, self.headers.get)
         state.take(mail)
-        return _response(dialect.accepted(mail.message_id))
+        return dialect.accepted(mail.message_id)
 
-    def _finish(self, response: Response) -> None:
+    def _finish(self, response: Answer) -> None:
         self.server.state.mailbox.answered(answer=str(response.status))
         self._answer(response)
 
-    def _answer(self, response: Response) -> None:
+    def _answer(self, response: Answer, *, then: Callable[[], None] | None = None) -> None:
         """Head and body in one write: with two, the client waits for the second packet."""
-        if response.then:
+        if then:
             self.close_connection = True
         lines = [
             f"HTTP/1.1 {response.status} {_phrase(response.status)}",
@@ -241,23 +241,19 @@ class Handler(BaseHTTPRequestHandler):
         if self.close_connection:
             lines.append("Connection: close")
         self.wfile.write("\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + response.body)
-        if response.then:
-            response.then()
+        if then:
+            then()
 
 
-def _refusal(status: int, reason: str) -> Response:
-    return as_json({"errors": [Problem(reason)._asdict()]}, status=status)
+def _refusal(status: int, reason: str) -> Answer:
+    return control.as_json({"errors": [Problem(reason)._asdict()]}, status=status)
 
 
-def _response(answer: Answer) -> Response:
-    return Response(answer.status, answer.body, answer.content_type, answer.headers)
-
-
-def _broken(dialect: Dialect, fault: Fault) -> Response:
+def _broken(dialect: Dialect, fault: Fault) -> Answer:
     if fault.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):  # these have no body
-        return Response(fault.status, content_type="", headers=fault.headers)
+        return Answer(fault.status, content_type="", headers=fault.headers)
     message = fault.message or protocol.MESSAGES_OF_STATUS.get(fault.status) or _phrase(fault.status)
-    response = _response(dialect.refusal(fault.status, [Problem(message)]))
+    response = dialect.refusal(fault.status, [Problem(message)])
     return dataclasses.replace(response, headers={**response.headers, **fault.headers})
 
 

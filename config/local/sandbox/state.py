@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+import ssl
+from dataclasses import dataclass
 from typing import Any
 
 from django.utils.module_loading import import_string
 
 from config.local.sandbox.faults import Fault, Faults
 from config.local.sandbox.mails import Mail, Mailbox
-from config.local.sandbox.webhooks import Webhooks, WebhookSettings
+from config.local.sandbox.webhooks import Webhooks
 from notifications.providers.dialect import Dialect
 from notifications.providers.registry import declarations
 
 
+@dataclass(kw_only=True, eq=False)
 class State:
     """The state of the providers that have a dialect.
 
-    `Sandbox` extends `set_fault` and `heal`, because the fault `refuse` closes its port.
+    port     0 takes a free one
+    api_key  the only bearer key that is accepted; None accepts any
+    tls      the server's certificate; None serves plain HTTP
+    latency  seconds by which every answer to a send is held back
+
+    `webhooks.settings` says where events are posted to, and which; None posts none. `Sandbox` extends
+    `set_fault` and `heal`, because the fault `refuse` closes its port.
     """
 
-    def __init__(
-        self,
-        *,
-        api_key: str | None,
-        latency: float,
-        webhooks: WebhookSettings | None,
-        max_mails: int,
-        max_bytes: int,
-    ) -> None:
-        self.api_key, self.latency = api_key, latency
-        self.mailbox = Mailbox(max_mails=max_mails, max_bytes=max_bytes)
+    port: int = 0
+    api_key: str | None = None
+    tls: ssl.SSLContext | None = None
+    max_mails: int = 20_000
+    max_bytes: int = 128 * 1024 * 1024
+    latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.mailbox = Mailbox(max_mails=self.max_mails, max_bytes=self.max_bytes)
         self.faults = Faults()
         self.dialects: dict[str, Dialect] = {
             name: import_string(declared.dialect)()
             for name, declared in declarations().items()
             if declared.dialect
         }
-        self.webhooks = Webhooks(settings=webhooks, dialects=self.dialects)
+        self.webhooks = Webhooks(dialects=self.dialects)
 
     def set_fault(self, fault: Fault) -> None:
         """Let requests meet a fault from now on."""

@@ -117,8 +117,8 @@ class WebhookSettings:
 class Webhooks:
     """The events that are waiting, and the thread that posts them. `settings` may be changed at any time."""
 
-    def __init__(self, *, settings: WebhookSettings | None, dialects: Mapping[str, Dialect]) -> None:
-        self.settings = settings
+    def __init__(self, *, dialects: Mapping[str, Dialect]) -> None:
+        self.settings: WebhookSettings | None = None
         self._dialects = dialects
         self._changed = threading.Condition()
         self._order = itertools.count()
