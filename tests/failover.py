@@ -130,12 +130,6 @@ class ValkeyNode(EmbeddedValkey):
     def client(self) -> redis.Redis:
         return redis.Redis(host=HOST, port=self.port, decode_responses=True)
 
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(20)
-        self.stop()  # only closes the log
-
 
 class ValkeyPair:
     """A primary and its replica. `url` is one address that an operator moves, as a name or a proxy in front.

@@ -34,7 +34,7 @@ def why_not() -> str:
     """Return why Kafka cannot run here, or an empty text."""
     try:
         jars.java()
-        jars.fetch(jars.BROKER, say=print)
+        jars.fetch(jars.BROKER)
     except jars.Unavailable as error:
         return str(error)
     return ""

@@ -60,11 +60,11 @@ class EmbeddedConnect(Server):
 
     def prepare(self) -> None:
         """Fetch Connect and Debezium, and write the worker's configuration."""
-        self._jars = jars.fetch(jars.CONNECT, say=print)
+        self._jars = jars.fetch(jars.CONNECT)
         plugins = self._folder / "plugins"
         plugins.mkdir(parents=True, exist_ok=True)
         if not (plugins / "debezium").exists():
-            (plugins / "debezium").symlink_to(jars.fetch(jars.DEBEZIUM, say=print)[0].parent)
+            (plugins / "debezium").symlink_to(jars.fetch(jars.DEBEZIUM)[0].parent)
         whole = WORKER | {
             "bootstrap.servers": self._bootstrap,
             "listeners": self.url,
@@ -92,13 +92,6 @@ class EmbeddedConnect(Server):
     def run(self) -> None:
         """Start the worker and return when it answers."""
         self.start(log=self._log_file, timeout=READY_SECONDS)
-
-    def kill(self) -> None:
-        """SIGKILL; `run` starts it again."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(20)
-        self.stop()
 
     def put(self, **changes: str) -> None:
         """Make the connector, or change it, as docs/triggers.md says; return when it follows PostgreSQL."""

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -69,7 +69,7 @@ def command(
     ]
 
 
-def fetch(directory: Path, *, say: Callable[[str], None] = lambda _: None) -> list[Path]:
+def fetch(directory: Path) -> list[Path]:
     """Return a set's files, in the order of its list; let Maven fetch them unless they are in the cache.
 
     Raises Unavailable, and LocalRunFailed if a file is not what the list says.
@@ -82,7 +82,7 @@ def fetch(directory: Path, *, say: Callable[[str], None] = lambda _: None) -> li
         with (cache_directory() / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of a parallel test run
             if not home.exists():
-                say(f"  fetching {len(wanted)} files of {directory.name} with Maven, once")
+                print(f"  fetching {len(wanted)} files of {directory.name} with Maven, once")
                 _fetch(directory, wanted=wanted, home=home)
     return [home / name for name in wanted]
 
@@ -151,17 +151,13 @@ def _digest(path: Path) -> str:
 
 
 def main() -> None:
-    """Fetch sets, or pin them."""
+    """Write the lists of sets anew."""
     parser = argparse.ArgumentParser(prog="python -m config.local.jars", description=main.__doc__)
-    parser.add_argument("--pin", action="store_true", help="write SHA256SUMS anew")
-    parser.add_argument("directory", nargs="+", type=Path, help="a directory with a pom.xml")
+    parser.add_argument("--pin", nargs="+", type=Path, required=True, help="directories with a pom.xml")
     options = parser.parse_args()
     try:
-        for directory in options.directory:
-            if options.pin:
-                pin(directory)
-            else:
-                print(fetch(directory, say=print)[0].parent)
+        for directory in options.pin:
+            pin(directory)
     except LocalRunFailed as error:
         sys.exit(str(error))
 

@@ -81,7 +81,7 @@ class EmbeddedKafka(Server):
 
     def prepare(self) -> None:
         """Fetch Kafka, format the storage unless it is, and write the configuration with today's ports."""
-        self._jars = jars.fetch(jars.BROKER, say=print)
+        self._jars = jars.fetch(jars.BROKER)
         self.data.parent.mkdir(parents=True, exist_ok=True)
         if not (self.data / "meta.properties").exists():
             # Made under another name and renamed when complete: a later start would trust a half-made one.
@@ -102,13 +102,6 @@ class EmbeddedKafka(Server):
         except OSError:
             return False
         return True
-
-    def kill(self) -> None:
-        """SIGKILL; `start` starts it again on the same data and ports."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(20)
-        self.stop()
 
     def remove(self) -> None:
         shutil.rmtree(self.data, ignore_errors=True)

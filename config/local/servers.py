@@ -133,6 +133,13 @@ class Server(ABC):
             self._log.close()
             self._log = None
 
+    def kill(self) -> None:
+        """SIGKILL; `start` starts it again on the same data and port."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(20)
+        self.stop()
+
 
 class EmbeddedPostgres(Server):
     """PostgreSQL 18 with the user and database `orderpost`; `ORDERPOST_PG_BIN` may name other binaries.
