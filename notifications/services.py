@@ -177,7 +177,7 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
             for time in times:
                 news.update(metrics.newly_reported(time, stored[time.id][3:]))
             with tracing.span("record evidence", links=[row[2] for row in stored.values()]) as span:
-                span.set("orderpost.provider", provider)
+                span.set_attribute("orderpost.provider", provider)
                 EmailNotification.objects.keep_earliest(times)
                 suppress(
                     Cause(known[id], fact.suppress, provider, id)

@@ -10,6 +10,8 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from opentelemetry.trace import SpanKind
+
 from notifications.services import email_part
 from orders.emails import email_context
 from orders.events import EVENTS, event_payload
@@ -17,7 +19,6 @@ from orders.models import Order, Seen
 from orders.transitions import Action, RefundExceedsBalance, check, next_status
 from outbox.core import context, tracing
 from outbox.core.statement import Part, Written, write
-from outbox.core.tracing import Kind
 from outbox.events.publish import event_part
 
 
@@ -70,9 +71,9 @@ class Change:
             return Written(guard=True, change=True)
         # A later request has a trace of its own: the link leads back to that of the order's placing.
         link = "" if self.row is None else self.order.traceparent
-        with tracing.span("save order", kind=Kind.CLIENT, links=[link]) as span:
-            span.set("db.system.name", "postgresql")
-            span.set("orderpost.order_id", str(self.order.id))
+        with tracing.span("save order", kind=SpanKind.CLIENT, links=[link]) as span:
+            span.set_attribute("db.system.name", "postgresql")
+            span.set_attribute("orderpost.order_id", str(self.order.id))
             return write(guard=guard, change=self._order_part(), inserts=[*self._inserts, *inserts])
 
     def _order_part(self) -> Part | None:

@@ -65,12 +65,15 @@ class OutboxConfig(AppConfig):
     }
 
     def ready(self) -> None:
-        """Check the session before a migrate, make partitions after it; import what each app declares."""
+        """Start traces; guard each migrate and make partitions after it; import what each app declares."""
         from django.apps import apps
         from django.conf import settings
 
+        from outbox.core import tracing
+
         for name, advice in settings.OUTDATED_SETTINGS.items():
             log.warning("setting is outdated", setting=name, advice=advice)
+        tracing.start()
         pre_migrate.connect(need_own_session, sender=apps.get_app_config("orders"), dispatch_uid="session")
         post_migrate.connect(make_partitions, sender=apps.get_app_config("orders"), dispatch_uid="partitions")
         post_migrate.connect(make_groups, sender=apps.get_app_config("orders"), dispatch_uid="groups")

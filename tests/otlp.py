@@ -30,6 +30,7 @@ class Received:
     start: int
     end: int
     attributes: dict[str, Any]
+    events: tuple[str, ...]
     error: str
 
 
@@ -100,5 +101,6 @@ def _read(span: Any, service: str) -> Received:
         start=span.start_time_unix_nano,
         end=span.end_time_unix_nano,
         attributes={one.key: getattr(one.value, one.value.WhichOneof("value")) for one in span.attributes},
+        events=tuple(event.name for event in span.events),
         error=span.status.message if span.status.code == 2 else "",
     )

@@ -82,9 +82,9 @@ def drain_emails() -> Drained | None:
             break
         try:
             with tracing.span("drain") as span:
-                process.drain_span = span.traceparent
+                process.drain_span = tracing.traceparent_of(span)
                 done = drain.run(seconds=DRAIN_SECONDS, should_stop=process.stopping.is_set)
-                span.set("orderpost.settled", done.settled)
+                span.set_attribute("orderpost.settled", done.settled)
         finally:
             process.gate.rest()
             process.draining.release()

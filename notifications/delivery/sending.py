@@ -11,6 +11,7 @@ import time
 
 import structlog
 from django.conf import settings
+from opentelemetry.trace import SpanKind, StatusCode
 
 from notifications import metrics
 from notifications.delivery.log import ids_of
@@ -18,7 +19,6 @@ from notifications.delivery.process import Process, spare
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
 from outbox.core import tracing
-from outbox.core.tracing import Kind
 from outbox.delivery.attempts import Doubt, doubts, last_doubt
 from outbox.delivery.gate import Entry
 from outbox.delivery.outcomes import NOT_ACCEPTED, Outcome, Verdict
@@ -88,19 +88,19 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
 def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:
     """Ask one provider, and report its answer to the breakers and the neighbours."""
     links = [process.drain_span]
-    with tracing.span("send", kind=Kind.CLIENT, parent=mail.traceparent, links=links) as span:
-        span.set("orderpost.event_type", mail.event_type)
+    with tracing.span("send", kind=SpanKind.CLIENT, parent=mail.traceparent, links=links) as span:
+        span.set_attribute("orderpost.event_type", mail.event_type)
         began = time.monotonic()
         outcome = PROVIDERS[entry.provider].send(mail)
         seconds = time.monotonic() - began
-        span.set("orderpost.provider", entry.provider)
-        span.set("orderpost.notification_id", str(mail.id))
-        span.set("orderpost.order_id", str(mail.order_id))
-        span.set("orderpost.correlation_id", mail.correlation_id)
-        span.set("orderpost.outcome", str(outcome.verdict))
+        span.set_attribute("orderpost.provider", entry.provider)
+        span.set_attribute("orderpost.notification_id", str(mail.id))
+        span.set_attribute("orderpost.order_id", str(mail.order_id))
+        span.set_attribute("orderpost.correlation_id", mail.correlation_id)
+        span.set_attribute("orderpost.outcome", str(outcome.verdict))
         if outcome.verdict is not Verdict.ACCEPTED:
-            span.set("error.type", outcome.code or str(outcome.verdict))
-            span.fail(str(outcome.verdict))
+            span.set_attribute("error.type", outcome.code or str(outcome.verdict))
+            span.set_status(StatusCode.ERROR, str(outcome.verdict))
     if outcome.verdict is Verdict.RETURNED:
         return outcome  # the provider did not fail, so neither breaker nor neighbours learn of it
     ambiguous = outcome.verdict is Verdict.AMBIGUOUS

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import structlog
 from django.http import HttpRequest, HttpResponseBase
+from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
 
 from outbox.core import context, tracing
-from outbox.core.tracing import Kind, Span
 
 log = structlog.get_logger("orderpost.access")
 
@@ -34,7 +35,8 @@ class CorrelationMiddleware:
         caller = context.accept_traceparent(request.META.get("HTTP_TRACEPARENT"))
         started = time.perf_counter()
         with _span(request, caller) as span:
-            work = context.Context(given or context.new_correlation_id(), span.traceparent or caller)
+            trace = tracing.traceparent_of(span) or caller
+            work = context.Context(given or context.new_correlation_id(), trace)
             with context.working_for(work):
                 response = self.get_response(request)
                 response.headers[HEADER] = work.correlation_id
@@ -46,26 +48,26 @@ class CorrelationMiddleware:
                     duration_ms=round((time.perf_counter() - started) * 1000, 1),
                     **({"token": request.META[CALLER]} if CALLER in request.META else {}),
                 )
-                if span.recorded:
+                if span.is_recording():
                     _describe(span, request, response.status_code)
         return response
 
 
-def _span(request: HttpRequest, caller: str) -> Span:
+def _span(request: HttpRequest, caller: str) -> AbstractContextManager[Span]:
     """Begin the request's span; probes and scrapes have none."""
     if request.path in UNTRACED:
-        return Span()
-    return tracing.span(str(request.method), kind=Kind.SERVER, parent=caller)
+        return INVALID_SPAN
+    return tracing.span(str(request.method), kind=SpanKind.SERVER, parent=caller)
 
 
 def _describe(span: Span, request: HttpRequest, status: int) -> None:
     """Name the span by its route, as OpenTelemetry's conventions for HTTP have it."""
     route = f"/{request.resolver_match.route}" if request.resolver_match else ""
-    span.rename(f"{request.method} {route}".rstrip())
-    span.set("http.request.method", str(request.method))
-    span.set("http.route", route)
-    span.set("url.path", request.path)
-    span.set("orderpost.correlation_id", context.current().correlation_id)
-    span.set("http.response.status_code", status)
+    span.update_name(f"{request.method} {route}".rstrip())
+    span.set_attribute("http.request.method", str(request.method))
+    span.set_attribute("http.route", route)
+    span.set_attribute("url.path", request.path)
+    span.set_attribute("orderpost.correlation_id", context.current().correlation_id)
+    span.set_attribute("http.response.status_code", status)
     if status >= 500:
-        span.fail(str(status))
+        span.set_status(StatusCode.ERROR, str(status))

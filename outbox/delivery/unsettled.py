@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import structlog
 from django.db import InterfaceError, OperationalError, connections
+from opentelemetry.trace import SpanKind
 
 from outbox.core import health, tracing
-from outbox.core.tracing import Kind
 from outbox.delivery.changes import Change, Settlement
 from outbox.delivery.deliverable import Deliverable
 from outbox.delivery.outcomes import Outcome
@@ -60,8 +60,8 @@ def settle_until(
     while True:
         health.beat("drain")
         try:
-            with tracing.span("settle", kind=Kind.CLIENT) as span:
-                span.set("db.system.name", "postgresql")
+            with tracing.span("settle", kind=SpanKind.CLIENT) as span:
+                span.set_attribute("db.system.name", "postgresql")
                 changes = rows.settle(settlements)
         except (OperationalError, InterfaceError) as error:
             connections[rows.db].close()

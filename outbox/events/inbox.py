@@ -17,10 +17,10 @@ import structlog
 from django.conf import settings
 from django.db import DataError, transaction
 from django.db.models.functions import Now
+from opentelemetry.trace import SpanKind, StatusCode
 
 from outbox.core import context, tracing
 from outbox.core.event_ids import event_ids
-from outbox.core.tracing import Kind
 from outbox.core.transactions import after_commit
 from outbox.events.envelope import LARGEST, Envelope, Rejected, event_id_of, read_envelope, read_json
 from outbox.events.publish import publish_event
@@ -59,13 +59,15 @@ def process(
         return "own"
     work = envelope.context
     with (
-        tracing.span(f"process {received.topic}", kind=Kind.CONSUMER, parent=work.traceparent) as span,
-        context.working_for(dataclasses.replace(work, traceparent=span.traceparent or work.traceparent)),
+        tracing.span(f"process {received.topic}", kind=SpanKind.CONSUMER, parent=work.traceparent) as span,
+        context.working_for(
+            dataclasses.replace(work, traceparent=tracing.traceparent_of(span) or work.traceparent)
+        ),
     ):
-        span.set("messaging.destination.name", received.topic)
-        span.set("messaging.message.id", str(envelope.id))
-        span.set("messaging.consumer.group.name", consumer)
-        span.set("orderpost.correlation_id", work.correlation_id)
+        span.set_attribute("messaging.destination.name", received.topic)
+        span.set_attribute("messaging.message.id", str(envelope.id))
+        span.set_attribute("messaging.consumer.group.name", consumer)
+        span.set_attribute("orderpost.correlation_id", work.correlation_id)
         try:
             with transaction.atomic(durable=True):
                 receipt = _record(envelope, consumer)
@@ -75,7 +77,7 @@ def process(
                 _check_age(envelope, received, receipt.received_at)
                 handlers[received.topic](envelope)
         except (Rejected, DataError) as error:
-            span.fail(explain(error))
+            span.set_status(StatusCode.ERROR, explain(error))
             return dead_letter(received=received, consumer=consumer, reason=explain(error), envelope=envelope)
         log.info("event taken", **envelope.ids, topic=received.topic)
     return "done"

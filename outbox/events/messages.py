@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
+from opentelemetry.trace import SpanKind
+
 from outbox.core import tracing
-from outbox.core.tracing import Kind
 from outbox.events.transports import Answer, Message, Publisher
 from outbox.models.outgoing import OutgoingEvent
 
@@ -30,9 +31,9 @@ def send_events(transport: Publisher, events: Sequence[OutgoingEvent]) -> list[A
                 messages.append(message_of(event))
                 continue
             name = f"publish {event.topic}"
-            span = begun.enter_context(tracing.span(name, kind=Kind.PRODUCER, parent=event.traceparent))
-            span.set("messaging.operation.type", "send")
-            span.set("messaging.destination.name", event.topic)
-            span.set("messaging.message.id", str(event.id))
-            messages.append(message_of(event, traceparent=span.traceparent))
+            span = begun.enter_context(tracing.span(name, kind=SpanKind.PRODUCER, parent=event.traceparent))
+            span.set_attribute("messaging.operation.type", "send")
+            span.set_attribute("messaging.destination.name", event.topic)
+            span.set_attribute("messaging.message.id", str(event.id))
+            messages.append(message_of(event, traceparent=tracing.traceparent_of(span)))
         return transport.publish(messages)
