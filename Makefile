@@ -20,14 +20,14 @@ setup: ## Make .venv with all that developers need, if it is not there yet
 setup setup-run setup-bench:
 	@for python in "$$ORDERPOST_PYTHON" python3.11 python3 python3.14 python3.13 python3.12; do \
 		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
-			exec "$$python" config/local/setup.py $(or $(patsubst setup-%,%,$(filter setup-%,$@)),dev); \
+			exec "$$python" local/setup.py $(or $(patsubst setup-%,%,$(filter setup-%,$@)),dev); \
 		fi; \
 	done; \
 	echo "orderpost needs Python 3.11 or later, and found none: install python3.11 with its venv module." >&2; \
 	exit 1
 
 run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000 KAFKA=1)
-	@exec $(PYTHON) -I -S config/local/guard.py $(PYTHON) -m config.local
+	@exec $(PYTHON) -I -S local/guard.py $(PYTHON) -m local
 
 test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
 	@exec $(PYTHON) -m pytest -n 4 --dist worksteal $(ARGS) $(TESTS)
@@ -61,7 +61,7 @@ lint: setup ## Check style, format and the import contracts
 	@.venv/bin/lint-imports
 
 types: setup ## Check types, strictly
-	@$(NO_SERVERS) $(PYTHON) -m mypy config orders notifications outbox tests
+	@$(NO_SERVERS) $(PYTHON) -m mypy config local orders notifications outbox tests
 
 check: setup ## Check migrations, schemas of events and production settings
 	@$(NO_SERVERS) $(PYTHON) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
@@ -71,7 +71,7 @@ check: setup ## Check migrations, schemas of events and production settings
 
 lock: setup ## Write the lock files again, to the newest versions (ARGS=--keep: only what pyproject.toml changed)
 	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv
-	@$(PYTHON) config/local/lock.py $(filter-out -q,$(ARGS))
+	@$(PYTHON) local/lock.py $(filter-out -q,$(ARGS))
 
 clean: ## Remove caches and what local runs have left (var/); .venv stays
 	@[ ! -e var/run/lock ] || flock --nonblock var/run/lock true || \

@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks.figures import percentile, table
 from benchmarks.shop import Shop, busy
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 
 PEAK = 167.0  # orders a second: 10,000 a minute
 SETTINGS = {"EMAIL_RATE_LIMIT": "1000"}

@@ -24,7 +24,7 @@ from notifications import rendering, services, tasks  # noqa: E402
 from notifications.delivery import drain as delivery  # noqa: E402
 from notifications.models import EmailNotification  # noqa: E402
 from orders.services import pay_order  # noqa: E402
-from outbox.events import notify  # noqa: E402
+from outbox.events.publishing import notify  # noqa: E402
 
 
 def drain() -> None:

@@ -16,8 +16,8 @@ from typing import Any
 
 import psycopg
 
-from config.local.machine import HOST, PROJECT, free_port, guarded
-from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
+from local.machine import HOST, PROJECT, free_port, guarded
+from local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 
 TICK = os.sysconf("SC_CLK_TCK")
 

@@ -17,8 +17,8 @@ from typing import Any
 import psycopg
 
 from benchmarks.rig import TICK, cpu_of_tree
-from config.local.machine import HOST, PROJECT, free_port
 from config.roles import MANAGE_COMMANDS
+from local.machine import HOST, PROJECT, free_port
 
 READY_SECONDS = 240
 #: The class of a process, by the first pattern that its command line has.
@@ -28,10 +28,10 @@ KINDS = {
     "beat": r"celery .*\bbeat\b",
     "PostgreSQL": r"postgres",
     "Valkey": r"valkey",
-    "mailbox": r"config\.local\.sandbox",
-    "background": r"config\.local\.background",
+    "mailbox": r"local\.sandbox",
+    "background": r"local\.background",
     **{role: MANAGE_COMMANDS[role][0] for role in ("standby", "relay", "consumer", "partitions")},
-    "supervisor and console": r"supervisor|config\.local|config/local|make",
+    "supervisor and console": r"supervisor|local|make",
 }
 
 

@@ -51,7 +51,7 @@ class System:
     sends: int = 32  # EMAIL_CONCURRENCY
     commit: float = 0.002  # a commit waits so long for the disk
     provider_delay: float = 0.0
-    wake: float = 0.25  # between two wake-ups of a web process under load: outbox/core/waker.py
+    wake: float = 0.25  # between two wake-ups of a web process under load: outbox/process/waker.py
     settle_rows: int = 20  # outcomes are written so many at once, or after settle_seconds:
     settle_seconds: float = 0.1  # outbox/delivery/unsettled.py
     stall: float = 0.08  # a web process stops for so long: a full garbage collection, measured …

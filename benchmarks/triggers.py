@@ -19,11 +19,11 @@ from contextlib import AbstractContextManager
 
 from benchmarks.figures import percentile, table
 from benchmarks.rig import Rig
-from config.local.connect import EmbeddedConnect
-from config.local.jars import Unavailable
-from config.local.kafka import EmbeddedKafka
-from config.local.machine import HOST, PROJECT, free_port
 from config.roles import commands
+from local.kafka.broker import EmbeddedKafka
+from local.kafka.connect import EmbeddedConnect
+from local.kafka.jars import Unavailable
+from local.machine import HOST, PROJECT, free_port
 
 WARM_UP, WARM_UP_SECONDS = 3, 10.0  # orders at a time, and how long to wait for their mails
 PATIENCE = 150.0  # seconds until the last mail must have come

@@ -17,7 +17,7 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler
 from kombu.common import ignore_errors
 
-from outbox.core import health
+from outbox.telemetry import health
 
 log = structlog.get_logger(__name__)
 

@@ -32,7 +32,7 @@ class Beat(beat.Beat):
         """Begin, unless the URL for the lock cannot hold one. A database that is away is waited for."""
         from django.db import DatabaseError, InterfaceError, connections
 
-        from outbox.core.postgres.sessions import SharedSession
+        from outbox.database.postgres.sessions import SharedSession
 
         try:
             connections["direct"].ensure_connection()
@@ -70,21 +70,21 @@ def _drop_dead_connections(**_: Any) -> None:
 
 @signals.worker_init.connect
 def _watch_worker(**_: Any) -> None:
-    from outbox.core.metrics_server import watch
+    from outbox.telemetry.metrics_server import watch
 
     watch("worker")
 
 
 @signals.worker_ready.connect
 def _freeze_heap(**_: Any) -> None:
-    from outbox.core.heap import freeze_heap
+    from outbox.process.heap import freeze_heap
 
     freeze_heap()
 
 
 @signals.beat_init.connect
 def _watch_beat(**_: Any) -> None:
-    from outbox.core.metrics_server import watch
+    from outbox.telemetry.metrics_server import watch
 
     watch("beat")
 

@@ -16,7 +16,7 @@ import structlog
 from gunicorn import glogging  # type: ignore[import-untyped]
 
 from config.masking import json_line, json_lines, scrub
-from outbox.core import context
+from outbox.telemetry import context
 
 #: On a terminal at most so many lines come of one call: a line there costs as much as publishing an event.
 SHOWN = 10

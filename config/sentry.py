@@ -20,7 +20,7 @@ from sentry_sdk.integrations.logging import LoggingIntegration, ignore_logger
 from sentry_sdk.transport import Transport
 
 from config.masking import scrub
-from outbox.core import context
+from outbox.telemetry import context
 
 QUIET_SECONDS = 600.0
 #: The fields of a line that tell one kind of error from another. None has an id in it.
@@ -80,7 +80,7 @@ def init(
         before_breadcrumb=_clean,
     )
     # Up to 500 events in one call: as breadcrumbs they would cost more than to publish them.
-    ignore_logger("outbox.events.published")
+    ignore_logger("outbox.events.publishing.published")
     ignore_logger("django.security.DisallowedHost")  # scanners', answered 400
 
 

@@ -70,7 +70,7 @@ def _database(
         raise ImproperlyConfigured(f"{name} is no URL of a database: {error}") from None
     database: dict[str, Any] = {
         **parsed,
-        "ENGINE": "outbox.core.postgres",
+        "ENGINE": "outbox.database.postgres",
         "CONN_MAX_AGE": max_age,
         "CONN_HEALTH_CHECKS": True,
     }
@@ -462,7 +462,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": True, "validatorUrl": None},
     "ENUM_NAME_OVERRIDES": {
         "OrderStatus": "orders.models.Order.Status",
-        "NotificationStatus": "outbox.delivery.outcomes.Status",
+        "NotificationStatus": "outbox.delivery.rows.outcomes.Status",
     },
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 import redis
 from celery.worker import consumer
 
-from outbox.core import health
+from outbox.telemetry import health
 
 #: Seconds before a worker reconnects after an error answer. A replica accepts connections and refuses each
 #: command at once, so without a pause the worker would reconnect as fast as it can.

@@ -1,4 +1,4 @@
-"""`python -m config.local`, the command of `make run`: all of orderpost on this machine until Ctrl-C.
+"""`python -m local`, the command of `make run`: all of orderpost on this machine until Ctrl-C.
 
 This process holds the lock on var/, starts supervisord, prepares the database, shows the logs, and stops
 everything in order. If it is killed, supervisord stops the rest in order. If supervisord is killed, the guard
@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from config.local.machine import HOST, LocalRunFailed, free_port, is_free
-from config.local.stack import VAR, Stack, StopRequested
+from local.machine import HOST, LocalRunFailed, free_port, is_free
+from local.stack import VAR, Stack, StopRequested
 
 
 def web_port() -> int:

@@ -1,4 +1,4 @@
-"""`python -m config.local.background`: relay, consumer, standby and partitions as threads of one process.
+"""`python -m local.background`: relay, consumer, standby and partitions as threads of one process.
 
 With FOLLOW_WAL=1 the follower of the WAL is a fifth. For `make run`, where a process of each would take 90 MB
 of memory that a small shop does not need. The commands are those of a deployment, which gives each its own
@@ -20,10 +20,10 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from config.local.environment import is_on
 from config.roles import MANAGE_COMMANDS
-from outbox.core.backoff import ceiling, jitter
-from outbox.core.loop import stop_on_signals
+from local.environment import is_on
+from outbox.process.backoff import ceiling, jitter
+from outbox.process.loop import stop_on_signals
 
 log = structlog.get_logger(__name__)
 

@@ -1,6 +1,6 @@
 """Print what a person needs of a local run's logs as they grow, each line with its program's name.
 
-For `config.local`. The programs write JSON lines to var/log, and supervisord writes what else they print.
+For `local`. The programs write JSON lines to var/log, and supervisord writes what else they print.
 All warnings and errors are printed, and what is no JSON. Of the other lines a few are: enough to see a
 request and its e-mail. Under load the console stays readable and costs next to nothing.
 """

@@ -1,6 +1,6 @@
 """The environment of a local run's processes, and var/local.env for a `manage.py` next to them.
 
-For `config.local`. A variable that is set already wins, as NAME or as NAME_FILE. So a provider that has a
+For `local`. A variable that is set already wins, as NAME or as NAME_FILE. So a provider that has a
 setting of its own is left alone, and the sandbox stands in for the others.
 """
 
@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.local.machine import HOST, write_private
+from local.machine import HOST, write_private
 from notifications.providers.registry import DEFAULT, Declaration, declarations
 
 KAFKA_NAMES = ("EVENT_TRANSPORT", "KAFKA_BOOTSTRAP_SERVERS")

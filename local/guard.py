@@ -1,7 +1,7 @@
 """Become a program that ends with its parent, so that a local run leaves no process behind.
 
 The kernel sends a signal to this process when its parent dies, however it dies. That setting lasts through
-exec but not through a change of user, so this program changes the user first. Linux only. `config.local` and
+exec but not through a change of user, so this program changes the user first. Linux only. `local` and
 the tests' servers start every program through it, by path. It imports nothing but the standard library, so it
 costs a few hundredths of a second:
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parent.parent.parent
+PROJECT = Path(__file__).resolve().parent.parent
 EVERYTHING = ("--all-extras", "--group", "dev", "--group", "bench")
 #: By file: the one that it adds to, and what it is made for.
 LAYERS = {

@@ -1,6 +1,6 @@
 """What a local run needs of the machine: guarded processes, ports, accounts, binaries.
 
-For `config.local` and the tests' servers. Linux only, as the guard is.
+For `local` and the tests' servers. Linux only, as the guard is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Literal
 
 Account = Literal["self", "namespace", "nobody"]
 
-PROJECT = Path(__file__).resolve().parent.parent.parent
+PROJECT = Path(__file__).resolve().parent.parent
 GUARD = Path(__file__).with_name("guard.py")
 HOST = "127.0.0.1"
 

@@ -1,4 +1,4 @@
-"""Find and end the processes that an earlier run of this checkout left, for `config.local`.
+"""Find and end the processes that an earlier run of this checkout left, for `local`.
 
 The guard ends them in the ordinary case. This module is for the others: a program that ignored its signal, or
 a `make run` that was killed in the middle of its stop.

@@ -1,6 +1,6 @@
-"""`python -m config.local.prepare [--local-login] [--topics]`: migrate, make the local login and the topics.
+"""`python -m local.prepare [--local-login] [--topics]`: migrate, make the local login and the topics.
 
-`config.local` runs it once its servers answer, in a separate process: Django's memory is freed afterwards.
+`local` runs it once its servers answer, in a separate process: Django's memory is freed afterwards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from config.local.environment import is_on
+from local.environment import is_on
 from outbox.apps import need_own_session
 
 ATTEMPTS = 10  # DATABASE_URL may name a server that is starting, too

@@ -22,8 +22,8 @@ from typing import IO
 
 import psycopg
 
-from config.local.guard import NOBODY
-from config.local.machine import (
+from local.guard import NOBODY
+from local.machine import (
     HOST,
     Account,
     LocalRunFailed,

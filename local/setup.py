@@ -1,6 +1,6 @@
 """Make .venv from the lock files: the first step of every `make` target, done once for each state of them.
 
-    python config/local/setup.py [run | dev | bench]
+    python local/setup.py [run | dev | bench]
 
 Each installs requirements-<name>.lock and the files that it names. Called by path with the machine's own
 Python before anything is installed, so it imports the standard library alone.
@@ -17,7 +17,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parent.parent.parent
+PROJECT = Path(__file__).resolve().parent.parent
 VENV = PROJECT / ".venv"
 STAMP = VENV / "installed"
 

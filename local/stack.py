@@ -1,4 +1,4 @@
-"""One local run: its processes, how they start and how they stop. For `config.local`."""
+"""One local run: its processes, how they start and how they stop. For `local`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pathlib import Path
 from django.core.exceptions import ImproperlyConfigured
 
 from config import roles
-from config.local import environment, orphans
-from config.local.console import Console
-from config.local.environment import is_given, is_on
-from config.local.kafka import EmbeddedKafka
-from config.local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded
-from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
-from config.local.supervision import SUPERVISOR, Program, Supervisor, supervised
+from local import environment, orphans
+from local.console import Console
+from local.environment import is_given, is_on
+from local.kafka.broker import EmbeddedKafka
+from local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded
+from local.servers import EmbeddedPostgres, EmbeddedValkey, Server
+from local.supervision import SUPERVISOR, Program, Supervisor, supervised
 
 VAR = PROJECT / "var"
 POSTGRES_DATA = VAR / "postgres"
@@ -158,14 +158,14 @@ class Stack:
                 *("--webhook-url", f"http://{HOST}:{self.port}/webhooks"),
                 *("--webhook-keys-file", str(VAR / "webhook_keys.json")),
             )
-            command = supervised(sys.executable, "-m", "config.local.sandbox", *arguments, nice=PATIENT)
+            command = supervised(sys.executable, "-m", "local.sandbox", *arguments, nice=PATIENT)
             programs.append(Program(name="sandbox", command=command, priority=20, stop_seconds=5))
         return programs
 
     def prepare_database(self) -> None:
         """Migrate; in the embedded database also make the local login, in the embedded Kafka the topics."""
         options = [*(["--local-login"] if self.postgres else []), *(["--topics"] if self.kafka else [])]
-        command = guarded([sys.executable, "-m", "config.local.prepare", *options], parent=os.getpid())
+        command = guarded([sys.executable, "-m", "local.prepare", *options], parent=os.getpid())
         quietly = {"LOG_LEVEL": "WARNING"} | self.environment
         if subprocess.run(command, cwd=PROJECT, env=quietly, process_group=0).returncode != 0:
             raise LocalRunFailed("The database could not be prepared: the reason stands above.")
@@ -246,7 +246,7 @@ def application_programs(*, port: int, worker_grace: int, metrics_ports: Mapping
     """Return what needs the database; these programs stop first and all at once."""
     as_root = {"PYTHONWARNINGS": "ignore:You're running the worker"} if os.geteuid() == 0 else {}
     commands = roles.commands(host=HOST, port=port)
-    commands["background"] = [sys.executable, "-m", "config.local.background"]
+    commands["background"] = [sys.executable, "-m", "local.background"]
     return [
         Program(
             name=name,

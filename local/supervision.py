@@ -1,4 +1,4 @@
-"""The processes of a local run under supervisord, which restarts what ends. For `config.local`.
+"""The processes of a local run under supervisord, which restarts what ends. For `local`.
 
 Each run writes supervisord's configuration anew and talks to it by XML-RPC, on a free port of 127.0.0.1 and
 with a password of its own.
@@ -20,15 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from config.local.machine import (
-    HOST,
-    PROJECT,
-    LocalRunFailed,
-    free_port,
-    guarded,
-    tail,
-    write_private,
-)
+from local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, tail, write_private
 
 LONGEST_LOG, KEPT_LOGS = 10_000_000, 3  # bytes; files of each log beside the present one
 APPLICATION = "orderpost"  # supervisord's name for the group that starts after the database is ready

@@ -10,7 +10,7 @@ from notifications import filters, services
 from notifications.models import EmailNotification
 from notifications.restored import mark_sent
 from outbox.bulk import BulkAction, Result, register
-from outbox.delivery.changes import Change, Refusal
+from outbox.delivery.rows.settlements import Change, Refusal
 
 Service = Callable[..., tuple[list[Change], list[Refusal]]]
 

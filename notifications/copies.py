@@ -10,12 +10,12 @@ from notifications import inserts, tasks
 from notifications.delivery.log import log_created
 from notifications.models import EmailNotification
 from notifications.suppressions import suppressed_among
-from outbox.core import context as work_context
-from outbox.core.ids import new_id
-from outbox.core.privacy import ERASED_ADDRESS
-from outbox.core.statement import write
-from outbox.core.transactions import require_transaction
-from outbox.delivery.outcomes import ENDED, Status
+from outbox.database.ids import new_id
+from outbox.database.statement import write
+from outbox.database.transactions import require_transaction
+from outbox.delivery.rows.outcomes import ENDED, Status
+from outbox.privacy import ERASED_ADDRESS
+from outbox.telemetry import context as work_context
 
 COPIED = ("order", "event_type", "recipient_email", "to_name", "locale", "subject", "body", "body_text")
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from django.utils import timezone
 
 from notifications.models import EmailNotification, EmailNotificationQuerySet
-from outbox.core import periods
-from outbox.delivery.outcomes import Status
+from outbox.database import periods
+from outbox.delivery.rows.outcomes import Status
 
 #: Parameters that are the value of one column, with that column.
 COLUMNS = {

@@ -8,8 +8,8 @@ from typing import TypedDict
 
 from django.db import connection
 
-from outbox.core.statement import Part, insert
-from outbox.delivery.outcomes import Status
+from outbox.database.statement import Part, insert
+from outbox.delivery.rows.outcomes import Status
 
 _NEW = (("retry_count", "0"), ("errors", "'[]'"), ("provider", "''"), ("provider_message_id", "''"))
 _KEY_OF_EMAIL = (

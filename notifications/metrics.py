@@ -11,13 +11,13 @@ from django.conf import settings
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
-from outbox.core.ids import id_time
-from outbox.core.instruments import OPENINGS
-from outbox.core.metrics import REGISTRY, from_broker
-from outbox.delivery.breaker import State
-from outbox.delivery.changes import Change
-from outbox.delivery.outcomes import NOT_ACCEPTED, Outcome, Status, Verdict
-from outbox.delivery.shared_state import read_breakers
+from outbox.database.ids import id_time
+from outbox.delivery.gate.breaker import State
+from outbox.delivery.gate.shared_state import read_breakers
+from outbox.delivery.rows.outcomes import NOT_ACCEPTED, Outcome, Status, Verdict
+from outbox.delivery.rows.settlements import Change
+from outbox.telemetry.instruments import OPENINGS
+from outbox.telemetry.metrics import REGISTRY, from_broker
 
 if TYPE_CHECKING:
     from notifications.models import EventTimes

@@ -16,13 +16,13 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Now, Upper
 
 from notifications.retention import EMAIL_RETENTION
-from outbox.core.ids import new_id
-from outbox.core.partitioned import Partitioned
-from outbox.delivery.changes import Change
-from outbox.delivery.deliverable import Deliverable
-from outbox.delivery.outcomes import DUE, Outcome, Status
-from outbox.delivery.queryset import DeliverableQuerySet
-from outbox.events.publish import publish_event
+from outbox.database.ids import new_id
+from outbox.database.partitioned import Partitioned
+from outbox.delivery.rows.deliverable import Deliverable
+from outbox.delivery.rows.outcomes import DUE, Outcome, Status
+from outbox.delivery.rows.queryset import DeliverableQuerySet
+from outbox.delivery.rows.settlements import Change
+from outbox.events.publishing.publish import publish_event
 
 log = structlog.get_logger(__name__)
 

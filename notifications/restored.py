@@ -17,8 +17,8 @@ from notifications.delivery.log import log_changes
 from notifications.evidence import Evidence
 from notifications.models import EmailNotification
 from notifications.services import record_evidence
-from outbox.delivery.changes import Change, Refusal, Settlement
-from outbox.delivery.outcomes import DUE, Outcome, Status, Verdict
+from outbox.delivery.rows.outcomes import DUE, Outcome, Status, Verdict
+from outbox.delivery.rows.settlements import Change, Refusal, Settlement
 
 BATCH = 500
 #: The states in which a person may mark an e-mail as sent.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from outbox.core.partitioned import RetentionRules
-from outbox.core.privacy import ERASED, ERASED_ADDRESS
+from outbox.database.partitioned import RetentionRules
+from outbox.privacy import ERASED, ERASED_ADDRESS
 
 EMAIL_RETENTION = RetentionRules(
     interval="month",

@@ -21,14 +21,14 @@ from notifications.models import EmailNotification, EventTimes
 from notifications.providers.sending import PROVIDERS
 from notifications.rendering import RenderedEmail, render_email
 from notifications.suppressions import Cause, suppress, suppressed_among
-from outbox.core import context as work_context
-from outbox.core import tracing
-from outbox.core.ids import new_id
-from outbox.core.privacy import ERASED_ADDRESS
-from outbox.core.statement import Part
-from outbox.core.transactions import after_commit, require_transaction
-from outbox.delivery.changes import Change, Refusal, Settlement
-from outbox.delivery.outcomes import SET_ASIDE, Outcome, Status, Verdict
+from outbox.database.ids import new_id
+from outbox.database.statement import Part
+from outbox.database.transactions import after_commit, require_transaction
+from outbox.delivery.rows.outcomes import SET_ASIDE, Outcome, Status, Verdict
+from outbox.delivery.rows.settlements import Change, Refusal, Settlement
+from outbox.privacy import ERASED_ADDRESS
+from outbox.telemetry import context as work_context
+from outbox.telemetry import tracing
 
 log = structlog.get_logger(__name__)
 

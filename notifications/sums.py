@@ -10,10 +10,10 @@ import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
 
 from notifications.delivery.process import gate
-from outbox.core.ids import id_floor
-from outbox.core.spread import bucket_sql
-from outbox.core.summed import STEP, Cell, Window, sampled, select_cells, summed
-from outbox.delivery.breaker import State
+from outbox.database.ids import id_floor
+from outbox.delivery.gate.breaker import State
+from outbox.traffic.spread import bucket_sql
+from outbox.traffic.summed import STEP, Cell, Window, sampled, select_cells, summed
 
 #: A row's id is at most two days ahead of the database's clock: the CHECK of its partition holds that.
 AHEAD = dt.timedelta(days=3)

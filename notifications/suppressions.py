@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from notifications.models import EmailNotification, Suppression
-from outbox.core.privacy import ERASED_ADDRESS, address_hash
+from outbox.privacy import ERASED_ADDRESS, address_hash
 
 
 class Cause(NamedTuple):

@@ -13,10 +13,10 @@ from django.db import close_old_connections
 
 from notifications.delivery import drain
 from outbox import bulk
-from outbox.core.alarm import Alarm
-from outbox.core.redis_client import make_client
-from outbox.core.waker import Waker
 from outbox.delivery.sender import Drained
+from outbox.process.alarm import Alarm
+from outbox.process.redis_client import make_client
+from outbox.process.waker import Waker
 
 #: No wake-up is added to a queue of so many messages: no worker takes them, or all are busy.
 MOST_WAITING = 20

@@ -17,9 +17,9 @@ from orders.emails import email_context
 from orders.events import EVENTS, event_payload
 from orders.models import Order, Seen
 from orders.transitions import Action, RefundExceedsBalance, check, next_status
-from outbox.core import context, tracing
-from outbox.core.statement import Part, Written, write
-from outbox.events.publish import event_part
+from outbox.database.statement import Part, Written, write
+from outbox.events.publishing.publish import event_part
+from outbox.telemetry import context, tracing
 
 
 class Change:

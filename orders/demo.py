@@ -24,12 +24,12 @@ from orders import services
 from orders.emails import email_context
 from orders.events import EVENTS, event_payload
 from orders.models import Order
-from outbox.core.ids import id_floor
-from outbox.core.partitioned import PartitionedModel
-from outbox.core.privacy import address_hash
-from outbox.delivery.fingerprint import fingerprint_of
-from outbox.events.publish import shard_of
+from outbox.database.ids import id_floor
+from outbox.database.partitioned import PartitionedModel
+from outbox.delivery.rows.fingerprint import fingerprint_of
+from outbox.events.publishing.publish import shard_of
 from outbox.models import InboundDeadLetter, OutboxEvent
+from outbox.privacy import address_hash
 
 MARK, DOMAIN = "demo-history", "demo.example.com"
 #: Recipients of these names get a 400 and a 503 from the mailbox of `make run`.

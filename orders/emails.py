@@ -1,6 +1,6 @@
 """What an order's e-mail shows, as plain data: notifications knows no Order.
 
-orders.changes and orders.external call this for a change and hand the result to notifications.
+orders.changes and orders.inbound.external call this for a change and hand the result to notifications.
 docs/emails.md explains each variable to the authors of templates.
 """
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily
 
-from orders.handlers import subscribed
-from outbox.core.metrics import from_broker
-from outbox.events.consumer import GROUP
-from outbox.events.lag import consumer_lags
+from orders.inbound.payments_and_stock import subscribed
+from outbox.events.consuming.consumer import GROUP
+from outbox.events.transports.lag import consumer_lags
+from outbox.telemetry.metrics import from_broker
 
 
 @from_broker(settings.EVENT_TRANSPORT)

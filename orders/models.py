@@ -13,9 +13,9 @@ from django.db import connections, models
 from django.db.models import F, Q
 from django.db.models.functions import Now, Upper
 
-from outbox.core.ids import new_id
-from outbox.core.postgres.cursor import Prepared
-from outbox.core.statement import Part, insert, parameter
+from outbox.database.ids import new_id
+from outbox.database.postgres.cursor import Prepared
+from outbox.database.statement import Part, insert, parameter
 
 
 class Seen(NamedTuple):
@@ -87,7 +87,7 @@ class Order(models.Model):
     name = models.CharField(max_length=200, default="", blank=True)
     locale = models.CharField(max_length=20, default="en")
     reference = models.CharField(max_length=100, default="", blank=True)
-    # The system that owns the order and alone changes it (orders.external); empty: this one.
+    # The system that owns the order and alone changes it (orders.inbound.external); empty: this one.
     source = models.CharField(max_length=100, default="", db_default="", blank=True, editable=False)
 
     items = models.JSONField(default=list, blank=True)  # of {sku, name, quantity, unit_amount}

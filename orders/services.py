@@ -15,7 +15,7 @@ from django.db import transaction
 
 from orders import changes
 from orders.models import Order
-from outbox.core.clock import database_now
+from outbox.database.clock import database_now
 
 
 class OrderNotFound(LookupError):

@@ -11,19 +11,19 @@ import redis
 from django.conf import settings
 
 from notifications.models import EmailNotification
-from orders.handlers import subscribed
-from outbox import database_facts
+from orders.inbound.payments_and_stock import subscribed
 from outbox.conditions import DAY, Stock, decide
-from outbox.core.clock import database_now
-from outbox.core.metrics import version
-from outbox.core.summed import Window
-from outbox.delivery.breaker import Breaker, State
-from outbox.delivery.shared_state import read_breakers
-from outbox.events.consumer import GROUP
-from outbox.events.lag import consumer_lags
+from outbox.database import server
+from outbox.database.clock import database_now
+from outbox.delivery.gate.breaker import Breaker, State
+from outbox.delivery.gate.shared_state import read_breakers
+from outbox.events.consuming.consumer import GROUP
 from outbox.events.transports import BrokerAway
+from outbox.events.transports.lag import consumer_lags
 from outbox.facts import read_facts
-from outbox.traffic import MINUTE, Sums, read_window
+from outbox.telemetry.metrics import version
+from outbox.traffic.minutes import MINUTE, Sums, read_window
+from outbox.traffic.summed import Window
 
 Document = dict[str, Any]
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def read_status() -> Document:
         else {name: (one.state(seen), one.forced) for name, one in breakers.items()},
         lags=lags or (),
     )
-    rows, sizes = facts.rows[EmailNotification._meta.db_table], database_facts.sizes()
+    rows, sizes = facts.rows[EmailNotification._meta.db_table], server.sizes()
     return {
         "needs": [one.sentence for one in decide(facts)],
         "version": version(),

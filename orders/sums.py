@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable
 
-from outbox.core.ids import id_floor
-from outbox.core.summed import STEP, Cell, Window, select_cells, summed
+from outbox.database.ids import id_floor
+from outbox.traffic.summed import STEP, Cell, Window, select_cells, summed
 
 #: How far the clock that made an id may be from the database's. An order beyond that is not in the chart.
 DRIFT = dt.timedelta(minutes=5)

@@ -20,10 +20,10 @@ from notifications.rendering import format_amount
 from orders.events import EVENTS
 from orders.models import Order
 from outbox.api.fields import parse_uuid
-from outbox.core.partitioned import PartitionedModel
-from outbox.delivery.outcomes import DUE, Status
+from outbox.database.partitioned import PartitionedModel
+from outbox.delivery.rows.outcomes import DUE, Status
 from outbox.models import OutboxEvent
-from outbox.retention.owner_rows import archived_owner_rows, owner_rows
+from outbox.retention.people.owner_rows import archived_owner_rows, owner_rows
 
 Kind = Literal["change", "event", "email", "attempt", "delivery", "person", "plan"]
 Row = Mapping[str, Any]

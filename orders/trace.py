@@ -15,7 +15,7 @@ from notifications.models import EmailNotification
 from orders.models import Order
 from orders.timeline import Entry, timeline
 from outbox.models import OutboxEvent, ProcessedEvent
-from outbox.retention.archive import archived_partitions
+from outbox.retention.archives.archive import archived_partitions
 
 #: A saga of more orders, such as a bulk job's, shows its oldest ones.
 MOST_ORDERS = 100

@@ -17,7 +17,7 @@ def need_own_session(*, using: str, **_: Any) -> None:
     """Stop a migrate that would change the settings of other clients' sessions. Raises `SharedSession`."""
     from django.db import connections
 
-    from outbox.core.postgres.sessions import SharedSession
+    from outbox.database.postgres.sessions import SharedSession
 
     connection = connections[using]
     connection.ensure_connection()
@@ -27,7 +27,7 @@ def need_own_session(*, using: str, **_: Any) -> None:
 
 def make_partitions(*, using: str, **_: Any) -> None:
     """Make the next partitions at the end of every migrate."""
-    from outbox.retention import partitions
+    from outbox.retention.partitions import partitions
 
     for _name in partitions.ensure_all(using=using):
         pass
@@ -35,7 +35,7 @@ def make_partitions(*, using: str, **_: Any) -> None:
 
 def make_groups(*, using: str, **_: Any) -> None:
     """Make the groups viewer, support and operator at the end of every migrate."""
-    from outbox.roles import make_roles
+    from outbox.groups import make_roles
 
     make_roles(using=using)
 
@@ -43,14 +43,14 @@ def make_groups(*, using: str, **_: Any) -> None:
 class SiteConfig(admin_apps.AdminConfig):
     """Django's admin with our site."""
 
-    default_site = "outbox.site.Site"
+    default_site = "outbox.admin.site.Site"
     default = False
 
 
 class OutboxConfig(AppConfig):
     name = "outbox"
     default = True
-    #: What the groups that migrate makes may do: outbox.roles.
+    #: What the groups that migrate makes may do: outbox.groups.
     roles = {
         "viewer": [
             "outbox.view_outboxevent",
@@ -69,7 +69,7 @@ class OutboxConfig(AppConfig):
         from django.apps import apps
         from django.conf import settings
 
-        from outbox.core import tracing
+        from outbox.telemetry import tracing
 
         for name, advice in settings.OUTDATED_SETTINGS.items():
             log.warning("setting is outdated", setting=name, advice=advice)

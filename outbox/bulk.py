@@ -28,11 +28,11 @@ from django.db import InterfaceError, OperationalError, connection, models, tran
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
-from outbox.core import context as work_context
-from outbox.core.transactions import after_commit
-from outbox.core.waker import Waker
+from outbox.database.transactions import after_commit
 from outbox.models import BulkJob
 from outbox.models.jobs import MAX_TRIES
+from outbox.process.waker import Waker
+from outbox.telemetry import context as work_context
 
 log = structlog.get_logger(__name__)
 

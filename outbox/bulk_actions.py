@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from outbox.bulk import BulkAction, Result, register
-from outbox.core import periods
+from outbox.database import periods
 from outbox.models import InboundDeadLetter, OutboxEvent
 
 Rows = Callable[[Mapping[str, str], dt.datetime | None], QuerySet[Any]]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from django.conf import settings
 
-from outbox.delivery.breaker import State
+from outbox.delivery.gate.breaker import State
 
 if TYPE_CHECKING:
-    from outbox.core.partitioned import Interval
+    from outbox.database.partitioned import Interval
 
 Code = Literal[
     "Paused", "BrokerDown", "EmailProvidersDown", "EmailProviderDown", "EmailBreakerForced", "PollMissing",
@@ -107,7 +107,7 @@ class Facts:
     events: Events = dataclasses.field(default_factory=Events)
     failed_jobs: int = 0
     holding: int = 0  # unfinished rows in partitions over their hot days
-    lags: Sequence[tuple[str, int, float]] = ()  # each an outbox.events.lag.Lag
+    lags: Sequence[tuple[str, int, float]] = ()  # each an outbox.events.transports.lag.Lag
     stocks: Sequence[Stock] = ()
     connections: Connections = dataclasses.field(default_factory=lambda: Connections({}, 1, 0.0))
 

@@ -15,10 +15,10 @@ from django.apps import apps
 from django.db import connection
 
 from outbox.conditions import Connections, Events, Facts, Rows, Stock
-from outbox.core.ids import id_floor
-from outbox.delivery.deliverable import Deliverable
-from outbox.delivery.queryset import DeliverableQuerySet
-from outbox.retention import partitions
+from outbox.database.ids import id_floor
+from outbox.delivery.rows.deliverable import Deliverable
+from outbox.delivery.rows.queryset import DeliverableQuerySet
+from outbox.retention.partitions import partitions
 
 MOST = 10_000
 

@@ -1,4 +1,4 @@
-"""The engine's metrics that the database has. The counters of a process are in outbox.core.instruments."""
+"""The engine's metrics that the database has. outbox.telemetry.instruments has a process's counters."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily
 
-from outbox import database_facts, facts
+from outbox import facts
 from outbox.conditions import Rows
-from outbox.core import instruments  # noqa: F401 - every process shows them
-from outbox.core.clock import database_now
-from outbox.core.metrics import at_scrape
+from outbox.database import server
+from outbox.database.clock import database_now
 from outbox.facts import read_facts
 from outbox.models import Pause
+from outbox.telemetry import instruments  # noqa: F401 - every process shows them
+from outbox.telemetry.metrics import at_scrape
 
 
 def gauge(name: str, text: str, label: str, values: Mapping[str, float | None]) -> GaugeMetricFamily:
@@ -83,14 +84,14 @@ def unfinished_rows(found: Mapping[str, Rows]) -> Iterator[GaugeMetricFamily]:
 
 @at_scrape
 def sizes() -> Iterator[GaugeMetricFamily]:
-    found = database_facts.sizes()
+    found = server.sizes()
     yield gauge("table_size_bytes", "Size with indexes, partitions and TOAST", "table", found.tables)
     yield GaugeMetricFamily("orderpost_database_size_bytes", "Size on disk", value=found.database)
 
 
 @at_scrape
 def replication_slots() -> Iterator[GaugeMetricFamily]:
-    slots = database_facts.slots()
+    slots = server.slots()
     kept, active = {one.name: one.kept for one in slots}, {one.name: int(one.active) for one in slots}
     yield gauge("replication_slot_kept_bytes", "WAL that a lasting slot keeps on the disk", "slot", kept)
     yield gauge("replication_slot_active", "Whether somebody reads a lasting slot", "slot", active)

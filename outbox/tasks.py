@@ -12,13 +12,14 @@ from typing import Any
 import structlog
 from celery import shared_task
 
-from outbox import bulk, traffic
+from outbox import bulk
 from outbox.conditions import UPKEEP_LATE
-from outbox.core.clock import database_now
-from outbox.core.postgres.sessions import SharedSession
+from outbox.database.clock import database_now
+from outbox.database.postgres.sessions import SharedSession
 from outbox.models import Heartbeat
-from outbox.retention import partitions
 from outbox.retention import rollover as rollovers
+from outbox.retention.partitions import partitions
+from outbox.traffic import minutes
 
 log = structlog.get_logger(__name__)
 
@@ -26,7 +27,7 @@ log = structlog.get_logger(__name__)
 @shared_task
 def sum_minutes(**_: Any) -> None:
     """Sum the minutes that ended since the last run, for the admin's charts."""
-    traffic.sum_minutes()
+    minutes.sum_minutes()
 
 
 @shared_task

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 
 LOGS = PROJECT / "var" / "clones"
 SUMMARY = re.compile(r"^=* ?(\d+ (?:passed|failed|skipped|error).*) in [\d.]+s", re.MULTILINE)

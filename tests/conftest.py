@@ -32,7 +32,7 @@ def django_db_modify_db_settings(
 ) -> Iterator[None]:
     """Migrate one database for all processes, with few days ahead: many partitions slow each test down."""
     from outbox.conditions import AHEAD_ALARM
-    from outbox.retention.partitions import AHEAD
+    from outbox.retention.partitions.partitions import AHEAD
     from tests import template
 
     AHEAD["day"], AHEAD_ALARM["day"] = 6, 2

@@ -12,8 +12,8 @@ from django.test import Client
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox.core.ids import new_id
-from outbox.delivery.outcomes import Status
+from outbox.database.ids import new_id
+from outbox.delivery.rows.outcomes import Status
 
 
 def make_order(**fields: Any) -> Order:

@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 import redis
 
-from config.local.guard import NOBODY
-from config.local.machine import HOST, free_port
-from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+from local.guard import NOBODY
+from local.machine import HOST, free_port
+from local.servers import EmbeddedPostgres, EmbeddedValkey
 from tests.proxy import Proxy
 from tests.waiting import until
 

@@ -21,9 +21,9 @@ from typing import Any
 import confluent_kafka.admin
 import pytest
 
-from config.local import jars
-from config.local.kafka import EmbeddedKafka, new_cluster_id
-from config.local.machine import HOST, free_port
+from local.kafka import jars
+from local.kafka.broker import EmbeddedKafka, new_cluster_id
+from local.machine import HOST, free_port
 from tests.certificates import make_authority
 from tests.needs import reason
 from tests.waiting import until

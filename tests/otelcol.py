@@ -15,7 +15,7 @@ from typing import Self
 
 import pytest
 
-from config.local.machine import PROJECT, free_port, guarded
+from local.machine import PROJECT, free_port, guarded
 from tests.needs import reason
 
 BUILDER = "go.opentelemetry.io/collector/cmd/builder"

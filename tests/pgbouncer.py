@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.local.machine import HOST, PROJECT, account_for_postgres, free_port, guarded
+from local.machine import HOST, PROJECT, account_for_postgres, free_port, guarded
 from tests.needs import needs
 from tests.waiting import until
 

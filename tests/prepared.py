@@ -17,9 +17,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from config.local.guard import NOBODY
-from config.local.machine import free_port
-from config.local.servers import EmbeddedPostgres
+from local.guard import NOBODY
+from local.machine import free_port
+from local.servers import EmbeddedPostgres
 from tests import warm
 
 #: The environment variable with the folder of this test run.

@@ -10,7 +10,7 @@ import select
 import socket
 import threading
 
-from config.local.machine import HOST
+from local.machine import HOST
 
 
 class Proxy:

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from config.local import environment
-from config.local.machine import free_port
-from config.local.servers import EmbeddedPostgres, EmbeddedValkey, Server
+from local import environment
+from local.machine import free_port
+from local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 from tests import prepared
 
 FIXED = {

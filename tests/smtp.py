@@ -17,10 +17,10 @@ import time
 from email.message import Message
 from http import HTTPStatus
 
-from config.local.machine import HOST, free_port
-from config.local.sandbox import Fault, Sandbox
-from config.local.sandbox.faults import reset, write_garbage
-from config.local.sandbox.mails import Mail
+from local.machine import HOST, free_port
+from local.sandbox import Fault, Sandbox
+from local.sandbox.faults import reset, write_garbage
+from local.sandbox.mails import Mail
 
 #: Replies to the final dot: a throttling failure, as SES' SMTP interface says it, and any other error.
 _THROTTLED, _FAILED = 454, 451

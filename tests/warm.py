@@ -22,7 +22,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from config.local.machine import PROJECT, guarded
+from local.machine import PROJECT, guarded
 
 
 class Program:

@@ -108,7 +108,7 @@ def _run(request: dict[str, Any]) -> None:
     os.closerange(3, 1024)  # the pipes of this and other programs
     os.environ.clear()
     os.environ.update(request["environment"])
-    from config.local.guard import end_with_parent  # imports Celery's application, too
+    from local.guard import end_with_parent  # imports Celery's application, too
 
     end_with_parent(parent=request["parent"], number=signal.SIGKILL)
     if os.environ.get("PYTHONUNBUFFERED"):

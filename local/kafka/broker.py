@@ -1,4 +1,4 @@
-"""Apache Kafka in KRaft mode, for `make run KAFKA=1` and for the tests; config.local.jars fetches it."""
+"""Apache Kafka in KRaft mode, for `make run KAFKA=1` and for the tests; local.kafka.jars fetches it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from config.local import jars
-from config.local.machine import HOST, LocalRunFailed, free_port, guarded
-from config.local.servers import Server
+from local.kafka import jars
+from local.machine import HOST, LocalRunFailed, free_port, guarded
+from local.servers import Server
 
 #: Of one small broker. Its internal topics have a copy on each of up to three brokers.
 SETTINGS = {

@@ -1,4 +1,4 @@
-"""Kafka Connect with Debezium's connector, fetched by config.local.jars: for tests and benchmarks."""
+"""Kafka Connect with Debezium's connector, fetched by local.kafka.jars: for tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from config.local import jars
-from config.local.machine import HOST, PROJECT, LocalRunFailed, tail
-from config.local.servers import Server
+from local.kafka import jars
+from local.machine import HOST, PROJECT, LocalRunFailed, tail
+from local.servers import Server
 
 CONNECTOR = PROJECT / "docker" / "debezium" / "orderpost.json"
 READY_SECONDS = 120.0

@@ -2,7 +2,7 @@
 
 A set is a directory with a `pom.xml` and the list `SHA256SUMS` of all its files. Maven's own settings decide
 which registry is asked. A set whose files differ from its list is refused. After a change of its POM, write
-the list anew and look at what changed: `python -m config.local.jars --pin docker/kafka/broker`.
+the list anew and look at what changed: `python -m local.kafka.jars --pin docker/kafka/broker`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from config.local.machine import PROJECT, LocalRunFailed
+from local.machine import PROJECT, LocalRunFailed
 
 BROKER = PROJECT / "docker" / "kafka" / "broker"
 CONNECT = PROJECT / "docker" / "kafka" / "connect"
@@ -152,7 +152,7 @@ def _digest(path: Path) -> str:
 
 def main() -> None:
     """Write the lists of sets anew."""
-    parser = argparse.ArgumentParser(prog="python -m config.local.jars", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m local.kafka.jars", description=main.__doc__)
     parser.add_argument("--pin", nargs="+", type=Path, required=True, help="directories with a pom.xml")
     options = parser.parse_args()
     try:

@@ -1,4 +1,4 @@
-"""`python -m config.local.sandbox --port N`: the sandbox as a process of its own, until SIGTERM or Ctrl-C."""
+"""`python -m local.sandbox --port N`: the sandbox as a process of its own, until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import sys
 import threading
 from pathlib import Path
 
-from config.local.sandbox.sandbox import Sandbox
-from config.local.sandbox.webhooks import InvalidWebhookSettings, WebhookSettings
+from local.sandbox.sandbox import Sandbox
+from local.sandbox.webhooks import InvalidWebhookSettings, WebhookSettings
 
 
 def main() -> int:
     """Serve until it is told to stop; 2 when it cannot start."""
     parser = argparse.ArgumentParser(
-        prog="python -m config.local.sandbox", description="A stand-in for the e-mail providers."
+        prog="python -m local.sandbox", description="A stand-in for the e-mail providers."
     )
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--webhook-url", help="where events are posted to; each provider adds its name")
-    parser.add_argument("--webhook-keys-file", type=Path, help="JSON of config/local/environment.py")
+    parser.add_argument("--webhook-keys-file", type=Path, help="JSON of local/environment.py")
     options = parser.parse_args()
 
     stop = threading.Event()

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from config.local.sandbox.faults import Fault, InvalidFault
-from config.local.sandbox.state import State
-from config.local.sandbox.webhooks import InvalidWebhookSettings, WebhookSettings
+from local.sandbox.faults import Fault, InvalidFault
+from local.sandbox.state import State
+from local.sandbox.webhooks import InvalidWebhookSettings, WebhookSettings
 from notifications.providers.dialect import Answer
 
 _LARGEST_LIST = 20_000

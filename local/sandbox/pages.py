@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 
-from config.local.sandbox.faults import Fault
-from config.local.sandbox.mails import Mail
-from config.local.sandbox.state import State
+from local.sandbox.faults import Fault
+from local.sandbox.mails import Mail
+from local.sandbox.state import State
 from notifications.providers.dialect import Answer
 
 _ASSETS = Path(__file__).parent / "assets"

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from config.local.sandbox.mails import Mail
+from local.sandbox.mails import Mail
 from notifications.providers.dialect import Problem
 
 MAX_BODY = 30 * 1024 * 1024

@@ -1,6 +1,6 @@
 """The sandbox itself: its port, its threads, and what a test may ask of it.
 
-Used in a test's process as a context manager, and by `python -m config.local.sandbox`.
+Used in a test's process as a context manager, and by `python -m local.sandbox`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import threading
 from types import TracebackType
 from typing import Any, Self
 
-from config.local.machine import HOST
-from config.local.sandbox.faults import Fault
-from config.local.sandbox.mails import Mail
-from config.local.sandbox.server import Server
-from config.local.sandbox.state import State
+from local.machine import HOST
+from local.sandbox.faults import Fault
+from local.sandbox.mails import Mail
+from local.sandbox.server import Server
+from local.sandbox.state import State
 from notifications.providers.registry import DEFAULT, declarations
 
 

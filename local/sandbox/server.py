@@ -18,10 +18,10 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from config.local.machine import HOST
-from config.local.sandbox import control, pages, protocol
-from config.local.sandbox.faults import Fault, reset, write_garbage
-from config.local.sandbox.state import State
+from local.machine import HOST
+from local.sandbox import control, pages, protocol
+from local.sandbox.faults import Fault, reset, write_garbage
+from local.sandbox.state import State
 from notifications.providers.dialect import Answer, Dialect, Problem
 
 _STATUSES = frozenset(HTTPStatus)

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.utils.module_loading import import_string
 
-from config.local.sandbox.faults import Fault, Faults
-from config.local.sandbox.mails import Mail, Mailbox
-from config.local.sandbox.webhooks import Webhooks
+from local.sandbox.faults import Fault, Faults
+from local.sandbox.mails import Mail, Mailbox
+from local.sandbox.webhooks import Webhooks
 from notifications.providers.dialect import Dialect
 from notifications.providers.registry import declarations
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from config.local.sandbox.mails import Mail
+from local.sandbox.mails import Mail
 from notifications.providers.dialect import Dialect, Event, Post
 
 MAX_WAITING = 200_000  # events; what comes on top is counted as lost

@@ -11,9 +11,9 @@ from notifications.delivery.process import gate
 from notifications.models import EmailNotification
 from outbox.admin.front import COUNT_LIMIT, Series, Tile, View, attention, sentences, show_series
 from outbox.conditions import Condition, Facts, decide
-from outbox.delivery.breaker import State
-from outbox.delivery.gate import ProviderView
-from outbox.delivery.outcomes import Status
+from outbox.delivery.gate.breaker import State
+from outbox.delivery.gate.gate import ProviderView
+from outbox.delivery.rows.outcomes import Status
 
 PERMISSION = "notifications.view_emailnotification"
 #: E-mails that failed and are unfinished an hour after they were due first, among those due the longest.

@@ -15,10 +15,10 @@ from django.utils.safestring import SafeString
 from notifications.models import EmailNotification
 from notifications.providers.causes import explain
 from notifications.providers.explanations import RESTORED, Explanation
-from outbox.admin.base import ago
 from outbox.admin.front import panel
-from outbox.core.ids import id_time
-from outbox.delivery.causes import COUNT_LIMIT, dead_causes
+from outbox.admin.shared.base import ago
+from outbox.database.ids import id_time
+from outbox.delivery.rows.failure_causes import COUNT_LIMIT, dead_causes
 
 #: Groups on the page.
 SHOWN = 50

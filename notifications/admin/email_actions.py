@@ -26,8 +26,8 @@ from notifications.models import EmailNotification
 from notifications.restored import MARKED
 from outbox import bulk
 from outbox.admin.front import COUNT_LIMIT
-from outbox.core.clock import database_now
-from outbox.delivery.outcomes import Status
+from outbox.database.clock import database_now
+from outbox.delivery.rows.outcomes import Status
 
 #: What a search found is changed at once, and at most so many rows of it.
 MAX_ROWS = 5_000

@@ -13,8 +13,8 @@ from django.utils.safestring import SafeString
 from notifications.admin.email_preview import mime_of
 from notifications.models import EmailNotification
 from notifications.suppressions import suppression_of
-from outbox.admin.base import ago
-from outbox.delivery.queryset import held_until
+from outbox.admin.shared.base import ago
+from outbox.delivery.rows.queryset import held_until
 
 
 class DetailPage(admin.ModelAdmin[EmailNotification]):

@@ -19,12 +19,12 @@ from notifications.admin.attention import provider_conditions
 from notifications.delivery.process import gate
 from notifications.models import EmailNotification, EmailNotificationQuerySet
 from notifications.rendering import event_types
-from outbox.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
 from outbox.admin.front import bounded, count_each
-from outbox.admin.period import PeriodFilter
+from outbox.admin.shared.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
+from outbox.admin.shared.period import PeriodFilter
 from outbox.conditions import Facts, Rows, decide
-from outbox.delivery.breaker import State
-from outbox.delivery.outcomes import Status
+from outbox.delivery.gate.breaker import State
+from outbox.delivery.rows.outcomes import Status
 from outbox.models import Heartbeat
 
 

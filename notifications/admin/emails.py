@@ -12,8 +12,8 @@ from notifications.admin.email_list import ListPage
 from notifications.admin.email_preview import PreviewPage
 from notifications.admin.providers import ProvidersPage
 from notifications.models import EmailNotification
-from outbox.admin.base import TriageAdmin
-from outbox.menu import MenuItem
+from outbox.admin.shared.base import TriageAdmin
+from outbox.admin.shared.menu import MenuItem
 
 
 @admin.register(EmailNotification)

@@ -17,10 +17,10 @@ from django.utils.safestring import SafeString
 
 from notifications.delivery.process import gate
 from notifications.models import EmailNotification
-from outbox.admin.base import ago
 from outbox.admin.front import RANGES, View, panel
+from outbox.admin.shared.base import ago
 from outbox.models import Heartbeat
-from outbox.traffic import Steps, Sums
+from outbox.traffic.minutes import Steps, Sums
 
 
 class ProvidersPage(admin.ModelAdmin[EmailNotification]):

@@ -15,9 +15,9 @@ from django.utils.safestring import SafeString
 
 from notifications.models import Suppression
 from notifications.suppressions import suppression_of
-from outbox.admin.base import ChoiceFilter, EstimatingPaginator, ago
-from outbox.core.privacy import address_hash
-from outbox.menu import MenuItem
+from outbox.admin.shared.base import ChoiceFilter, EstimatingPaginator, ago
+from outbox.admin.shared.menu import MenuItem
+from outbox.privacy import address_hash
 
 
 class ReasonFilter(ChoiceFilter):

@@ -12,7 +12,7 @@ from notifications.models import EmailNotification
 from outbox.api.fields import Choice, EmailAddress, Identifier
 from outbox.api.pages import PageQuery
 from outbox.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
-from outbox.delivery.outcomes import DUE, Status
+from outbox.delivery.rows.outcomes import DUE, Status
 
 
 class NotificationQuery(PageQuery):

@@ -18,14 +18,14 @@ from notifications.delivery.process import Process, spare
 from notifications.delivery.screening import screen
 from notifications.delivery.sending import SLOT_SECONDS, send
 from notifications.models import EmailNotification
-from outbox.core import instruments, tracing
-from outbox.delivery.causes import fill_fingerprints
-from outbox.delivery.changes import Change
 from outbox.delivery.drain import SHORT_PAUSE, Drain
-from outbox.delivery.gate import Capacity
-from outbox.delivery.outcomes import Outcome
+from outbox.delivery.gate.gate import Capacity
+from outbox.delivery.rows.failure_causes import fill_fingerprints
+from outbox.delivery.rows.outcomes import Outcome
+from outbox.delivery.rows.settlements import Change
 from outbox.delivery.sender import Drained, Limits
 from outbox.models import Heartbeat
+from outbox.telemetry import instruments, tracing
 
 #: How long one drain claims before it makes room for the worker's other tasks.
 DRAIN_SECONDS = 30.0

@@ -13,8 +13,8 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connections
 
 from notifications.delivery.woken import WokenDrain
-from outbox.delivery.outcomes import DUE
-from outbox.events import notify
+from outbox.delivery.rows.outcomes import DUE
+from outbox.events.publishing import notify
 from outbox.models import Heartbeat
 from outbox.wal.follower import Follower, State
 from outbox.wal.pgoutput import Committed, Watched

@@ -11,9 +11,9 @@ from notifications import metrics
 from notifications.delivery.process import Process
 from notifications.inserts import NewEmail
 from notifications.models import EmailNotification
-from outbox.core.transactions import after_commit
-from outbox.delivery.changes import Change
-from outbox.delivery.outcomes import Status
+from outbox.database.transactions import after_commit
+from outbox.delivery.rows.outcomes import Status
+from outbox.delivery.rows.settlements import Change
 from outbox.models import Heartbeat
 
 log = structlog.get_logger(__name__)

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from django.conf import settings
 
-from outbox.delivery.breaker import Rules
-from outbox.delivery.gate import Gate
-from outbox.delivery.neighbours import Neighbours
+from outbox.delivery.gate.breaker import Rules
+from outbox.delivery.gate.gate import Gate
+from outbox.delivery.gate.neighbours import Neighbours
 
 #: How often an open breaker lets a mail through that was never tried.
 UNTRIED_SECONDS = 5.0

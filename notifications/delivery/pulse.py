@@ -8,8 +8,8 @@ import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
 from notifications.delivery.screening import ENDPOINT
-from outbox.core import health
 from outbox.models import Heartbeat
+from outbox.telemetry import health
 
 log = structlog.get_logger(__name__)
 

@@ -15,8 +15,8 @@ from notifications.delivery.process import Process
 from notifications.delivery.sending import hold_left, is_repeat, pinned_to
 from notifications.models import EmailNotification
 from notifications.suppressions import suppressed_among
-from outbox.delivery.attempts import last_doubt, since, time_of
-from outbox.delivery.outcomes import LEASE_EXPIRED, Outcome, Verdict
+from outbox.delivery.rows.attempts import last_doubt, since, time_of
+from outbox.delivery.rows.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from outbox.models import Heartbeat
 
 #: The heartbeat of the process that takes webhooks.

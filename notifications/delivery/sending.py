@@ -18,10 +18,10 @@ from notifications.delivery.log import ids_of
 from notifications.delivery.process import Process, spare
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
-from outbox.core import tracing
-from outbox.delivery.attempts import Doubt, doubts, last_doubt
-from outbox.delivery.gate import Entry
-from outbox.delivery.outcomes import NOT_ACCEPTED, Outcome, Verdict
+from outbox.delivery.gate.gate import Entry
+from outbox.delivery.rows.attempts import Doubt, doubts, last_doubt
+from outbox.delivery.rows.outcomes import NOT_ACCEPTED, Outcome, Verdict
+from outbox.telemetry import tracing
 
 log = structlog.get_logger(__name__)
 

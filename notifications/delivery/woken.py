@@ -20,12 +20,12 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connections
 
 from notifications.delivery import drain
-from outbox.core import health
-from outbox.core.loop import run_until_stopped
-from outbox.core.transactions import invisible
-from outbox.core.waker import Waker
+from outbox.database.transactions import invisible
 from outbox.delivery.sender import Drained
-from outbox.events import notify
+from outbox.events.publishing import notify
+from outbox.process.loop import run_until_stopped
+from outbox.process.waker import Waker
+from outbox.telemetry import health
 
 log = structlog.get_logger(__name__)
 

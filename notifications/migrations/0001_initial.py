@@ -4,8 +4,8 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-import outbox.core.ids
-from outbox.core.partitioned_migrations import CreatePartitionedModel
+import outbox.database.ids
+from outbox.database.partitioned_migrations import CreatePartitionedModel
 
 
 class Migration(migrations.Migration):
@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=outbox.core.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=outbox.database.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 (

@@ -1,7 +1,7 @@
 from django.db import migrations, models
 from django.db.models import Q
 
-from outbox.core.partitioned_migrations import AddPartitionedIndex
+from outbox.database.partitioned_migrations import AddPartitionedIndex
 
 
 class Migration(migrations.Migration):

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.mail import EmailMultiAlternatives, get_connection
 
 from notifications.models import EmailNotification
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Verdict
 
 #: A connection that was idle for longer is opened anew: the other side may be about to close it, and a
 #: reset at that moment could not be told from one after the mail was taken.

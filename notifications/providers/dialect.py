@@ -1,6 +1,6 @@
 """How the local sandbox plays a provider: its paths, keys, answers and events.
 
-The sandbox (config/local/sandbox) keeps mails in one form, whoever they were for: an object with `from`,
+The sandbox (local/sandbox) keeps mails in one form, whoever they were for: an object with `from`,
 `personalizations` (each with lists `to`, `cc`, `bcc` of `{email, name}`), `subject`, `content` (a list of
 `{type, value}`), `headers` and `custom_args`. A dialect translates a request into that form. No process of
 the shop itself loads one.

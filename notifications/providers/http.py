@@ -24,7 +24,7 @@ from notifications.providers import addresses
 from notifications.providers.base import Provider
 from notifications.providers.connecting import failed_to_connect
 from notifications.providers.session import NeverConnected, Session, make_session
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Verdict
 
 #: Answers about us rather than the message: a wrong key, plan, or address of the API.
 ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})

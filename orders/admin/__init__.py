@@ -11,9 +11,9 @@ from orders.admin.order_page import OrderPage
 from orders.admin.previews import PreviewPages
 from orders.admin.privacy_actions import PrivacyActions
 from orders.models import Order
-from outbox.admin.base import TriageAdmin
 from outbox.admin.front import Series, show_series
-from outbox.menu import MenuItem
+from outbox.admin.shared.base import TriageAdmin
+from outbox.admin.shared.menu import MenuItem
 
 __all__ = ["OrderAdmin", "search"]
 

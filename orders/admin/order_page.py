@@ -15,8 +15,8 @@ from notifications.rendering import format_amount
 from orders.admin.story import lines_of
 from orders.models import Order
 from orders.timeline import timeline
-from outbox.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
-from outbox.admin.period import PeriodFilter
+from outbox.admin.shared.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
+from outbox.admin.shared.period import PeriodFilter
 
 
 class StatusFilter(ChoiceFilter):

@@ -10,12 +10,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.response import TemplateResponse
 
-from orders import person_export, privacy
 from orders.models import Order
-from orders.persons import count_person
-from outbox.core.postgres.sessions import SharedSession
-from outbox.core.privacy import ERASED_ADDRESS
-from outbox.retention.locks import AlreadyRunning
+from orders.privacy import erasure, person_export
+from orders.privacy.persons import count_person
+from outbox.database.postgres.sessions import SharedSession
+from outbox.privacy import ERASED_ADDRESS
+from outbox.retention.partitions.locks import AlreadyRunning
 
 #: The names of archives that a message shows.
 SHOWN = 5
@@ -60,10 +60,10 @@ class PrivacyActions(admin.ModelAdmin[Order]):
             }
             return TemplateResponse(request, "admin/orders/order/erase.html", context)
         try:
-            done = privacy.erase_person(
+            done = erasure.erase_person(
                 email=email, force="force" in request.POST, report=lambda step, **facts: None
             )
-        except (privacy.InFlight, privacy.StillSending, AlreadyRunning, SharedSession) as error:
+        except (erasure.InFlight, erasure.StillSending, AlreadyRunning, SharedSession) as error:
             self.message_user(request, str(error), messages.ERROR)
             return None
         self._note(request, queryset, "Erased the customer's data.")

@@ -9,8 +9,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from orders.models import Order
-from outbox.admin.base import as_uuid
-from outbox.admin.search import SHOWN, Hit, searches
+from outbox.admin.shared.base import as_uuid
+from outbox.admin.shared.search import SHOWN, Hit, searches
 
 
 @searches(10)

@@ -1,0 +1,1 @@
+"""The REST API of orders. Only config.urls imports it."""

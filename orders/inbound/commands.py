@@ -14,11 +14,11 @@ from rest_framework import serializers
 from notifications.services import resend, resend_dead_letters
 from orders import services
 from orders.bodies import CancelBody, CompleteBody, OrderBody
-from orders.inbound import read_data, refusals_rejected
+from orders.inbound.reading import read_data, refusals_rejected
 from outbox.api.fields import Identifier, Nothing, StrictSerializer
-from outbox.core.transactions import after_commit
-from outbox.events.envelope import Envelope
-from outbox.events.inbox import Handler
+from outbox.database.transactions import after_commit
+from outbox.events.consuming.envelope import Envelope
+from outbox.events.consuming.inbox import Handler
 from outbox.retention import rollover
 
 log = structlog.get_logger(__name__)

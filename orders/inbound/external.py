@@ -21,16 +21,16 @@ from notifications.services import email_part
 from orders.bodies import MAX_AMOUNT, OrderBody
 from orders.emails import email_context
 from orders.events import EVENTS
-from orders.inbound import read_data
+from orders.inbound.reading import read_data
 from orders.models import Order
 from outbox.api.fields import Choice, Flag, Integer, StrictSerializer, Text, WebAddress, parse_uuid
-from outbox.core import context
-from outbox.core.clock import database_now
-from outbox.core.privacy import ERASED_ADDRESS
-from outbox.core.statement import write
-from outbox.core.transactions import after_commit
-from outbox.events.envelope import Envelope, Rejected
-from outbox.events.inbox import Handler
+from outbox.database.clock import database_now
+from outbox.database.statement import write
+from outbox.database.transactions import after_commit
+from outbox.events.consuming.envelope import Envelope, Rejected
+from outbox.events.consuming.inbox import Handler
+from outbox.privacy import ERASED_ADDRESS
+from outbox.telemetry import context
 
 log = structlog.get_logger(__name__)
 

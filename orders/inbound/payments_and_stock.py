@@ -12,12 +12,13 @@ from typing import Any
 
 from django.conf import settings
 
-from orders import commands, external, services
-from orders.inbound import refusals_rejected
+from orders import services
+from orders.inbound import commands, external
+from orders.inbound.reading import refusals_rejected
 from orders.models import Order
 from orders.transitions import Refused
-from outbox.events.envelope import Envelope, Rejected
-from outbox.events.inbox import Handler
+from outbox.events.consuming.envelope import Envelope, Rejected
+from outbox.events.consuming.inbox import Handler
 
 NAME = "orders"
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,49}")

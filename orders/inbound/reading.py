@@ -15,7 +15,7 @@ from orders.transitions import Refused
 from outbox.api.fields import StrictSerializer, kept
 from outbox.api.parsers import FORBIDDEN
 from outbox.api.problems import faults_of
-from outbox.events.envelope import Rejected
+from outbox.events.consuming.envelope import Rejected
 
 _MOST_FAULTS = 5
 

@@ -1,0 +1,1 @@
+"""manage.py commands about orders. Only manage.py imports them."""

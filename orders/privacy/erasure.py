@@ -1,6 +1,6 @@
 """Erases a person's data: live rows, detached tables, archives, stored answers, dead events.
 
-orders.persons says which rows are a person's. Called by `manage.py privacy` and the admin. An erasure may be
+`persons` says which rows are a person's. Called by `manage.py privacy` and the admin. An erasure may be
 repeated, and killed at any point: the person (a keyed hash of the address, and the ids of their orders) is
 recorded first, and every later step changes only rows that are not erased yet.
 """
@@ -21,19 +21,19 @@ from django.db.models.functions import Now
 
 from notifications.services import withdraw_emails
 from orders.models import Order
-from orders.persons import DIRECT, check_address, first_row, own_mails, own_orders
-from outbox.core.ids import EPOCH
-from outbox.core.privacy import ERASED_ADDRESS, address_hash
-from outbox.core.transactions import after_commit
-from outbox.delivery.outcomes import UNFINISHED, Status
+from orders.privacy.persons import DIRECT, check_address, first_row, own_mails, own_orders
+from outbox.database.ids import EPOCH
+from outbox.database.transactions import after_commit
+from outbox.delivery.rows.outcomes import UNFINISHED, Status
 from outbox.models import Erasure
-from outbox.retention.archive import archived_partitions
-from outbox.retention.archive_index import may_have
-from outbox.retention.erasure import erase_quotes, erase_rows, rewrite_archive, side_tables
-from outbox.retention.locks import Report, exclusive_lock
-from outbox.retention.partitions import partitioned_models, require_owner
+from outbox.privacy import ERASED_ADDRESS, address_hash
+from outbox.retention.archives.archive import archived_partitions
+from outbox.retention.archives.index import may_have
+from outbox.retention.partitions.locks import Report, exclusive_lock
+from outbox.retention.partitions.partitions import partitioned_models, require_owner
+from outbox.retention.people.erasure import erase_quotes, erase_rows, rewrite_archive, side_tables
+from outbox.retention.people.stored_answers import erase_answers
 from outbox.retention.person import Person
-from outbox.retention.stored_answers import erase_answers
 
 log = structlog.get_logger(__name__)
 

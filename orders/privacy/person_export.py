@@ -1,6 +1,6 @@
 """Exports a person's data: live rows, detached tables, archives, stored answers, dead events.
 
-orders.persons says which rows are a person's. Called by `manage.py privacy` and the admin.
+orders.privacy.persons says which rows are a person's. Called by `manage.py privacy` and the admin.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from orders.persons import DIRECT, check_address, first_row, own_orders
-from outbox.core.ids import EPOCH
-from outbox.core.partitioned import PartitionedModel
-from outbox.retention.archive import archived_partitions
-from outbox.retention.erasure import archived_rows, side_tables, table_rows
-from outbox.retention.locks import Report
-from outbox.retention.partitions import partitioned_models
+from orders.privacy.persons import DIRECT, check_address, first_row, own_orders
+from outbox.database.ids import EPOCH
+from outbox.database.partitioned import PartitionedModel
+from outbox.retention.archives.archive import archived_partitions
+from outbox.retention.partitions.locks import Report
+from outbox.retention.partitions.partitions import partitioned_models
+from outbox.retention.people.erasure import archived_rows, side_tables, table_rows
+from outbox.retention.people.stored_answers import export_answers
 from outbox.retention.person import Person
-from outbox.retention.stored_answers import export_answers
 
 
 def export_person(*, email: str, report: Report) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Which orders and e-mails are a person's. A person is an e-mail address, in any case.
 
 They own the orders that have the address now, and the e-mails that were addressed to it. Of an order that
-belongs to somebody else now, only those e-mails are theirs. Called by orders.privacy,
-orders.person_export and the admin.
+belongs to somebody else now, only those e-mails are theirs. Called by orders.privacy.erasure,
+orders.privacy.person_export and the admin.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from django.db.models import QuerySet
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox.core.ids import EPOCH, id_time
-from outbox.core.privacy import ERASED_ADDRESS
+from outbox.database.ids import EPOCH, id_time
+from outbox.privacy import ERASED_ADDRESS
 
 #: The app role without a pooler: it reads and writes the rows of every table.
 DIRECT = "direct"

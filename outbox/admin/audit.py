@@ -16,9 +16,9 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from outbox.admin.base import AgeFilter, TriageAdmin
-from outbox.admin.csv import csv_response, rows_by_key
-from outbox.menu import MenuItem
+from outbox.admin.shared.base import AgeFilter, TriageAdmin
+from outbox.admin.shared.csv import csv_response, rows_by_key
+from outbox.admin.shared.menu import MenuItem
 
 ACTS = {1: "added", 2: "changed", 3: "deleted"}
 

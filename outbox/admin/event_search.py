@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from django.urls import reverse
 
-from outbox.admin.base import as_uuid
-from outbox.admin.search import SHOWN, Hit, searches
+from outbox.admin.shared.base import as_uuid
+from outbox.admin.shared.search import SHOWN, Hit, searches
 from outbox.models import InboundDeadLetter, OutboxEvent
 
 

@@ -14,13 +14,13 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
-from outbox.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
 from outbox.admin.jobs import start_for_list
-from outbox.admin.period import PeriodFilter
-from outbox.core import periods
-from outbox.events.resend import resend_events
+from outbox.admin.shared.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
+from outbox.admin.shared.menu import MenuItem
+from outbox.admin.shared.period import PeriodFilter
+from outbox.database import periods
+from outbox.events.publishing.resend import resend_events
 from outbox.events.transports import BrokerAway
-from outbox.menu import MenuItem
 from outbox.models import InboundDeadLetter, OutboxEvent
 from outbox.models.events import OutboxEventQuerySet
 

@@ -17,12 +17,12 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from outbox.admin import charts
 from outbox.conditions import Code, Condition, decide
-from outbox.core.clock import database_now
+from outbox.database.clock import database_now
 from outbox.facts import read_facts
 from outbox.models import TrafficSum
-from outbox.traffic import Steps, Sums, read_spans
+from outbox.traffic import charts
+from outbox.traffic.minutes import Steps, Sums, read_spans
 
 #: Counts stop here: a count of a million rows would take seconds.
 COUNT_LIMIT = 10_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from outbox.admin.base import TriageAdmin
+from outbox.admin.shared.base import TriageAdmin
 from outbox.models import Heartbeat
 
 

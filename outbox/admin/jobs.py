@@ -23,10 +23,10 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
 from outbox import bulk
-from outbox.admin.base import ChoiceFilter, TriageAdmin, ago, pill
-from outbox.core import periods
-from outbox.core.clock import database_now
-from outbox.menu import MenuItem
+from outbox.admin.shared.base import ChoiceFilter, TriageAdmin, ago, pill
+from outbox.admin.shared.menu import MenuItem
+from outbox.database import periods
+from outbox.database.clock import database_now
 from outbox.models import BulkJob
 
 _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "failed": "dead_lettered"}

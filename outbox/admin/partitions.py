@@ -9,10 +9,10 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
-from outbox.admin.base import TriageAdmin
-from outbox.menu import MenuItem
+from outbox.admin.shared.base import TriageAdmin
+from outbox.admin.shared.menu import MenuItem
 from outbox.models import DetachedPartition
-from outbox.retention.overview import overview
+from outbox.retention.partitions.overview import overview
 
 
 @admin.register(DetachedPartition)

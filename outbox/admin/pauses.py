@@ -13,9 +13,9 @@ from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
-from outbox.admin.base import TriageAdmin, ago
 from outbox.admin.front import panel
-from outbox.menu import MenuItem
+from outbox.admin.shared.base import TriageAdmin, ago
+from outbox.admin.shared.menu import MenuItem
 from outbox.models import Pause
 from outbox.models.pauses import NotReconciled
 

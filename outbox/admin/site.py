@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
-from outbox.menu import MenuItem
+from outbox.admin.shared.menu import MenuItem
 
 
 class Site(admin.AdminSite):
@@ -52,7 +52,7 @@ class Site(admin.AdminSite):
 
     def search_view(self, request: HttpRequest) -> HttpResponse:
         """Open what the search box names, or list what it may mean."""
-        from outbox.admin.search import search_page
+        from outbox.admin.shared.search import search_page
 
         return search_page(request, self.each_context(request))
 

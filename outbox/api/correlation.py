@@ -13,7 +13,7 @@ import structlog
 from django.http import HttpRequest, HttpResponseBase
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
 
-from outbox.core import context, tracing
+from outbox.telemetry import context, tracing
 
 log = structlog.get_logger("orderpost.access")
 

@@ -13,7 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from outbox.core.postgres.cursor import Prepared
+from outbox.database.postgres.cursor import Prepared
 from outbox.models import ApiToken
 
 #: Of `api_tokens AS token`: neither revoked nor expired.

@@ -26,9 +26,9 @@ from outbox.api.first_read import LIVE, FirstRead
 from outbox.api.keys import HEADER, read_key
 from outbox.api.problems import Problem
 from outbox.api.views import ApiView
-from outbox.core import context
-from outbox.core.privacy import key_hash
-from outbox.core.statement import Part, write
+from outbox.database.statement import Part, write
+from outbox.privacy import key_hash
+from outbox.telemetry import context
 
 REPLAYED = "Idempotency-Replayed"
 

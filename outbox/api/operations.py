@@ -20,11 +20,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from outbox.api.problems import Problem, problem_response
 from outbox.api.views import json_response
-from outbox.core.clock import database_now
-from outbox.core.metrics import exposition
-from outbox.core.metrics_server import may_read
-from outbox.core.redis_client import make_client
-from outbox.retention import partitions
+from outbox.database.clock import database_now
+from outbox.process.redis_client import make_client
+from outbox.retention.partitions import partitions
+from outbox.telemetry.metrics import exposition
+from outbox.telemetry.metrics_server import may_read
 
 log = structlog.get_logger(__name__)
 

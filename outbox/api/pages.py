@@ -18,8 +18,8 @@ from rest_framework.request import Request
 
 from outbox.api.fields import Digits, StrictSerializer, Text, kept, parse_uuid
 from outbox.api.problems import Fault, invalid
-from outbox.core.partitioned import PartitionedModel
-from outbox.retention import partitions
+from outbox.database.partitioned import PartitionedModel
+from outbox.retention.partitions import partitions
 
 DEFAULT_SIZE = 50
 MAX_SIZE = 200

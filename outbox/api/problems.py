@@ -22,7 +22,7 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.renderers import JSONRenderer
 
-from outbox.retention.partitions import why_misplaced
+from outbox.retention.partitions.partitions import why_misplaced
 
 log = structlog.get_logger(__name__)
 

@@ -16,8 +16,8 @@ from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
 from outbox.api.problems import Problem
-from outbox.core.redis_client import make_client
 from outbox.models import ApiToken
+from outbox.process.redis_client import make_client
 
 log = structlog.get_logger(__name__)
 

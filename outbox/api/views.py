@@ -26,7 +26,7 @@ from outbox.api.first_read import Beside, FirstRead, read_first
 from outbox.api.keys import well_formed_key
 from outbox.api.parsers import FORBIDDEN
 from outbox.api.problems import Fault, Problem, invalid, malformed, not_found
-from outbox.core import instruments
+from outbox.telemetry import instruments
 
 
 class OneFormat(BaseContentNegotiation):

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
-from outbox.core.postgres.cursor import Prepared
-from outbox.core.transactions import after_commit
+from outbox.database.postgres.cursor import Prepared
+from outbox.database.transactions import after_commit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Generic, TypeVar
 
-from outbox.delivery.deliverable import Deliverable
-from outbox.delivery.gate import Capacity
+from outbox.delivery.gate.gate import Capacity
 from outbox.delivery.lookback import Lookback
-from outbox.delivery.queryset import DeliverableQuerySet
+from outbox.delivery.rows.deliverable import Deliverable
+from outbox.delivery.rows.queryset import DeliverableQuerySet
 
 #: The part of the claimed rows that the newest first attempts get while there is a backlog.
 FRESH_SHARE = 1 / 4

@@ -19,16 +19,16 @@ from typing import Generic, TypeVar
 import structlog
 from django.db import connections
 
-from outbox.core import health, instruments
-from outbox.delivery.changes import Change
 from outbox.delivery.claims import Claims
-from outbox.delivery.deliverable import Deliverable
 from outbox.delivery.in_flight import InFlight
 from outbox.delivery.lookback import Lookback
-from outbox.delivery.outcomes import DUE, Outcome, Status, Verdict
-from outbox.delivery.queryset import DeliverableQuerySet
+from outbox.delivery.rows.deliverable import Deliverable
+from outbox.delivery.rows.outcomes import DUE, Outcome, Status, Verdict
+from outbox.delivery.rows.queryset import DeliverableQuerySet
+from outbox.delivery.rows.settlements import Change
 from outbox.delivery.sender import Drained, Limits, Sender
 from outbox.delivery.unsettled import SETTLE_SECONDS, Unsettled, settle_until
+from outbox.telemetry import health, instruments
 
 log = structlog.get_logger(__name__)
 

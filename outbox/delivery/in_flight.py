@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from outbox.delivery.deliverable import Deliverable
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.deliverable import Deliverable
+from outbox.delivery.rows.outcomes import Outcome, Verdict
 from outbox.delivery.sender import Limits, Sender
 
 log = structlog.get_logger(__name__)

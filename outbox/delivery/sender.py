@@ -7,10 +7,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from outbox.delivery.changes import Change
-from outbox.delivery.deliverable import Deliverable
-from outbox.delivery.gate import Capacity
-from outbox.delivery.outcomes import Outcome
+from outbox.delivery.gate.gate import Capacity
+from outbox.delivery.rows.deliverable import Deliverable
+from outbox.delivery.rows.outcomes import Outcome
+from outbox.delivery.rows.settlements import Change
 
 Sent = TypeVar("Sent", bound=Deliverable, contravariant=True)
 

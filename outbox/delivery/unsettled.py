@@ -10,11 +10,11 @@ import structlog
 from django.db import InterfaceError, OperationalError, connections
 from opentelemetry.trace import SpanKind
 
-from outbox.core import health, tracing
-from outbox.delivery.changes import Change, Settlement
-from outbox.delivery.deliverable import Deliverable
-from outbox.delivery.outcomes import Outcome
-from outbox.delivery.queryset import DeliverableQuerySet
+from outbox.delivery.rows.deliverable import Deliverable
+from outbox.delivery.rows.outcomes import Outcome
+from outbox.delivery.rows.queryset import DeliverableQuerySet
+from outbox.delivery.rows.settlements import Change, Settlement
+from outbox.telemetry import health, tracing
 
 log = structlog.get_logger(__name__)
 

@@ -1,0 +1,1 @@
+"""manage.py commands of the engine. Only manage.py imports them; apps' commands import `progress`."""

@@ -16,7 +16,7 @@ from django.db import connection, models
 from django.db.models import F
 from django.db.models.functions import Now
 
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from outbox.models.events import SHARDS, OutboxEvent
 from outbox.models.inbox import InboundDeadLetter, ProcessedEvent
 from outbox.models.jobs import BulkJob
@@ -157,7 +157,7 @@ class DetachedPartition(models.Model):
     table = models.CharField(max_length=63)
     since = models.DateTimeField()  # [since, until): the times of the ids
     until = models.DateTimeField()
-    manifest = models.JSONField(null=True)  # outbox.retention.manifest.Manifest; null until archived
+    manifest = models.JSONField(null=True)  # outbox.retention.archives.manifest.Manifest; null until archived
     detached_at = models.DateTimeField(db_default=Now())
     archived_at = models.DateTimeField(null=True)
     dropped_at = models.DateTimeField(null=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outbox.core.partitioned import Quotes, RetentionRules
+from outbox.database.partitioned import Quotes, RetentionRules
 
 _KEY_ERASED = "jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text))"
 

@@ -15,13 +15,13 @@ from django.db.models import F, Func, Q, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
-from outbox.core.event_ids import event_ids
-from outbox.core.ids import id_floor, new_id
-from outbox.core.partitioned import Partitioned
-from outbox.core.privacy import key_hash_salt
-from outbox.core.transactions import after_commit
-from outbox.event_retention import EVENT_RETENTION
+from outbox.database.ids import id_floor, new_id
+from outbox.database.partitioned import Partitioned
+from outbox.database.transactions import after_commit
+from outbox.models.event_retention import EVENT_RETENTION
 from outbox.models.outgoing import BLOCKING, COLUMNS, DUE, ENVELOPE, LOG_IDS, OutgoingEvent
+from outbox.privacy import key_hash_salt
+from outbox.telemetry.event_ids import event_ids
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from django.db import connections, models, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 
 
 class Receipt(NamedTuple):

@@ -11,9 +11,9 @@ from django.db import models
 from django.db.models import Exists, OuterRef, Q
 from django.db.models.functions import Now
 
-from outbox.core.backoff import ceiling
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from outbox.models.pauses import Pause
+from outbox.process.backoff import ceiling
 
 #: A job fails after so many tries in a row that finished no batch, 21 minutes after the first of them.
 MAX_TRIES = 8

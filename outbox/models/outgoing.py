@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from django.db.models.fields.json import KT
 
-from outbox.core.event_ids import event_ids
+from outbox.telemetry.event_ids import event_ids
 
 #: PostgreSQL makes the envelope, so no JSON passes through Python on the way out. Release 0.1.0 stored a
 #: caller's idempotency key as it came; what is neither our own key nor a hash leaves as its hash.

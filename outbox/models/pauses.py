@@ -10,7 +10,7 @@ from django.db import models, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from outbox.core.transactions import after_commit
+from outbox.database.transactions import after_commit
 
 log = structlog.get_logger(__name__)
 

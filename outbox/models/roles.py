@@ -6,7 +6,7 @@ from django.db import models
 
 
 class RoleGrant(models.Model):
-    """A permission that `outbox.roles` gave to its group. It is given once: a shop may take it away."""
+    """A permission that `outbox.groups` gave to its group. It is given once: a shop may take it away."""
 
     pk = models.CompositePrimaryKey("role", "permission")
     role = models.CharField(max_length=50)  # the group's name

@@ -6,7 +6,7 @@ from django.db import models
 
 
 class TrafficSum(models.Model):
-    """The sums of one minute or one hour. `outbox.traffic` writes and reads them; no other write does.
+    """The sums of one minute or one hour. Only `outbox.traffic.minutes` writes and reads them.
 
     A minute without a row was not summed; a minute in which nothing happened has an empty row.
     """
@@ -17,7 +17,7 @@ class TrafficSum(models.Model):
     span = models.PositiveSmallIntegerField()  # seconds: MINUTE or HOUR
     start = models.DateTimeField()
     counts = models.JSONField(default=dict)  # by series: {"placed": 12, "sent:<provider>": 9}
-    spreads = models.JSONField(default=dict)  # durations by series, as outbox.core.spread has them
+    spreads = models.JSONField(default=dict)  # durations by series, as outbox.traffic.spread has them
     samples = models.JSONField(
         default=dict
     )  # what was true when the minute was summed: {"open:<provider>": 1}

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import structlog
 
-from outbox.core import health
-from outbox.core.backoff import ceiling, jitter
+from outbox.process.backoff import ceiling, jitter
+from outbox.telemetry import health
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
     lock, inside `wait`, and a handler that needs the same lock would wait for ever.
 
     In a thread other than the main one, the signals of the main thread's last call set the event, too: one
-    process then runs several commands (config.local.background). Each has an event of its own, because a
+    process then runs several commands (local.background). Each has an event of its own, because a
     command may set its event when it fails, and the others go on.
     """
     global _stopped

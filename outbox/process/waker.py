@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import structlog
 
-from outbox.core import instruments
+from outbox.telemetry import instruments
 
 log = structlog.get_logger(__name__)
 

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from outbox.core.partitioned import Quotes, RetentionRules
-from outbox.core.privacy import address_hash, find_address_hashes, hide_addresses
+from outbox.database.partitioned import Quotes, RetentionRules
+from outbox.privacy import address_hash, find_address_hashes, hide_addresses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

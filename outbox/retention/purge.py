@@ -12,7 +12,7 @@ import time
 from django.conf import settings
 from django.db import connections, transaction
 
-from outbox.retention.locks import OWNER
+from outbox.retention.partitions.locks import OWNER
 
 BATCH = 2000
 #: Between two batches, so that vacuum and replicas keep up.

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Collection
 from typing import Any
 
 import structlog
@@ -20,18 +19,20 @@ from django.db import OperationalError
 from django.db.models import F
 from django.db.models.functions import Now
 
-from outbox.core.clock import database_now
-from outbox.core.partitioned import PartitionedModel
+from outbox.database.clock import database_now
+from outbox.database.partitioned import PartitionedModel
 from outbox.models import DetachedPartition, Heartbeat
-from outbox.retention import archive, archive_index, archive_store, detach, purge
-from outbox.retention.archive_index_build import build
-from outbox.retention.archive_store import Tick
-from outbox.retention.catalogue import PartitionTable, partition_tables, table_exists
-from outbox.retention.detach import Held, StillPending
-from outbox.retention.erasure import rewrite_archive
-from outbox.retention.locks import OWNER, AlreadyRunning, Report, exclusive_lock
-from outbox.retention.manifest import Manifest
-from outbox.retention.partitions import ensure_all, partitioned_models, start_of
+from outbox.retention import purge
+from outbox.retention.archives import archive, files
+from outbox.retention.archives.files import Tick
+from outbox.retention.archives.index_build import index_archive
+from outbox.retention.archives.manifest import Manifest
+from outbox.retention.partitions import detach
+from outbox.retention.partitions.catalogue import PartitionTable, partition_tables, table_exists
+from outbox.retention.partitions.detach import Held, StillPending
+from outbox.retention.partitions.locks import OWNER, AlreadyRunning, Report, exclusive_lock
+from outbox.retention.partitions.partitions import ensure_all, partitioned_models, start_of
+from outbox.retention.people.erasure import rewrite_archive
 
 log = structlog.get_logger(__name__)
 
@@ -182,19 +183,6 @@ def archive_partition(*, record: DetachedPartition, report: Report) -> None:
         report("swept", partition=record.name, files=swept)
 
 
-def index_archive(
-    *, model: PartitionedModel, record: DetachedPartition, report: Report, hashes: Collection[str] = ()
-) -> None:
-    """Give an archive an index if it has none that answers for `hashes`. The caller holds `exclusive_lock`.
-
-    Raises `ArchiveDiffers` if the archive is gone, or is not what its manifest says.
-    """
-    archive_store.check_present(manifest=Manifest.of(record))
-    if not archive_index.exists(model=model, record=record, hashes=hashes):
-        build(model=model, record=record, tick=_ticker(record, report))
-        report("indexed", partition=record.name)
-
-
 def _ticker(record: DetachedPartition, report: Report) -> Tick:
     return lambda count: report("bytes", partition=record.name, bytes=count)
 
@@ -214,8 +202,8 @@ def drop_partition(*, record: DetachedPartition, report: Report) -> None:
 
 def delete_archive(*, record: DetachedPartition, report: Report) -> None:
     """Delete an archive that is past its years; the record and its manifest stay."""
-    for name in archive_store.stored_names(record=record):
-        archive_store.store().delete(name)
+    for name in files.stored_names(record=record):
+        files.store().delete(name)
     record.deleted_at = database_now(using=OWNER)
     record.save(using=OWNER, update_fields=["deleted_at"])
     report("archive deleted", partition=record.name)

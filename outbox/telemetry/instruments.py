@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from prometheus_client import Counter, Histogram
 
-from outbox.core.metrics import REGISTRY
+from outbox.telemetry.metrics import REGISTRY
 
 #: Seconds, for what takes milliseconds when all is well.
 QUICK = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -23,7 +23,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from outbox.core import health, metrics_files
+from outbox.telemetry import health, metrics_files
 
 log = structlog.get_logger(__name__)
 

@@ -13,8 +13,8 @@ from django.conf import settings
 from django.db import close_old_connections
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from outbox.core import health
-from outbox.core.metrics import exposition
+from outbox.telemetry import health
+from outbox.telemetry.metrics import exposition
 
 log = structlog.get_logger(__name__)
 

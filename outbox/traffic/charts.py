@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from outbox.traffic import Steps, Sums
+from outbox.traffic.minutes import Steps, Sums
 
 WIDTH, HEIGHT = 10, 100  # of one bar, and of the chart, in its own units
 FLOOR = 0.01  # seconds: the foot of the logarithmic scale of durations

@@ -1,6 +1,6 @@
 """Sums each finished minute into `traffic_sums`, and reads the sums for the admin's charts.
 
-`outbox.tasks.sum_minutes` does it once a minute. What is summed is declared with `outbox.core.summed`. A row
+`outbox.tasks.sum_minutes` does it once a minute. What is summed is declared with `summed`. A row
 that is summed again is replaced, so runs may overlap, repeat and be cut short. The newest minutes are summed
 again each time: a webhook tells of a delivery some seconds after it.
 """
@@ -19,10 +19,10 @@ from typing import Self
 from django.db import connections
 from django.db.models import Max, Q
 
-from outbox.core.clock import database_now
-from outbox.core.spread import Spread, add_spreads, quantile
-from outbox.core.summed import Window, read_all, sample_all
+from outbox.database.clock import database_now
 from outbox.models import Heartbeat, TrafficSum
+from outbox.traffic.spread import Spread, add_spreads, quantile
+from outbox.traffic.summed import Window, read_all, sample_all
 
 MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 #: The heartbeat of the sums.

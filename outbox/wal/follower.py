@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol
 import psycopg
 import structlog
 
-from outbox.core import health, instruments
-from outbox.core.loop import run_until_stopped
+from outbox.process.loop import run_until_stopped
+from outbox.telemetry import health, instruments
 from outbox.wal.pgoutput import Committed, Watched
 from outbox.wal.stream import SLOT_SECONDS, NotReady, Stream, StreamEnded
 

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 from psycopg import errors, generators, pq
 
-from outbox.core.postgres.connection import BoundedConnection
+from outbox.database.postgres.connection import BoundedConnection
 from outbox.wal import publication
 from outbox.wal.pgoutput import Committed, Decoder, Watched
 

@@ -9,12 +9,12 @@ import uuid
 import pytest
 from django.db import IntegrityError, transaction
 
-import outbox.events.publish
+import outbox.events.publishing.publish
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox.core.ids import id_floor
+from outbox.database.ids import id_floor
 from outbox.models import IdempotencyKey, OutboxEvent
-from outbox.retention.partitions import why_misplaced
+from outbox.retention.partitions.partitions import why_misplaced
 from tests.factories import make_mail, make_order
 
 pytestmark = pytest.mark.django_db
@@ -24,7 +24,7 @@ def a_clock(monkeypatch, **off: float) -> None:
     """Ids of events as a host makes them whose clock is so far off."""
     start = id_floor(dt.datetime.now(dt.UTC) + dt.timedelta(**off)).int
     ids = (uuid.UUID(int=start + number) for number in itertools.count())
-    monkeypatch.setattr(outbox.events.publish, "new_id", lambda: next(ids))
+    monkeypatch.setattr(outbox.events.publishing.publish, "new_id", lambda: next(ids))
 
 
 @pytest.mark.django_db(transaction=True)

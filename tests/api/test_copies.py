@@ -10,7 +10,7 @@ from notifications.models import EmailNotification, Suppression
 from notifications.suppressions import Cause, suppress
 from orders import services
 from orders.models import Order
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from tests.api.conftest import Api, assert_problem, make_token, row_counts
 from tests.factories import make_mail, make_order
 

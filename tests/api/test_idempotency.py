@@ -14,8 +14,8 @@ from notifications.models import EmailNotification
 from orders import changes
 from orders.models import Order
 from outbox.api import idempotency
-from outbox.core.privacy import key_hash
 from outbox.models import ApiToken, IdempotencyKey, OutboxEvent
+from outbox.privacy import key_hash
 from tests.api.conftest import Api, assert_problem, make_token, order_body
 from tests.concurrency.helpers import broken, together, wait_until_somebody_waits
 from tests.factories import make_mail

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config import logs, masking
-from outbox.core.context import Context, working_for
+from outbox.telemetry.context import Context, working_for
 
 SECRET = "op_" + "Ab-_9" * 8
 

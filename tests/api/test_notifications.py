@@ -9,7 +9,7 @@ import pytest
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from tests.api.conftest import assert_problem, row_counts
 from tests.factories import make_mail
 

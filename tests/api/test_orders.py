@@ -9,7 +9,7 @@ import pytest
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox.core.ids import id_time
+from outbox.database.ids import id_time
 from outbox.models import OutboxEvent
 from tests.api.conftest import assert_problem, order_body
 from tests.concurrency.helpers import together

@@ -12,7 +12,7 @@ from sentry_sdk.transport import Transport
 from config import sentry
 from orders import changes
 from orders.models import Order
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from tests.api.conftest import Api, make_token, order_body
 
 # Up here, for the lines around a failure are sent with it.

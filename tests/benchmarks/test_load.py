@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from config.local.machine import HOST, PROJECT
+from local.machine import HOST, PROJECT
 
 
 class Shop(http.server.BaseHTTPRequestHandler):

@@ -9,16 +9,16 @@ import pytest
 from django.core.management import call_command
 from django.db.models.functions import Now
 
-from config.local.machine import PROJECT
-from config.local.sandbox.sandbox import Sandbox
+from local.machine import PROJECT
+from local.sandbox.sandbox import Sandbox
 from notifications.delivery import process
 from notifications.delivery.drain import poll
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
-from orders.management.demo import MARK, place_and_move
-from outbox import traffic
-from outbox.core import context
+from orders.demo import MARK, place_and_move
 from outbox.models import Heartbeat
+from outbox.telemetry import context
+from outbox.traffic import minutes
 from tests.outbox.retention.months import tidy
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -44,7 +44,7 @@ def test_make_the_pictures(mailbox, open_page, make_page):
         for number in range(1, 25):
             place_and_move(number)
     poll()
-    traffic.sum_minutes()
+    minutes.sum_minutes()
     for name in ("poll", "sums", "partitions", "webhook:sendgrid"):
         Heartbeat.beat(name=name)
     EmailNotification.objects.filter(correlation_id="demo-pictures", status="sent").update(delivered_at=Now())

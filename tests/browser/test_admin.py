@@ -9,10 +9,10 @@ import pytest
 from django.db.models.functions import Now
 from playwright.sync_api import expect
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from notifications.delivery import process
 from notifications.models import EmailNotification
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from outbox.models import InboundDeadLetter, OutboxEvent, Pause
 from tests.factories import make_mail, make_order
 from tests.needs import reason

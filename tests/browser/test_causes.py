@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from notifications.models import EmailNotification
 from outbox import bulk
-from outbox.delivery.fingerprint import fingerprint_of
+from outbox.delivery.rows.fingerprint import fingerprint_of
 from outbox.models import BulkJob
 from outbox.models.jobs import RETRY_BASE
 from tests.browser.clicks import clicks_on

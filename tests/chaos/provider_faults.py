@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from config.local.sandbox.faults import Kind
+from local.sandbox.faults import Kind
 from tests.chaos.customers import POISON
 from tests.chaos.world import SMTP_DELAY, World
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
-from config.local.machine import HOST
-from config.local.sandbox import WebhookSettings
+from local.machine import HOST
+from local.sandbox import WebhookSettings
 from notifications.providers.dialect import Dialect
 from notifications.providers.registry import declarations
 from tests.chaos.auditor import Findings, audit

@@ -15,8 +15,8 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
-from outbox.delivery.changes import Settlement
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
+from outbox.delivery.rows.settlements import Settlement
 from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_mails, statuses
 

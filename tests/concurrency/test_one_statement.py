@@ -19,7 +19,7 @@ from notifications.models import EmailNotification
 from orders import changes
 from orders.models import Order
 from orders.services import cancel_order, confirm_order, pay_order
-from outbox.events import notify
+from outbox.events.publishing import notify
 from outbox.models import ApiToken, IdempotencyKey, OutboxEvent
 from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
 from tests.concurrency.helpers import together, wait_until_somebody_waits

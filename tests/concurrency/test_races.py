@@ -21,10 +21,10 @@ from notifications.template_checks import SAMPLE
 from orders.models import Order
 from orders.services import cancel_order, pay_order, refund_order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
-from outbox.core.statement import write
-from outbox.events import notify
-from outbox.events.publish import publish_event
-from outbox.events.relay import Relay
+from outbox.database.statement import write
+from outbox.events.publishing import notify
+from outbox.events.publishing.publish import publish_event
+from outbox.events.publishing.relay import Relay
 from outbox.models import IdempotencyKey, OutboxEvent
 from tests.api.conftest import Api, make_token, order_body
 from tests.concurrency.helpers import together

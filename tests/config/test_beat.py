@@ -17,8 +17,8 @@ from django_celery_beat.models import IntervalSchedule, PeriodicTask
 
 from config.beat import LOCK, SCHEDULE_LOCK, WAIT_SECONDS, SingleBeat, install_schedule, schedule
 from config.celery import app
-from config.local.machine import free_port
 from config.roles import commands
+from local.machine import free_port
 from tests.concurrency.helpers import together
 from tests.config.busy import make_app
 from tests.failover import ValkeyPair

@@ -10,8 +10,8 @@ import pytest
 import redis
 from kombu.exceptions import OperationalError
 
-from config.local.machine import free_port
-from config.local.servers import EmbeddedValkey
+from local.machine import free_port
+from local.servers import EmbeddedValkey
 from tests.config import busy
 from tests.failover import ValkeyPair
 from tests.waiting import until

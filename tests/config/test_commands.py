@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import OperationalError, connection, connections
 
-from config.local.sandbox import Sandbox
+from local.sandbox import Sandbox
 from notifications import tasks
 from notifications.delivery import drain as delivery
 from notifications.delivery import process
@@ -25,10 +25,11 @@ from notifications.providers.sending import PROVIDERS
 from orders.models import Order
 from orders.services import pay_order
 from outbox import tasks as upkeep
-from outbox.events import consumer, relay
+from outbox.events.consuming import consumer
+from outbox.events.publishing import relay
 from outbox.management.commands import keep_partitions
 from outbox.models import Heartbeat, OutboxEvent
-from outbox.retention import partitions
+from outbox.retention.partitions import partitions
 from outbox.wal import publication
 from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_order

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import yaml
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from notifications.providers import registry
-from outbox.core.metrics_server import WEB
+from outbox.telemetry.metrics_server import WEB
 from tests.docker.test_alert_rules import RULES, alerts
 from tests.roles import OPTIONAL, RUNNING
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 WALKS = sorted((PROJECT / "docs").glob("walk-*.md"))

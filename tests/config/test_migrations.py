@@ -24,10 +24,10 @@ from django.db.migrations.state import ProjectState
 from django.db.models import Q
 from django.utils import timezone
 
-from outbox.core import partitioned_migrations
-from outbox.core.partitioned_migrations import AddPartitionedIndex
+from outbox.database import partitioned_migrations
+from outbox.database.partitioned_migrations import AddPartitionedIndex
 from outbox.models import OutboxEvent
-from outbox.retention.partitions import attached
+from outbox.retention.partitions.partitions import attached
 from tests.outbox.retention.months import dsn
 
 APPS = ("orders", "notifications", "outbox")

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from outbox.delivery.outcomes import Status
+from outbox.delivery.rows.outcomes import Status
 from tests.factories import make_mail, make_order
 
 pytestmark = pytest.mark.django_db

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from config.local.lock import LAYERS, below_of, entries
-from config.local.machine import PROJECT
-from outbox.core.metrics import version
+from local.lock import LAYERS, below_of, entries
+from local.machine import PROJECT
+from outbox.telemetry.metrics import version
 
 PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text())
 VERSION: str = PYPROJECT["project"]["version"]

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 
 
 def orderpost(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -9,9 +9,9 @@ from django.test import Client
 
 from notifications.delivery import process
 from notifications.models import Suppression
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
+from outbox.groups import ROLES, make_roles, permissions_of
 from outbox.models import Heartbeat, InboundDeadLetter, OutboxEvent, RoleGrant
-from outbox.roles import ROLES, make_roles, permissions_of
 from tests.factories import make_mail, make_order
 from tests.walk import walk
 

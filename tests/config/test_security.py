@@ -14,7 +14,7 @@ from django.db.models import F
 from django.test import Client
 
 from config.headers import POLICY
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests.api.conftest import Api, make_token
 from tests.factories import make_mail, make_order
 from tests.flows.shop import PAYMENT, Shop, payment_event

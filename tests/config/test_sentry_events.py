@@ -15,7 +15,7 @@ import sentry_sdk
 import structlog
 
 from config import sentry
-from config.local.sandbox import Sandbox
+from local.sandbox import Sandbox
 from notifications.delivery import drain as delivery
 from tests.factories import make_mails, statuses
 from tests.notifications.test_delivery import sandbox  # noqa: F401 - a fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from notifications.providers.registry import declarations
 from tests import warm
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 
 FUNCTION_LINES = 60
 

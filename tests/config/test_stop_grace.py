@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 
 
 def of_compose() -> list[float]:

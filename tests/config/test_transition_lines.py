@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from config import logs
-from config.local.sandbox import Sandbox
+from local.sandbox import Sandbox
 from notifications.delivery import drain as delivery
 from notifications.models import EmailNotification
 from notifications.services import give_up, resend
-from orders.handlers import HANDLERS, NAME
+from orders.inbound.payments_and_stock import HANDLERS, NAME
 from orders.services import cancel_order, pay_order, place_order
-from outbox.core import context
-from outbox.events import consumer
-from outbox.events.inbox import replay_next
-from outbox.events.relay import Relay
+from outbox.events.consuming import consumer
+from outbox.events.consuming.inbox import replay_next
+from outbox.events.publishing.relay import Relay
 from outbox.models import InboundDeadLetter, OutboxEvent
+from outbox.telemetry import context
 from tests.config.test_log_table import IDS, transitions
 from tests.notifications.neighbours import due_now
 from tests.notifications.test_delivery import sandbox  # noqa: F401 - a fixture

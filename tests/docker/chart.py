@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests.needs import needs
 
 CHART = PROJECT / "docker" / "helm" / "orderpost"

@@ -22,7 +22,7 @@ from typing import Any
 
 import requests
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests import waiting
 from tests.docker import images
 from tests.docker.engine import environment, inspect, podman, run, trouble

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests.needs import reason
 
 FOLDER = PROJECT / "var" / "containers"

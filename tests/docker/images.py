@@ -14,8 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from config.local import jars
-from config.local.machine import PROJECT
+from local.kafka import jars
+from local.machine import PROJECT
 from tests.docker.engine import FOLDER, has_image, podman, run
 
 BASE = "localhost/orderpost-drill-base"

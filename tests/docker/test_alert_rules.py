@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests.docker.alert_cases import CASES, Case
 from tests.needs import needs
 

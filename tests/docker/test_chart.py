@@ -8,7 +8,7 @@ import tomllib
 import yaml
 
 from config import roles
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from outbox.api.operations import PROBES
 from tests.docker.chart import CHART, SETS, chart_values, documented_settings, schema
 from tests.docker.test_alert_rules import RULES

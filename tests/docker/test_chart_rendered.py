@@ -13,7 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests.docker.chart import (
     CHART,
     FOREIGN_KINDS,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from config import roles
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests import kafka
 from tests.docker import engine, images
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests.docker.test_alert_rules import needs_promtool
 
 GRAFANA = PROJECT / "docker" / "grafana"

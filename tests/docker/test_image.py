@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from config.local.machine import HOST, free_port
-from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+from local.machine import HOST, free_port
+from local.servers import EmbeddedPostgres, EmbeddedValkey
 from tests.docker import engine, images
 from tests.docker.engine import inspect, podman
 from tests.roles import RUNNING
@@ -99,9 +99,7 @@ def test_it_has_every_extra_and_no_tool_to_install_more() -> None:
     run = ["run", "--rm", "--network", "none", "--entrypoint", "python", images.IMAGE]
     podman(*run, "-c", f"{code}; boto3.client('sesv2', 'us-east-1'); boto3.client('s3')")
     assert "No module named pip" in podman(*run, "-m", "pip", check=False)
-    assert "No module named 'config.local.sandbox'" in podman(
-        *run, "-c", "import config.local.sandbox", check=False
-    )
+    assert "No module named 'local.sandbox'" in podman(*run, "-c", "import local.sandbox", check=False)
 
 
 def test_each_role_is_healthy_and_ends_at_sigterm(settings: dict[str, str]) -> None:

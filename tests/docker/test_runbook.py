@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests.docker.test_alert_rules import alerts, rules
 from tests.docker.test_dashboards import DASHBOARDS, queries
 

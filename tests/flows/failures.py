@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 import redis
 import requests
 
-from config.local.machine import free_port
-from config.local.sandbox import WebhookSettings
+from local.machine import free_port
+from local.sandbox import WebhookSettings
 from tests.flows.monitoring import Monitoring
 from tests.flows.shop import KEYS, PAYMENT, Shop, payment_event, stopped
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psycopg
 
-from config.local.machine import free_port
-from config.local.servers import EmbeddedPostgres
+from local.machine import free_port
+from local.servers import EmbeddedPostgres
 
 HERE, THERE = "10.9.0.1", "10.9.0.2"
 CLIENT = """

@@ -22,7 +22,7 @@ from typing import Any
 import requests
 import yaml
 
-from config.local.machine import HOST, PROJECT, free_port, guarded
+from local.machine import HOST, PROJECT, free_port, guarded
 from tests.flows.shop import Shop
 from tests.needs import needs
 

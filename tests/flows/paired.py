@@ -6,7 +6,7 @@ from typing import Any
 
 import redis
 
-from config.local.servers import EmbeddedPostgres
+from local.servers import EmbeddedPostgres
 from tests.failover import Pair, ValkeyPair
 from tests.flows.shop import Shop
 

@@ -45,9 +45,10 @@ def main() -> None:
     django.setup()
     from django.db import connection
 
-    from outbox.core.loop import stop_on_signals
-    from outbox.events import consumer, transports
-    from outbox.events.envelope import Envelope
+    from outbox.events import transports
+    from outbox.events.consuming import consumer
+    from outbox.events.consuming.envelope import Envelope
+    from outbox.process.loop import stop_on_signals
 
     group, *topics = sys.argv[1:]
     me = f"{group}:{os.getpid()}:{secrets.token_hex(2)}"

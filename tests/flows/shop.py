@@ -1,7 +1,7 @@
 """A whole orderpost of real processes for one test: servers, web, worker, beat, standby, provider.
 
 `with Shop(...) as shop:` starts the two servers and the provider; processes are started by name, killed by
-`kill`, and all of them end with the test, or with pytest if that is killed (config.local.guard).
+`kill`, and all of them end with the test, or with pytest if that is killed (local.guard).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from typing import Any
 import psycopg
 import requests
 
-from config.local.machine import HOST, PROJECT, free_port, guarded
-from config.local.sandbox import Sandbox
-from config.local.servers import EmbeddedPostgres, EmbeddedValkey
 from config.roles import commands
+from local.machine import HOST, PROJECT, free_port, guarded
+from local.sandbox import Sandbox
+from local.servers import EmbeddedPostgres, EmbeddedValkey
 from notifications.providers.sendgrid import make_key
 from tests import prepared, warm
 from tests.certificates import make_server_context
@@ -188,7 +188,7 @@ class Shop:
         """
         port = port or self.port
         all_commands = commands(host=HOST, port=port, processes=1)
-        all_commands["background"] = [sys.executable, "-m", "config.local.background"]
+        all_commands["background"] = [sys.executable, "-m", "local.background"]
         for name in names:
             kind = name.partition(":")[0]
             command = all_commands[kind]

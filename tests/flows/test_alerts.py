@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests.docker.test_dashboards import DASHBOARDS, queries
 from tests.flows.failures import FAILURES, Failure, World, running
 from tests.flows.monitoring import faster_query, needs_monitoring

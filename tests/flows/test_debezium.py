@@ -19,9 +19,9 @@ import psycopg
 import pytest
 from django.conf import settings as defaults
 
-from config.local.connect import EmbeddedConnect
-from config.local.machine import HOST, PROJECT, free_port
-from config.local.servers import EmbeddedPostgres
+from local.kafka.connect import EmbeddedConnect
+from local.machine import HOST, PROJECT, free_port
+from local.servers import EmbeddedPostgres
 from tests import kafka
 from tests.flows.shop import Shop
 from tests.flows.test_outages import BACKLOG

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from config.beat import LOCK as BEAT_LOCK
-from outbox.events.shards import LOCK as RELAY_LOCK
+from outbox.events.publishing.shards import LOCK as RELAY_LOCK
 from outbox.models import SHARDS
 from tests.flows.customers import Customers
 from tests.flows.paired import PairedShop, ValkeyPairedShop, first_times

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests.needs import reason
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]

@@ -13,7 +13,7 @@ from collections import Counter
 import psycopg
 import pytest
 
-from config.local.sandbox import WebhookSettings
+from local.sandbox import WebhookSettings
 from tests.flows.shop import KEYS, Shop
 
 pytestmark = pytest.mark.flow

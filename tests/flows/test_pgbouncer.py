@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests.flows.shop import Shop
 from tests.pgbouncer import Pooler, needs_pgbouncer
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from config.local.machine import PROJECT, guarded
-from config.local.servers import EmbeddedPostgres
+from local.machine import PROJECT, guarded
+from local.servers import EmbeddedPostgres
 from tests.flows.shop import Shop
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from config.local.machine import HOST, PROJECT, free_port
-from config.local.sandbox import WebhookSettings
+from local.machine import HOST, PROJECT, free_port
+from local.sandbox import WebhookSettings
 from tests.chaos.auditor import audit
 from tests.chaos.customers import Customers
 from tests.chaos.listener import Listener

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from config.celery import app
-from config.local.machine import HOST
+from local.machine import HOST
 from tests.flows.shop import Shop
 from tests.flows.test_outages import doubled, insert_mails, statuses
 from tests.smtp import SmtpServer

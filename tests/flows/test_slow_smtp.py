@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from config.local.machine import HOST
+from local.machine import HOST
 from tests.flows.shop import Shop
 from tests.flows.test_outages import doubled, insert_mails
 from tests.smtp import SmtpServer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from config.local.sandbox.webhooks import WebhookSettings
+from local.sandbox.webhooks import WebhookSettings
 from tests import otelcol
 from tests.flows.shop import KEYS, PAYMENT, Shop, payment_event
 from tests.otlp import Received, Receiver

@@ -16,8 +16,8 @@ import psycopg
 import pytest
 import requests
 
-from config.local.machine import HOST
 from config.web import THREADS
+from local.machine import HOST
 from tests.flows.shop import Shop
 
 pytestmark = pytest.mark.flow

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from config.local import environment, orphans
-from config.local.machine import PROJECT
+from local import environment, orphans
+from local.machine import PROJECT
 from tests.waiting import until
 
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "var", "__pycache__", ".*_cache", ".hypothesis")
@@ -32,7 +32,7 @@ def without_settings(**changes: str) -> dict[str, str]:
 
 
 class Checkout:
-    """A copy of the project in which `python -m config.local` can run beside anyone else's."""
+    """A copy of the project in which `python -m local` can run beside anyone else's."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "checkout"
@@ -44,7 +44,7 @@ class Checkout:
         """Start the local run and return at once."""
         with self.output.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "config.local"],
+                [sys.executable, "-m", "local"],
                 cwd=self.directory,
                 env=environment,
                 stdin=subprocess.DEVNULL,

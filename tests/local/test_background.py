@@ -7,7 +7,7 @@ import threading
 import pytest
 from django.core.management.base import CommandError
 
-from config.local import background
+from local import background
 from notifications.delivery import drain, process
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from config.local.console import BURST, Console, LogFollower, readable
+from local.console import BURST, Console, LogFollower, readable
 
 
 def append(path: Path, text: str) -> None:

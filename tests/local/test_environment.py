@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from dotenv import dotenv_values
 
-from config.local import environment
+from local import environment
 from tests import servers
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from config.local.machine import Account, account_for_postgres, guarded
+from local.machine import Account, account_for_postgres, guarded
 from tests.local.helpers import is_alive
 from tests.waiting import until
 
@@ -28,7 +28,7 @@ ACCOUNTS = [
 # A parent that starts a guarded program which ignores nothing, says its process id, and waits for ever.
 PARENT = """
 import os, subprocess, sys
-from config.local.machine import guarded
+from local.machine import guarded
 child = subprocess.Popen(guarded(["sleep", "600"], parent=os.getpid(), account=sys.argv[1]))
 while True:
     with open(f"/proc/{child.pid}/comm") as comm:
@@ -65,7 +65,7 @@ def test_it_sends_the_signal_that_was_asked_for(tmp_path: Path) -> None:
     program = f"trap 'echo INT > {heard}; exit' INT; echo ready; while :; do sleep 0.05; done"
     parent = f"""
 import os, signal, subprocess
-from config.local.machine import guarded
+from local.machine import guarded
 signal.signal(signal.SIGINT, signal.SIG_DFL)  # a test run in the background ignores it, and bash then too
 subprocess.run(guarded(["bash", "-c", {program!r}], parent=os.getpid(), death_signal=signal.SIGINT))
 """

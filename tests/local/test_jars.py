@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from config.local import jars
-from config.local.machine import LocalRunFailed
+from local.kafka import jars
+from local.machine import LocalRunFailed
 
 #: Stands for the registry: it "fetches" one file and counts how often it was asked.
 MAVEN = """#!/bin/sh

@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from dotenv import dotenv_values
 
-from config.local.machine import PROJECT, free_port
+from local.machine import PROJECT, free_port
 from tests import kafka as brokers
 from tests.local.helpers import Checkout, without_settings
 from tests.waiting import until
@@ -77,7 +77,7 @@ def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout
         ("config.web",),
         ("celery", "worker"),
         ("celery", "beat"),
-        ("config.local.background",),
+        ("local.background",),
         ("valkey-server",),
     ]
     before = {words: checkout.pid_of(*words) for words in parts}

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from config.local import supervision
-from config.local.supervision import Supervisor
+from local import supervision
+from local.supervision import Supervisor
 
 
 def test_a_long_log_is_moved_aside_and_the_oldest_goes(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from config.local import orphans
+from local import orphans
 
 STUBBORN = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
 POLITE = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"

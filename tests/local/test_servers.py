@@ -15,8 +15,8 @@ import psycopg
 import pytest
 import redis
 
-from config.local.machine import Account, LocalRunFailed, free_port, postgres_binaries
-from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+from local.machine import Account, LocalRunFailed, free_port, postgres_binaries
+from local.servers import EmbeddedPostgres, EmbeddedValkey
 from tests.local.test_guard import ACCOUNTS, AS_ROOT, needs_root
 from tests.waiting import until
 
@@ -144,8 +144,8 @@ def test_valkey_keeps_its_data_over_a_restart(tmp_path: Path, log: Path) -> None
 
 OWNER = """
 import os, pathlib, sys, time
-from config.local.machine import free_port
-from config.local.servers import EmbeddedPostgres, EmbeddedValkey
+from local.machine import free_port
+from local.servers import EmbeddedPostgres, EmbeddedValkey
 directory = pathlib.Path(sys.argv[1])
 for server in (
     EmbeddedPostgres(data=directory / "postgres", port=free_port(), throwaway=True),

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from notifications.models import EmailNotification
-from outbox.delivery.changes import Settlement
-from outbox.delivery.outcomes import RECORDED, Outcome, Verdict
+from outbox.delivery.rows.outcomes import RECORDED, Outcome, Verdict
+from outbox.delivery.rows.settlements import Settlement
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from notifications.delivery import process
 from notifications.models import EmailNotification
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 
 #: How long ago the last attempt of a mail was, and how far its attempts are apart, in seconds.
 AGO, APART = 10, 20

@@ -15,9 +15,9 @@ from notifications.delivery import process
 from notifications.delivery.sending import REPEATS
 from notifications.models import EmailNotification
 from notifications.services import give_up, resend
-from outbox.delivery.attempts import time_of
-from outbox.delivery.breaker import State
-from outbox.delivery.outcomes import Status
+from outbox.delivery.gate.breaker import State
+from outbox.delivery.rows.attempts import time_of
+from outbox.delivery.rows.outcomes import Status
 from tests.factories import make_mail, make_mails, statuses
 from tests.notifications.neighbours import due_now
 from tests.notifications.providers.conftest import provider

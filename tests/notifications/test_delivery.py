@@ -11,7 +11,7 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from config.local.sandbox import Sandbox
+from local.sandbox import Sandbox
 from notifications.delivery import drain as delivery
 from notifications.delivery import process
 from notifications.delivery.sending import send
@@ -20,7 +20,7 @@ from notifications.providers.base import formatted_address, message_id
 from notifications.providers.sending import PROVIDERS
 from notifications.services import give_up, resend
 from outbox.delivery.drain import SHORT_PAUSE
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
 from outbox.models import Heartbeat
 from tests.factories import make_mail, make_mails, statuses
 from tests.notifications.neighbours import due_now, let_others_through

@@ -8,8 +8,8 @@ from django.db import DatabaseError, OperationalError, connection
 
 from notifications import models
 from notifications.models import EmailNotification
-from outbox.delivery.changes import Settlement
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Verdict
+from outbox.delivery.rows.settlements import Settlement
 from outbox.models import OutboxEvent
 from tests.factories import make_mail, statuses
 from tests.outbox.retention.months import dsn

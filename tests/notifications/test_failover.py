@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from notifications.delivery import drain as delivery
 from notifications.delivery import process
 from notifications.models import EmailNotification
-from outbox.delivery.breaker import State
-from outbox.delivery.outcomes import Status
+from outbox.delivery.gate.breaker import State
+from outbox.delivery.rows.outcomes import Status
 from tests.factories import make_mail, make_mails, statuses
 from tests.notifications.neighbours import due_now, let_others_through
 from tests.notifications.providers.conftest import provider

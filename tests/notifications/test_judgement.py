@@ -13,10 +13,10 @@ from notifications.delivery import drain, process
 from notifications.delivery.log import log_reminders
 from notifications.delivery.screening import screen
 from notifications.models import EmailNotification
-from outbox.core.alarm import Alarm
-from outbox.core.ids import new_id
-from outbox.delivery.outcomes import LEASE_EXPIRED, Outcome, Status, Verdict
+from outbox.database.ids import new_id
+from outbox.delivery.rows.outcomes import LEASE_EXPIRED, Outcome, Status, Verdict
 from outbox.models import Heartbeat
+from outbox.process.alarm import Alarm
 from tests.factories import make_mail
 from tests.notifications.neighbours import accept_around, due_now, let_others_through
 
@@ -197,7 +197,7 @@ def test_what_a_provider_accepted_stays_accepted_when_its_event_cannot_be_writte
             "ALTER TABLE outbox_events ADD CONSTRAINT none_today CHECK (event_type = '') NOT VALID"
         )
     try:
-        from outbox.delivery.changes import Settlement
+        from outbox.delivery.rows.settlements import Settlement
 
         accepted = Outcome(Verdict.ACCEPTED, "sendgrid", str(new_id()))
         EmailNotification.objects.settle([Settlement(row.id, accepted, row.claim_token)])

@@ -14,9 +14,9 @@ from notifications.delivery import drain as delivery
 from notifications.models import EmailNotification, Suppression
 from notifications.services import resend
 from notifications.suppressions import Cause, suppress, suppressed_among
-from outbox.core.privacy import ERASED_ADDRESS
-from outbox.delivery.outcomes import Status
+from outbox.delivery.rows.outcomes import Status
 from outbox.models import Heartbeat
+from outbox.privacy import ERASED_ADDRESS
 from tests.factories import make_mail, statuses
 from tests.notifications.test_delivery import sandbox
 

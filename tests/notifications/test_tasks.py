@@ -6,8 +6,8 @@ import pytest
 from celery import current_app
 
 from notifications import tasks
-from outbox.core.redis_client import make_client
 from outbox.delivery.sender import Drained
+from outbox.process.redis_client import make_client
 
 
 @pytest.fixture

@@ -22,11 +22,11 @@ from notifications.checks import check_unsigned, check_webhook_keys
 from notifications.models import EmailNotification, Suppression
 from notifications.providers.registry import declarations
 from notifications.providers.sendgrid import make_key
-from outbox.core.ids import new_id
-from outbox.core.privacy import address_hash
-from outbox.delivery.changes import Settlement
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.database.ids import new_id
+from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
+from outbox.delivery.rows.settlements import Settlement
 from outbox.models import Heartbeat
+from outbox.privacy import address_hash
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db

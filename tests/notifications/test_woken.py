@@ -11,7 +11,7 @@ from notifications.delivery import drain, process
 from notifications.delivery.woken import WokenDrain
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
-from outbox.delivery.outcomes import Status
+from outbox.delivery.rows.outcomes import Status
 from outbox.models import Heartbeat
 from tests.factories import make_mail, statuses
 from tests.notifications.test_delivery import sandbox  # noqa: F401

@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from orders.models import Order
-from outbox.delivery.outcomes import Status
+from outbox.delivery.rows.outcomes import Status
 from tests.factories import make_mail, make_order, staff_client
 
 pytestmark = pytest.mark.django_db

@@ -23,11 +23,11 @@ from notifications.delivery.log import log_changes
 from notifications.models import EmailNotification
 from notifications.restored import mark_sent
 from orders.services import pay_order, place_order
-from outbox.core.clock import database_now
-from outbox.core.ids import new_id
-from outbox.delivery.changes import Settlement
-from outbox.delivery.outcomes import Outcome, Verdict
-from outbox.events.relay import Relay
+from outbox.database.clock import database_now
+from outbox.database.ids import new_id
+from outbox.delivery.rows.outcomes import Outcome, Verdict
+from outbox.delivery.rows.settlements import Settlement
+from outbox.events.publishing.relay import Relay
 from outbox.models import OutboxEvent, Pause
 from tests.factories import make_mail, staff_client
 from tests.outbox.events.test_relay import Memory

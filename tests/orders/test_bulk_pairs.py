@@ -8,9 +8,9 @@ from django.core.management import call_command
 
 from notifications.delivery import drain
 from notifications.models import EmailNotification
-from orders import privacy
+from orders.privacy import erasure
 from outbox import bulk
-from outbox.core.privacy import ERASED_ADDRESS
+from outbox.privacy import ERASED_ADDRESS
 from tests.factories import make_mail, make_mails, make_order, statuses
 from tests.notifications.test_delivery import sandbox
 from tests.outbox.retention.months import Steps
@@ -54,7 +54,7 @@ def test_an_erasure_between_two_batches_takes_its_emails_out_of_the_job(status):
             make_mail(order_id=order.id, recipient_email=order.email, status=status)
     job = start(status)
     assert bulk.run_batch() is True  # Ann's
-    privacy.erase_person(email="bob@example.com", report=Steps(), force=True)
+    erasure.erase_person(email="bob@example.com", report=Steps(), force=True)
     bulk.run_jobs()
     job.refresh_from_db()
     assert (job.state, job.done_count, job.error) == ("done", 10, "")
@@ -71,7 +71,7 @@ def test_what_a_job_resent_of_an_erased_person_is_not_sent(sandbox):
     start()
     assert bulk.run_batch() is True
     assert statuses() == {"pending": 10, "dead_lettered": 5}
-    privacy.erase_person(email="bob@example.com", report=Steps(), force=True)
+    erasure.erase_person(email="bob@example.com", report=Steps(), force=True)
     bulk.run_jobs()
     drain.poll()
     assert statuses() == {"discarded": 15}

@@ -10,7 +10,7 @@ import pytest
 
 from notifications import services
 from notifications.models import EmailNotification
-from orders.handlers import subscribed
+from orders.inbound.payments_and_stock import subscribed
 from orders.models import Order
 from orders.services import pay_order
 from outbox.management.commands import keep_partitions

@@ -16,12 +16,12 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from notifications.delivery import process
 from notifications.models import EmailNotification
-from orders.handlers import subscribed
+from orders.inbound.payments_and_stock import subscribed
 from outbox import bulk, conditions, facts
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from outbox.models import BulkJob, Heartbeat, InboundDeadLetter, OutboxEvent, Pause
 from tests.factories import make_mail
 from tests.outbox.retention.months import fill, make_partition

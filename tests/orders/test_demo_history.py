@@ -11,12 +11,12 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from notifications.models import EmailNotification
+from orders.demo import MARK, make_history
 from orders.events import EVENTS
-from orders.management.demo import MARK, make_history
 from orders.models import Order
-from outbox import traffic
-from outbox.core.clock import database_now
+from outbox.database.clock import database_now
 from outbox.models import OutboxEvent, TrafficSum
+from outbox.traffic import minutes
 from tests.factories import make_order, statuses
 from tests.outbox.retention.months import tidy
 
@@ -43,8 +43,8 @@ def test_it_writes_orders_mails_and_events_as_they_would_be_and_sums_them(admin_
             jsonschema.validate(event.payload, schema)
     now = database_now()
     for span in (TrafficSum.MINUTE, TrafficSum.HOUR):
-        sums = traffic.read_sums(span=span, since=now - dt.timedelta(days=4), until=now)
-        whole = traffic.Sums.total(sums.values())
+        sums = minutes.read_sums(span=span, since=now - dt.timedelta(days=4), until=now)
+        whole = minutes.Sums.total(sums.values())
         assert (
             whole.count("placed") > 490 and whole.count("sent") > 300 and whole.samples["open:sendgrid"] > 0
         )

@@ -13,8 +13,8 @@ from orders.events import EVENTS, Email
 DECIDES = {"orders/events.py", "orders/changes.py"}
 SHOWS = {"orders/timeline.py", "orders/management/commands/preview_email.py"}
 #: Where the event of another system is taken, too.
-TAKES = {"orders/external.py"}
-FILES = DECIDES | SHOWS | TAKES | {"orders/management/demo.py"}
+TAKES = {"orders/inbound/external.py"}
+FILES = DECIDES | SHOWS | TAKES | {"orders/demo.py"}
 
 
 @pytest.mark.parametrize("event", EVENTS.values(), ids=list(EVENTS))

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import redis
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from notifications.models import EmailNotification
 from orders.models import Order
 from outbox.events.schemas import Name, find_schemas, read_schema

@@ -12,12 +12,12 @@ from django.test import Client
 from django.urls import reverse
 
 from notifications.models import EmailNotification
-from orders.external import own_id
-from orders.handlers import OWN_TOPICS, subscribed
+from orders.inbound.external import own_id
+from orders.inbound.payments_and_stock import OWN_TOPICS, subscribed
 from orders.models import Order
 from orders.services import pay_order, place_order
-from outbox.core.privacy import ERASED_ADDRESS
 from outbox.models import IdempotencyKey, InboundDeadLetter, OutboxEvent, ProcessedEvent
+from outbox.privacy import ERASED_ADDRESS
 from tests.api.conftest import Api, assert_problem, make_token
 from tests.concurrency.helpers import together
 from tests.orders.external import (

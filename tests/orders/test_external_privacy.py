@@ -11,11 +11,11 @@ import pytest
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
-from orders import person_export, privacy
 from orders.models import Order
-from orders.persons import first_row
-from outbox.core.privacy import ERASED, ERASED_ADDRESS
+from orders.privacy import erasure, person_export
+from orders.privacy.persons import first_row
 from outbox.models import InboundDeadLetter, OutboxEvent
+from outbox.privacy import ERASED, ERASED_ADDRESS
 from tests.orders.external import SHOP, give, new_id, tell, told
 from tests.orders.test_privacy import grep
 from tests.outbox.events.inbound import handle, received
@@ -34,7 +34,7 @@ def _sources(settings: Any) -> None:
 
 
 def erase(email: str) -> None:
-    privacy.erase_person(email=email, report=Steps(), force=True)
+    erasure.erase_person(email=email, report=Steps(), force=True)
 
 
 def test_an_erasure_reaches_the_order_its_mails_and_its_dead_letters():

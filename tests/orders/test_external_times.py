@@ -9,10 +9,10 @@ from django.core.management import call_command
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
-from orders import privacy
 from orders.models import Order
-from outbox.core.privacy import ERASED_ADDRESS
+from orders.privacy import erasure
 from outbox.models import InboundDeadLetter
+from outbox.privacy import ERASED_ADDRESS
 from tests.api.conftest import Api, make_token
 from tests.orders.external import SHOP, give, new_id, tell, told
 from tests.orders.test_privacy import grep
@@ -52,7 +52,7 @@ def test_is_shown_exported_and_erased(placed_at, admin_client):
     action = {"action": "export_person", "_selected_action": [id]}
     exported = admin_client.post("/admin/orders/order/", action).json()
     assert [len(exported[name]) for name in ("orders", "email_notifications")] == [1, 3]
-    privacy.erase_person(email=ANN, report=Steps())
+    erasure.erase_person(email=ANN, report=Steps())
     assert grep(ANN) == [] and Order.objects.get(id=id).email == ERASED_ADDRESS
     assert api.get(f"/api/v1/orders/{id}").status_code == 200
 

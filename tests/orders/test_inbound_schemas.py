@@ -8,11 +8,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from orders import commands, external
 from orders.bodies import OrderBody
-from orders.inbound import read_data
+from orders.inbound import commands, external
+from orders.inbound.reading import read_data
 from outbox.api.fields import Nothing
-from outbox.events.envelope import Rejected, read_envelope
+from outbox.events.consuming.envelope import Rejected, read_envelope
 from outbox.events.schemas import Name, find_schemas, read_schema
 from tests.orders.external import told, topic_of
 from tests.outbox.events.inbound import received

@@ -17,15 +17,15 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
-from orders import privacy
 from orders.models import Order
+from orders.privacy import erasure
 from orders.services import cancel_order, complete_order, pay_order, place_order, refund_order
-from outbox.core.ids import id_floor, new_id
-from outbox.core.privacy import ERASED_ADDRESS, address_hash
-from outbox.delivery.outcomes import Status
+from outbox.database.ids import id_floor, new_id
+from outbox.delivery.rows.outcomes import Status
 from outbox.models import DetachedPartition, Erasure, IdempotencyKey, InboundDeadLetter, OutboxEvent
+from outbox.privacy import ERASED_ADDRESS, address_hash
 from outbox.retention import rollover
-from outbox.retention.overview import overview
+from outbox.retention.partitions.overview import overview
 from tests import warm
 from tests.factories import statuses
 from tests.outbox.retention.months import Steps, fill, make_partition, states
@@ -369,7 +369,7 @@ class TestErase:
                 status="failed", claimed_at=None, claim_token=None, last_error=f"451 {ADDRESS}"
             )
 
-        monkeypatch.setattr(privacy.time, "sleep", settle_meanwhile)
+        monkeypatch.setattr(erasure.time, "sleep", settle_meanwhile)
         call_command("privacy", "erase", "--email", ADDRESS, "--force")
         assert grep(ADDRESS) == []
         assert statuses() == {"discarded": 2}
@@ -390,7 +390,7 @@ class TestErase:
 
     def test_a_second_pass_catches_an_order_placed_meanwhile(self, monkeypatch):
         bought()
-        live = privacy._erase_live
+        live = erasure._erase_live
         placed = []
 
         def and_another(*args):
@@ -399,7 +399,7 @@ class TestErase:
                 placed.append(bought())
             return counts
 
-        monkeypatch.setattr(privacy, "_erase_live", and_another)
+        monkeypatch.setattr(erasure, "_erase_live", and_another)
         call_command("privacy", "erase", "--email", ADDRESS)
         assert grep(ADDRESS) == []
         assert len(Erasure.objects.get().owner_ids) == 2
@@ -453,7 +453,7 @@ def report(step, **facts):
     if step == sys.argv[1]:
         os.kill(os.getpid(), signal.SIGKILL)
 
-privacy.erase_person(email=sys.argv[2], report=report, archives_now=True)
+erasure.erase_person(email=sys.argv[2], report=report, archives_now=True)
 """
 
 

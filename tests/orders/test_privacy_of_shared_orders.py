@@ -15,13 +15,13 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
-from orders import privacy
 from orders.corrections import send_copy
 from orders.models import Order
+from orders.privacy import erasure
 from orders.services import pay_order, place_order
-from outbox.core.ids import new_id
-from outbox.core.privacy import ERASED_ADDRESS, address_hash
+from outbox.database.ids import new_id
 from outbox.models import DetachedPartition, Erasure, IdempotencyKey, OutboxEvent
+from outbox.privacy import ERASED_ADDRESS, address_hash
 from outbox.retention import rollover
 from tests import warm
 from tests.orders.test_privacy import PAYMENT, dead_event, grep, grep_archives
@@ -165,7 +165,7 @@ class TestCopies:
         copy = send_copy(notification_id=mails(BOB)[0].id, recipient_email=ANN)
         erase(BOB, force=True)
         assert [(mail.id, mail.status) for mail in mails(ANN)] == [(copy, "pending")]
-        with pytest.raises(privacy.InFlight):
+        with pytest.raises(erasure.InFlight):
             erase(ANN)
         erase(ANN, force=True)
         assert EmailNotification.objects.get(id=copy).status == "discarded" and grep(ANN) == []
@@ -181,7 +181,7 @@ class TestCopies:
                 status="sent", sent_at=Now(), claimed_at=None, claim_token=None
             )
 
-        monkeypatch.setattr(privacy.time, "sleep", settle)
+        monkeypatch.setattr(erasure.time, "sleep", settle)
         erase(BOB, force=True)
         assert grep(BOB) == [] and len(mails(ANN)) == 2
 
@@ -282,14 +282,14 @@ class TestRecords:
 
     def test_do_not_keep_an_order_that_is_corrected_during_the_erasure(self, monkeypatch):
         order = place_order(user_id=uuid.uuid4(), email=BOB, name="Ann Example", total_amount=500)
-        record = privacy._record
+        record = erasure._record
 
         def correct_after(*args: Any) -> Any:
             recorded = record(*args)
             Order.objects.filter(id=order.id).update(email=ANN)
             return recorded
 
-        monkeypatch.setattr(privacy, "_record", correct_after)
+        monkeypatch.setattr(erasure, "_record", correct_after)
         erase(BOB, force=True)
         order.refresh_from_db()
         assert (order.email, order.name) == (ANN, "Ann Example")
@@ -303,7 +303,7 @@ django.setup()
 from orders import privacy
 from outbox.retention import erasure
 
-module, name = {"orders": privacy, "erasure": erasure}[sys.argv[1]], sys.argv[2]
+module, name = {"orders": erasure, "erasure": erasure}[sys.argv[1]], sys.argv[2]
 real = getattr(module, name)
 
 def die(*args, **options):
@@ -311,7 +311,7 @@ def die(*args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 
 setattr(module, name, die)
-privacy.erase_person(email=sys.argv[3], report=lambda step, **facts: None, archives_now=True, force=True)
+erasure.erase_person(email=sys.argv[3], report=lambda step, **facts: None, archives_now=True, force=True)
 """
 
 

@@ -12,13 +12,13 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
-from orders import person_export, privacy
 from orders.corrections import send_copy
 from orders.models import Order
-from orders.persons import count_person
+from orders.privacy import erasure, person_export
+from orders.privacy.persons import count_person
 from orders.services import complete_order, pay_order, place_order, refund_order
-from outbox.core.privacy import ERASED_ADDRESS
 from outbox.models import IdempotencyKey, InboundDeadLetter, OutboxEvent
+from outbox.privacy import ERASED_ADDRESS
 from tests.factories import make_mail, make_mails
 from tests.orders.test_privacy import grep
 from tests.outbox.retention.months import Steps
@@ -55,8 +55,8 @@ def export(email: str) -> dict[str, Any]:
     return person_export.export_person(email=email, report=Steps())
 
 
-def erase(email: str, **options: bool) -> privacy.ErasureReport:
-    return privacy.erase_person(email=email, report=Steps(), **options)
+def erase(email: str, **options: bool) -> erasure.ErasureReport:
+    return erasure.erase_person(email=email, report=Steps(), **options)
 
 
 class TestACorrectedOrder:
@@ -186,7 +186,7 @@ def test_a_persons_emails_are_found_in_any_case_and_by_an_index():
 def test_an_email_that_a_worker_claims_again_before_its_erasure_is_waited_for_and_erased(monkeypatch):
     place_order(user_id=uuid.uuid4(), email=ANN, total_amount=500)
     make_mail(recipient_email=ANN, status="processing", claimed_at=Now())
-    rows, erase_live = EmailNotification.objects.filter(recipient_email=ANN), privacy._erase_live
+    rows, erase_live = EmailNotification.objects.filter(recipient_email=ANN), erasure._erase_live
     claims = iter([True])
 
     def settle(step: str, **facts: object) -> None:
@@ -198,6 +198,6 @@ def test_an_email_that_a_worker_claims_again_before_its_erasure_is_waited_for_an
             EmailNotification.objects.claim(limit=1)
         return erase_live(*args)
 
-    monkeypatch.setattr(privacy, "_erase_live", after_a_claim)
-    privacy.erase_person(email=ANN, report=settle, force=True)
+    monkeypatch.setattr(erasure, "_erase_live", after_a_claim)
+    erasure.erase_person(email=ANN, report=settle, force=True)
     assert next(claims, None) is None and mails(ANN) == [] and grep(ANN) == []

@@ -9,7 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from orders.models import Order
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from outbox.models import InboundDeadLetter, OutboxEvent
 from tests.factories import make_mail, make_mails, make_order, staff_client
 

@@ -22,11 +22,11 @@ from orders.services import (
     refund_order,
 )
 from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, allowed_actions
-from outbox.core import context
-from outbox.core.statement import write
-from outbox.core.transactions import TransactionRequired
-from outbox.events.publish import publish_event
+from outbox.database.statement import write
+from outbox.database.transactions import TransactionRequired
+from outbox.events.publishing.publish import publish_event
 from outbox.models import IdempotencyKey, OutboxEvent
+from outbox.telemetry import context
 from tests.concurrency.helpers import broken, together
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -18,9 +18,9 @@ from orders import services
 from orders.corrections import send_copy
 from orders.models import Order
 from orders.timeline import timeline
-from outbox.core.ids import new_id
-from outbox.delivery.changes import Settlement
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.database.ids import new_id
+from outbox.delivery.rows.outcomes import Outcome, Verdict
+from outbox.delivery.rows.settlements import Settlement
 from outbox.models import OutboxEvent
 from tests.api.conftest import Api, assert_problem, make_token
 from tests.factories import make_order

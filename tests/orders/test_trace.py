@@ -13,12 +13,12 @@ from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from orders.saga import read_saga
 from orders.services import complete_order, place_order
-from outbox.core import context
-from outbox.delivery.changes import Settlement
-from outbox.delivery.outcomes import Outcome, Verdict
+from orders.trace import read_saga
+from outbox.delivery.rows.outcomes import Outcome, Verdict
+from outbox.delivery.rows.settlements import Settlement
 from outbox.models import DetachedPartition, OutboxEvent
+from outbox.telemetry import context
 from tests.factories import make_mails, make_order
 from tests.orders.test_timeline import settle
 from tests.outbox.events.inbound import PAID, envelope, handle, received
@@ -119,7 +119,7 @@ def test_archived_rows_are_said_to_be_unread(saga, capsys):
 
 
 def test_the_orders_of_a_bulk_job_are_not_all_shown(saga, monkeypatch, capsys):
-    monkeypatch.setattr("orders.saga.MOST_ORDERS", 1)
+    monkeypatch.setattr("orders.trace.MOST_ORDERS", 1)
     assert printed(capsys, "saga-1")[-1] == "and 1 more orders"
 
 

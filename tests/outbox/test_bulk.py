@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from notifications import bulk_actions, tasks
 from notifications.models import EmailNotification
 from outbox import bulk
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from outbox.models import BulkJob, InboundDeadLetter, OutboxEvent
 from outbox.models.jobs import RETRY_BASE
 from outbox.tasks import run_bulk_jobs

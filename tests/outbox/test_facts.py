@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from notifications.models import EmailNotification
 from outbox import facts
 from outbox.conditions import Events, Rows
-from outbox.core.clock import database_now
+from outbox.database.clock import database_now
 from tests.factories import make_mail, make_mails
 
 HOUR = dt.timedelta(hours=1)

@@ -11,10 +11,10 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 
 from notifications.models import EmailNotification
-from outbox.delivery.changes import Settlement
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Verdict
+from outbox.delivery.rows.settlements import Settlement
 from outbox.events import pause_watch
-from outbox.events.relay import Relay
+from outbox.events.publishing.relay import Relay
 from outbox.metrics import numbers
 from outbox.models import Pause
 from tests.factories import make_mail, make_mails, staff_client, statuses

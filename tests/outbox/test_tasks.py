@@ -7,9 +7,9 @@ from django.db import connections
 
 from outbox import conditions, tasks
 from outbox.models import Heartbeat
-from outbox.retention import partitions
+from outbox.retention.partitions import partitions
 from outbox.retention.rollover import ROLLED_OVER
-from tests.outbox.core.test_postgres import database_port
+from tests.outbox.database.test_postgres import database_port
 from tests.pgbouncer import Pooler, needs_pgbouncer
 
 

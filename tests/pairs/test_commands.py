@@ -7,7 +7,7 @@ import pytest
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
-from orders.privacy import erase_person
+from orders.privacy.erasure import erase_person
 from orders.services import pay_order
 from outbox import bulk
 from outbox.models import BulkJob, InboundDeadLetter, OutboxEvent, Pause

@@ -11,8 +11,8 @@ from notifications.delivery.sending import pinned_to
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
-from outbox.delivery.changes import Settlement
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Verdict
+from outbox.delivery.rows.settlements import Settlement
 from outbox.models import Pause
 from outbox.retention import rollover
 from tests.api.conftest import Api, assert_problem, make_token

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from notifications.models import EmailNotification
-from orders.privacy import erase_person
+from orders.privacy.erasure import erase_person
 from orders.services import pay_order
 from outbox.models import Pause
 from tests.factories import statuses

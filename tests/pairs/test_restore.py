@@ -9,10 +9,11 @@ from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
 from outbox import bulk
-from outbox.core.ids import id_floor
+from outbox.database.ids import id_floor
 from outbox.models import BulkJob, DetachedPartition
-from outbox.retention import archive, rollover
-from outbox.retention.manifest import Manifest
+from outbox.retention import rollover
+from outbox.retention.archives import archive
+from outbox.retention.archives.manifest import Manifest
 from tests.factories import make_mail, make_order
 from tests.orders.external import give as give_external
 from tests.orders.external import told

@@ -8,7 +8,7 @@ import json
 import random
 import sys
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from tests import alone
 
 

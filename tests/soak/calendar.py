@@ -49,8 +49,8 @@ def pass_day(*, day: int, began: float) -> None:
     """
     from django.db import connections, transaction
 
-    from outbox.core.ids import id_floor
-    from outbox.retention import partitions
+    from outbox.database.ids import id_floor
+    from outbox.retention.partitions import partitions
 
     start = dt.datetime.fromtimestamp(began, dt.UTC)
     aged = []

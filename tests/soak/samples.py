@@ -21,7 +21,7 @@ import psycopg
 import redis
 import requests
 
-from config.local.machine import HOST
+from local.machine import HOST
 from tests.flows.shop import PAYMENT, Shop
 
 INTERVAL = 30.0

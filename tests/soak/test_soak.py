@@ -11,8 +11,8 @@ import uuid
 import pytest
 from django.db import connection
 
-from config.local.machine import PROJECT
-from outbox.core.ids import id_time, new_id
+from local.machine import PROJECT
+from outbox.database.ids import id_time, new_id
 from tests.soak import calendar
 from tests.soak.samples import GROWN, MB, Sample, Trend, trends
 

@@ -18,9 +18,9 @@ from typing import Any
 import psycopg
 import redis
 
-from config.local.machine import HOST, PROJECT, free_port
-from config.local.sandbox import WebhookSettings
-from config.local.sandbox.faults import Kind
+from local.machine import HOST, PROJECT, free_port
+from local.sandbox import WebhookSettings
+from local.sandbox.faults import Kind
 from tests.chaos.auditor import Findings, audit
 from tests.chaos.customers import Customers
 from tests.chaos.listener import Listener

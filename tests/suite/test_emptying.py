@@ -8,8 +8,8 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import TransactionTestCase
 
+from outbox.groups import make_roles
 from outbox.models import OutboxEvent
-from outbox.roles import make_roles
 from tests.emptying import Emptying
 from tests.factories import make_mail, make_order
 

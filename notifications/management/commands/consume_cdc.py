@@ -10,10 +10,10 @@ from django.core.management.base import BaseCommand, CommandError
 
 from notifications.delivery import drain
 from notifications.delivery.woken import WokenDrain
-from outbox.core.loop import stop_on_signals
-from outbox.core.metrics_server import watch
-from outbox.events import cdc
+from outbox.events.consuming import cdc
 from outbox.events.transports import Consumer, member_name
+from outbox.process.loop import stop_on_signals
+from outbox.telemetry.metrics_server import watch
 
 
 class Command(BaseCommand):

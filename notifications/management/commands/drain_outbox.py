@@ -13,10 +13,10 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from notifications.delivery import drain
 from outbox import bulk
-from outbox.core import health
-from outbox.core.loop import run_until_stopped, stop_on_signals
-from outbox.core.metrics_server import watch
 from outbox.models import Heartbeat
+from outbox.process.loop import run_until_stopped, stop_on_signals
+from outbox.telemetry import health
+from outbox.telemetry.metrics_server import watch
 
 log = structlog.get_logger(__name__)
 

@@ -10,8 +10,8 @@ from django.db import OperationalError, ProgrammingError
 from notifications.delivery import drain
 from notifications.delivery.follow import WATCHED, follower
 from notifications.delivery.woken import WokenDrain
-from outbox.core.loop import stop_on_signals
-from outbox.core.metrics_server import watch
+from outbox.process.loop import stop_on_signals
+from outbox.telemetry.metrics_server import watch
 from outbox.wal import publication
 from outbox.wal.stream import NotReady
 

@@ -25,7 +25,7 @@ from anymail.backends.mailgun import EmailBackend, MailgunPayload
 from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers.http import HttpProvider, LeanBackend
-from outbox.delivery.outcomes import Verdict
+from outbox.delivery.rows.outcomes import Verdict
 
 _ABOUT_SENDER = re.compile(r"'?from'? parameter")
 

@@ -28,7 +28,7 @@ from django.core.mail import EmailMultiAlternatives
 
 from notifications.models import EmailNotification
 from notifications.providers.http import HttpProvider, LeanBackend
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Verdict
 
 
 class Postmark(HttpProvider):

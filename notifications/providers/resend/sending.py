@@ -31,7 +31,7 @@ from django.core.mail import EmailMultiAlternatives
 from notifications.models import EmailNotification
 from notifications.providers.base import metadata_of
 from notifications.providers.http import HttpProvider, LeanBackend
-from outbox.delivery.outcomes import Verdict
+from outbox.delivery.rows.outcomes import Verdict
 
 
 class Resend(HttpProvider):

@@ -22,7 +22,7 @@ from anymail.backends.sendgrid import EmailBackend
 from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers.http import HttpProvider, LeanBackend
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Verdict
 
 
 class SendGrid(HttpProvider):

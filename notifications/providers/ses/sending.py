@@ -28,7 +28,7 @@ from anymail.exceptions import AnymailAPIError
 from notifications.providers.base import Provider
 from notifications.providers.connecting import failed_to_connect
 from notifications.providers.http import FROM_A_GATEWAY, by_status
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Verdict
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError

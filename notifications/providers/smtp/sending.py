@@ -27,7 +27,7 @@ from django.core.mail.backends.smtp import EmailBackend
 
 from notifications.models import EmailNotification
 from notifications.providers.base import Provider, metadata_of
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Verdict
 
 _AUTHENTICATION_REQUIRED = 530
 _THROTTLED = 454

@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orders.after_restore import NotPaused, reconcile
-from outbox.core.log_files import Counts, read_log_lines
 from outbox.management.commands.pause import moment
+from outbox.telemetry.log_files import Counts, read_log_lines
 
 
 class Command(BaseCommand):

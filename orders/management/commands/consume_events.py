@@ -6,10 +6,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from orders.handlers import NAME, OWN_TOPICS, subscribed
-from outbox.core.loop import stop_on_signals
-from outbox.core.metrics_server import watch
-from outbox.events import consumer, transports
+from orders.inbound.payments_and_stock import NAME, OWN_TOPICS, subscribed
+from outbox.events import transports
+from outbox.events.consuming import consumer
+from outbox.process.loop import stop_on_signals
+from outbox.telemetry.metrics_server import watch
 
 
 class Command(BaseCommand):

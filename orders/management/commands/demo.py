@@ -24,25 +24,16 @@ from rich.progress import Progress
 
 from notifications.models import EmailNotification
 from notifications.providers.sending import api_url
-from orders.management.demo import (
-    DOMAIN,
-    DOWN,
-    MARK,
-    REFUSED,
-    History,
-    make_history,
-    outage_end,
-    place_and_move,
-)
+from orders.demo import DOMAIN, DOWN, MARK, REFUSED, History, make_history, outage_end, place_and_move
 from orders.models import Order
-from outbox import traffic
-from outbox.core import context
-from outbox.core.clock import database_now
-from outbox.core.partitioned import PartitionedModel
-from outbox.core.summed import Window
-from outbox.delivery.outcomes import DUE, Status
+from outbox.database.clock import database_now
+from outbox.database.partitioned import PartitionedModel
+from outbox.delivery.rows.outcomes import DUE, Status
 from outbox.models import OutboxEvent, TrafficSum
-from outbox.retention import partitions
+from outbox.retention.partitions import partitions
+from outbox.telemetry import context
+from outbox.traffic import minutes
+from outbox.traffic.summed import Window
 
 MAILPIT_PORT = 8025
 
@@ -156,8 +147,8 @@ def write_history(*, orders: int, days: int) -> History:
         cursor.execute("VACUUM ANALYZE orders, email_notifications, outbox_events")
     minute = now.replace(second=0, microsecond=0)
     hour, past = minute.replace(minute=0), dt.timedelta(days=days)
-    _sum(TrafficSum.HOUR, hour - past, hour + traffic.HOUR, now=now)
-    _sum(TrafficSum.MINUTE, minute - min(traffic.KEEP_MINUTES, past), minute, now=now)
+    _sum(TrafficSum.HOUR, hour - past, hour + minutes.HOUR, now=now)
+    _sum(TrafficSum.MINUTE, minute - min(minutes.KEEP_MINUTES, past), minute, now=now)
     return history
 
 
@@ -184,9 +175,9 @@ def _oldest(model: PartitionedModel, *, days: int) -> dt.datetime:
 
 def _sum(span: int, since: dt.datetime, until: dt.datetime, *, now: dt.datetime) -> None:
     """Sum the history as the minutes would have been, with the breakers of its outages."""
-    sums = traffic.read_window(Window(since=since, until=until, span=span))
+    sums = minutes.read_window(Window(since=since, until=until, span=span))
     breaker = f"open:{settings.EMAIL_PROVIDERS[0]}"
     for start, one in sums.items():
         minutes_open = span // 60 if outage_end(start, now=now) else 0
         sums[start] = dataclasses.replace(one, samples={breaker: minutes_open})
-    traffic.store(span, sums)
+    minutes.store(span, sums)

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from notifications.models import TOPICS as EMAIL_TOPICS
 from orders.events import EVENTS
-from orders.handlers import subscribed
+from orders.inbound.payments_and_stock import subscribed
 from outbox.events.transports import BrokerAway
 
 

@@ -14,12 +14,12 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
-from orders import person_export, privacy
-from orders.persons import NoPerson, check_address
-from outbox.core.postgres.connection import patient
+from orders.privacy import erasure, person_export
+from orders.privacy.persons import NoPerson, check_address
+from outbox.database.postgres.connection import patient
 from outbox.management.progress import Reporter
-from outbox.retention.locks import AlreadyRunning
-from outbox.retention.partitions import NotOwner
+from outbox.retention.partitions.locks import AlreadyRunning
+from outbox.retention.partitions.partitions import NotOwner
 
 
 class Command(BaseCommand):
@@ -54,12 +54,12 @@ class Command(BaseCommand):
                 self.stdout.write(json.dumps(document, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False))
                 return
             with Reporter(self.stderr) as report:
-                done = privacy.erase_person(
+                done = erasure.erase_person(
                     email=email, report=report, force=options["force"], archives_now=options["now"]
                 )
-        except (privacy.InFlight, NotOwner) as error:
+        except (erasure.InFlight, NotOwner) as error:
             raise CommandError(str(error), returncode=1) from error
-        except (privacy.StillSending, AlreadyRunning) as error:
+        except (erasure.StillSending, AlreadyRunning) as error:
             raise CommandError(str(error), returncode=75) from error
         self.stdout.write(
             json.dumps({"changed": done.counts, "archives_to_rewrite": done.archives}, indent=2)

@@ -13,7 +13,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from orders.management.find import find_order
 from orders.timeline import Entry, timeline
-from outbox.core.postgres.connection import patient
+from outbox.database.postgres.connection import patient
 
 
 class Command(BaseCommand):

@@ -10,8 +10,8 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orders.management.find import find_order
-from orders.saga import Node, Saga, is_known, read_saga
-from outbox.core.postgres.connection import patient
+from orders.trace import Node, Saga, is_known, read_saga
+from outbox.database.postgres.connection import patient
 
 
 class Command(BaseCommand):

@@ -27,8 +27,8 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from outbox.admin.csv import csv_response, rows_by_key
-from outbox.core import periods
+from outbox.admin.shared.csv import csv_response, rows_by_key
+from outbox.database import periods
 
 log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""The backend: `ENGINE = "outbox.core.postgres"`, with `OPTIONS = {"deadline": 4.0, "prepared": True}`.
+"""The backend: `ENGINE = "outbox.database.postgres"`, with `OPTIONS = {"deadline": 4.0, "prepared": True}`.
 
 `deadline` is in seconds. With `prepared` the statements that ask for it (`cursor.Prepared`) are prepared;
 with None unless a pooler shares the sessions. `own_session` names the setting of a URL that must not lead to
@@ -23,9 +23,9 @@ from django.db.utils import DatabaseErrorWrapper, OperationalError
 from django.utils.functional import cached_property
 from psycopg.errors import ReadOnlySqlTransaction
 
-from outbox.core.postgres.connection import BoundedConnection, Gate
-from outbox.core.postgres.cursor import PreparingCursor
-from outbox.core.postgres.sessions import SharedSession, are_shared
+from outbox.database.postgres.connection import BoundedConnection, Gate
+from outbox.database.postgres.cursor import PreparingCursor
+from outbox.database.postgres.sessions import SharedSession, are_shared
 
 #: A connection that has been idle must answer its health check within this, else a new one is made.
 HEALTH_CHECK_SECONDS = 1.0

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from django.db.backends.postgresql.base import ServerBindingCursor
 
-from outbox.core.postgres.connection import BoundedConnection
+from outbox.database.postgres.connection import BoundedConnection
 
 #: A power of two. PostgreSQL itself plans the first five uses for their values.
 FIRST_USES = 8

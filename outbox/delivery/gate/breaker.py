@@ -1,7 +1,7 @@
 """A circuit breaker as a value: what one provider's state is, and what it becomes. Pure: no clock, no store.
 
-`outbox.delivery.gate` keeps one for each provider in Redis, so that all workers share it. Times are seconds
-of the caller's clock.
+`gate` keeps one for each provider in Redis, so that all workers share it. Times are seconds of the caller's
+clock.
 
 Closed, it lets everything through and remembers which messages failed in a row. It opens at five different
 ones with no acceptance for a second, or at once when the provider refuses us (a wrong key). Open, it lets one

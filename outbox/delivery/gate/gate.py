@@ -1,7 +1,7 @@
 """Who may send now: each provider's circuit breaker and the common rate limit, over all processes.
 
 Called from sending threads by an app's delivery package; the admin reads and forces. One round trip to Redis
-for every ten sends (`outbox.delivery.slots`); `outbox.delivery.shared_state` says what happens without Redis.
+for every ten sends (`slots`); `shared_state` says what happens without Redis.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from outbox.core import instruments
-from outbox.delivery import breaker as circuit
-from outbox.delivery.breaker import Breaker, Permit, Rules, State
-from outbox.delivery.shared_state import SharedState
-from outbox.delivery.slots import Slots
+from outbox.delivery.gate import breaker as circuit
+from outbox.delivery.gate.breaker import Breaker, Permit, Rules, State
+from outbox.delivery.gate.shared_state import SharedState
+from outbox.delivery.gate.slots import Slots
+from outbox.telemetry import instruments
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ One round trip reads the breakers and takes slots of the rate (GCRA) by the same
 While Redis is away, every process goes on with what it knew of the breakers and its share of the rate, and
 asks again once a second. Slots that it takes alone are due after the shared ones that it took, and shared
 ones after those that it took alone, so that the rate is kept when Redis goes and when it comes back. Nothing
-here raises an error of Redis. Called by `outbox.delivery.gate`.
+here raises an error of Redis. Called by `outbox.delivery.gate.gate`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any, TypeVar, cast
 import redis
 import structlog
 
-from outbox.core import instruments
-from outbox.core.redis_client import make_client
-from outbox.delivery.breaker import Breaker
+from outbox.delivery.gate.breaker import Breaker
+from outbox.process.redis_client import make_client
+from outbox.telemetry import instruments
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outbox.delivery.outcomes import Outcome, Verdict, storable
+from outbox.delivery.rows.outcomes import Outcome, Verdict, storable
 
 Entry = Mapping[str, Any]
 #: The time of an entry that has none, because a person wrote it: one such row must not stop a whole batch.

@@ -1,15 +1,15 @@
 """What an attempt's outcome means for its row: the next state, the retries used, the wait. Pure.
 
 A failure that may be the provider's uses up no retry here. When the row is claimed again, the app's screening
-judges it by `outbox.delivery.neighbours` and passes the result as `Settlement.charge`.
+judges it by `outbox.delivery.gate.neighbours` and passes the result as `Settlement.charge`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from outbox.core.backoff import ceiling, jitter
-from outbox.delivery.outcomes import RECORDED, Outcome, Status, Verdict
+from outbox.delivery.rows.outcomes import RECORDED, Outcome, Status, Verdict
+from outbox.process.backoff import ceiling, jitter
 
 #: The wait of a row that has failed more often than it has retries doubles with every so many attempts.
 SLOWER_EVERY = 10

@@ -1,6 +1,6 @@
 """A row that must be delivered: the abstract model with its columns, CHECK constraints and indexes.
 
-Every change of `status` is a verb of `outbox.delivery.queryset`; nothing else in the project writes it.
+Every change of `status` is a verb of `outbox.delivery.rows.queryset`; nothing else in the project writes it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from outbox.core.ids import new_id
-from outbox.delivery.outcomes import DUE, LEASE_EXPIRED, Status
+from outbox.database.ids import new_id
+from outbox.delivery.rows.outcomes import DUE, LEASE_EXPIRED, Status
 
 
 class Deliverable(models.Model):
@@ -45,9 +45,9 @@ class Deliverable(models.Model):
     claimed_at = models.DateTimeField(null=True, editable=False)
     claim_token = models.UUIDField(null=True, editable=False)
     last_error = models.TextField(default="", blank=True)
-    # Of `last_error` (outbox/delivery/fingerprint.py); null without one, and where release 0.1.0 wrote it.
+    # Of `last_error` (fingerprint.py); null without one, and where release 0.1.0 wrote it.
     error_fingerprint = models.CharField(max_length=16, null=True, editable=False)
-    errors = models.JSONField(default=list, blank=True)  # outbox/delivery/attempts.py has its shape
+    errors = models.JSONField(default=list, blank=True)  # attempts.py has its shape
 
     provider = models.CharField(max_length=50, default="", blank=True)
     provider_message_id = models.CharField(max_length=255, default="", blank=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from outbox.delivery.deliverable import Deliverable
-from outbox.delivery.fingerprint import fingerprint_of
-from outbox.delivery.outcomes import Status
-from outbox.delivery.queryset import DeliverableQuerySet
+from outbox.delivery.rows.deliverable import Deliverable
+from outbox.delivery.rows.fingerprint import fingerprint_of
+from outbox.delivery.rows.outcomes import Status
+from outbox.delivery.rows.queryset import DeliverableQuerySet
 
 #: No group is counted further, and no more groups are looked for.
 COUNT_LIMIT = 10_000

@@ -1,6 +1,6 @@
 """The states of a row and the kinds of end that an attempt can have. Pure values.
 
-A sender returns an `Outcome`; `outbox.delivery.decision` says what it means for the row.
+A sender returns an `Outcome`; `outbox.delivery.rows.decision` says what it means for the row.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ from django.db.models import Q
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
-from outbox.delivery import attempts, claim_statement, settle_statement
-from outbox.delivery.changes import Change, Refusal, Settlement
-from outbox.delivery.decision import Decision, Policy, decide
-from outbox.delivery.deliverable import Deliverable
-from outbox.delivery.outcomes import DUE, LEASE_EXPIRED, SET_ASIDE, Outcome, Status, Verdict
+from outbox.delivery.rows import attempts, claim_statement, settle_statement
+from outbox.delivery.rows.decision import Decision, Policy, decide
+from outbox.delivery.rows.deliverable import Deliverable
+from outbox.delivery.rows.outcomes import DUE, LEASE_EXPIRED, SET_ASIDE, Outcome, Status, Verdict
+from outbox.delivery.rows.settlements import Change, Refusal, Settlement
 
 Row = TypeVar("Row", bound=Deliverable)
 Results = tuple[list[Change], list[Refusal]]

@@ -9,10 +9,10 @@ from typing import Annotated, Any, TypedDict, get_type_hints
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from outbox.delivery.attempts import entry_of
-from outbox.delivery.decision import Decision
-from outbox.delivery.fingerprint import fingerprint_of
-from outbox.delivery.outcomes import UNTRIED, Outcome, Status, storable
+from outbox.delivery.rows.attempts import entry_of
+from outbox.delivery.rows.decision import Decision
+from outbox.delivery.rows.fingerprint import fingerprint_of
+from outbox.delivery.rows.outcomes import UNTRIED, Outcome, Status, storable
 
 MESSAGE_ID_LIMIT = 255
 

@@ -6,8 +6,8 @@ import dataclasses
 import datetime as dt
 import uuid
 
-from outbox.delivery.deliverable import Deliverable
-from outbox.delivery.outcomes import Outcome
+from outbox.delivery.rows.deliverable import Deliverable
+from outbox.delivery.rows.outcomes import Outcome
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from outbox.core import instruments
-from outbox.core.loop import run_until_stopped
 from outbox.events.transports.base import BrokerAway, Consumer, Received, time_of
+from outbox.process.loop import run_until_stopped
+from outbox.telemetry import instruments
 
 log = structlog.get_logger(__name__)
 

@@ -18,10 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
-from outbox.core import context, instruments
-from outbox.core.backoff import ceiling, jitter
-from outbox.core.loop import run_until_stopped
-from outbox.events.inbox import (
+from outbox.events.consuming.inbox import (
     Handler,
     Result,
     dead_letter,
@@ -34,6 +31,9 @@ from outbox.events.inbox import (
 from outbox.events.pause_watch import PauseWatch
 from outbox.events.transports import BrokerAway, Consumer, Received
 from outbox.models import Pause
+from outbox.process.backoff import ceiling, jitter
+from outbox.process.loop import run_until_stopped
+from outbox.telemetry import context, instruments
 
 log = structlog.get_logger(__name__)
 

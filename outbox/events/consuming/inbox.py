@@ -2,7 +2,7 @@
 
 The handler's changes and the row in `processed_events` are one transaction, so a repeat changes nothing. An
 event that can never be processed, or failed six times, becomes a dead letter with its reason, for an
-operator, and goes to `<topic>.dlt`. Called by outbox.events.consumer.
+operator, and goes to `<topic>.dlt`. Called by outbox.events.consuming.consumer.
 """
 
 from __future__ import annotations
@@ -19,14 +19,21 @@ from django.db import DataError, transaction
 from django.db.models.functions import Now
 from opentelemetry.trace import SpanKind, StatusCode
 
-from outbox.core import context, tracing
-from outbox.core.event_ids import event_ids
-from outbox.core.transactions import after_commit
-from outbox.events.envelope import LARGEST, Envelope, Rejected, event_id_of, read_envelope, read_json
-from outbox.events.publish import publish_event
+from outbox.database.transactions import after_commit
+from outbox.events.consuming.envelope import (
+    LARGEST,
+    Envelope,
+    Rejected,
+    event_id_of,
+    read_envelope,
+    read_json,
+)
+from outbox.events.publishing.publish import publish_event
 from outbox.events.transports import Received
 from outbox.models import InboundDeadLetter, ProcessedEvent
 from outbox.models.inbox import Receipt
+from outbox.telemetry import context, tracing
+from outbox.telemetry.event_ids import event_ids
 
 log = structlog.get_logger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from opentelemetry.trace import SpanKind
 
-from outbox.core import tracing
 from outbox.events.transports import Answer, Message, Publisher
 from outbox.models.outgoing import OutgoingEvent
+from outbox.telemetry import tracing
 
 
 def message_of(event: OutgoingEvent, *, topic: str = "", traceparent: str = "") -> Message:

@@ -13,8 +13,8 @@ import time
 
 import redis
 
-from outbox.core.redis_client import make_client
-from outbox.core.waker import Waker
+from outbox.process.redis_client import make_client
+from outbox.process.waker import Waker
 
 CHANNEL = "orderpost:relay"
 _clients: dict[int, redis.Redis] = {}

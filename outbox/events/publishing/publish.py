@@ -9,12 +9,12 @@ from typing import Any
 
 from django.conf import settings
 
-from outbox.core import context
-from outbox.core.ids import new_id
-from outbox.core.statement import Part, insert, write
-from outbox.core.transactions import require_transaction
-from outbox.events import notify
+from outbox.database.ids import new_id
+from outbox.database.statement import Part, insert, write
+from outbox.database.transactions import require_transaction
+from outbox.events.publishing import notify
 from outbox.models import SHARDS
+from outbox.telemetry import context
 
 _NEW = (("retry_count", "0"), ("last_error", "''"))
 

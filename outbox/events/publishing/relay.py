@@ -1,8 +1,8 @@
 """Publish `outbox_events` to the broker: at least once, and in order for each aggregate within a topic.
 
 Each event belongs to a shard (a hash of its aggregate), and one relay owns a shard at a time
-(outbox.events.shards), so the relay needs no claims and no leases. A batch goes out in waves of at most one
-event for each aggregate, and each answer of the broker is settled on its own:
+(`shards`), so the relay needs no claims and no leases. A batch goes out in waves of at most one event for
+each aggregate, and each answer of the broker is settled on its own:
 
 taken        published
 refused      the event's own fault: tried again up to EVENT_MAX_RETRIES times, then a dead letter; the later
@@ -31,16 +31,13 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from outbox.core import instruments
-from outbox.core.backoff import ceiling, jitter
-from outbox.core.clock import database_now
-from outbox.core.loop import run_until_stopped
-from outbox.events.floor import Floor
-from outbox.events.messages import send_events
-from outbox.events.notify import Listener
+from outbox.database.clock import database_now
 from outbox.events.pause_watch import PauseWatch
-from outbox.events.published import log_published
-from outbox.events.shards import Shards
+from outbox.events.publishing.floor import Floor
+from outbox.events.publishing.messages import send_events
+from outbox.events.publishing.notify import Listener
+from outbox.events.publishing.published import log_published
+from outbox.events.publishing.shards import Shards
 from outbox.events.transports import (
     BrokerAway,
     Publisher,
@@ -51,6 +48,9 @@ from outbox.events.transports import (
 from outbox.models import OutboxEvent, Pause
 from outbox.models.events import OutboxEventQuerySet
 from outbox.models.outgoing import OutgoingEvent
+from outbox.process.backoff import ceiling, jitter
+from outbox.process.loop import run_until_stopped
+from outbox.telemetry import instruments
 
 log = structlog.get_logger(__name__)
 

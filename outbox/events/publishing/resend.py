@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import structlog
 
-from outbox.core.ids import id_floor
-from outbox.events.messages import message_of
+from outbox.database.ids import id_floor
+from outbox.events.publishing.messages import message_of
 from outbox.events.transports import BrokerAway, Publisher, Refused, TopicUnavailable, publisher
 from outbox.models.events import OutboxEventQuerySet
 from outbox.models.outgoing import OutgoingEvent

@@ -19,7 +19,6 @@ import redis
 import structlog
 from django.conf import settings
 
-from outbox.core.redis_client import make_client
 from outbox.events.transports import base
 from outbox.events.transports import redis_scripts as scripts
 from outbox.events.transports.base import (
@@ -32,6 +31,7 @@ from outbox.events.transports.base import (
     time_of,
 )
 from outbox.events.transports.redis_protocol import wait, xadd
+from outbox.process.redis_client import make_client
 
 log = structlog.get_logger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import redis
 
-from outbox.core.redis_client import make_client
-from outbox.events.lag import Lag
 from outbox.events.transports.base import BrokerAway
+from outbox.events.transports.lag import Lag
+from outbox.process.redis_client import make_client
 
 
 def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:

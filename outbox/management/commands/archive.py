@@ -11,8 +11,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from outbox.retention.archive_search import Found, Search
-from outbox.retention.partitions import model_of, partitioned_models
+from outbox.retention.archives.search import Found, Search
+from outbox.retention.partitions.partitions import model_of, partitioned_models
 
 _DEFAULT = "email_notifications"
 

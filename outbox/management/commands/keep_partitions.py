@@ -15,12 +15,12 @@ import structlog
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
-from outbox.core import health
-from outbox.core.loop import run_until_stopped, stop_on_signals
-from outbox.core.metrics_server import watch
 from outbox.models import Heartbeat
-from outbox.retention import partitions
+from outbox.process.loop import run_until_stopped, stop_on_signals
+from outbox.retention.partitions import partitions
 from outbox.retention.rollover import REQUESTED, ROLLED_OVER, is_due, log_step, rollover
+from outbox.telemetry import health
+from outbox.telemetry.metrics_server import watch
 
 log = structlog.get_logger(__name__)
 

@@ -15,14 +15,16 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError
 
-from outbox.core.partitioned import PartitionedModel
+from outbox.database.partitioned import PartitionedModel
 from outbox.management.progress import Reporter
 from outbox.models import DetachedPartition
-from outbox.retention import archive, detach, partitions, restore, rollover
-from outbox.retention.catalogue import partition_named, partition_tables, table_exists
-from outbox.retention.locks import OWNER, AlreadyRunning, exclusive_lock
-from outbox.retention.manifest import ArchiveDiffers, Manifest
-from outbox.retention.overview import overview
+from outbox.retention import rollover
+from outbox.retention.archives import archive, restore
+from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
+from outbox.retention.partitions import detach, partitions
+from outbox.retention.partitions.catalogue import partition_named, partition_tables, table_exists
+from outbox.retention.partitions.locks import OWNER, AlreadyRunning, exclusive_lock
+from outbox.retention.partitions.overview import overview
 
 OPERATOR, LATER, USAGE = 1, 75, 2
 

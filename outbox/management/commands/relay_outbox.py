@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from outbox.core.loop import stop_on_signals
-from outbox.core.metrics_server import watch
-from outbox.events import relay
+from outbox.events.publishing import relay
+from outbox.process.loop import stop_on_signals
+from outbox.telemetry.metrics_server import watch
 
 
 class Command(BaseCommand):

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from outbox.events.resend import resend_events, resend_topic, select_events
+from outbox.events.publishing.resend import resend_events, resend_topic, select_events
 from outbox.events.transports import BrokerAway
 from outbox.models import OutboxEvent
 

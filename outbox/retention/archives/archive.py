@@ -23,14 +23,14 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
 from outbox.models import DetachedPartition
-from outbox.retention import archive_store
-from outbox.retention.archive_index import Index, NoIndex, index_name
-from outbox.retention.archive_pieces import pack
-from outbox.retention.archive_store import Digest, Tick, ignore_ticks, store
-from outbox.retention.locks import OWNER
-from outbox.retention.manifest import ArchiveDiffers, Manifest
-from outbox.retention.partitions import model_of
-from outbox.retention.table_copy import columns_of, copy_out, extent, snapshot
+from outbox.retention.archives import files
+from outbox.retention.archives.files import Digest, Tick, ignore_ticks, store
+from outbox.retention.archives.index import Index, NoIndex, index_name
+from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
+from outbox.retention.archives.pieces import pack
+from outbox.retention.archives.table_copy import columns_of, copy_out, extent, snapshot
+from outbox.retention.partitions.locks import OWNER
+from outbox.retention.partitions.partitions import model_of
 
 csv.field_size_limit(sys.maxsize)  # an e-mail's body is one field
 
@@ -69,9 +69,9 @@ def write(*, record: DetachedPartition, table: str = "", tick: Tick = ignore_tic
             written_at=timezone.now().isoformat(),
         )
         file.seek(0)
-        archive_store.save(name=manifest.file, content=File(file))
+        files.save(name=manifest.file, content=File(file))
     document = json.dumps(dataclasses.asdict(manifest), indent=2).encode()
-    archive_store.save(name=manifest.name, content=ContentFile(document))
+    files.save(name=manifest.name, content=ContentFile(document))
     verify(manifest=manifest, table=table, tick=tick)
     return manifest
 
@@ -81,7 +81,7 @@ def verify(*, manifest: Manifest, table: str = "", tick: Tick = ignore_ticks) ->
 
     Raises `ArchiveDiffers` with the first difference found.
     """
-    for _ in archive_store.read_csv(manifest=manifest, tick=tick):
+    for _ in files.read_csv(manifest=manifest, tick=tick):
         pass
     if table:
         verify_table(manifest=manifest, table=table)
@@ -102,7 +102,7 @@ def verify_table(*, manifest: Manifest, table: str) -> None:
 
 def adopt(*, record: DetachedPartition) -> Manifest | None:
     """Find an archive of the table as it is now that a killed run wrote and did not record."""
-    for name in archive_store.stored_names(record=record):
+    for name in files.stored_names(record=record):
         if name.endswith(".json"):
             with contextlib.suppress(ArchiveDiffers, FileNotFoundError, ValueError, TypeError):
                 with store().open(name) as file:
@@ -125,7 +125,7 @@ def sweep(*, record: DetachedPartition) -> list[str]:
         if not all(store().exists(name) for name in keep):
             raise ArchiveDiffers(f"{manifest.file} or its manifest is gone from the store")
         keep.add(index_name(manifest))
-    gone = [name for name in archive_store.stored_names(record=record) if name not in keep]
+    gone = [name for name in files.stored_names(record=record) if name not in keep]
     for name in gone:
         store().delete(name)
     return gone
@@ -159,13 +159,13 @@ def _indexed_rows(
         pages = index.pages_with(hashes)
     except NoIndex:
         return None
-    archive_store.check_present(manifest=manifest)
+    files.check_present(manifest=manifest)
     return index.rows(pages)
 
 
 def _all_rows(manifest: Manifest) -> Iterator[dict[str, str]]:
-    chunks = archive_store.read_csv(manifest=manifest)
-    return iter(csv.DictReader(line.decode(errors="replace") for line in archive_store.lines_of(chunks)))
+    chunks = files.read_csv(manifest=manifest)
+    return iter(csv.DictReader(line.decode(errors="replace") for line in files.lines_of(chunks)))
 
 
 def archived_partitions(

@@ -13,8 +13,8 @@ from django.core.files.base import File
 from django.core.files.storage import FileSystemStorage, Storage, storages
 
 from outbox.models import DetachedPartition
-from outbox.retention.archive_pieces import unpack
-from outbox.retention.manifest import ArchiveDiffers, Manifest
+from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
+from outbox.retention.archives.pieces import unpack
 
 #: Bytes of an archive that are unpacked at once, which bounds memory, and bytes that S3 is asked for at once.
 _CHUNK, _REQUEST = 1 << 16, 1 << 20

@@ -1,7 +1,7 @@
 """An archive's index, a file next to it: which of its pages have rows of an address or of an order.
 
 A page is some 128 kB of CSV, whole rows. Keys are the first 32 bits of the keyed hash that stands for an
-address (`outbox.core.privacy`), so nobody can read or test one without PRIVACY_KEY. A reader compares the
+address (`outbox.privacy`), so nobody can read or test one without PRIVACY_KEY. A reader compares the
 rows that a key finds. The file is named like its archive, with the archive's SHA-256 in it, and is swept with
 it. It can be made again at any time, and without it `archive.find` reads the archive from end to end.
 
@@ -21,12 +21,12 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from outbox.core.partitioned import PartitionedModel, Quotes, RetentionRules
-from outbox.core.privacy import address_hash, find_address_hashes
+from outbox.database.partitioned import PartitionedModel, Quotes, RetentionRules
 from outbox.models import DetachedPartition
-from outbox.retention import archive_store
-from outbox.retention.archive_store import lines_of, read_range
-from outbox.retention.manifest import ArchiveDiffers, Manifest
+from outbox.privacy import address_hash, find_address_hashes
+from outbox.retention.archives import files
+from outbox.retention.archives.files import lines_of, read_range
+from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
 
 #: An index of "opindex1", which named parts of one frame, is made again.
 MAGIC = b"opindex2"
@@ -177,6 +177,6 @@ class Index:
         }
         for frame in sorted(wanted):
             (position, start), (_, end) = self._frames[frame : frame + 2]
-            for data in archive_store.read_frame(manifest=self._manifest, start=start, end=end):
+            for data in files.read_frame(manifest=self._manifest, start=start, end=end):
                 yield position, data
                 position += len(data)

@@ -1,4 +1,4 @@
-"""Write the index beside an archive; archive_index.py says what is in it."""
+"""Write the index of an archive into a file next to it. `index` says what it contains."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ import csv
 import math
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import IO
 
 from django.core.files.base import File
 
-from outbox.core.partitioned import PartitionedModel, RetentionRules
+from outbox.database.partitioned import PartitionedModel, RetentionRules
 from outbox.models import DetachedPartition
-from outbox.retention import archive_store
-from outbox.retention.archive_index import (
+from outbox.retention.archives import files, index
+from outbox.retention.archives.files import Tick, ignore_ticks, lines_of
+from outbox.retention.archives.index import (
     ENTRY,
     HEAD,
     MAGIC,
@@ -28,8 +29,8 @@ from outbox.retention.archive_index import (
     key_of,
     signature_of,
 )
-from outbox.retention.archive_store import Tick, ignore_ticks, lines_of
-from outbox.retention.manifest import Manifest
+from outbox.retention.archives.manifest import Manifest
+from outbox.retention.partitions.locks import Report
 
 #: Bytes of CSV after which a page ends with its row.
 PAGE = 1 << 17
@@ -39,6 +40,21 @@ _RECORDS_IN_BUCKET = 256
 _MOST_BITS = 16
 
 
+def index_archive(
+    *, model: PartitionedModel, record: DetachedPartition, report: Report, hashes: Collection[str] = ()
+) -> None:
+    """Give an archive an index if it has none that answers for `hashes`. The caller holds `exclusive_lock`.
+
+    Raises `ArchiveDiffers` if the archive is gone, or is not what its manifest says.
+    """
+    files.check_present(manifest=Manifest.of(record))
+    if not index.exists(model=model, record=record, hashes=hashes):
+        build(
+            model=model, record=record, tick=lambda count: report("bytes", partition=record.name, bytes=count)
+        )
+        report("indexed", partition=record.name)
+
+
 def build(*, model: PartitionedModel, record: DetachedPartition, tick: Tick = ignore_ticks) -> None:
     """Read an archive from end to end and write its index.
 
@@ -46,15 +62,15 @@ def build(*, model: PartitionedModel, record: DetachedPartition, tick: Tick = ig
     Raises `ArchiveDiffers` for an archive that is not what its manifest says.
     """
     manifest = Manifest.of(record)
-    with contextlib.ExitStack() as files:
-        parts = [files.enter_context(tempfile.TemporaryFile()) for _ in range(_PARTS)]
+    with contextlib.ExitStack() as opened:
+        parts = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(_PARTS)]
         frames: Entries = []
-        chunks = archive_store.read_csv(manifest=manifest, tick=tick, bounds=frames)
+        chunks = files.read_csv(manifest=manifest, tick=tick, bounds=frames)
         pages = _read_pages(model.retention, chunks, parts)
-        result = files.enter_context(tempfile.TemporaryFile(prefix="orderpost-index-"))
+        result = opened.enter_context(tempfile.TemporaryFile(prefix="orderpost-index-"))
         _write(result, manifest, model.retention, frames, pages, parts)
         result.seek(0)
-        archive_store.save(name=index_name(manifest), content=File(result))
+        files.save(name=index_name(manifest), content=File(result))
 
 
 def _read_pages(rules: RetentionRules, chunks: Iterable[bytes], parts: Sequence[IO[bytes]]) -> Entries:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from django.db import connections, transaction
 
 from outbox.models import DetachedPartition
-from outbox.retention import archive, archive_store
-from outbox.retention.archive_store import Tick, ignore_ticks
-from outbox.retention.locks import OWNER, short_lock_timeout
-from outbox.retention.manifest import ArchiveDiffers, Manifest
+from outbox.retention.archives import archive, files
+from outbox.retention.archives.files import Tick, ignore_ticks
+from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
+from outbox.retention.partitions.locks import OWNER, short_lock_timeout
 
 RESTORED = "_restored"
 _REWRITTEN = "_rewritten"
@@ -27,7 +27,7 @@ def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = i
     manifest = Manifest.of(record)
     name = manifest.partition + suffix
     quote = connections[OWNER].ops.quote_name
-    chunks = archive_store.read_csv(manifest=manifest, tick=tick)
+    chunks = files.read_csv(manifest=manifest, tick=tick)
     first = next(chunks, b"")  # a store that is slow to open keeps no transaction waiting
     with transaction.atomic(using=OWNER), connections[OWNER].cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])

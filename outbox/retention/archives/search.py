@@ -7,15 +7,15 @@ import datetime as dt
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from outbox.core.partitioned import PartitionedModel
-from outbox.core.privacy import address_hash
+from outbox.database.partitioned import PartitionedModel
 from outbox.models import DetachedPartition
-from outbox.retention import archive, archive_index
-from outbox.retention.locks import OWNER, AlreadyRunning, Report, exclusive_lock
-from outbox.retention.manifest import ArchiveDiffers
-from outbox.retention.partitions import partitioned_models
+from outbox.privacy import address_hash
+from outbox.retention.archives import archive, index
+from outbox.retention.archives.index_build import index_archive
+from outbox.retention.archives.manifest import ArchiveDiffers
+from outbox.retention.partitions.locks import OWNER, AlreadyRunning, Report, exclusive_lock
+from outbox.retention.partitions.partitions import partitioned_models
 from outbox.retention.person import Person
-from outbox.retention.rollover import index_archive
 
 Found = tuple[DetachedPartition, dict[str, str]]
 
@@ -74,7 +74,7 @@ class Search:
 
     def _index(self, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str]) -> None:
         """Give an archive an index, unless somebody is changing archives or the store takes no file."""
-        if archive_index.exists(model=model, record=record, hashes=hashes):
+        if index.exists(model=model, record=record, hashes=hashes):
             return
         try:
             with exclusive_lock(model=model):

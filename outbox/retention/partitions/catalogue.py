@@ -10,8 +10,8 @@ from typing import Literal
 
 from django.db import connections
 
-from outbox.core.partitioned import PartitionedModel
-from outbox.retention.partitions import Partition, partition_at
+from outbox.database.partitioned import PartitionedModel
+from outbox.retention.partitions.partitions import Partition, partition_at
 
 State = Literal["attached", "pending", "detached"]
 

@@ -18,12 +18,12 @@ import structlog
 from django.db import OperationalError, connections
 from django.db.models.functions import Now
 
-from outbox.core.ids import id_floor
-from outbox.core.partitioned import PartitionedModel
+from outbox.database.ids import id_floor
+from outbox.database.partitioned import PartitionedModel
 from outbox.models import DetachedPartition
-from outbox.retention.catalogue import partition_named, state_of
-from outbox.retention.locks import OWNER, Report, short_lock_timeout
-from outbox.retention.partitions import compose
+from outbox.retention.partitions.catalogue import partition_named, state_of
+from outbox.retention.partitions.locks import OWNER, Report, short_lock_timeout
+from outbox.retention.partitions.partitions import compose
 
 log = structlog.get_logger(__name__)
 

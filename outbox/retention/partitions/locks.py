@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
 
-from outbox.core.partitioned import PartitionedModel
+from outbox.database.partitioned import PartitionedModel
 
 Report = Callable[..., None]  # report(step, **facts): called after each step that is done
 

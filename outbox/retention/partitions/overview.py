@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from outbox.core.clock import database_now
+from outbox.database.clock import database_now
 from outbox.models import DetachedPartition
-from outbox.retention.catalogue import PartitionTable, partition_tables
-from outbox.retention.detach import count_unfinished
-from outbox.retention.partitions import partitioned_models
+from outbox.retention.partitions.catalogue import PartitionTable, partition_tables
+from outbox.retention.partitions.detach import count_unfinished
+from outbox.retention.partitions.partitions import partitioned_models
 
 
 def overview(*, using: str = "owner") -> list[dict[str, Any]]:

@@ -18,9 +18,9 @@ from django.apps import apps
 from django.db import IntegrityError, connections, transaction
 
 from outbox.conditions import Facts, Stock, decide
-from outbox.core.clock import database_now
-from outbox.core.ids import id_floor, id_time
-from outbox.core.partitioned import Interval, Partitioned, PartitionedModel
+from outbox.database.clock import database_now
+from outbox.database.ids import id_floor, id_time
+from outbox.database.partitioned import Interval, Partitioned, PartitionedModel
 
 log = structlog.get_logger(__name__)
 

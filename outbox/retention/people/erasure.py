@@ -2,8 +2,8 @@
 
 A model's `retention` rules say what is personal in a row. A person owns the rows that are addressed to them;
 of a table without addresses, the rows of their orders. Complete addresses and order ids find rows that quote
-another's text. stored_answers.py does the tables that are not partitioned. Called by orders.privacy and, for
-archives, by outbox.retention.rollover.
+another's text. stored_answers.py does the tables that are not partitioned. Called by
+orders.privacy.erasure and, for archives, by outbox.retention.rollover.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from outbox.core.partitioned import PartitionedModel, Quotes
-from outbox.core.privacy import address_hash
+from outbox.database.partitioned import PartitionedModel, Quotes
 from outbox.models import DetachedPartition, Erasure
-from outbox.retention import archive, restore
-from outbox.retention.catalogue import existing, partition_tables
-from outbox.retention.locks import OWNER, Report, no_statement_timeout
+from outbox.privacy import address_hash
+from outbox.retention.archives import archive, restore
+from outbox.retention.archives.table_copy import columns_of
+from outbox.retention.partitions.catalogue import existing, partition_tables
+from outbox.retention.partitions.locks import OWNER, Report, no_statement_timeout
+from outbox.retention.people.stored_answers import like_patterns
 from outbox.retention.person import Person
-from outbox.retention.stored_answers import like_patterns
-from outbox.retention.table_copy import columns_of
 
 _BATCH = 500
 

@@ -15,11 +15,11 @@ from typing import Any
 from django.db import ProgrammingError, connections
 from psycopg import errors
 
-from outbox.core.ids import EPOCH, id_floor
-from outbox.core.partitioned import PartitionedModel
-from outbox.core.privacy import address_hash
-from outbox.retention.archive import archived_partitions, find
-from outbox.retention.catalogue import partition_tables
+from outbox.database.ids import EPOCH, id_floor
+from outbox.database.partitioned import PartitionedModel
+from outbox.privacy import address_hash
+from outbox.retention.archives.archive import archived_partitions, find
+from outbox.retention.partitions.catalogue import partition_tables
 
 
 def owner_rows(

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from outbox.core.privacy import ERASED, ERASED_ADDRESS, hide_addresses
-from outbox.retention.locks import no_statement_timeout
+from outbox.privacy import ERASED, ERASED_ADDRESS, hide_addresses
+from outbox.retention.partitions.locks import no_statement_timeout
 from outbox.retention.person import Person
 
 #: The fields of our own API's answers that have an address, the other personal ones, and what replaces them.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import requests
 
-from config.local.sandbox import Sandbox
+from local.sandbox import Sandbox
 
 Send = Callable[..., requests.Response]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import requests
 
-from config.local.sandbox import Fault, Sandbox
-from config.local.sandbox.faults import InvalidFault
+from local.sandbox import Fault, Sandbox
+from local.sandbox.faults import InvalidFault
 from tests.certificates import make_server_context
 from tests.local.sandbox.conftest import Send, payload
 from tests.waiting import until

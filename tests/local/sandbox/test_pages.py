@@ -10,7 +10,7 @@ import sys
 import pytest
 import requests
 
-from config.local.sandbox import Sandbox
+from local.sandbox import Sandbox
 from tests.local.sandbox.conftest import Send
 
 EVIL = "<script>alert(1)</script>\"'&"
@@ -83,7 +83,7 @@ def test_serves_its_own_assets(sandbox: Sandbox, name: str) -> None:
 
 
 def test_runs_as_a_process_until_sigterm() -> None:
-    command = [sys.executable, "-m", "config.local.sandbox", "--port", "0"]
+    command = [sys.executable, "-m", "local.sandbox", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         try:
             assert process.stdout is not None

@@ -11,8 +11,8 @@ import requests
 from anymail.exceptions import AnymailAPIError
 from django.core.mail import EmailMultiAlternatives, get_connection
 
-from config.local.sandbox import Sandbox
-from config.local.sandbox.protocol import MAX_BODY
+from local.sandbox import Sandbox
+from local.sandbox.protocol import MAX_BODY
 from tests.local.sandbox.conftest import Send, payload
 
 

@@ -15,8 +15,8 @@ import requests
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from config.local.sandbox import Sandbox, WebhookSettings
-from config.local.sandbox.webhooks import InvalidWebhookSettings
+from local.sandbox import Sandbox, WebhookSettings
+from local.sandbox.webhooks import InvalidWebhookSettings
 from notifications.providers.sendgrid import make_key, read_key
 from tests.local.sandbox.conftest import Send
 

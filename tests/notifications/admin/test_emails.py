@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from notifications.models import EmailNotification
 from outbox import bulk
-from outbox.delivery.outcomes import Status
+from outbox.delivery.rows.outcomes import Status
 from outbox.models import BulkJob
 from tests.factories import make_mail, make_mails, make_order, staff_client, statuses
 

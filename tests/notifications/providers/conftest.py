@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from config.local.sandbox import Sandbox
+from local.sandbox import Sandbox
 from notifications.delivery import process as processes
 from notifications.providers.registry import declarations
 from notifications.providers.sending import PROVIDERS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from config.local.sandbox import Sandbox
+from local.sandbox import Sandbox
 from notifications.providers.sending import PROVIDERS
-from outbox.delivery.outcomes import Verdict
+from outbox.delivery.rows.outcomes import Verdict
 from tests.certificates import make_server_context
 from tests.factories import make_mail
 from tests.smtp import SmtpServer

@@ -11,7 +11,7 @@ from notifications.providers.base import message_id
 from notifications.providers.http import pause_asked_for
 from notifications.providers.registry import declarations
 from notifications.providers.sending import PROVIDERS
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Verdict
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db

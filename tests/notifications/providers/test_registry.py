@@ -13,7 +13,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from environs import Env
 
-from config.local.machine import PROJECT
+from local.machine import PROJECT
 from notifications.providers.base import Provider
 from notifications.providers.dialect import Dialect
 from notifications.providers.registry import declarations, read_settings

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from config.local.machine import free_port
+from local.machine import free_port
 from notifications.providers import session as module
 from notifications.providers.session import NeverConnected, Session, make_session
 

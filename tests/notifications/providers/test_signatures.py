@@ -19,7 +19,7 @@ from notifications.providers.mailgun.sandbox import signature
 from notifications.providers.registry import declarations
 from notifications.providers.sendgrid import make_key
 from notifications.providers.sendgrid.sandbox import sign
-from outbox.delivery.outcomes import Status
+from outbox.delivery.rows.outcomes import Status
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from config.local.sandbox import Sandbox
+from local.sandbox import Sandbox
 from notifications.providers.sending import PROVIDERS
-from outbox.delivery.outcomes import Verdict
+from outbox.delivery.rows.outcomes import Verdict
 from tests.factories import make_mail
 from tests.smtp import SmtpServer
 

@@ -23,7 +23,7 @@ from django.test import Client
 
 from notifications.models import EmailNotification, Suppression
 from notifications.providers.ses import sns
-from outbox.delivery.outcomes import Status
+from outbox.delivery.rows.outcomes import Status
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db

@@ -15,7 +15,7 @@ import pytest
 
 from notifications.providers import session
 from notifications.providers.sending import PROVIDERS
-from outbox.delivery.outcomes import Outcome, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Verdict
 from tests.certificates import make_authority
 from tests.factories import make_mail
 from tests.notifications.providers.conftest import close

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from outbox.admin.csv import CHUNK, csv_lines, csv_response, rows_by_key, safe_cell
+from outbox.admin.shared.csv import CHUNK, csv_lines, csv_response, rows_by_key, safe_cell
 from outbox.models import Heartbeat
 
 

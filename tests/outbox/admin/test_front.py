@@ -12,10 +12,10 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from outbox import traffic
 from outbox.admin import front
-from outbox.core.clock import database_now
+from outbox.database.clock import database_now
 from outbox.models import Heartbeat, OutboxEvent, TrafficSum
+from outbox.traffic import minutes
 from tests.factories import make_mail, make_mails, staff_client
 from tests.outbox.retention.months import fill, make_partition
 from tests.plans import rows_without_index
@@ -95,7 +95,7 @@ def test_rows_that_hold_a_partition_are_counted(admin_client):
 def test_a_chart_shows_what_was_summed_and_where_nothing_was(admin_client, stretch, span):
     start = (database_now() - dt.timedelta(seconds=2 * span)).replace(second=0, microsecond=0)
     start = start.replace(minute=0) if span == 3600 else start
-    traffic.store(span, {start: traffic.Sums({"placed": 1234, "sent:ses": 5}, {"sent": {"24": 5}})})
+    minutes.store(span, {start: minutes.Sums({"placed": 1234, "sent:ses": 5}, {"sent": {"24": 5}})})
     page = admin_client.get("/admin/", {"range": stretch})
     numbers = {chart["title"]: chart["number"] for chart in page.context["charts"]}
     assert numbers["Orders placed"] == "1,234" and numbers["Sent"] == "5"
@@ -144,8 +144,8 @@ def log_acts(count: int) -> None:
 def test_a_page_over_many_rows_takes_few_statements_and_no_sequential_scan(admin_client):
     make_mails(40_000, status="sent")
     make_mails(300, status="dead_lettered")
-    hours = {database_now() - dt.timedelta(hours=n): traffic.Sums({"placed": 1}) for n in range(9000)}
-    traffic.store(TrafficSum.HOUR, hours)
+    hours = {database_now() - dt.timedelta(hours=n): minutes.Sums({"placed": 1}) for n in range(9000)}
+    minutes.store(TrafficSum.HOUR, hours)
     log_acts(40_000)
     with connection.cursor() as cursor:
         cursor.execute(

@@ -9,9 +9,9 @@ from django.test import Client
 
 from notifications.models import EmailNotification
 from outbox import bulk
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from outbox.models import ApiToken, InboundDeadLetter, OutboxEvent
-from outbox.retention.partitions import attached, partitioned_models
+from outbox.retention.partitions.partitions import attached, partitioned_models
 from tests.factories import staff_client
 from tests.outbox.retention.months import fill, make_partition
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from django.db import transaction
 
-from outbox.core import context
-from outbox.core.context import Context
-from outbox.core.transactions import after_commit
+from outbox.database.transactions import after_commit
+from outbox.telemetry import context
+from outbox.telemetry.context import Context
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

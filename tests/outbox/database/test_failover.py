@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from config.local.machine import HOST, free_port
-from outbox.core.postgres import base
-from outbox.core.postgres.base import DatabaseWrapper
+from local.machine import HOST, free_port
+from outbox.database.postgres import base
+from outbox.database.postgres.base import DatabaseWrapper
 
 OTHER = "other"
 READ_ONLY = "SET default_transaction_read_only = on"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from outbox.core.transactions import invisible, unseen
+from outbox.database.transactions import invisible, unseen
 from tests.outbox.retention.months import dsn
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -13,11 +13,11 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 
 from orders.models import Order
-from outbox.core.postgres import base
-from outbox.core.postgres.cursor import Prepared
-from outbox.core.postgres.sessions import SharedSession
+from outbox.database.postgres import base
+from outbox.database.postgres.cursor import Prepared
+from outbox.database.postgres.sessions import SharedSession
 from tests.factories import make_order
-from tests.outbox.core.test_postgres import OTHER, ask, database_port, wrapper
+from tests.outbox.database.test_postgres import OTHER, ask, database_port, wrapper
 from tests.pgbouncer import Pooler, needs_pgbouncer
 from tests.proxy import Proxy
 

@@ -16,9 +16,9 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from outbox.core.postgres.base import DatabaseWrapper
-from outbox.core.postgres.connection import patient
-from outbox.core.postgres.cursor import Prepared
+from outbox.database.postgres.base import DatabaseWrapper
+from outbox.database.postgres.connection import patient
+from outbox.database.postgres.cursor import Prepared
 from tests.proxy import Proxy
 
 DEADLINE = 0.5

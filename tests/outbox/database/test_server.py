@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from outbox import database_facts
+from outbox.database import server
 from tests.api.conftest import Api
 from tests.outbox.retention.months import dsn
 
@@ -17,12 +17,12 @@ def test_a_lasting_slot_that_nobody_reads_is_shown_with_what_it_keeps():
         session.execute("SELECT pg_create_logical_replication_slot('tried_' || pg_backend_pid(), 'pgoutput')")
         session.execute("SELECT pg_create_logical_replication_slot('passing', 'pgoutput', temporary => true)")
         try:
-            (slot,) = database_facts.slots()
+            (slot,) = server.slots()
             assert not slot.active
             session.execute(
                 "SELECT pg_logical_emit_message(false, 'test', repeat('x', 100000)), pg_switch_wal()"
             )
-            (later,) = database_facts.slots()
+            (later,) = server.slots()
             assert later.kept >= slot.kept + 100_000
             text = Api().get("/metrics").content.decode()
             assert f'orderpost_replication_slot_active{{slot="{slot.name}"}} 0.0' in text

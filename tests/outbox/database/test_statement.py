@@ -7,7 +7,7 @@ import uuid
 import pytest
 from django.db import connection
 
-from outbox.core.statement import Part, insert, write
+from outbox.database.statement import Part, insert, write
 
 pytestmark = pytest.mark.django_db
 TABLE = "statement_rows"

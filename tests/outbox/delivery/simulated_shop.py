@@ -13,11 +13,11 @@ import random
 import uuid
 from collections.abc import Callable, Iterable
 
-from outbox.delivery import breaker as circuit
-from outbox.delivery.breaker import Breaker, Permit, Rules
-from outbox.delivery.decision import Policy, decide
-from outbox.delivery.neighbours import Neighbours
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.gate import breaker as circuit
+from outbox.delivery.gate.breaker import Breaker, Permit, Rules
+from outbox.delivery.gate.neighbours import Neighbours
+from outbox.delivery.rows.decision import Policy, decide
+from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
 
 RETRIES = 3
 #: The defaults of the settings, and a shop that tries again every few seconds.

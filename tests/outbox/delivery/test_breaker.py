@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.delivery import breaker as circuit
-from outbox.delivery.breaker import Breaker, Permit, Rules, State
+from outbox.delivery.gate import breaker as circuit
+from outbox.delivery.gate.breaker import Breaker, Permit, Rules, State
 
 RULES = Rules()
 NOW = 1000.0

@@ -8,10 +8,10 @@ import pytest
 
 from notifications.delivery.drain import poll
 from notifications.models import EmailNotification
-from outbox.delivery.causes import COUNT_LIMIT, Cause, dead_causes, fill_fingerprints
-from outbox.delivery.changes import Settlement
-from outbox.delivery.fingerprint import fingerprint_of
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.rows.failure_causes import COUNT_LIMIT, Cause, dead_causes, fill_fingerprints
+from outbox.delivery.rows.fingerprint import fingerprint_of
+from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
+from outbox.delivery.rows.settlements import Settlement
 from tests.factories import make_mail, make_mails
 
 pytestmark = pytest.mark.django_db

@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from outbox.delivery.decision import Decision, Policy, decide
-from outbox.delivery.outcomes import TEXT_LIMIT, Outcome, Verdict
-from outbox.delivery.queryset import current_policy
+from outbox.delivery.rows.decision import Decision, Policy, decide
+from outbox.delivery.rows.outcomes import TEXT_LIMIT, Outcome, Verdict
+from outbox.delivery.rows.queryset import current_policy
 
 POLICY = Policy(base=30, cap=3600, hold=120)
 V = Verdict

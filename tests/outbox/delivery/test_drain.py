@@ -15,11 +15,11 @@ from notifications.delivery.process import Process
 from notifications.delivery.screening import screen
 from notifications.models import EmailNotification
 from outbox.delivery import drain as module
-from outbox.delivery.changes import Settlement
 from outbox.delivery.drain import Drain
-from outbox.delivery.gate import Capacity
-from outbox.delivery.outcomes import Outcome, Status, Verdict
-from outbox.delivery.queryset import DeliverableQuerySet
+from outbox.delivery.gate.gate import Capacity
+from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
+from outbox.delivery.rows.queryset import DeliverableQuerySet
+from outbox.delivery.rows.settlements import Settlement
 from outbox.delivery.sender import Limits
 from outbox.delivery.unsettled import SETTLE_ROWS
 from tests.factories import make_mail, make_mails, statuses

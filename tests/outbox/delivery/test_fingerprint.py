@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from outbox.delivery.fingerprint import fingerprint_of, normalise
+from outbox.delivery.rows.fingerprint import fingerprint_of, normalise
 
 ONE_CAUSE = [
     (

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from config.local.machine import PROJECT, free_port
-from config.local.servers import EmbeddedValkey
-from outbox.delivery import slots
-from outbox.delivery.breaker import Rules, State
-from outbox.delivery.gate import Capacity, Gate
-from outbox.delivery.slots import TAKE
+from local.machine import PROJECT, free_port
+from local.servers import EmbeddedValkey
+from outbox.delivery.gate import slots
+from outbox.delivery.gate.breaker import Rules, State
+from outbox.delivery.gate.gate import Capacity, Gate
+from outbox.delivery.gate.slots import TAKE
 
 QUICK = Rules(untried_every=0.3, waiting_every=0.3)
 

@@ -13,11 +13,11 @@ from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
 from outbox.delivery import lookback as module
-from outbox.delivery.changes import Settlement
 from outbox.delivery.drain import Drain
-from outbox.delivery.gate import Capacity
+from outbox.delivery.gate.gate import Capacity
 from outbox.delivery.lookback import Lookback
-from outbox.delivery.outcomes import Outcome, Status, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
+from outbox.delivery.rows.settlements import Settlement
 from outbox.delivery.sender import Limits
 from tests.factories import make_mail, make_mails, statuses
 from tests.outbox.retention.months import dsn

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from outbox.core.ids import new_id
-from outbox.delivery.neighbours import KEPT_SECONDS, Neighbours
+from outbox.database.ids import new_id
+from outbox.delivery.gate.neighbours import KEPT_SECONDS, Neighbours
 
 NOW = 10_000.0
 

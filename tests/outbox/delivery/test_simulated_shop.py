@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from outbox.delivery.outcomes import Status
+from outbox.delivery.rows.outcomes import Status
 from tests.outbox.delivery.simulated_shop import HASTY, PATIENT, Simulation, at_random, buy
 
 HOUR = 3600.0

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from config.local.machine import free_port
-from config.local.servers import EmbeddedValkey
-from outbox.delivery.gate import Gate
-from outbox.delivery.slots import LIFE_SECONDS, Slot
+from local.machine import free_port
+from local.servers import EmbeddedValkey
+from outbox.delivery.gate.gate import Gate
+from outbox.delivery.gate.slots import LIFE_SECONDS, Slot
 
 LIMITS = [10, 50, 100]
 

@@ -8,10 +8,10 @@ import uuid
 from collections.abc import Collection
 from typing import Any
 
-from orders.handlers import HANDLERS, NAME
+from orders.inbound.payments_and_stock import HANDLERS, NAME
 from orders.models import Order
 from orders.services import place_order
-from outbox.events.inbox import process
+from outbox.events.consuming.inbox import process
 from outbox.events.transports import Received
 
 PAID, REFUNDED = "payment.payment.succeeded.v1", "payment.payment.refunded.v1"

@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from outbox.core.metrics import REGISTRY
-from outbox.events import cdc
-from outbox.events.cdc import Change, ChangeConsumer, Malformed, read_change
+from outbox.events.consuming import cdc
+from outbox.events.consuming.cdc import Change, ChangeConsumer, Malformed, read_change
 from outbox.events.transports import BrokerAway, Consumer, Received
+from outbox.telemetry.metrics import REGISTRY
 
 MAILS, EVENTS = "orderpost.public.email_notifications", "orderpost.public.outbox_events"
 ID = "0199d0e4-7c00-7000-8000-000000000001"

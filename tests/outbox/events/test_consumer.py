@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from django.db import OperationalError, connection
 
-from orders import handlers
-from orders.handlers import HANDLERS, NAME
-from outbox.events import consumer
-from outbox.events.consumer import EventConsumer
+from orders.inbound import payments_and_stock
+from orders.inbound.payments_and_stock import HANDLERS, NAME
+from outbox.events.consuming import consumer
+from outbox.events.consuming.consumer import EventConsumer
 from outbox.events.transports import Consumer, Received
 from outbox.models import InboundDeadLetter
 from tests.outbox.events.inbound import INSUFFICIENT, PAID, REFUNDED, envelope, order, received, status
@@ -70,7 +70,7 @@ def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again
         if event.data["orderId"] == str(one.id) and fails["left"]:
             fails["left"] -= 1
             raise TimeoutError("a service of ours is slow")
-        handlers.payment_succeeded(event)
+        payments_and_stock.payment_succeeded(event)
 
     first = received(PAID, envelope(PAID, {"orderId": str(one.id)}), key="one")
     behind = received(PAID, envelope(PAID, {"orderId": str(one.id)}), key="one")
@@ -167,7 +167,7 @@ class TestReplays:
             if event.data["orderId"] == str(one.id) and fails["left"]:
                 fails["left"] -= 1
                 raise TimeoutError
-            handlers.payment_refunded(event)
+            payments_and_stock.payment_refunded(event)
 
         InboundDeadLetter.objects.request_replay(ids=[first.id, second.id])
         it = consume(Hand(), **{REFUNDED: flaky})

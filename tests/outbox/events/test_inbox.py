@@ -10,10 +10,10 @@ import pytest
 from django.db import connections, transaction
 
 from notifications.models import EmailNotification
-from orders.handlers import HANDLERS, NAME
+from orders.inbound.payments_and_stock import HANDLERS, NAME
 from orders.models import Order
 from orders.services import pay_order
-from outbox.events.inbox import process, replay_next
+from outbox.events.consuming.inbox import process, replay_next
 from outbox.models import InboundDeadLetter, OutboxEvent, ProcessedEvent
 from tests.concurrency.helpers import together
 from tests.outbox.events.inbound import PAID, REFUNDED, envelope, handle, order, received, status

@@ -17,8 +17,8 @@ from django.db import transaction
 
 from orders.management.commands.make_topics import topics
 from outbox.events import transports
-from outbox.events.publish import publish_event
-from outbox.events.relay import Relay
+from outbox.events.publishing.publish import publish_event
+from outbox.events.publishing.relay import Relay
 from outbox.events.transports import BrokerAway, Message, Received, kafka
 from outbox.models import OutboxEvent
 from tests import kafka as brokers

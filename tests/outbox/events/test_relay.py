@@ -15,15 +15,15 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from orders.services import complete_order, pay_order, place_order
-from outbox.core import context
-from outbox.core.privacy import key_hash
-from outbox.events import relay, shards
-from outbox.events.publish import publish_event, shard_of
-from outbox.events.relay import Relay
+from outbox.events.publishing import relay, shards
+from outbox.events.publishing.publish import publish_event, shard_of
+from outbox.events.publishing.relay import Relay
 from outbox.events.transports import Answer, BrokerAway, Message, Publisher, Refused, TopicUnavailable
 from outbox.events.transports.redis import Publisher as Streams
 from outbox.models import SHARDS, OutboxEvent
-from outbox.retention.partitions import attached
+from outbox.privacy import key_hash
+from outbox.retention.partitions.partitions import attached
+from outbox.telemetry import context
 from tests.outbox.retention.months import dsn
 from tests.waiting import until
 

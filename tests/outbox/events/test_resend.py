@@ -13,9 +13,9 @@ from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
 from orders.services import complete_order, pay_order, place_order
-from outbox.events import resend
+from outbox.events.publishing import resend
 from outbox.models import OutboxEvent
-from outbox.retention import partitions
+from outbox.retention.partitions import partitions
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 PLACED, PAID, COMPLETED = (f"order.order.{name}.v1" for name in ("placed", "paid", "completed"))

@@ -13,17 +13,17 @@ import pytest
 import redis
 from confluent_kafka import admin
 
-from orders.handlers import HANDLERS, NAME
-from outbox.core.ids import id_time
-from outbox.core.metrics import REGISTRY
-from outbox.core.periods import read_time
+from orders.inbound.payments_and_stock import HANDLERS, NAME
+from outbox.database.ids import id_time
+from outbox.database.periods import read_time
 from outbox.events import transports
-from outbox.events.cdc import ChangeConsumer, read_change
-from outbox.events.consumer import GROUP, EventConsumer
-from outbox.events.lag import consumer_lags
+from outbox.events.consuming.cdc import ChangeConsumer, read_change
+from outbox.events.consuming.consumer import GROUP, EventConsumer
 from outbox.events.transports import Consumer, Received
+from outbox.events.transports.lag import consumer_lags
 from outbox.events.transports.redis import Consumer as StreamConsumer
 from outbox.models import InboundDeadLetter
+from outbox.telemetry.metrics import REGISTRY
 from tests.outbox.events.inbound import PAID, envelope, handle, order, received, status
 from tests.waiting import until
 

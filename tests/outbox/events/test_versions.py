@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from orders.handlers import HANDLERS, NAME
+from orders.inbound.payments_and_stock import HANDLERS, NAME
 from orders.models import Order
-from outbox.events.consumer import EventConsumer
-from outbox.events.envelope import Envelope, Rejected
+from outbox.events.consuming.consumer import EventConsumer
+from outbox.events.consuming.envelope import Envelope, Rejected
 from outbox.models import InboundDeadLetter
 from tests.outbox.events.inbound import PAID, envelope, order, received
 from tests.outbox.events.test_consumer import Hand

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from outbox.core.alarm import Alarm
+from outbox.process.alarm import Alarm
 
 
 def test_it_rings_at_the_earliest_time_and_forgets_the_later_one():

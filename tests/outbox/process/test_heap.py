@@ -23,7 +23,7 @@ assert len(gc.get_objects()) < 10_000, len(gc.get_objects())
 def test_forty_threads_share_two_arenas(tmp_path):
     code = """
 import ctypes, sys, threading
-from outbox.core.heap import freeze_heap
+from outbox.process.heap import freeze_heap
 freeze_heap()
 libc, all_there = ctypes.CDLL(None), threading.Barrier(40)
 libc.fopen.restype = ctypes.c_void_p

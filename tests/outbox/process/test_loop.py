@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from outbox.core import loop
+from outbox.process import loop
 
 
 class Away(Exception):

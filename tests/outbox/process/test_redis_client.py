@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import redis
 
-from config.local.machine import HOST, free_port
-from config.local.servers import EmbeddedValkey
-from outbox.core.redis_client import make_client
+from local.machine import HOST, free_port
+from local.servers import EmbeddedValkey
+from outbox.process.redis_client import make_client
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from outbox.core import waker as module
-from outbox.core.waker import Waker
+from outbox.process import waker as module
+from outbox.process.waker import Waker
 from tests.waiting import until
 
 

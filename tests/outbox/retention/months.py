@@ -12,11 +12,11 @@ import psycopg.conninfo
 from django.db import connection
 
 from notifications.models import EmailNotification
-from outbox.core.ids import id_floor, new_id
-from outbox.core.partitioned import PartitionedModel
-from outbox.retention import partitions
-from outbox.retention.catalogue import PartitionTable, partition_tables
-from outbox.retention.partitions import Partition
+from outbox.database.ids import id_floor, new_id
+from outbox.database.partitioned import PartitionedModel
+from outbox.retention.partitions import partitions
+from outbox.retention.partitions.catalogue import PartitionTable, partition_tables
+from outbox.retention.partitions.partitions import Partition
 
 
 def dsn() -> str:

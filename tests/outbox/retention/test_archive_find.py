@@ -22,15 +22,16 @@ from django.core.management import CommandError, call_command
 from django.db import connection, connections
 
 from notifications.models import EmailNotification
-from outbox.core.ids import id_floor, new_id
-from outbox.core.privacy import address_hash
+from outbox.database.ids import id_floor, new_id
 from outbox.models import DetachedPartition, OutboxEvent
-from outbox.retention import archive, archive_store, restore, rollover
-from outbox.retention.archive_index import Index
-from outbox.retention.archive_index_build import build
-from outbox.retention.archive_pieces import PIECE, pack, unpack
-from outbox.retention.locks import exclusive_lock
-from outbox.retention.manifest import ArchiveDiffers, Manifest
+from outbox.privacy import address_hash
+from outbox.retention import rollover
+from outbox.retention.archives import archive, files, restore
+from outbox.retention.archives.index import Index
+from outbox.retention.archives.index_build import build
+from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
+from outbox.retention.archives.pieces import PIECE, pack, unpack
+from outbox.retention.partitions.locks import exclusive_lock
 from tests.outbox.retention.months import Steps, dsn, fill, make_partition
 
 pytestmark = [
@@ -74,13 +75,13 @@ def index_file(folder: Path) -> Path:
 def read_whole(monkeypatch) -> list[str]:
     """Note which archives are read from end to end."""
     names: list[str] = []
-    real = archive_store.read_csv
+    real = files.read_csv
 
     def noted(*, manifest, **options):
         names.append(manifest.partition)
         return real(manifest=manifest, **options)
 
-    monkeypatch.setattr(archive_store, "read_csv", noted)
+    monkeypatch.setattr(files, "read_csv", noted)
     return names
 
 
@@ -356,9 +357,9 @@ class TestPieces:
         """Of an old archive, whose frame is not small."""
         data = random.Random(1).randbytes(5 * PIECE // 2)
         file = zstandard.compress(data)
-        archive_store.save(name="emails/long.csv.zst", content=ContentFile(file))
+        files.save(name="emails/long.csv.zst", content=ContentFile(file))
         manifest = SimpleNamespace(file="emails/long.csv.zst")
-        assert b"".join(archive_store.read_frame(manifest=manifest, start=0, end=len(file))) == data
+        assert b"".join(files.read_frame(manifest=manifest, start=0, end=len(file))) == data
 
     @pytest.mark.parametrize("damage", ["cut", "more", "checksum", "magic", "a cut second one"])
     def test_of_which_one_is_damaged_are_refused(self, damage):

@@ -9,9 +9,10 @@ import pytest
 from moto import mock_aws
 
 from notifications.models import EmailNotification
-from outbox.core.privacy import address_hash
 from outbox.models import DetachedPartition
-from outbox.retention import archive, restore, rollover
+from outbox.privacy import address_hash
+from outbox.retention import rollover
+from outbox.retention.archives import archive, restore
 from tests.outbox.retention.months import Steps, fill, make_partition, states, tidy
 from tests.outbox.retention.test_rollover import age_records, count
 

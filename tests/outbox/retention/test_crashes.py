@@ -12,7 +12,8 @@ from django.db import connection
 
 from notifications.models import EmailNotification
 from outbox.models import DetachedPartition
-from outbox.retention import restore, rollover
+from outbox.retention import rollover
+from outbox.retention.archives import restore
 from tests import warm
 from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states
 from tests.outbox.retention.test_rollover import age_records, count, files

@@ -14,8 +14,8 @@ from django.db import connection
 
 from notifications.models import EmailNotification
 from outbox.models import DetachedPartition
-from outbox.retention.catalogue import table_exists
-from outbox.retention.restore import RESTORED
+from outbox.retention.archives.restore import RESTORED
+from outbox.retention.partitions.catalogue import table_exists
 from tests.outbox.retention.months import Steps, fill, make_partition
 from tests.outbox.retention.test_rollover import age_records, count, roll
 

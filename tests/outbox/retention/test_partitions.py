@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from notifications.models import EmailNotification
-from outbox.core.ids import id_floor, id_time, new_id
+from outbox.database.ids import id_floor, id_time, new_id
 from outbox.models import OutboxEvent
-from outbox.retention import partitions
+from outbox.retention.partitions import partitions
 from tests.concurrency.helpers import together
 
 MOMENTS = st.datetimes(

@@ -10,10 +10,10 @@ from django.db import connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from outbox.models import ApiToken, IdempotencyKey, InboundDeadLetter, ProcessedEvent
 from outbox.retention import purge
-from outbox.retention.locks import OWNER
+from outbox.retention.partitions.locks import OWNER
 from tests.outbox.retention.months import dsn
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])

@@ -18,12 +18,14 @@ from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
 from notifications.services import give_up, resend
-from outbox.core.ids import id_floor, new_id
+from outbox.database.ids import id_floor, new_id
 from outbox.models import DetachedPartition, OutboxEvent
-from outbox.retention import archive, detach, locks, restore, rollover
-from outbox.retention.catalogue import table_exists
-from outbox.retention.locks import exclusive_lock
-from outbox.retention.manifest import Manifest
+from outbox.retention import rollover
+from outbox.retention.archives import archive, restore
+from outbox.retention.archives.manifest import Manifest
+from outbox.retention.partitions import detach, locks
+from outbox.retention.partitions.catalogue import table_exists
+from outbox.retention.partitions.locks import exclusive_lock
 from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states
 
 pytestmark = [

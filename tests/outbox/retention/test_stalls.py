@@ -12,10 +12,10 @@ import psycopg
 import pytest
 
 from notifications.models import EmailNotification
-from outbox.core.ids import new_id
+from outbox.database.ids import new_id
 from outbox.models import DetachedPartition
-from outbox.retention import detach, locks, partitions
-from outbox.retention.locks import exclusive_lock
+from outbox.retention.partitions import detach, locks, partitions
+from outbox.retention.partitions.locks import exclusive_lock
 from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states, tidy
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])

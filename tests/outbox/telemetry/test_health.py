@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from config.local.machine import PROJECT
-from outbox.core import health
+from local.machine import PROJECT
+from outbox.telemetry import health
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ def test_a_wait_beats_and_ends_when_stopped() -> None:
 
 LOOP = """
 import time
-from outbox.core import health
+from outbox.telemetry import health
 
 health.WITHIN, health.EVERY = 2, 0.5
 health.begin("relay")

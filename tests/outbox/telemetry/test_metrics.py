@@ -16,9 +16,9 @@ from django.utils.module_loading import module_has_submodule
 from prometheus_client import Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
-from config.local.machine import HOST, PROJECT, free_port
-from outbox.core import health, metrics, metrics_server
+from local.machine import HOST, PROJECT, free_port
 from outbox.models import Heartbeat
+from outbox.telemetry import health, metrics, metrics_server
 from tests.api.conftest import Api
 
 

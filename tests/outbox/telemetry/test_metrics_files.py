@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 
-from outbox.core import metrics_files
+from outbox.telemetry import metrics_files
 
 COUNTS = """
 import sys

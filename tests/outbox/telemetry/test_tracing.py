@@ -9,11 +9,11 @@ import sys
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from outbox.core import tracing
+from outbox.telemetry import tracing
 from tests.otlp import Receiver
 
 REMOTE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-BEGIN = "from outbox.core.tracing import is_sampled, span, start, traceparent_of\nstart()\n"
+BEGIN = "from outbox.telemetry.tracing import is_sampled, span, start, traceparent_of\nstart()\n"
 ROOTS_ARE_NOT_SAMPLED = {
     "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
     "OTEL_TRACES_SAMPLER_ARG": "0",

@@ -11,12 +11,12 @@ from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox import traffic
-from outbox.core.clock import database_now
-from outbox.core.ids import id_floor
-from outbox.core.summed import Window
+from outbox.database.clock import database_now
+from outbox.database.ids import id_floor
 from outbox.models import TrafficSum
 from outbox.tasks import sum_minutes
+from outbox.traffic import minutes
+from outbox.traffic.summed import Window
 from tests.factories import make_mail, make_mails, make_order
 from tests.plans import rows_without_index
 
@@ -33,7 +33,7 @@ def _valkey(valkey_url):
 def _one_minute(monkeypatch, db):
     """Stop the clock of the sums, because a minute may end within a test."""
     now = database_now()
-    for module in ("outbox.traffic", __name__):
+    for module in ("outbox.traffic.minutes", __name__):
         monkeypatch.setattr(f"{module}.database_now", lambda: now)
 
 
@@ -51,8 +51,8 @@ def mail_of(created: dt.datetime, *, sent: float | None = None, **fields) -> Ema
     return mail
 
 
-def stored(span: int = TrafficSum.MINUTE) -> dict[dt.datetime, traffic.Sums]:
-    return traffic.read_sums(span=span, since=minutes_ago(600), until=minutes_ago(-60))
+def stored(span: int = TrafficSum.MINUTE) -> dict[dt.datetime, minutes.Sums]:
+    return minutes.read_sums(span=span, since=minutes_ago(600), until=minutes_ago(-60))
 
 
 def test_a_minute_has_what_happened_in_it():
@@ -87,8 +87,8 @@ def test_a_resent_mail_took_as_long_as_since_it_was_resent():
 
 
 def test_hours_add_their_minutes_up_and_old_minutes_go():
-    old = minutes_ago(0) - traffic.KEEP_MINUTES - MINUTE
-    traffic.store(TrafficSum.MINUTE, {old: traffic.Sums({"placed": 7}), minutes_ago(9): traffic.Sums()})
+    old = minutes_ago(0) - minutes.KEEP_MINUTES - MINUTE
+    minutes.store(TrafficSum.MINUTE, {old: minutes.Sums({"placed": 7}), minutes_ago(9): minutes.Sums()})
     mail_of(minutes_ago(2), sent=1)
     sum_minutes()
     hours = stored(TrafficSum.HOUR)
@@ -113,14 +113,14 @@ def test_what_a_webhook_tells_late_is_added():
 
 
 def test_an_outage_is_made_up_for_a_bounded_number_of_minutes_at_a_time():
-    traffic.store(TrafficSum.MINUTE, {minutes_ago(600): traffic.Sums()})
+    minutes.store(TrafficSum.MINUTE, {minutes_ago(600): minutes.Sums()})
     mail_of(minutes_ago(500), sent=1)
     mail_of(minutes_ago(100), sent=1)
-    assert traffic.sum_minutes() == traffic.MOST
+    assert minutes.sum_minutes() == minutes.MOST
     assert stored()[minutes_ago(500)].count("sent") == 1
     runs = 1
     while TrafficSum.objects.aggregate(last=Max("start"))["last"] < minutes_ago(1):
-        assert traffic.sum_minutes() <= traffic.MOST
+        assert minutes.sum_minutes() <= minutes.MOST
         runs += 1
     assert runs == 3
     assert stored()[minutes_ago(100)].count("sent") == 1
@@ -155,7 +155,7 @@ def test_it_reads_by_index_and_only_partitions_that_can_have_rows():
         cursor.execute("ANALYZE orders")
     window = Window(since=minutes_ago(5), until=minutes_ago(0), span=60)
     with CaptureQueriesContext(connection) as captured:
-        traffic.read_window(window)
+        minutes.read_window(window)
     statements = [entry["sql"] for entry in captured if entry["sql"].startswith("SELECT")]
     assert len(statements) == 5
     assert any("enable_seqscan = off" in entry["sql"] for entry in captured)

@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import psycopg.conninfo
 
-from config.local.machine import free_port
-from config.local.servers import EmbeddedPostgres
-from outbox.core.postgres.connection import Gate
+from local.machine import free_port
+from local.servers import EmbeddedPostgres
+from outbox.database.postgres.connection import Gate
 from outbox.wal.pgoutput import Watched
 
 MAILS = Watched("mails", column="status", values=frozenset({"pending", "failed"}), updates=True)

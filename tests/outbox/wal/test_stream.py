@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from config.local.machine import free_port
+from local.machine import free_port
 from outbox.wal import stream as module
 from outbox.wal.stream import NotReady, Stream, StreamEnded
 from tests.needs import needs

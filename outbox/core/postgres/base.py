@@ -1,0 +1,1 @@
+from outbox.database.postgres.base import DatabaseWrapper  # noqa: F401

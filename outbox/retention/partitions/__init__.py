@@ -1,0 +1,1 @@
+"""Partitions in PostgreSQL: names and bounds, what exists, making, detaching, dropping, under locks."""

@@ -1,0 +1,1 @@
+"""One person's rows: found and erased in live tables, detached tables, archives and stored answers."""
