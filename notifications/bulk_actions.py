@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from notifications import filters, services
 from notifications.models import EmailNotification
 from notifications.restored import mark_sent
-from outbox.bulk import BulkAction, Result, register
-from outbox.delivery.rows.settlements import Change, Refusal
+from outbox.bulk import BatchResult, BulkAction, register
+from outbox.delivery.rows.settlements import Refusal, Transition
 
-Service = Callable[..., tuple[list[Change], list[Refusal]]]
+Service = Callable[..., tuple[list[Transition], list[Refusal]]]
 
 
 def _action(name: str, title: str, permission: str, service: Service, done: str) -> BulkAction:
-    def change(ids: Sequence[uuid.UUID]) -> Result:
+    def change(ids: Sequence[uuid.UUID]) -> BatchResult:
         changes, refusals = service(ids=ids)
         lines = [(change.row.pk, f"{done} (was {change.was}).") for change in changes]
-        return Result(lines, Counter(refusal.reason for refusal in refusals))
+        return BatchResult(lines, Counter(refusal.reason for refusal in refusals))
 
     action = BulkAction(
         name=name,

@@ -11,7 +11,7 @@ from notifications.delivery.log import log_created
 from notifications.models import EmailNotification
 from notifications.suppressions import suppressed_among
 from outbox.database.ids import new_id
-from outbox.database.statement import write
+from outbox.database.statement import execute
 from outbox.database.transactions import require_transaction
 from outbox.delivery.rows.outcomes import ENDED, Status
 from outbox.privacy import ERASED_ADDRESS
@@ -62,10 +62,10 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
         "traceparent": work.traceparent,
     }
 
-    def announce() -> None:
+    def on_commit() -> None:
         log_created(copy, resend_of=id)
         if settings.FAST_PATH:
             tasks.waker.wake()
 
-    write(inserts=[inserts.insert_copy(copy, of=id, announce=announce)])
+    execute(inserts=[inserts.insert_copy(copy, of=id, on_commit=on_commit)])
     return copy_id

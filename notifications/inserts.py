@@ -39,20 +39,20 @@ class NewEmail(TypedDict):
     traceparent: str
 
 
-def insert_once(email: NewEmail, *, version: int, announce: Callable[[], None]) -> Part:
+def insert_once(email: NewEmail, *, version: int, on_commit: Callable[[], None]) -> Part:
     """Return the insert as a part of a statement. It inserts nothing if the e-mail exists."""
     key = _key(email["order_id"], email["event_type"], version)
     first = insert(
         "idempotency_keys", {"key": key, "notification_id": email["id"]}, fixed=_KEY_OF_EMAIL, once=True
     )
     then = insert("email_notifications", {**email, "idempotency_key": key}, fixed=_NEW)
-    return Part((*first.steps, *then.steps), [*first.values, *then.values], announce)
+    return Part((*first.steps, *then.steps), [*first.values, *then.values], on_commit)
 
 
-def insert_copy(email: NewEmail, *, of: uuid.UUID, announce: Callable[[], None]) -> Part:
+def insert_copy(email: NewEmail, *, of: uuid.UUID, on_commit: Callable[[], None]) -> Part:
     """Return the insert of a copy of the e-mail `of`. It has a key of its own."""
     row = {**email, "idempotency_key": f"copy:{email['id']}", "resend_of": of}
-    return insert("email_notifications", row, fixed=_NEW, announce=announce)
+    return insert("email_notifications", row, fixed=_NEW, on_commit=on_commit)
 
 
 def email_exists(*, order_id: uuid.UUID, event_type: str, version: int) -> bool:

@@ -15,7 +15,7 @@ from outbox.database.ids import id_time
 from outbox.delivery.gate.breaker import State
 from outbox.delivery.gate.shared_state import read_breakers
 from outbox.delivery.rows.outcomes import NOT_ACCEPTED, Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Change
+from outbox.delivery.rows.settlements import Transition
 from outbox.telemetry.instruments import OPENINGS
 from outbox.telemetry.metrics import REGISTRY, from_broker
 
@@ -99,7 +99,7 @@ def count_attempt(outcome: Outcome, *, provider: str, seconds: float, held: bool
         HOLDS.labels(provider).inc()
 
 
-def count_changes(changes: Sequence[Change]) -> None:
+def count_changes(changes: Sequence[Transition]) -> None:
     for change in changes:
         event_type = change.row.event_type  # type: ignore[attr-defined]  # an e-mail has it
         CHANGES.labels(event_type, str(change.now)).inc()

@@ -19,9 +19,9 @@ from notifications.retention import EMAIL_RETENTION
 from outbox.database.ids import new_id
 from outbox.database.partitioned import Partitioned
 from outbox.delivery.rows.deliverable import Deliverable
-from outbox.delivery.rows.outcomes import DUE, Outcome, Status
+from outbox.delivery.rows.outcomes import DUE_STATES, Outcome, Status
 from outbox.delivery.rows.queryset import DeliverableQuerySet
-from outbox.delivery.rows.settlements import Change
+from outbox.delivery.rows.settlements import Transition
 from outbox.events.publishing.publish import publish_event
 
 log = structlog.get_logger(__name__)
@@ -69,7 +69,7 @@ class EventTimes(NamedTuple):
 class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
     """The verbs, with a domain event in the transaction that settles an e-mail for good, if wanted."""
 
-    def _write(self, decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[Change]:
+    def _write(self, decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[Transition]:
         changes = super()._write(decided)
         if settings.EMAIL_EVENTS:
             ended = [
@@ -90,7 +90,7 @@ class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
     def failing(self) -> EmailNotificationQuerySet:
         """Return the e-mails that have failed and are unfinished an hour after they were due first."""
         first_due = Coalesce("resent_at", "created_at")
-        rows = self.filter(status__in=DUE).exclude(errors=[]).annotate(first_due=first_due)
+        rows = self.filter(status__in=DUE_STATES).exclude(errors=[]).annotate(first_due=first_due)
         return rows.filter(first_due__lt=Now() - dt.timedelta(hours=1))
 
     def keep_earliest(self, times: Iterable[EventTimes]) -> None:

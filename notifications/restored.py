@@ -17,12 +17,12 @@ from notifications.delivery.log import log_changes
 from notifications.evidence import Evidence
 from notifications.models import EmailNotification
 from notifications.services import record_evidence
-from outbox.delivery.rows.outcomes import DUE, Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Change, Refusal, Settlement
+from outbox.delivery.rows.outcomes import DUE_STATES, Outcome, Status, Verdict
+from outbox.delivery.rows.settlements import Refusal, Settlement, Transition
 
 BATCH = 500
 #: The states in which a person may mark an e-mail as sent.
-MARKED = (*DUE, Status.DEAD_LETTERED)
+MARKED = (*DUE_STATES, Status.DEAD_LETTERED)
 
 
 class Sent(NamedTuple):
@@ -52,7 +52,7 @@ def hold_unproven(*, until: dt.datetime, reason: str) -> int:
     return held
 
 
-def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
+def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]]:
     """Make e-mails `sent` because a person knows that the customers have them.
 
     Takes dead letters and e-mails that wait. Return the changes and the refusals.

@@ -20,12 +20,12 @@ from notifications.evidence import Evidence
 from notifications.models import EmailNotification, EventTimes
 from notifications.providers.sending import PROVIDERS
 from notifications.rendering import RenderedEmail, render_email
-from notifications.suppressions import Cause, suppress, suppressed_among
+from notifications.suppressions import SuppressionReason, suppress, suppressed_among
 from outbox.database.ids import new_id
 from outbox.database.statement import Part
 from outbox.database.transactions import after_commit, require_transaction
 from outbox.delivery.rows.outcomes import SET_ASIDE, Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Change, Refusal, Settlement
+from outbox.delivery.rows.settlements import Refusal, Settlement, Transition
 from outbox.privacy import ERASED_ADDRESS
 from outbox.telemetry import context as work_context
 from outbox.telemetry import tracing
@@ -59,7 +59,7 @@ def email_part(
     # The e-mails that an erased person would still get are recorded and never sent.
     erased = recipient_email == ERASED_ADDRESS
 
-    def announce() -> None:
+    def on_commit() -> None:
         log_created(email)
         if settings.FAST_PATH:
             tasks.waker.wake()
@@ -80,7 +80,7 @@ def email_part(
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,
     }
-    return inserts.insert_once(email, version=version, announce=announce)
+    return inserts.insert_once(email, version=version, on_commit=on_commit)
 
 
 def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, recipient_email: str) -> str:
@@ -115,7 +115,7 @@ def withdraw_emails(*, ids: Iterable[uuid.UUID]) -> None:
     log_changes(changes)
 
 
-def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
+def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]]:
     """Make notifications due again and wake the workers. Return the changes and the refusals.
 
     Take `dead_lettered`, `discarded` and `failed` notifications that are not held, and `suppressed` ones
@@ -162,7 +162,7 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
             by_id.setdefault(fact.id, []).append(fact)
     known: dict[uuid.UUID, str] = {}
     news: Counter[str] = Counter()
-    changes: list[Change] = []
+    changes: list[Transition] = []
     if by_id:
         with transaction.atomic():
             changes = EmailNotification.objects.settle(
@@ -180,7 +180,7 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
                 span.set_attribute("orderpost.provider", provider)
                 EmailNotification.objects.keep_earliest(times)
                 suppress(
-                    Cause(known[id], fact.suppress, provider, id)
+                    SuppressionReason(known[id], fact.suppress, provider, id)
                     for id, some in by_id.items()
                     for fact in some
                     if id in known and fact.suppress
@@ -216,7 +216,7 @@ def _times(id: uuid.UUID, facts: Sequence[Evidence]) -> EventTimes:
     )
 
 
-def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[Change], list[Refusal]]:
+def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]]:
     """Mark dead letters `discarded`. Return the changes and the refusals."""
     changes, refusals = EmailNotification.objects.discard(ids)
     log_changes(changes)

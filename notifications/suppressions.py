@@ -14,7 +14,7 @@ from notifications.models import EmailNotification, Suppression
 from outbox.privacy import ERASED_ADDRESS, address_hash
 
 
-class Cause(NamedTuple):
+class SuppressionReason(NamedTuple):
     """Why an address is to be suppressed, and which e-mail gave the reason."""
 
     recipient_email: str
@@ -23,7 +23,7 @@ class Cause(NamedTuple):
     notification_id: uuid.UUID | None = None
 
 
-def suppress(causes: Iterable[Cause]) -> None:
+def suppress(causes: Iterable[SuppressionReason]) -> None:
     """Suppress addresses in one statement. Those that are suppressed already keep their reason."""
     rows = {
         address_hash(cause.recipient_email): Suppression(

@@ -58,7 +58,7 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
         raise NotPaused("pause first: manage.py pause --restored-to TIME")
     reader = _Reader(since=since or pause.restored_to)
     for line in lines:
-        reader.take(line)
+        reader.read_line(line)
     reader.flush()
     report = reader.report
     reason = f"restored to {pause.restored_to:%Y-%m-%d %H:%M:%S} UTC; no log shows whether it was sent since"
@@ -88,7 +88,7 @@ class _Reader:
         self._sent: dict[uuid.UUID, Sent] = {}
         self._published: set[uuid.UUID] = set()
 
-    def take(self, line: Line) -> None:
+    def read_line(self, line: Line) -> None:
         """Note what a line says, if it is one that matters."""
         if (found := _KINDS.get(line.get("event", ""))) is None:
             return

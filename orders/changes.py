@@ -1,7 +1,7 @@
 """What each change of an order means: its next state, its events and e-mails, before anything is written.
 
-A function takes the order as it was read and returns a `Change`. orders.services writes it for events and
-commands, orders.api.changing for requests.
+A function takes the order as it was read and returns an `OrderChange`. orders.services writes it for events
+and commands, orders.api.changing for requests.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from orders.emails import email_context
 from orders.events import EVENTS, event_payload
 from orders.models import Order, Seen
 from orders.transitions import Action, RefundExceedsBalance, check, next_status
-from outbox.database.statement import Part, Written, write
+from outbox.database.statement import Part, Written, execute
 from outbox.events.publishing.publish import event_part
 from outbox.telemetry import context, tracing
 
 
-class Change:
+class OrderChange:
     """A change that is decided and not yet written. `order` is as it will stand."""
 
     def __init__(self, *, order: Order, now: dt.datetime, row: str | None = None) -> None:
@@ -74,7 +74,7 @@ class Change:
         with tracing.span("save order", kind=SpanKind.CLIENT, links=[link]) as span:
             span.set_attribute("db.system.name", "postgresql")
             span.set_attribute("orderpost.order_id", str(self.order.id))
-            return write(guard=guard, change=self._order_part(), inserts=[*self._inserts, *inserts])
+            return execute(guard=guard, change=self._order_part(), inserts=[*self._inserts, *inserts])
 
     def _order_part(self) -> Part | None:
         if not self.needed:
@@ -85,21 +85,21 @@ class Change:
 
 
 #: Takes `Seen` and the change's own values, by keyword. Raises `InvalidTransition`.
-Decide = Callable[..., Change]
+Decide = Callable[..., OrderChange]
 
 
-def _changed(seen: Seen) -> Change:
+def _changed(seen: Seen) -> OrderChange:
     """Begin a change of a new version."""
     seen.order.version += 1
     return _unversioned(seen)
 
 
-def _unversioned(seen: Seen) -> Change:
+def _unversioned(seen: Seen) -> OrderChange:
     seen.order.updated_at = seen.now
-    return Change(order=seen.order, now=seen.now, row=seen.row)
+    return OrderChange(order=seen.order, now=seen.now, row=seen.row)
 
 
-def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values: Any) -> Change:
+def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values: Any) -> OrderChange:
     """Make a new, pending order. `values` are those of `services.place_order`."""
     work = context.current()
     order = Order(
@@ -110,13 +110,13 @@ def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values
         created_at=now,
         updated_at=now,
     )
-    change = Change(order=order, now=now)
+    change = OrderChange(order=order, now=now)
     lines = [{key: item[key] for key in ("sku", "quantity")} for item in order.items]
     change.record("order.placed", details={"items": lines})
     return change
 
 
-def pay(seen: Seen) -> Change:
+def pay(seen: Seen) -> OrderChange:
     """Mark an order paid, and confirm it at once if its stock was reserved before."""
     order = seen.order
     order.status = next_status(order=order, action=Action.PAY)
@@ -130,7 +130,7 @@ def pay(seen: Seen) -> Change:
     return change
 
 
-def confirm(seen: Seen) -> Change:
+def confirm(seen: Seen) -> OrderChange:
     """Confirm a paid order. Of a pending one, only remember that its stock is reserved.
 
     Remembering writes no event and no e-mail and keeps the version.
@@ -139,7 +139,7 @@ def confirm(seen: Seen) -> Change:
     status = next_status(order=order, action=Action.CONFIRM)
     if status == order.status:
         if order.stock_reserved_at is not None:
-            change = Change(order=order, now=seen.now, row=seen.row)
+            change = OrderChange(order=order, now=seen.now, row=seen.row)
             change.needed = False
             return change
         order.stock_reserved_at = seen.now
@@ -151,7 +151,7 @@ def confirm(seen: Seen) -> Change:
     return change
 
 
-def complete(seen: Seen, *, tracking_url: str = "") -> Change:
+def complete(seen: Seen, *, tracking_url: str = "") -> OrderChange:
     """Complete an order. A part-refunded one keeps its status."""
     order = seen.order
     order.status = next_status(order=order, action=Action.COMPLETE)
@@ -162,7 +162,7 @@ def complete(seen: Seen, *, tracking_url: str = "") -> Change:
     return change
 
 
-def cancel(seen: Seen, *, reason: str = "", cause: Mapping[str, str] | None = None) -> Change:
+def cancel(seen: Seen, *, reason: str = "", cause: Mapping[str, str] | None = None) -> OrderChange:
     """Cancel an order. A paid one can be refunded afterwards.
 
     The customer reads `reason` in the e-mail. It stays out of the event, because it may hold a name; `cause`,
@@ -177,7 +177,7 @@ def cancel(seen: Seen, *, reason: str = "", cause: Mapping[str, str] | None = No
     return change
 
 
-def refund(seen: Seen, *, amount: int | None = None) -> Change:
+def refund(seen: Seen, *, amount: int | None = None) -> OrderChange:
     """Refund `amount` minor units, or all that is left. Raise `RefundExceedsBalance` if less is left."""
     order = seen.order
     check(order=order, action=Action.REFUND)

@@ -1,4 +1,4 @@
-"""One order's story: every change, e-mail, attempt, delivery, event and person's act, in order.
+"""One order's timeline: every change, e-mail, attempt, delivery, event and person's act, in order.
 
 Read by the API, the admin and `manage.py timeline`. It reads live rows and detached partitions; archives only
 when asked, because each is read from end to end.
@@ -21,7 +21,7 @@ from orders.events import EVENTS
 from orders.models import Order
 from outbox.api.fields import parse_uuid
 from outbox.database.partitioned import PartitionedModel
-from outbox.delivery.rows.outcomes import DUE, Status
+from outbox.delivery.rows.outcomes import DUE_STATES, Status
 from outbox.models import OutboxEvent
 from outbox.retention.people.owner_rows import archived_owner_rows, owner_rows
 
@@ -61,10 +61,10 @@ class Entry:
     cause: uuid.UUID | None = None
 
 
-def timeline(*, order: Order, archives: bool = False) -> list[Entry]:
+def read_timeline(*, order: Order, archives: bool = False) -> list[Entry]:
     """Return everything that is known of an order, oldest first; entries to come are last.
 
-    Seven statements at most, however long the story is.
+    Seven statements at most, however long the timeline is.
     """
     mails = _rows(EmailNotification, order, archives, without=("body", "body_text"))
     events = _rows(OutboxEvent, order, archives, without=())
@@ -194,7 +194,7 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
             at = max(told, earliest) if earliest else told
             yield from entry(at, "delivery", what, f"{name}: {words}", by)
     status, last = str(mail["status"]), mail["last_error"] or "no reason kept"
-    if status in DUE:
+    if status in DUE_STATES:
         yield from entry(mail["next_attempt_at"], "plan", "next_attempt", f"{name}: next attempt")
     elif status in (Status.DEAD_LETTERED, Status.SUPPRESSED, Status.DISCARDED):
         words = status.replace("_", " ")

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from orders.timeline import Entry, timeline
+from orders.timeline import Entry, read_timeline
 from outbox.models import OutboxEvent, ProcessedEvent
 from outbox.retention.archives.archive import archived_partitions
 
@@ -37,7 +37,7 @@ class Node:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Saga:
+class Trace:
     """`orders` are trees; `unread` names archived partitions that may have more of it."""
 
     correlation_id: str
@@ -54,7 +54,7 @@ def is_known(*, correlation_id: str) -> bool:
     )
 
 
-def read_saga(*, correlation_id: str, archives: bool = False) -> Saga:
+def read_trace(*, correlation_id: str, archives: bool = False) -> Trace:
     """Read what was recorded: nine statements at most for an order, with those of its timeline."""
     mailed = EmailNotification.objects.filter(correlation_id=correlation_id)
     ids = set(mailed.values_list("order_id", flat=True)[:_MOST_EMAILS])
@@ -63,28 +63,28 @@ def read_saga(*, correlation_id: str, archives: bool = False) -> Saga:
     )
     shown = sorted(ids)[:MOST_ORDERS]
     orders = list(Order.objects.filter(id__in=shown).order_by("id"))
-    stories = [timeline(order=order, archives=archives) for order in orders]
-    parts = [_belonging(story, correlation_id) for story in stories]
+    timelines = [read_timeline(order=order, archives=archives) for order in orders]
+    parts = [_belonging(timeline, correlation_id) for timeline in timelines]
     inbox = _inbox(entry.cause for part in parts for entry in part)
-    return Saga(
+    return Trace(
         correlation_id=correlation_id,
         trace_ids=sorted({entry.trace_id for part in parts for entry in part if entry.trace_id}),
         orders=[
-            _tree(order, part, len(story) - len(part), inbox)
-            for order, story, part in zip(orders, stories, parts, strict=True)
+            _tree(order, part, len(timeline) - len(part), inbox)
+            for order, timeline, part in zip(orders, timelines, parts, strict=True)
         ],
         more_orders=len(ids) - len(shown),
         unread=[] if archives or not orders else _archived_since(min(one.created_at for one in orders)),
     )
 
 
-def _belonging(story: Iterable[Entry], correlation_id: str) -> list[Entry]:
+def _belonging(timeline: Iterable[Entry], correlation_id: str) -> list[Entry]:
     """Return the entries of this correlation id, and what people did with its e-mails."""
-    story = list(story)
-    mails = {one.notification_id for one in story if one.correlation_id == correlation_id} - {None}
+    timeline = list(timeline)
+    mails = {one.notification_id for one in timeline if one.correlation_id == correlation_id} - {None}
     return [
         entry
-        for entry in story
+        for entry in timeline
         if entry.correlation_id == correlation_id
         or (not entry.correlation_id and entry.notification_id in mails)
     ]

@@ -45,7 +45,7 @@ UNKNOWN_FOR = dt.timedelta(hours=1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Result:
+class BatchResult:
     """What one batch did: a line for the log of each changed row, and why others were left alone."""
 
     lines: Sequence[tuple[uuid.UUID, str]]
@@ -65,7 +65,7 @@ class BulkAction:
     model: type[models.Model]
     permission: str
     rows: Callable[[Mapping[str, str], dt.datetime | None], QuerySet[Any]]
-    change: Callable[[Sequence[uuid.UUID]], Result]
+    change: Callable[[Sequence[uuid.UUID]], BatchResult]
     describe: Callable[[Mapping[str, str]], str]
 
 
@@ -188,7 +188,7 @@ def _work(id: uuid.UUID) -> None:
             return
         refused = _why_not_allowed(job)
         ids = [] if refused else _next_ids(job)
-        result = ACTIONS[job.action].change(ids) if ids else Result([], Counter())
+        result = ACTIONS[job.action].change(ids) if ids else BatchResult([], Counter())
         _log(job, result.lines)
         job.done_count += len(result.lines)
         job.refused_count += sum(result.refusals.values())

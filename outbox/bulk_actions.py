@@ -11,18 +11,18 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from outbox.bulk import BulkAction, Result, register
+from outbox.bulk import BatchResult, BulkAction, register
 from outbox.database import periods
 from outbox.models import InboundDeadLetter, OutboxEvent
 
 Rows = Callable[[Mapping[str, str], dt.datetime | None], QuerySet[Any]]
 
 
-def _changes(verb: Callable[..., list[uuid.UUID]], done: str) -> Callable[[Sequence[uuid.UUID]], Result]:
-    def change(ids: Sequence[uuid.UUID]) -> Result:
+def _changes(verb: Callable[..., list[uuid.UUID]], done: str) -> Callable[[Sequence[uuid.UUID]], BatchResult]:
+    def change(ids: Sequence[uuid.UUID]) -> BatchResult:
         changed = verb(ids=ids)
         left = len(ids) - len(changed)
-        return Result(
+        return BatchResult(
             [(id, f"{done}.") for id in changed], Counter({"its state changed": left} if left else {})
         )
 

@@ -92,7 +92,7 @@ class _Dialogue(socketserver.StreamRequestHandler):
         if fault is None or fault.kind == "slow" or fault.takes_the_mail:
             if fault is not None and fault.kind == "slow":
                 fault.wait()
-            sandbox.take(mail)
+            sandbox.store_mail(mail)
             self.server.owner.accepted += 1
         if fault is None or fault.kind == "slow":
             time.sleep(self.server.owner.taking)

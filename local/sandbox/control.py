@@ -22,13 +22,13 @@ from typing import Any
 from local.sandbox.faults import Fault, InvalidFault
 from local.sandbox.state import State
 from local.sandbox.webhooks import InvalidWebhookSettings, WebhookSettings
-from notifications.providers.dialect import Answer
+from notifications.providers.dialect import ProviderAnswer
 
 _LARGEST_LIST = 20_000
 
 
 @dataclass(frozen=True)
-class Response(Answer):
+class Response(ProviderAnswer):
     """An answer of the control API; `then` is called when the answer is out."""
 
     then: Callable[[], None] | None = None

@@ -15,7 +15,7 @@ from string import Template
 from local.sandbox.faults import Fault
 from local.sandbox.mails import Mail
 from local.sandbox.state import State
-from notifications.providers.dialect import Answer
+from notifications.providers.dialect import ProviderAnswer
 
 _ASSETS = Path(__file__).parent / "assets"
 _MEDIA_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
@@ -43,7 +43,7 @@ _FAULT_WORDS = {
 }
 
 
-def answer(*, state: State, path: str, query: Mapping[str, str]) -> Answer:
+def answer(*, state: State, path: str, query: Mapping[str, str]) -> ProviderAnswer:
     """Return the page at a path, or a page that says there is none."""
     match path.strip("/").split("/"):
         case [""]:
@@ -56,7 +56,7 @@ def answer(*, state: State, path: str, query: Mapping[str, str]) -> Answer:
             return _html(mail.html or "<p>No HTML part.</p>", policy=_MAIL_POLICY)
         case ["assets", ("page.css" | "page.js") as name]:
             file = _ASSETS / name
-            return Answer(200, file.read_bytes(), _MEDIA_TYPES[file.suffix])
+            return ProviderAnswer(200, file.read_bytes(), _MEDIA_TYPES[file.suffix])
         case ["mails", *_]:
             return _not_found(
                 "This mail is not here: it was never accepted, or newer mails have taken its place."
@@ -64,7 +64,7 @@ def answer(*, state: State, path: str, query: Mapping[str, str]) -> Answer:
     return _not_found("There is no such page.")
 
 
-def _list_page(state: State, search: str) -> Answer:
+def _list_page(state: State, search: str) -> ProviderAnswer:
     body = _LIST.substitute(search=_escape(search), live=_live(state, search))
     return _html(_PAGE.substitute(title="Mailbox", body=body))
 
@@ -106,7 +106,7 @@ def _row(mail: Mail) -> str:
     )
 
 
-def _mail_page(mail: Mail) -> Answer:
+def _mail_page(mail: Mail) -> ProviderAnswer:
     body = _MAIL.substitute(
         subject=_escape(mail.subject),
         sender=_escape(mail.from_email),
@@ -139,12 +139,12 @@ def _time(mail: Mail) -> str:
     return f'<time datetime="{at.isoformat()}">{at:%H:%M:%S} UTC</time>'
 
 
-def _not_found(reason: str) -> Answer:
+def _not_found(reason: str) -> ProviderAnswer:
     body = f'<p class="missing">{_escape(reason)}</p><p><a href="/">All mails</a></p>'
     return _html(_PAGE.substitute(title="Not here", body=body), status=404)
 
 
-def _html(text: str, *, status: int = 200, policy: str = _PAGE_POLICY) -> Answer:
+def _html(text: str, *, status: int = 200, policy: str = _PAGE_POLICY) -> ProviderAnswer:
     headers = {
         "Content-Security-Policy": policy,
         "X-Content-Type-Options": "nosniff",
@@ -152,7 +152,7 @@ def _html(text: str, *, status: int = 200, policy: str = _PAGE_POLICY) -> Answer
         "Cache-Control": "no-store",
     }
     # A lone surrogate is possible in JSON, and cannot be sent.
-    return Answer(status, text.encode("utf-8", "replace"), "text/html; charset=utf-8", headers)
+    return ProviderAnswer(status, text.encode("utf-8", "replace"), "text/html; charset=utf-8", headers)
 
 
 def _escape(value: object) -> str:

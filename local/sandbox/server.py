@@ -22,7 +22,7 @@ from local.machine import HOST
 from local.sandbox import control, pages, protocol
 from local.sandbox.faults import Fault, reset, write_garbage
 from local.sandbox.state import State
-from notifications.providers.dialect import Answer, Dialect, Problem
+from notifications.providers.dialect import Dialect, Problem, ProviderAnswer
 
 _STATUSES = frozenset(HTTPStatus)
 
@@ -199,7 +199,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             reset(self.connection)
 
-    def _judge(self, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> Answer:
+    def _judge(self, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> ProviderAnswer:
         """Return the provider's answer to a request, and keep an accepted mail."""
         state = self.server.state
         key = dialect.key(self.headers.get)
@@ -219,14 +219,14 @@ class Handler(BaseHTTPRequestHandler):
         raw = json.dumps(payload).encode()
         mail = protocol.accept(payload=payload, body=raw, header=self.headers.get, provider=dialect.name)
         dialect.took(mail.message_id, body, self.headers.get)
-        state.take(mail)
+        state.store_mail(mail)
         return dialect.accepted(mail.message_id)
 
-    def _finish(self, response: Answer) -> None:
+    def _finish(self, response: ProviderAnswer) -> None:
         self.server.state.mailbox.answered(answer=str(response.status))
         self._answer(response)
 
-    def _answer(self, response: Answer, *, then: Callable[[], None] | None = None) -> None:
+    def _answer(self, response: ProviderAnswer, *, then: Callable[[], None] | None = None) -> None:
         """Head and body in one write: with two, the client waits for the second packet."""
         if then:
             self.close_connection = True
@@ -245,13 +245,13 @@ class Handler(BaseHTTPRequestHandler):
             then()
 
 
-def _refusal(status: int, reason: str) -> Answer:
+def _refusal(status: int, reason: str) -> ProviderAnswer:
     return control.as_json({"errors": [Problem(reason)._asdict()]}, status=status)
 
 
-def _broken(dialect: Dialect, fault: Fault) -> Answer:
+def _broken(dialect: Dialect, fault: Fault) -> ProviderAnswer:
     if fault.status in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):  # these have no body
-        return Answer(fault.status, content_type="", headers=fault.headers)
+        return ProviderAnswer(fault.status, content_type="", headers=fault.headers)
     message = fault.message or protocol.MESSAGES_OF_STATUS.get(fault.status) or _phrase(fault.status)
     response = dialect.refusal(fault.status, [Problem(message)])
     return dataclasses.replace(response, headers={**response.headers, **fault.headers})

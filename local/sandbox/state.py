@@ -57,7 +57,7 @@ class State:
         """Return the totals, as `GET /control/stats` does."""
         return {**self.mailbox.stats(), "webhooks": self.webhooks.stats()}
 
-    def take(self, mail: Mail) -> None:
+    def store_mail(self, mail: Mail) -> None:
         """Keep a mail that was accepted, and let its events follow."""
         self.mailbox.keep(mail=mail)
         self.webhooks.mail_accepted(mail=mail)

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from notifications.delivery.process import gate
 from notifications.models import EmailNotification
-from outbox.admin.front import COUNT_LIMIT, Series, Tile, View, attention, sentences, show_series
+from outbox.admin.front import COUNT_LIMIT, FrontPage, Series, Tile, attention, sentences, show_series
 from outbox.conditions import Condition, Facts, decide
 from outbox.delivery.gate.breaker import State
 from outbox.delivery.gate.gate import ProviderView
@@ -34,7 +34,7 @@ def _list(query: str) -> str:
 def mails(request: HttpRequest) -> Iterator[Tile]:
     if not request.user.has_perm(PERMISSION):
         return
-    mails, found = EmailNotification.objects.all(), View.of(request).found
+    mails, found = EmailNotification.objects.all(), FrontPage.of(request).found
     yield Tile(
         label="dead letters",
         url=_list("status=dead_lettered"),

@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from notifications.delivery.process import gate
 from notifications.models import EmailNotification
-from outbox.admin.front import RANGES, View, panel
+from outbox.admin.front import RANGES, FrontPage, panel
 from outbox.admin.shared.base import ago
 from outbox.models import Heartbeat
 from outbox.traffic.minutes import Steps, Sums
@@ -90,7 +90,7 @@ def provider_lines() -> list[dict[str, Any]]:
 
 def _with_history(request: HttpRequest, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add to each provider the last day: the strip, and how many e-mails it took and refused."""
-    steps = View.of(request).steps(RANGES["day"])
+    steps = FrontPage.of(request).steps(RANGES["day"])
     day = Sums.total(sums for _, sums in steps if sums is not None)
     return [
         line

@@ -12,7 +12,7 @@ from notifications.models import EmailNotification
 from outbox.api.fields import Choice, EmailAddress, Identifier
 from outbox.api.pages import PageQuery
 from outbox.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
-from outbox.delivery.rows.outcomes import DUE, Status
+from outbox.delivery.rows.outcomes import DUE_STATES, Status
 
 
 class NotificationQuery(PageQuery):
@@ -44,7 +44,7 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     def get_next_attempt_at(self, mail: EmailNotification) -> Any:
         """Return the time of the next attempt, or None where none is planned."""
         time: dt.datetime = mail.next_attempt_at
-        return serializers.DateTimeField().to_representation(time) if mail.status in DUE else None
+        return serializers.DateTimeField().to_representation(time) if mail.status in DUE_STATES else None
 
 
 #: The columns that a query must load: each field shows the one of its name.

@@ -22,7 +22,7 @@ from outbox.delivery.drain import SHORT_PAUSE, Drain
 from outbox.delivery.gate.gate import Capacity
 from outbox.delivery.rows.failure_causes import fill_fingerprints
 from outbox.delivery.rows.outcomes import Outcome
-from outbox.delivery.rows.settlements import Change
+from outbox.delivery.rows.settlements import Transition
 from outbox.delivery.sender import Drained, Limits
 from outbox.models import Heartbeat
 from outbox.telemetry import instruments, tracing
@@ -48,7 +48,7 @@ class EmailSender:
     def capacity(self) -> Capacity:
         return self._process.gate.capacity(batch=settings.POLL_BATCH_SIZE, horizon=spare(1.0))
 
-    def changed(self, changes: Sequence[Change], /) -> None:
+    def changed(self, changes: Sequence[Transition], /) -> None:
         log_changes(changes)
 
 
@@ -130,7 +130,7 @@ def poll(*, record: bool = True) -> Drained | None:
     return done
 
 
-def look_again() -> None:
+def claim_again() -> None:
     """Have a drain of this process that runs claim once more, without waiting for it."""
     _drain_of(processes.current()).wake()
 

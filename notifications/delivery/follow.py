@@ -13,14 +13,17 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connections
 
 from notifications.delivery.woken import WokenDrain
-from outbox.delivery.rows.outcomes import DUE
+from outbox.delivery.rows.outcomes import DUE_STATES
 from outbox.events.publishing import notify
 from outbox.models import Heartbeat
 from outbox.wal.follower import Follower, State
 from outbox.wal.pgoutput import Committed, Watched
 
 EMAILS = Watched(
-    "email_notifications", column="status", values=frozenset(str(status) for status in DUE), updates=True
+    "email_notifications",
+    column="status",
+    values=frozenset(str(status) for status in DUE_STATES),
+    updates=True,
 )
 EVENTS = Watched("outbox_events")
 WATCHED = (EMAILS, EVENTS)

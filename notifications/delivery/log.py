@@ -13,7 +13,7 @@ from notifications.inserts import NewEmail
 from notifications.models import EmailNotification
 from outbox.database.transactions import after_commit
 from outbox.delivery.rows.outcomes import Status
-from outbox.delivery.rows.settlements import Change
+from outbox.delivery.rows.settlements import Transition
 from outbox.models import Heartbeat
 
 log = structlog.get_logger(__name__)
@@ -33,7 +33,7 @@ def ids_of(mail: EmailNotification) -> dict[str, str]:
     }
 
 
-def log_changes(changes: Sequence[Change]) -> None:
+def log_changes(changes: Sequence[Transition]) -> None:
     """Count changes of state, and log each, after the commit.
 
     Dead letters are errors, other failures are warnings.
@@ -42,7 +42,7 @@ def log_changes(changes: Sequence[Change]) -> None:
         after_commit(lambda: _log_changes(changes), using=changes[0].row._state.db or "default")
 
 
-def _log_changes(changes: Sequence[Change]) -> None:
+def _log_changes(changes: Sequence[Transition]) -> None:
     metrics.count_changes(changes)
     for change in changes:
         mail = change.row

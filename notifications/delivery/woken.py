@@ -96,7 +96,7 @@ class WokenDrain:
 
     def _look(self) -> None:
         self._due.set()
-        drain.look_again()
+        drain.claim_again()
 
     def _run(self) -> None:
         try:

@@ -28,7 +28,7 @@ class Problem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProviderAnswer:
     """Status, body and headers of an answer to a request."""
 
     status: int
@@ -71,14 +71,14 @@ class Dialect(ABC):
         """Return the API key of a request, None without one."""
 
     @abstractmethod
-    def accepted(self, message_id: str) -> Answer:
+    def accepted(self, message_id: str) -> ProviderAnswer:
         """Make the answer to a mail that was taken."""
 
     @abstractmethod
-    def refusal(self, status: int, problems: Sequence[Problem]) -> Answer:
+    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
         """Make the answer to a request that was refused."""
 
-    def seen_before(self, body: bytes, header: Header) -> Answer | None:
+    def seen_before(self, body: bytes, header: Header) -> ProviderAnswer | None:
         """Return the answer to a request whose idempotency key is known, where the provider has such keys."""
         return None
 

@@ -1,4 +1,4 @@
-"""The list of orders, and the page of one: what it is, and its story."""
+"""The list of orders, and the page of one: what it is, and its timeline."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.rendering import format_amount
-from orders.admin.story import lines_of
+from orders.admin.timeline import lines_of
 from orders.models import Order
-from orders.timeline import timeline
+from orders.timeline import read_timeline
 from outbox.admin.shared.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
 from outbox.admin.shared.period import PeriodFilter
 
@@ -45,7 +45,7 @@ class OrderPage(admin.ModelAdmin[Order]):
     search_fields = ["reference"]
     search_help_text = "An order's reference or id, or an exact address."
     fieldsets = [
-        ("Timeline", {"fields": ["story"]}),
+        ("Timeline", {"fields": ["timeline"]}),
         (
             "Order",
             {"fields": ["id", "reference", "owner", "state", "version", "total", "refunded", "item_table"]},
@@ -111,9 +111,10 @@ class OrderPage(admin.ModelAdmin[Order]):
         )
 
     @admin.display(description="")
-    def story(self, order: Order) -> SafeString:
+    def timeline(self, order: Order) -> SafeString:
         return render_to_string(
-            "admin/orders/order/timeline.html", {"order": order, "lines": lines_of(timeline(order=order))}
+            "admin/orders/order/timeline.html",
+            {"order": order, "lines": lines_of(read_timeline(order=order))},
         )
 
     def get_search_results(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from django.db import transaction
 from django.http import HttpResponse
 
-from orders.changes import Change
+from orders.changes import OrderChange
 from orders.models import Order
 from outbox.api.first_read import FirstRead
 from outbox.api.idempotency import KeyTaken, Once
@@ -19,7 +19,7 @@ from outbox.api.views import ApiView
 def answer_change(
     *,
     view: ApiView,
-    decide: Callable[[FirstRead], Change],
+    decide: Callable[[FirstRead], OrderChange],
     present: Callable[[Order], HttpResponse],
     order_id: uuid.UUID | None = None,
 ) -> HttpResponse:

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from orders.api import copies, story, views
+from orders.api import copies, timeline, views
 
 urlpatterns = [
     path("orders", views.Orders.as_view(), name="orders"),
@@ -14,6 +14,6 @@ urlpatterns = [
     path("orders/<str:id>/refund", views.RefundOrder.as_view()),
     path("orders/<str:id>/notifications", views.OrderNotifications.as_view()),
     path("orders/<str:id>/events", views.OrderEvents.as_view()),
-    path("orders/<str:id>/timeline", story.Timeline.as_view()),
+    path("orders/<str:id>/timeline", timeline.Timeline.as_view()),
     path("notifications/<str:id>/copies", copies.Copies.as_view()),
 ]

@@ -127,7 +127,7 @@ class ChangeView(ApiView):
         """Change the order once for each idempotency key, and answer with the order after the change."""
         order_id, values = path_id(id), self.body()
 
-        def decided(read: FirstRead) -> changes.Change:
+        def decided(read: FirstRead) -> changes.OrderChange:
             if not read.beside:
                 raise not_found(NO_SUCH_ID)
             with _refusals_as_problems():

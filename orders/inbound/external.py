@@ -25,7 +25,7 @@ from orders.inbound.reading import read_data
 from orders.models import Order
 from outbox.api.fields import Choice, Flag, Integer, StrictSerializer, Text, WebAddress, parse_uuid
 from outbox.database.clock import database_now
-from outbox.database.statement import write
+from outbox.database.statement import execute
 from outbox.database.transactions import after_commit
 from outbox.events.consuming.envelope import Envelope, Rejected
 from outbox.events.consuming.inbox import Handler
@@ -196,7 +196,7 @@ def _owe_email(told: Order, order: Order, name: str, change: dict[str, Any]) -> 
         context=lambda: email_context(order=told, change=change),
     )
     if part is not None:
-        write(inserts=[part])
+        execute(inserts=[part])
 
 
 HANDLERS: dict[str, Handler] = {EVENTS[name].topic: functools.partial(_apply, name=name) for name in BODIES}

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from django.urls import reverse
 
-from outbox.admin.front import Tile, View, attention, sentences
+from outbox.admin.front import FrontPage, Tile, attention, sentences
 from outbox.models import OutboxEvent
 
 
 @attention(30)
 def events(request: HttpRequest) -> Iterator[Tile]:
-    found = View.of(request).found
+    found = FrontPage.of(request).found
     if request.user.has_perm("outbox.view_outboxevent"):
         page = reverse("admin:outbox_outboxevent_changelist")
         yield Tile(
@@ -40,7 +40,7 @@ def events(request: HttpRequest) -> Iterator[Tile]:
 
 @attention(40)
 def upkeep(request: HttpRequest) -> Iterator[Tile]:
-    found = View.of(request).found
+    found = FrontPage.of(request).found
     if request.user.has_perm("outbox.view_retiredpartition"):
         page = reverse("admin:outbox_detachedpartition_changelist")
         yield Tile(

@@ -117,18 +117,18 @@ def sentences(url: str, found: Iterable[Condition]) -> Iterator[Tile]:
     return (Tile(label=one.sentence, url=url, found=[one], words="!") for one in found)
 
 
-class View:
+class FrontPage:
     """What the parts of one page share, so that it is read once: the time, and the sums of the charts."""
 
     def __init__(self, chosen: str) -> None:
         self.range = RANGES.get(chosen, RANGES["hour"])
 
     @classmethod
-    def of(cls, request: HttpRequest) -> View:
+    def of(cls, request: HttpRequest) -> FrontPage:
         """Return the view of a request. `?range=` chooses the charts' stretch of time."""
         if not hasattr(request, "front_view"):
             request.front_view = cls(request.GET.get("range", "hour"))  # type: ignore[attr-defined]
-        view: View = request.front_view  # type: ignore[attr-defined]
+        view: FrontPage = request.front_view  # type: ignore[attr-defined]
         return view
 
     @functools.cached_property
@@ -157,7 +157,7 @@ class View:
 
 def page(request: HttpRequest) -> dict[str, Any]:
     """Return the context of the first page."""
-    view = View.of(request)
+    view = FrontPage.of(request)
     parts = [(place, source(request)) for place, source in _in_order(_panels)]
     return {
         "tiles": tiles(request),
@@ -221,7 +221,7 @@ def bounded(number: int) -> str:
     return f"{COUNT_LIMIT:,}+" if number >= COUNT_LIMIT else f"{number:,}"
 
 
-def _charts(request: HttpRequest, view: View) -> list[dict[str, Any]]:
+def _charts(request: HttpRequest, view: FrontPage) -> list[dict[str, Any]]:
     allowed = [one for one in _series if request.user.has_perm(one.permission)]
     if not allowed:
         return []

@@ -12,7 +12,7 @@ from django.template.response import TemplateResponse
 from outbox.admin.shared.base import TriageAdmin
 from outbox.admin.shared.menu import MenuItem
 from outbox.models import DetachedPartition
-from outbox.retention.partitions.overview import overview
+from outbox.retention.partitions.listing import list_partitions
 
 
 @admin.register(DetachedPartition)
@@ -36,7 +36,7 @@ class PartitionAdmin(TriageAdmin[DetachedPartition]):
             **self.admin_site.each_context(request),
             "title": "Partitions",
             "opts": self.opts,
-            "lines": overview(using="default"),
+            "lines": list_partitions(using="default"),
             "media": self.media,
         }
         return TemplateResponse(request, "admin/outbox/detachedpartition/change_list.html", context)

@@ -26,7 +26,7 @@ from outbox.api.first_read import LIVE, FirstRead
 from outbox.api.keys import HEADER, read_key
 from outbox.api.problems import Problem
 from outbox.api.views import ApiView
-from outbox.database.statement import Part, write
+from outbox.database.statement import Part, execute
 from outbox.privacy import key_hash
 from outbox.telemetry import context
 
@@ -150,12 +150,12 @@ def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpRespo
         return work()
     try:
         with once.working(), transaction.atomic(durable=True):
-            if not write(guard=once.guard, inserts=[]).guard:
+            if not execute(guard=once.guard, inserts=[]).guard:
                 raise KeyTaken
             answer = once.replay(view.read_again())
             if answer is None:
                 answer = work()
-                write(inserts=once.stored(answer))
+                execute(inserts=once.stored(answer))
             return answer
     except KeyTaken:
         return once.first_answer()

@@ -1,6 +1,6 @@
 """One SQL statement that changes a row and inserts all that follows from the change.
 
-`write` joins parts into one `WITH`: perhaps a guard, then the change, then what is inserted for it. The
+`execute` joins parts into one `WITH`: perhaps a guard, then the change, then what is inserted for it. The
 change takes its rows from the guard. Each insert takes them from the change, or from the guard if there is no
 change. If one of these has no row, nothing is written. Outside a transaction the statement is a transaction
 of its own. It saves the trips of BEGIN and COMMIT, and one for each table.
@@ -25,13 +25,13 @@ class Part:
     """SQL that reads or writes one row for each row of the part that it depends on.
 
     Each of `steps` has one column and `{source}` where its FROM clause belongs; a step takes its rows from
-    the step before. `values` are the parameters of all steps. `announce` is called after the commit if the
+    the step before. `values` are the parameters of all steps. `on_commit` is called after the commit if the
     last step had a row.
     """
 
     steps: tuple[str, ...]
     values: Sequence[Any]
-    announce: Callable[[], None] | None = None
+    on_commit: Callable[[], None] | None = None
 
 
 class Written(NamedTuple):
@@ -44,10 +44,10 @@ class Written(NamedTuple):
     change: bool
 
 
-def write(
+def execute(
     *, guard: Part | None = None, change: Part | None = None, inserts: Sequence[Part], using: str = "default"
 ) -> Written:
-    """Run the parts as one statement, and announce after the commit those that had a row."""
+    """Run the parts as one statement. After the commit, call `on_commit` of those that had a row."""
     chain = [part for part in (guard, change) if part is not None]
     parts = [*chain, *inserts]
     text = _text(tuple(part.steps for part in chain), tuple(part.steps for part in inserts))
@@ -55,8 +55,8 @@ def write(
         cursor.execute(text, [value for part in parts for value in part.values])
         had_row = [count > 0 for count in cursor.fetchone()]
     for part, written in zip(parts, had_row, strict=True):
-        if written and part.announce is not None:
-            after_commit(part.announce, using=using)
+        if written and part.on_commit is not None:
+            after_commit(part.on_commit, using=using)
     return Written(guard=guard is None or had_row[0], change=not chain or had_row[len(chain) - 1])
 
 
@@ -91,7 +91,7 @@ def insert(
     *,
     fixed: Fixed = (),
     once: bool = False,
-    announce: Callable[[], None] | None = None,
+    on_commit: Callable[[], None] | None = None,
 ) -> Part:
     """Return the insert of a row, with a value for each column.
 
@@ -99,7 +99,7 @@ def insert(
     psycopg reads a statement with more than 50 again at each use, which takes 0.1 ms.
     """
     step = _insert_text(table, tuple(values), fixed, once)
-    return Part((step,), [parameter(value) for value in values.values()], announce)
+    return Part((step,), [parameter(value) for value in values.values()], on_commit)
 
 
 _AS_TEXT: dict[type, Callable[[Any], str]] = {str: str, int: str, list: json.dumps, dict: json.dumps}

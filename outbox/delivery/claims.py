@@ -41,7 +41,7 @@ class Claims(Generic[Row]):
         least = capacity.rows - fresh if lookback is None else capacity.rows
         is_full = bool(batch) and len(batch) >= least
         if fresh < capacity.rows:  # the last of a full batch then is the last taken of the longest due
-            self.lookback.looked(
+            self.lookback.note_claim(
                 whole=lookback is None,
                 began=began,
                 ended=time.monotonic(),

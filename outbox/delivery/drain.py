@@ -23,9 +23,9 @@ from outbox.delivery.claims import Claims
 from outbox.delivery.in_flight import InFlight
 from outbox.delivery.lookback import Lookback
 from outbox.delivery.rows.deliverable import Deliverable
-from outbox.delivery.rows.outcomes import DUE, Outcome, Status, Verdict
+from outbox.delivery.rows.outcomes import DUE_STATES, Outcome, Status, Verdict
 from outbox.delivery.rows.queryset import DeliverableQuerySet
-from outbox.delivery.rows.settlements import Change
+from outbox.delivery.rows.settlements import Transition
 from outbox.delivery.sender import Drained, Limits, Sender
 from outbox.delivery.unsettled import SETTLE_SECONDS, Unsettled, settle_until
 from outbox.telemetry import health, instruments
@@ -143,7 +143,7 @@ class Drain(Generic[Row]):
         instruments.CLAIMED.labels(self._table).inc(len(batch))
         outcomes: Mapping[uuid.UUID, Outcome] = {row.id: NOT_TRIED for row in batch}
         try:
-            self._sender.changed([Change(row, row.was, Status.PROCESSING) for row in batch])
+            self._sender.changed([Transition(row, row.was, Status.PROCESSING) for row in batch])
             outcomes = self._sender.screen(batch)
         finally:
             for row in sorted(batch, key=attrgetter("goes_alone")):
@@ -191,7 +191,7 @@ class Drain(Generic[Row]):
         for change in changes:
             if change.wait is not None:
                 self._note_due(change.wait)
-            elif change.now in DUE:  # it was given back: it is due, at its old place in the queue
+            elif change.now in DUE_STATES:  # it was given back: it is due, at its old place in the queue
                 self._note_due(0.0)
                 self.lookback.forget()
         self._sender.changed(changes)

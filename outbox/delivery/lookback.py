@@ -36,7 +36,7 @@ class Lookback:
         """Have the next claim look at everything."""
         self._whole_at = -math.inf
 
-    def looked(self, *, whole: bool, began: float, ended: float, age: float) -> None:
+    def note_claim(self, *, whole: bool, began: float, ended: float, age: float) -> None:
         """Note a claim that took all rows due for longer than `age` seconds; `whole`: it looked at all."""
         self._taken_until = began - age
         if whole:

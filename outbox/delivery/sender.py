@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from outbox.delivery.gate.gate import Capacity
 from outbox.delivery.rows.deliverable import Deliverable
 from outbox.delivery.rows.outcomes import Outcome
-from outbox.delivery.rows.settlements import Change
+from outbox.delivery.rows.settlements import Transition
 
 Sent = TypeVar("Sent", bound=Deliverable, contravariant=True)
 
@@ -27,7 +27,7 @@ class Sender(Protocol[Sent]):
     def capacity(self) -> Capacity:
         """Return how many rows are worth claiming now."""
 
-    def changed(self, changes: Sequence[Change], /) -> None:
+    def changed(self, changes: Sequence[Transition], /) -> None:
         """Log committed changes of state."""
 
 

@@ -13,7 +13,7 @@ from opentelemetry.trace import SpanKind
 from outbox.delivery.rows.deliverable import Deliverable
 from outbox.delivery.rows.outcomes import Outcome
 from outbox.delivery.rows.queryset import DeliverableQuerySet
-from outbox.delivery.rows.settlements import Change, Settlement
+from outbox.delivery.rows.settlements import Settlement, Transition
 from outbox.telemetry import health, tracing
 
 log = structlog.get_logger(__name__)
@@ -51,7 +51,7 @@ class Unsettled:
 
 def settle_until(
     *, rows: DeliverableQuerySet[Row], settlements: Sequence[Settlement], until: float
-) -> list[Change]:
+) -> list[Transition]:
     """Settle, trying again while the database is away, until `until` (monotonic seconds).
 
     A row that cannot be written is logged and left to its lease; it does not take the others with it.

@@ -19,7 +19,7 @@ from outbox.database.ids import id_floor, new_id
 from outbox.database.partitioned import Partitioned
 from outbox.database.transactions import after_commit
 from outbox.models.event_retention import EVENT_RETENTION
-from outbox.models.outgoing import BLOCKING, COLUMNS, DUE, ENVELOPE, LOG_IDS, OutgoingEvent
+from outbox.models.outgoing import BLOCKING, COLUMNS, DUE_SQL, ENVELOPE, LOG_IDS, OutgoingEvent
 from outbox.privacy import key_hash_salt
 from outbox.telemetry.event_ids import event_ids
 
@@ -95,7 +95,7 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         """
         with connections[self.db].cursor() as cursor:
             values: list[Any] = [sorted(shards), _last_id(now), str(since), without, held, str(limit)]
-            cursor.execute(DUE, [settings.EVENT_SOURCE, key_hash_salt(), *values])
+            cursor.execute(DUE_SQL, [settings.EVENT_SOURCE, key_hash_salt(), *values])
             return [_outgoing(row) for row in cursor.fetchall()]
 
     def mark_published(self, *, ids: Iterable[uuid.UUID]) -> None:

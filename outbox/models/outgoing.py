@@ -47,7 +47,7 @@ BLOCKING = """
         AND (dead_lettered_at IS NOT NULL OR retry_count > 0)
         AND (dead_lettered_at IS NOT NULL OR next_attempt_at > statement_timestamp())
 """
-DUE = f"""
+DUE_SQL = f"""
     SELECT id, aggregate_id, event_type, retry_count, position, metadata->>'correlationId',
         metadata->>'traceparent', payload->>'orderId', {ENVELOPE}
     FROM outbox_events

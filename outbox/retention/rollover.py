@@ -29,7 +29,7 @@ from outbox.retention.archives.index_build import index_archive
 from outbox.retention.archives.manifest import Manifest
 from outbox.retention.partitions import detach
 from outbox.retention.partitions.catalogue import PartitionTable, partition_tables, table_exists
-from outbox.retention.partitions.detach import Held, StillPending
+from outbox.retention.partitions.detach import PartitionHeld, StillPending
 from outbox.retention.partitions.locks import OWNER, AlreadyRunning, Report, exclusive_lock
 from outbox.retention.partitions.partitions import ensure_all, partitioned_models, start_of
 from outbox.retention.people.erasure import rewrite_archive
@@ -60,7 +60,7 @@ def is_due(*, interval: float) -> bool:
 class Rollover:
     """What a run could not do: `held` and `failed` need an operator, `waiting` only another run."""
 
-    held: list[Held] = dataclasses.field(default_factory=list)
+    held: list[PartitionHeld] = dataclasses.field(default_factory=list)
     failed: list[str] = dataclasses.field(default_factory=list)
     waiting: list[str] = dataclasses.field(default_factory=list)
 
@@ -122,7 +122,7 @@ class _Run:
             return
         try:
             detach_from_any_state(model=self.model, table=table, report=self.report)
-        except Held as held:
+        except PartitionHeld as held:
             log.error("partition is held by unfinished rows", partition=table.name, reason=str(held))
             self.report("held", partition=table.name, reason=str(held))
             self.result.held.append(held)
@@ -174,7 +174,7 @@ def archive_partition(*, record: DetachedPartition, report: Report) -> None:
     """Archive a detached partition and record it, or record the archive that a killed run wrote."""
     manifest = archive.adopt(record=record)
     if manifest is None:
-        manifest = archive.write(record=record, tick=_ticker(record, report))
+        manifest = archive.write_archive(record=record, tick=_ticker(record, report))
         report("archive written", partition=record.name, file=manifest.file)
     record.manifest, record.archived_at = dataclasses.asdict(manifest), database_now(using=OWNER)
     record.save(using=OWNER, update_fields=["manifest", "archived_at"])

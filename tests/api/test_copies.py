@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from notifications.models import EmailNotification, Suppression
-from notifications.suppressions import Cause, suppress
+from notifications.suppressions import SuppressionReason, suppress
 from orders import services
 from orders.models import Order
 from outbox.database.ids import new_id
@@ -73,7 +73,7 @@ def test_an_unfinished_email_is_not_copied_and_the_answer_says_why(api, status):
 
 def test_no_copy_goes_to_a_suppressed_address(api):
     mail = ended()
-    suppress([Cause("Bounced@example.com", Suppression.Reason.HARD_BOUNCE)])
+    suppress([SuppressionReason("Bounced@example.com", Suppression.Reason.HARD_BOUNCE)])
     before = row_counts()
     body = {"recipient_email": "bounced@example.com", "update_order": True}
     problem = assert_problem(api.post(path(mail), body), 409, "not-copyable")

@@ -101,9 +101,9 @@ def test_a_request_that_crashed_after_its_statement_is_answered_when_it_comes_ag
         assert write(change, **parts).change
         raise RuntimeError("the process met its end")
 
-    body, write = order_body(), changes.Change.write
+    body, write = order_body(), changes.OrderChange.write
     with monkeypatch.context() as broken_off:
-        broken_off.setattr(changes.Change, "write", crash)
+        broken_off.setattr(changes.OrderChange, "write", crash)
         assert_problem(api.post("/api/v1/orders", body, key="k"), 500, "internal")
     again = api.post("/api/v1/orders", body, key="k")
     assert again.headers["Idempotency-Replayed"] == "true"
@@ -145,7 +145,7 @@ def test_a_first_resend_that_commits_just_before_the_second_takes_the_lock_is_re
             EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
         return write(**parts)
 
-    monkeypatch.setattr(idempotency, "write", overtaken)
+    monkeypatch.setattr(idempotency, "execute", overtaken)
     again = api.post(path, key="k")
     assert again.headers["Idempotency-Replayed"] == "true"
     assert again.content == first[1].content and first[1].status_code == 202
@@ -159,7 +159,7 @@ def test_a_resend_whose_token_is_revoked_before_it_takes_the_lock_changes_nothin
         together(1, lambda _: ApiToken.objects.update(revoked_at=Now()))
         return write(**parts)
 
-    monkeypatch.setattr(idempotency, "write", revoked)
+    monkeypatch.setattr(idempotency, "execute", revoked)
     refused = api.post(f"/api/v1/notifications/{mail.id}/resend", key="k")
     assert_problem(refused, 401, "unauthenticated")
     assert EmailNotification.objects.get().status == "dead_lettered"

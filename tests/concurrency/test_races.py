@@ -21,7 +21,7 @@ from notifications.template_checks import SAMPLE
 from orders.models import Order
 from orders.services import cancel_order, pay_order, refund_order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
-from outbox.database.statement import write
+from outbox.database.statement import execute
 from outbox.events.publishing import notify
 from outbox.events.publishing.publish import publish_event
 from outbox.events.publishing.relay import Relay
@@ -111,7 +111,7 @@ def owe_email(order: Order, address: str) -> None:
         context=lambda: SAMPLE,
     )
     assert email is not None
-    write(inserts=[email])
+    execute(inserts=[email])
 
 
 def test_the_same_email_asked_for_by_two_transactions_at_once_is_one():

@@ -13,7 +13,7 @@ from django.test import Client
 from notifications.delivery import drain as delivery
 from notifications.models import EmailNotification, Suppression
 from notifications.services import resend
-from notifications.suppressions import Cause, suppress, suppressed_among
+from notifications.suppressions import SuppressionReason, suppress, suppressed_among
 from outbox.delivery.rows.outcomes import Status
 from outbox.models import Heartbeat
 from outbox.privacy import ERASED_ADDRESS
@@ -26,7 +26,7 @@ COMPLAINT = Suppression.Reason.COMPLAINT
 
 
 def test_a_suppressed_mail_is_not_sent_and_says_why(sandbox):
-    suppress([Cause("ALICE@example.com ", COMPLAINT)])
+    suppress([SuppressionReason("ALICE@example.com ", COMPLAINT)])
     mail, other = make_mail(), make_mail(recipient_email="bob@example.com")
     delivery.drain_emails()
     rows = {row.id: row for row in EmailNotification.objects.all()}
@@ -36,7 +36,7 @@ def test_a_suppressed_mail_is_not_sent_and_says_why(sandbox):
 
 
 def test_it_is_resent_once_it_is_lifted_and_refused_before(sandbox):
-    suppress([Cause("alice@example.com", COMPLAINT)])
+    suppress([SuppressionReason("alice@example.com", COMPLAINT)])
     mail = make_mail()
     delivery.drain_emails()
     changes, (refusal,) = resend(ids=[mail.id])
@@ -55,19 +55,19 @@ def test_an_erased_persons_mail_is_never_resent():
 
 
 def test_suppressing_twice_keeps_the_first_reason():
-    suppress([Cause("a@example.com", Suppression.Reason.HARD_BOUNCE)])
-    suppress([Cause("A@EXAMPLE.COM", COMPLAINT), Cause("b@example.com", COMPLAINT)])
+    suppress([SuppressionReason("a@example.com", Suppression.Reason.HARD_BOUNCE)])
+    suppress([SuppressionReason("A@EXAMPLE.COM", COMPLAINT), SuppressionReason("b@example.com", COMPLAINT)])
     assert sorted(Suppression.objects.values_list("reason", flat=True)) == ["complaint", "hard_bounce"]
 
 
 def test_no_address_is_stored():
-    suppress([Cause("alice@example.com", COMPLAINT)])
+    suppress([SuppressionReason("alice@example.com", COMPLAINT)])
     assert "alice" not in str(Suppression.objects.values().get())
 
 
 def test_a_batch_is_asked_about_in_one_statement(django_assert_num_queries):
     mails = [make_mail(recipient_email=f"{n}@example.com") for n in range(20)]
-    suppress([Cause("7@example.com", COMPLAINT)])
+    suppress([SuppressionReason("7@example.com", COMPLAINT)])
     with django_assert_num_queries(1):
         assert list(suppressed_among(mails)) == [mails[7].id]
 
@@ -158,13 +158,13 @@ class TestAdmin:
         assert "alice" not in str(list(LogEntry.objects.values())).lower()
 
     def test_lifting_needs_its_own_permission(self):
-        suppress([Cause("a@example.com", COMPLAINT)])
+        suppress([SuppressionReason("a@example.com", COMPLAINT)])
         client = self.client("view_suppression", "add_suppression")
         client.post(self.LIST, {"action": "lift", "_selected_action": [str(Suppression.objects.get().id)]})
         assert Suppression.objects.count() == 1
 
     def test_a_mails_page_shows_that_its_address_is_suppressed(self):
-        suppress([Cause("alice@example.com", COMPLAINT)])
+        suppress([SuppressionReason("alice@example.com", COMPLAINT)])
         mail = make_mail(status=Status.SUPPRESSED)
         page = self.client("view_emailnotification").get(
             f"/admin/notifications/emailnotification/{mail.id}/change/"

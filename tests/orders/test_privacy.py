@@ -25,7 +25,7 @@ from outbox.delivery.rows.outcomes import Status
 from outbox.models import DetachedPartition, Erasure, IdempotencyKey, InboundDeadLetter, OutboxEvent
 from outbox.privacy import ERASED_ADDRESS, address_hash
 from outbox.retention import rollover
-from outbox.retention.partitions.overview import overview
+from outbox.retention.partitions.listing import list_partitions
 from tests import warm
 from tests.factories import statuses
 from tests.outbox.retention.months import Steps, fill, make_partition, states
@@ -249,7 +249,7 @@ class TestErase:
 
     def test_keeps_what_an_auditor_counts(self, tmp_path):
         order = everywhere()
-        before = overview(using="default")
+        before = list_partitions(using="default")
         mails = EmailNotification.objects.count()
         call_command("privacy", "erase", "--email", ADDRESS, "--now")
         assert EmailNotification.objects.count() == mails
@@ -264,7 +264,7 @@ class TestErase:
         assert mail.errors == [{"at": "2026-01-01", "code": "550", "text": "[erased]"}]
         order.refresh_from_db()
         assert (order.email, order.name, order.total_amount) == (ERASED_ADDRESS, "", 500)
-        after = overview(using="default")
+        after = list_partitions(using="default")
         assert [(one["partition"], one["state"]) for one in before] == [
             (one["partition"], one["state"]) for one in after
         ]

@@ -22,7 +22,7 @@ from orders.services import (
     refund_order,
 )
 from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, allowed_actions
-from outbox.database.statement import write
+from outbox.database.statement import execute
 from outbox.database.transactions import TransactionRequired
 from outbox.events.publishing.publish import publish_event
 from outbox.models import IdempotencyKey, OutboxEvent
@@ -262,5 +262,5 @@ def test_the_same_email_asked_for_twice_is_one():
         context=lambda: SAMPLE,
     )
     assert again is not None
-    write(inserts=[again])
+    execute(inserts=[again])
     assert EmailNotification.objects.get().id == mail.id

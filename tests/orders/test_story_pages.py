@@ -13,7 +13,7 @@ from django.test import Client
 
 from notifications.models import EmailNotification
 from orders import services
-from orders.admin.story import lines_of
+from orders.admin.timeline import lines_of
 from orders.models import Order
 from orders.timeline import Entry
 from tests.factories import make_mail, make_order, staff_client

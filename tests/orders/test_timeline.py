@@ -17,7 +17,7 @@ from notifications.models import EmailNotification
 from orders import services
 from orders.corrections import send_copy
 from orders.models import Order
-from orders.timeline import timeline
+from orders.timeline import read_timeline
 from outbox.database.ids import new_id
 from outbox.delivery.rows.outcomes import Outcome, Verdict
 from outbox.delivery.rows.settlements import Settlement
@@ -58,7 +58,7 @@ def story(db) -> Order:
 
 
 def told(order: Order) -> list[tuple[str, str]]:
-    return [(entry.kind, entry.what) for entry in timeline(order=order)]
+    return [(entry.kind, entry.what) for entry in read_timeline(order=order)]
 
 
 def test_it_tells_every_change_email_attempt_delivery_event_and_act_in_order(story):
@@ -74,12 +74,12 @@ def test_it_tells_every_change_email_attempt_delivery_event_and_act_in_order(sto
         ("event", "published"),
         ("person", "act"),
     ]
-    by_what = {entry.what: entry for entry in timeline(order=story)}
+    by_what = {entry.what: entry for entry in read_timeline(order=story)}
     assert by_what["order.placed"].text == "Order placed: €49.90"
     assert by_what["order.paid"].text == "Order paid (version 2)"
     assert by_what["permanent"].text == "order.paid: sendgrid: refused for good: 400 no such user"
     assert (by_what["act"].by, by_what["act"].text) == ("rita", "Resent (was dead_lettered). she called")
-    times = [entry.at for entry in timeline(order=story)]
+    times = [entry.at for entry in read_timeline(order=story)]
     assert times == sorted(times)
 
 
@@ -87,20 +87,20 @@ def test_a_provider_that_tells_whole_seconds_delivers_nothing_before_it_was_sent
     mail = EmailNotification.objects.get(order_id=story.id)
     told_at = mail.created_at.replace(microsecond=0)  # SendGrid's: the second in which all of it happened
     EmailNotification.objects.filter(id=mail.id).update(delivered_at=told_at, bounced_at=None)
-    whats = [entry.what for entry in timeline(order=story)]
+    whats = [entry.what for entry in read_timeline(order=story)]
     assert whats.index("order.placed") == 0 and whats.index("sent") < whats.index("delivered")
 
 
 def test_what_is_still_to_come_is_last(story):
     services.complete_order(order_id=story.id)
-    last = timeline(order=story)[-1]
+    last = read_timeline(order=story)[-1]
     assert (last.kind, last.what, last.text) == ("plan", "next_attempt", "order.completed: next attempt")
 
 
 def test_a_copy_names_the_email_that_it_is_a_copy_of(story):
     first = EmailNotification.objects.get(order_id=story.id)
     send_copy(notification_id=first.id, recipient_email="alice@example.org")
-    copied = [entry.text for entry in timeline(order=story) if "copy" in entry.text]
+    copied = [entry.text for entry in read_timeline(order=story) if "copy" in entry.text]
     assert copied == [f"E-mail order.paid for alice@example.org saved, a copy of {first.id}"]
 
 
@@ -109,7 +109,7 @@ def test_a_resend_over_the_api_is_told_without_a_person(story):
     mail = EmailNotification.objects.get(order_id=story.id, event_type="order.cancelled")
     settle(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400"))
     Api(make_token()).post(f"/api/v1/notifications/{mail.id}/resend")
-    resent = [entry for entry in timeline(order=story) if entry.what == "resent"]
+    resent = [entry for entry in read_timeline(order=story) if entry.what == "resent"]
     assert [(entry.notification_id, entry.by) for entry in resent] == [(mail.id, "")]
 
 
@@ -142,7 +142,7 @@ def test_the_number_of_statements_does_not_grow_with_the_story(story):
             status="sent", sent_at=dt.datetime.now(dt.UTC)
         )
     with CaptureQueriesContext(connection) as statements:
-        timeline(order=story)
+        read_timeline(order=story)
     assert len(statements) <= 7
 
 

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from notifications.models import EmailNotification
 from orders.models import Order
 from orders.services import complete_order, place_order
-from orders.trace import read_saga
+from orders.trace import read_trace
 from outbox.delivery.rows.outcomes import Outcome, Verdict
 from outbox.delivery.rows.settlements import Settlement
 from outbox.models import DetachedPartition, OutboxEvent
@@ -140,7 +140,7 @@ def test_it_reads_by_the_indexes_of_correlation_ids_and_never_a_whole_partition(
             )
             cursor.execute("VACUUM ANALYZE orders, email_notifications, outbox_events, processed_events")
         with CaptureQueriesContext(connection) as captured:
-            assert len(read_saga(correlation_id="saga-1").orders) == 2
+            assert len(read_trace(correlation_id="saga-1").orders) == 2
         statements = [one["sql"] for one in captured if one["sql"].startswith(("SELECT", "WITH"))]
         for statement in statements:
             assert rows_without_index(statement) == {}, statement

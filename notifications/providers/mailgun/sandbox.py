@@ -17,7 +17,16 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
-from notifications.providers.dialect import Answer, Dialect, Event, Header, Post, Problem, address, parts
+from notifications.providers.dialect import (
+    Dialect,
+    Event,
+    Header,
+    Post,
+    Problem,
+    ProviderAnswer,
+    address,
+    parts,
+)
 
 _FAILED: dict[str, dict[str, str]] = {
     "bounce": {"event": "failed", "severity": "permanent", "reason": "bounce"},
@@ -65,12 +74,14 @@ class Mailgun(Dialect):
             return None
         return login.removeprefix("api:") if login.startswith("api:") else None
 
-    def accepted(self, message_id: str) -> Answer:
-        return Answer(200, json.dumps({"id": _id(message_id), "message": "Queued. Thank you."}).encode())
+    def accepted(self, message_id: str) -> ProviderAnswer:
+        return ProviderAnswer(
+            200, json.dumps({"id": _id(message_id), "message": "Queued. Thank you."}).encode()
+        )
 
-    def refusal(self, status: int, problems: Sequence[Problem]) -> Answer:
+    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
         message = "; ".join(problem.message for problem in problems)
-        return Answer(status, json.dumps({"message": message}).encode())
+        return ProviderAnswer(status, json.dumps({"message": message}).encode())
 
     def posts(self, events: Sequence[Event], *, key: str) -> list[Post]:
         headers = {"Content-Type": "application/json", "User-Agent": "Go-http-client/1.1"}

@@ -15,12 +15,12 @@ from email.utils import formataddr, getaddresses
 from typing import Any
 
 from notifications.providers.dialect import (
-    Answer,
     Dialect,
     Event,
     Header,
     Post,
     Problem,
+    ProviderAnswer,
     address,
     as_object,
     parts,
@@ -65,18 +65,20 @@ class Postmark(Dialect):
     def key(self, header: Header) -> str | None:
         return header("X-Postmark-Server-Token")
 
-    def accepted(self, message_id: str) -> Answer:
-        return Answer(200, json.dumps({"MessageID": message_id, "ErrorCode": 0, "Message": "OK"}).encode())
+    def accepted(self, message_id: str) -> ProviderAnswer:
+        return ProviderAnswer(
+            200, json.dumps({"MessageID": message_id, "ErrorCode": 0, "Message": "OK"}).encode()
+        )
 
-    def refusal(self, status: int, problems: Sequence[Problem]) -> Answer:
+    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
         """Name the error by its code; a fault whose message begins with a number names it itself."""
         message = "; ".join(problem.message for problem in problems)
         code, _, rest = message.partition(" ")
         if code.isdigit():
             body = {"ErrorCode": int(code), "Message": rest or "no reason given"}
-            return Answer(_STATUSES.get(int(code), 422), json.dumps(body).encode())
+            return ProviderAnswer(_STATUSES.get(int(code), 422), json.dumps(body).encode())
         body = {"ErrorCode": _CODES.get(status, 0), "Message": message}
-        return Answer(422 if status == 400 else status, json.dumps(body).encode())
+        return ProviderAnswer(422 if status == 400 else status, json.dumps(body).encode())
 
     def posts(self, events: Sequence[Event], *, key: str) -> list[Post]:
         headers = {"Content-Type": "application/json", "User-Agent": "Postmark"}

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from notifications.providers.dialect import (
-    Answer,
     Dialect,
     Header,
     Problem,
+    ProviderAnswer,
     address,
     as_object,
     bearer,
@@ -65,18 +65,20 @@ class Resend(Dialect):
     def key(self, header: Header) -> str | None:
         return bearer(header)
 
-    def accepted(self, message_id: str) -> Answer:
-        return Answer(200, json.dumps({"id": message_id}).encode())
+    def accepted(self, message_id: str) -> ProviderAnswer:
+        return ProviderAnswer(200, json.dumps({"id": message_id}).encode())
 
-    def refusal(self, status: int, problems: Sequence[Problem]) -> Answer:
+    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
         """Name the error; a fault whose message is a single word names it itself."""
         name = _NAMES.get(status, "application_error")
         message = "; ".join(problem.message for problem in problems)
         if " " not in message and "_" in message:
             name = message
-        return Answer(status, json.dumps({"statusCode": status, "name": name, "message": message}).encode())
+        return ProviderAnswer(
+            status, json.dumps({"statusCode": status, "name": name, "message": message}).encode()
+        )
 
-    def seen_before(self, body: bytes, header: Header) -> Answer | None:
+    def seen_before(self, body: bytes, header: Header) -> ProviderAnswer | None:
         """Return the first answer again, or 409 if the same key comes with another content."""
         with self._lock:
             known = self._known.get(header("Idempotency-Key") or "")

@@ -14,7 +14,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from notifications.providers.dialect import Answer, Dialect, Event, Header, Post, Problem, as_object, bearer
+from notifications.providers.dialect import (
+    Dialect,
+    Event,
+    Header,
+    Post,
+    Problem,
+    ProviderAnswer,
+    as_object,
+    bearer,
+)
 
 _MORE: dict[str, dict[str, str]] = {
     "delivered": {"response": "250 OK"},
@@ -37,11 +46,13 @@ class SendGrid(Dialect):
     def key(self, header: Header) -> str | None:
         return bearer(header)
 
-    def accepted(self, message_id: str) -> Answer:
-        return Answer(202, headers={"X-Message-Id": message_id}, content_type="")
+    def accepted(self, message_id: str) -> ProviderAnswer:
+        return ProviderAnswer(202, headers={"X-Message-Id": message_id}, content_type="")
 
-    def refusal(self, status: int, problems: Sequence[Problem]) -> Answer:
-        return Answer(status, json.dumps({"errors": [problem._asdict() for problem in problems]}).encode())
+    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
+        return ProviderAnswer(
+            status, json.dumps({"errors": [problem._asdict() for problem in problems]}).encode()
+        )
 
     def posts(self, events: Sequence[Event], *, key: str) -> list[Post]:
         """Return one batch. Each try has its own event ids, as SendGrid's have."""

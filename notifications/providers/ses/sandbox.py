@@ -15,7 +15,15 @@ from email.message import EmailMessage
 from email.utils import getaddresses
 from typing import Any
 
-from notifications.providers.dialect import Answer, Dialect, Header, Problem, address, as_object, metadata
+from notifications.providers.dialect import (
+    Dialect,
+    Header,
+    Problem,
+    ProviderAnswer,
+    address,
+    as_object,
+    metadata,
+)
 
 _NAMES = {
     400: "BadRequestException",
@@ -58,10 +66,10 @@ class Ses(Dialect):
         _, _, credential = (header("Authorization") or "").partition("Credential=")
         return credential.partition("/")[0] or None
 
-    def accepted(self, message_id: str) -> Answer:
-        return Answer(200, json.dumps({"MessageId": message_id}).encode())
+    def accepted(self, message_id: str) -> ProviderAnswer:
+        return ProviderAnswer(200, json.dumps({"MessageId": message_id}).encode())
 
-    def refusal(self, status: int, problems: Sequence[Problem]) -> Answer:
+    def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
         """Name the error in a header; a fault whose message is a single word names it itself."""
         name = _NAMES.get(status, "InternalServiceErrorException")
         message = "; ".join(problem.message for problem in problems)
@@ -69,4 +77,6 @@ class Ses(Dialect):
             name = message
         elif "not verified" in message:
             name = "MessageRejected"
-        return Answer(status, json.dumps({"message": message}).encode(), headers={"x-amzn-ErrorType": name})
+        return ProviderAnswer(
+            status, json.dumps({"message": message}).encode(), headers={"x-amzn-ErrorType": name}
+        )

@@ -28,7 +28,7 @@ from orders.demo import DOMAIN, DOWN, MARK, REFUSED, History, make_history, outa
 from orders.models import Order
 from outbox.database.clock import database_now
 from outbox.database.partitioned import PartitionedModel
-from outbox.delivery.rows.outcomes import DUE, Status
+from outbox.delivery.rows.outcomes import DUE_STATES, Status
 from outbox.models import OutboxEvent, TrafficSum
 from outbox.retention.partitions import partitions
 from outbox.telemetry import context
@@ -88,7 +88,7 @@ class Command(BaseCommand):
             requests.post(f"{mailbox}/control/faults", json=fault, timeout=5).raise_for_status()
         run = f"demo-{context.new_correlation_id()[:8]}"
         mails = EmailNotification.objects.filter(correlation_id=run)
-        untried = mails.filter(status__in=(*DUE, Status.PROCESSING), retry_count=0)
+        untried = mails.filter(status__in=(*DUE_STATES, Status.PROCESSING), retry_count=0)
         with Progress() as progress, context.working_for(context.Context(run)):
             for number in progress.track(range(orders), description="Orders placed and moved"):
                 place_and_move(number)

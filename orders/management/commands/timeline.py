@@ -1,4 +1,4 @@
-"""`manage.py timeline ORDER`: print an order's story; with --archives, out of the archives, too."""
+"""`manage.py timeline ORDER`: print an order's timeline; with --archives, out of the archives, too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
 from orders.management.find import find_order
-from orders.timeline import Entry, timeline
+from orders.timeline import Entry, read_timeline
 from outbox.database.postgres.connection import patient
 
 
@@ -31,7 +31,7 @@ class Command(BaseCommand):
             found = find_order(order)
             if found is None:
                 raise CommandError(f"There is no order {order}.")
-            entries = timeline(order=found, archives=archives)
+            entries = read_timeline(order=found, archives=archives)
         if options["json"]:
             shown = [dataclasses.asdict(entry) for entry in entries]
             self.stdout.write(json.dumps(shown, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False))

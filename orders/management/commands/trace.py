@@ -1,4 +1,4 @@
-"""`manage.py trace CORRELATION_ID`: print what was recorded of a saga, as a tree with times."""
+"""`manage.py trace CORRELATION_ID`: print what was recorded of a correlation id, as a tree with times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orders.management.find import find_order
-from orders.trace import Node, Saga, is_known, read_saga
+from orders.trace import Node, Trace, is_known, read_trace
 from outbox.database.postgres.connection import patient
 
 
@@ -30,8 +30,8 @@ class Command(BaseCommand):
         with patient(
             seconds=settings.DATABASE_MAINTENANCE_TIMEOUT if archives else settings.DATABASE_TIMEOUT
         ):
-            saga = read_saga(correlation_id=_resolve(correlation_id), archives=archives)
-        for line in _lines(saga):
+            trace = read_trace(correlation_id=_resolve(correlation_id), archives=archives)
+        for line in _lines(trace):
             self.stdout.write(line)
 
 
@@ -51,20 +51,20 @@ def _resolve(text: str) -> str:
     return order.correlation_id
 
 
-def _lines(saga: Saga) -> Iterator[str]:
-    times = sorted(_times(saga.orders))
-    count = f"{len(saga.orders)} order{'s' if len(saga.orders) != 1 else ''}"
+def _lines(trace: Trace) -> Iterator[str]:
+    times = sorted(_times(trace.orders))
+    count = f"{len(trace.orders)} order{'s' if len(trace.orders) != 1 else ''}"
     span = f", {(times[-1] - times[0]).total_seconds():.3f} s from {times[0]:%Y-%m-%d} (UTC)" if times else ""
-    yield f"Correlation id {saga.correlation_id}: {count}{span}"
-    for trace_id in saga.trace_ids:
+    yield f"Correlation id {trace.correlation_id}: {count}{span}"
+    for trace_id in trace.trace_ids:
         yield f"Trace id {trace_id}"
-    for order in saga.orders:
+    for order in trace.orders:
         yield from ("", f"{'':26}{order.text}")
         yield from _branches(order.children, "", times[0] if times else None)
-    if saga.more_orders:
-        yield f"and {saga.more_orders} more orders"
-    if saga.unread:
-        yield f"Not read, may have more of it: {', '.join(saga.unread)} (archived; --archives reads them)"
+    if trace.more_orders:
+        yield f"and {trace.more_orders} more orders"
+    if trace.unread:
+        yield f"Not read, may have more of it: {', '.join(trace.unread)} (archived; --archives reads them)"
 
 
 def _branches(nodes: Sequence[Node], indent: str, start: dt.datetime | None) -> Iterator[str]:

@@ -119,7 +119,7 @@ class Gate:
         """Return None once a slot may be used; if none may, return in how many seconds to come again."""
         give_up = self._clock() + patience
         while True:
-            slot = self._slots.take(patience=give_up - self._clock())
+            slot = self._slots.take_slot(patience=give_up - self._clock())
             if not slot.taken:
                 return max(0.0, slot.due - self._clock())
             if (left := slot.due - self._clock()) > 0:
@@ -135,8 +135,8 @@ class Gate:
 
         No more than the rate lets out within `horizon` seconds, less what others have taken of it.
         """
-        look = self._shared.look()
-        now, ahead = look.now, look.wait
+        found = self._shared.refresh()
+        now, ahead = found.now, found.wait
         breakers = list(self._shared.known.values())
         if any(one.state(now) is State.CLOSED for one in breakers):
             if not self.rate:
@@ -188,7 +188,7 @@ class Gate:
 
     def views(self) -> list[ProviderView]:
         """Return every provider's breaker."""
-        now = self._shared.look().now
+        now = self._shared.refresh().now
         return [
             ProviderView(
                 name,
@@ -211,5 +211,5 @@ class Gate:
         return not self._shared.is_away
 
     def _tell(self, name: str, change: Callable[[Breaker, float], Breaker]) -> None:
-        now = self._shared.look().now
+        now = self._shared.refresh().now
         self._shared.change(name, lambda breaker, at: (change(breaker, at), True), now=now)

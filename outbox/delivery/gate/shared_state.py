@@ -78,8 +78,8 @@ Answer = TypeVar("Answer")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Look:
-    """The answer to `SharedState.look`, in seconds of Redis' clock.
+class Refreshed:
+    """The answer to `SharedState.refresh`, in seconds of Redis' clock.
 
     `first` is how far away the first slot is, below 0 where it was free before; `each` is the time between
     two. `due` is the rate's own time afterwards, as text.
@@ -122,7 +122,7 @@ class SharedState:
         self._taken_until = self._alone_until = 0.0
         self._alive, self._alive_at = 1, 0.0
 
-    def look(self, *, patience: float | None = None, count: int = 1) -> Look:
+    def refresh(self, *, patience: float | None = None, count: int = 1) -> Refreshed:
         """Take slots of the rate and refresh what is known of the breakers.
 
         With `patience` (seconds) up to `count` slots are taken, as far as they are free within that time;
@@ -137,7 +137,7 @@ class SharedState:
         answer = self._ask(lambda: self._look(keys=keys, args=[each, self.burst, wished, count, after]))
         if answer is None:
             wait = self._local_wait(patience)
-            return Look(time.time(), wait, int(patience is not None and wait <= patience))
+            return Refreshed(time.time(), wait, int(patience is not None and wait <= patience))
         now, first, taken, due, *texts = cast("list[str]", answer)
         with self._lock:
             if int(taken) > 0:
@@ -147,10 +147,10 @@ class SharedState:
                 if text != self._texts[name] and self._swaps[name] == swaps[name]:
                     self._texts[name], self.known[name] = text, load(text)
         self._count_alive()
-        return Look(int(now) / 1e6, int(first) / 1e6, int(taken), each / 1e6, due)
+        return Refreshed(int(now) / 1e6, int(first) / 1e6, int(taken), each / 1e6, due)
 
     def give_back(self, *, count: int, due: str) -> None:
-        """Return the last `count` slots of a look that left the rate at `due`, if nobody took any since."""
+        """Return the last `count` slots of one that left the rate at `due`, if nobody took any since."""
         microseconds = count * 1_000_000 / self.rate
         with self._lock:
             self._taken_until -= microseconds / 1e6
@@ -183,7 +183,7 @@ class SharedState:
                     self._texts[name], self.known[name] = pair[1], after
                 log_change(name, before, after, now)
                 return answer
-            now = self.look().now
+            now = self.refresh().now
         return None
 
     def _ask(self, call: Callable[[], Any]) -> Any:
@@ -207,7 +207,7 @@ class SharedState:
         return answer
 
     def _local_wait(self, patience: float | None) -> float:
-        """Return how far away the next slot of this process's share is; take it as `look` does."""
+        """Return how far away the next slot of this process's share is; take it as `refresh` does."""
         if not self.rate:
             return 0.0
         each = self._alive / self.rate

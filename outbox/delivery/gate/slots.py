@@ -47,21 +47,21 @@ class Slots:
         self._ahead = 0.0  # Redis' clock minus ours
         self._due = ""  # the rate's own time after the last trip
 
-    def take(self, *, patience: float) -> Slot:
+    def take_slot(self, *, patience: float) -> Slot:
         """Return the next slot. One that is over `patience` seconds away is not taken."""
         with self._lock:
             now = self._clock()
             while self._free and now > self._free[0].lapses:
                 self._free.popleft()
             if not self._free:
-                look = self._shared.look(patience=patience, count=self._size)
+                found = self._shared.refresh(patience=patience, count=self._size)
                 # Redis read its clock before this moment, so that no slot is used too early.
                 now = self._clock()
-                self._ahead, self._due = look.now - now, look.due
-                if look.taken < 1:
-                    return Slot(now + look.wait, taken=False)
+                self._ahead, self._due = found.now - now, found.due
+                if found.taken < 1:
+                    return Slot(now + found.wait, taken=False)
                 # One that was free before is due now.
-                self._free.extend(Slot(now + max(0.0, look.wait_for(n))) for n in range(look.taken))
+                self._free.extend(Slot(now + max(0.0, found.wait_for(n))) for n in range(found.taken))
             if self._free[0].due - now > patience:
                 return dataclasses.replace(self._free[0], taken=False)
             return self._free.popleft()

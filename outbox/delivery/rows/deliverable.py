@@ -14,7 +14,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from outbox.database.ids import new_id
-from outbox.delivery.rows.outcomes import DUE, LEASE_EXPIRED, Status
+from outbox.delivery.rows.outcomes import DUE_STATES, LEASE_EXPIRED, Status
 
 
 class Deliverable(models.Model):
@@ -75,7 +75,9 @@ class Deliverable(models.Model):
         abstract = True
         indexes = [
             # claim(), the backlog's age
-            models.Index(fields=["next_attempt_at"], name="%(class)s_due", condition=Q(status__in=DUE)),
+            models.Index(
+                fields=["next_attempt_at"], name="%(class)s_due", condition=Q(status__in=DUE_STATES)
+            ),
             # recover()
             models.Index(
                 fields=["claimed_at"], name="%(class)s_lease", condition=Q(status=Status.PROCESSING)

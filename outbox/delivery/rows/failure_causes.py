@@ -19,7 +19,7 @@ MOST_CAUSES = 200
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Cause:
+class FailureCause:
     """A group of dead letters. `count` is at most COUNT_LIMIT + 1; the ids are its oldest and newest row."""
 
     fingerprint: str
@@ -28,7 +28,7 @@ class Cause:
     newest: uuid.UUID
 
 
-def dead_causes(rows: DeliverableQuerySet[Any]) -> list[Cause]:
+def dead_causes(rows: DeliverableQuerySet[Any]) -> list[FailureCause]:
     """Return the causes of dead letters, the most frequent first: one statement on the index of causes.
 
     It jumps from one fingerprint to the next, so its cost depends on the number of groups and on
@@ -54,7 +54,7 @@ def dead_causes(rows: DeliverableQuerySet[Any]) -> list[Cause]:
         """  # noqa: S608 - the table's name is the model's
     with connection.cursor() as cursor:
         cursor.execute(statement)
-        causes = [Cause(*row) for row in cursor.fetchall()]
+        causes = [FailureCause(*row) for row in cursor.fetchall()]
     return sorted(causes, key=lambda cause: -cause.count)
 
 

@@ -30,7 +30,7 @@ class Status(models.TextChoices):
     DISCARDED = "discarded"
 
 
-DUE = (Status.PENDING, Status.FAILED)
+DUE_STATES = (Status.PENDING, Status.FAILED)
 #: Nothing more happens by itself.
 ENDED = (Status.SENT, Status.DEAD_LETTERED, Status.SUPPRESSED, Status.DISCARDED)
 UNFINISHED = (Status.PENDING, Status.PROCESSING, Status.FAILED, Status.DEAD_LETTERED)

@@ -24,11 +24,11 @@ from django.db.models.functions import Now
 from outbox.delivery.rows import attempts, claim_statement, settle_statement
 from outbox.delivery.rows.decision import Decision, Policy, decide
 from outbox.delivery.rows.deliverable import Deliverable
-from outbox.delivery.rows.outcomes import DUE, LEASE_EXPIRED, SET_ASIDE, Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Change, Refusal, Settlement
+from outbox.delivery.rows.outcomes import DUE_STATES, LEASE_EXPIRED, SET_ASIDE, Outcome, Status, Verdict
+from outbox.delivery.rows.settlements import Refusal, Settlement, Transition
 
 Row = TypeVar("Row", bound=Deliverable)
-Results = tuple[list[Change], list[Refusal]]
+Results = tuple[list[Transition], list[Refusal]]
 
 
 class DeliverableQuerySet(models.QuerySet[Row]):
@@ -39,7 +39,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
 
     def due(self) -> DeliverableQuerySet[Row]:
         """Return the rows that may be claimed now, by the database's clock."""
-        return self.filter(status__in=DUE, next_attempt_at__lte=Now())
+        return self.filter(status__in=DUE_STATES, next_attempt_at__lte=Now())
 
     def dead(self) -> DeliverableQuerySet[Row]:
         """Return the rows that wait for a person."""
@@ -51,7 +51,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         Rows that have been due for more than `lookback` seconds are left out. While the delivery is paused,
         no row waits.
         """
-        waiting = self.filter(_not_paused(), status__in=DUE).order_by("next_attempt_at")
+        waiting = self.filter(_not_paused(), status__in=DUE_STATES).order_by("next_attempt_at")
         if lookback is not None:
             waiting = waiting.filter(next_attempt_at__gte=Now() - dt.timedelta(seconds=lookback))
         left = (
@@ -93,7 +93,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         names = {"id", "status", "claim_token", *self.model.claim_fields, *more}
         return [str(field.column) for field in self.model._meta.concrete_fields if field.name in names]
 
-    def settle(self, settlements: Iterable[Settlement]) -> list[Change]:
+    def settle(self, settlements: Iterable[Settlement]) -> list[Transition]:
         """Write what became of attempts, in one transaction of four statements.
 
         Acceptance makes any unsent row `sent`. Other outcomes change a row only while it is `processing`
@@ -114,7 +114,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
                     decided.append((row, one.outcome))
             return self._write(decided)
 
-    def recover(self, *, lease: float, limit: int = 500) -> list[Change]:
+    def recover(self, *, lease: float, limit: int = 500) -> list[Transition]:
         """Take back claims older than `lease` seconds: their worker is gone or stuck.
 
         Such an attempt is ambiguous: the message may be out, or may be what killed the worker. It uses up a
@@ -143,24 +143,24 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         allowed = (Status.DEAD_LETTERED, Status.FAILED)
         return self._change_by_hand(ids, Status.DISCARDED, allowed, lambda row: "it is not a dead letter")
 
-    def withdraw(self, ids: Iterable[uuid.UUID]) -> list[Change]:
+    def withdraw(self, ids: Iterable[uuid.UUID]) -> list[Transition]:
         """Give up rows that nobody may get any more: their recipient was erased.
 
         A row that is being sent is left alone.
         """
-        allowed = (*DUE, Status.DEAD_LETTERED)
+        allowed = (*DUE_STATES, Status.DEAD_LETTERED)
         changes, _ = self._change_by_hand(
             ids, Status.DISCARDED, allowed, lambda row: f"it is {row.status}", held=False
         )
         return changes
 
-    def set_aside(self, *, until: dt.datetime, reason: str, limit: int) -> list[Change]:
+    def set_aside(self, *, until: dt.datetime, reason: str, limit: int) -> list[Transition]:
         """Make dead letters of up to `limit` rows that may have been sent between a backup and `until`.
 
         Those are the rows that were due or claimed by then. `reason` becomes their last error.
         """
         outcome = Outcome(Verdict.PERMANENT, code=SET_ASIDE, text=reason)
-        due = Q(status__in=DUE, next_attempt_at__lte=until)
+        due = Q(status__in=DUE_STATES, next_attempt_at__lte=until)
         claimed = Q(status=Status.PROCESSING, claimed_at__lte=until)
         with transaction.atomic(using=self.db):
             lockable = self.using(self.db).filter(due | claimed).select_for_update(skip_locked=True)
@@ -178,7 +178,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
     ) -> Results:
         """Move rows in one of the `allowed` states to `status`; with `held`, refuse those that are held."""
         wanted = set(ids)
-        changes: list[Change] = []
+        changes: list[Transition] = []
         refusals: list[Refusal] = []
         with transaction.atomic(using=self.db):
             rows = self.using(self.db).filter(id__in=list(wanted)).defer(*self.model.payload_fields)
@@ -191,7 +191,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
                     reason = "its last attempt may have been accepted; it is held for the provider's evidence"
                     refusals.append(Refusal(row.id, reason, until=until))
                 else:
-                    changes.append(Change(row, was=row.status, now=status))
+                    changes.append(Transition(row, was=row.status, now=status))
             if changes:
                 fresh = {"retry_count": 0, "next_attempt_at": Now(), "resent_at": Now()}
                 self.using(self.db).filter(id__in=[change.row.id for change in changes]).update(
@@ -205,16 +205,16 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         statement = f"SELECT {columns} FROM {self._table} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"  # noqa: S608
         return cast("Iterable[Row]", self.using(self.db).raw(statement, [list(ids)]))
 
-    def _write(self, decided: Sequence[tuple[Row, Outcome]]) -> list[Change]:
+    def _write(self, decided: Sequence[tuple[Row, Outcome]]) -> list[Transition]:
         """Write outcomes to rows that are locked here, in one statement, and return what changed."""
         if not decided:
             return []
         policy = current_policy()
         decisions = [_decision(row, outcome, policy) for row, outcome in decided]
         written = [(row.id, outcome, made) for (row, outcome), made in zip(decided, decisions, strict=True)]
-        settle_statement.write(connections[self.db], self._table, written)
+        settle_statement.write_outcomes(connections[self.db], self._table, written)
         return [
-            Change(row, row.status, made.status, outcome, made.retry_count, made.wait)
+            Transition(row, row.status, made.status, outcome, made.retry_count, made.wait)
             for (row, outcome), made in zip(decided, decisions, strict=True)
         ]
 

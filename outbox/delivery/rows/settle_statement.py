@@ -37,7 +37,7 @@ _COLUMNS = ", ".join(
 )
 
 
-def write(
+def write_outcomes(
     connection: BaseDatabaseWrapper, table: str, rows: Sequence[tuple[uuid.UUID, Outcome, Decision]]
 ) -> None:
     """Write decisions into the rows with these ids; `table` is a quoted name."""

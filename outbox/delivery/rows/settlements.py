@@ -25,7 +25,7 @@ class Settlement:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class Transition:
     """One row's committed change of state. Read only ids and payload from `row`: its state is the old one."""
 
     row: Deliverable

@@ -30,7 +30,7 @@ BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 WRITTEN = frozenset({"c", "r"})
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """What a message says. `committed_at` is of the database's clock (epoch seconds), None if unknown."""
 
     table: str
@@ -42,7 +42,7 @@ class Malformed(ValueError):
     """The message is not one of Debezium's."""
 
 
-def read_change(*, topic: str, value: bytes) -> Change | None:
+def read_row_change(*, topic: str, value: bytes) -> RowChange | None:
     """Read Debezium's envelope, or the row that its ExtractNewRecordState leaves of it; None: a tombstone.
 
     Either may stand in `payload`, beside its schema. The names of `add.fields` have the prefix `__`.
@@ -69,7 +69,7 @@ def read_change(*, topic: str, value: bytes) -> Change | None:
     operation = "c" if operation is None else operation
     if not isinstance(table, str) or not isinstance(operation, str):
         raise Malformed("table and op are texts in a change")
-    return Change(table, operation, _seconds(milliseconds))
+    return RowChange(table, operation, _seconds(milliseconds))
 
 
 def _seconds(milliseconds: Any) -> float | None:
@@ -79,7 +79,7 @@ def _seconds(milliseconds: Any) -> float | None:
     return None if time is None else time.timestamp()
 
 
-class ChangeConsumer:
+class RowChangeConsumer:
     """Consumes through a connection that `connect` makes; `step` does one round.
 
     `wakes` has a function for each table; it must not wait.
@@ -127,7 +127,7 @@ class ChangeConsumer:
     def _read(self, received: Received) -> str:
         """Count a message, and return the table that somebody has to look at, or an empty text."""
         try:
-            change = read_change(topic=received.topic, value=received.value)
+            change = read_row_change(topic=received.topic, value=received.value)
         except Malformed as error:
             self._skip(received.topic, error)
             return ""
@@ -153,7 +153,7 @@ def run(
     *, connect: Callable[[], Consumer], wakes: Mapping[str, Callable[[], None]], stopped: threading.Event
 ) -> None:
     """Consume until `stopped`; a broker that is away is tried again, and the poll sends meanwhile."""
-    consumer = ChangeConsumer(connect=connect, wakes=wakes)
+    consumer = RowChangeConsumer(connect=connect, wakes=wakes)
     try:
         run_until_stopped(
             step=consumer.step,

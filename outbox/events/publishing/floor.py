@@ -59,7 +59,7 @@ class Floor:
         elif oldest >= self._candidate.next_transaction:
             self._ripe = True
 
-    def looked(self, *, first: int | None) -> None:
+    def note_first(self, *, first: int | None) -> None:
         """Note a look from the floor, which found the event at the position `first`, or none."""
         if self._ripe and self._candidate is not None:
             if first is None or first > self._candidate.position:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from opentelemetry.trace import SpanKind
 
-from outbox.events.transports import Answer, Message, Publisher
+from outbox.events.transports import BrokerAnswer, Message, Publisher
 from outbox.models.outgoing import OutgoingEvent
 from outbox.telemetry import tracing
 
@@ -22,7 +22,7 @@ def message_of(event: OutgoingEvent, *, topic: str = "", traceparent: str = "") 
     return Message(topic or event.topic, str(event.aggregate_id), event.envelope, tuple(headers))
 
 
-def send_events(transport: Publisher, events: Sequence[OutgoingEvent]) -> list[Answer]:
+def send_events(transport: Publisher, events: Sequence[OutgoingEvent]) -> list[BrokerAnswer]:
     """Publish events, with a span for each whose change is in a sampled trace."""
     messages = []
     with contextlib.ExitStack() as begun:

@@ -10,7 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from outbox.database.ids import new_id
-from outbox.database.statement import Part, insert, write
+from outbox.database.statement import Part, execute, insert
 from outbox.database.transactions import require_transaction
 from outbox.events.publishing import notify
 from outbox.models import SHARDS
@@ -54,7 +54,7 @@ def publish_event(
         version=version,
         event_id=event_id,
     )
-    write(inserts=[part])
+    execute(inserts=[part])
     return event_id
 
 
@@ -93,7 +93,7 @@ def event_part(
         "metadata": metadata,
         "shard": shard_of(aggregate_id),
     }
-    return insert("outbox_events", row, fixed=_NEW, announce=_wake if settings.FAST_PATH else None)
+    return insert("outbox_events", row, fixed=_NEW, on_commit=_wake if settings.FAST_PATH else None)
 
 
 def _wake() -> None:

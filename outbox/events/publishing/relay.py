@@ -67,7 +67,7 @@ TOO_LARGE = 1_000_000  # bytes: what Kafka takes at most unless told otherwise
 
 
 @dataclasses.dataclass(slots=True)
-class Answers:
+class WaveAnswers:
     """What the broker said of one batch; an event that is not in `published` stays unpublished."""
 
     published: list[OutgoingEvent] = dataclasses.field(default_factory=list)
@@ -82,7 +82,7 @@ class Answers:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Hold:
+class RetryHold:
     """A topic that is not tried again before `until` (monotonic)."""
 
     until: float
@@ -99,7 +99,7 @@ class Relay:
         self.published = 0
         self._transport = transport or publisher()
         self._reachable = False  # until the broker has answered
-        self._held: dict[str, Hold] = {}  # by topic
+        self._held: dict[str, RetryHold] = {}  # by topic
         self._floor = Floor(using=using)
         #: Read and not yet published: a query costs as much as publishing some hundred events.
         self._ahead: deque[OutgoingEvent] = deque()
@@ -125,7 +125,7 @@ class Relay:
         if not self._ahead:
             self._ahead.extend(self._next(batch * READ_AHEAD))
         events = [self._ahead.popleft() for _ in range(min(batch, len(self._ahead)))]
-        answers = Answers()
+        answers = WaveAnswers()
         try:
             for wave in _waves(events):
                 self._publish(wave, answers)
@@ -174,10 +174,10 @@ class Relay:
         self._floor.tick()
         since = self._floor.position
         found = events.due(shards=shards, now=now, since=since, without=blocked, held=held, limit=limit)
-        self._floor.looked(first=found[0].position if found else None)
+        self._floor.note_first(first=found[0].position if found else None)
         return found
 
-    def _publish(self, wave: Sequence[OutgoingEvent], answers: Answers) -> None:
+    def _publish(self, wave: Sequence[OutgoingEvent], answers: WaveAnswers) -> None:
         fit = []
         for event in answers.sendable(wave):
             if len(event.envelope) > TOO_LARGE:
@@ -201,7 +201,7 @@ class Relay:
         if away is not None:
             raise away
 
-    def _settle(self, answers: Answers) -> None:
+    def _settle(self, answers: WaveAnswers) -> None:
         if answers.published:
             self._events().mark_published(ids=[event.id for event in answers.published])
             instruments.count_published(event.topic for event in answers.published)
@@ -225,7 +225,7 @@ class Relay:
         """Leave a topic for a time that grows, unless the broker took a part of its events."""
         failures = self._held[topic].failures + 1 if topic in self._held else 1
         seconds = _wait(1 if partly else failures)
-        self._held[topic] = Hold(time.monotonic() + seconds, failures)
+        self._held[topic] = RetryHold(time.monotonic() + seconds, failures)
         write = log.error if failures == 1 else log.warning
         write(
             "topic unavailable, its events wait",

@@ -15,7 +15,7 @@ from typing import cast
 from django.conf import settings
 
 from outbox.events.transports.base import (
-    Answer,
+    BrokerAnswer,
     BrokerAway,
     Consumer,
     Message,
@@ -44,7 +44,7 @@ def member_name() -> str:
 
 
 __all__ = [
-    "Answer",
+    "BrokerAnswer",
     "BrokerAway",
     "Consumer",
     "Message",

@@ -62,7 +62,7 @@ def time_of(milliseconds: float) -> dt.datetime | None:
 
 
 #: None: the broker has the message. `BrokerAway`: nobody knows whether it does.
-Answer = Refused | TopicUnavailable | BrokerAway | None
+BrokerAnswer = Refused | TopicUnavailable | BrokerAway | None
 
 
 class Publisher(ABC):
@@ -73,7 +73,7 @@ class Publisher(ABC):
         """Raise `BrokerAway` unless the broker answers."""
 
     @abstractmethod
-    def publish(self, messages: Sequence[Message]) -> list[Answer]:
+    def publish(self, messages: Sequence[Message]) -> list[BrokerAnswer]:
         """Publish messages, wait for the broker, and return its answer to each.
 
         Raises `BrokerAway` when nothing is known of any of them: then some may have been taken.

@@ -18,7 +18,7 @@ from django.conf import settings
 
 from outbox.events.transports import base
 from outbox.events.transports.base import (
-    Answer,
+    BrokerAnswer,
     BrokerAway,
     Message,
     Received,
@@ -99,7 +99,7 @@ class Publisher(base.Publisher):
         except kafka.KafkaException as error:
             raise self._away(error) from error
 
-    def publish(self, messages: Sequence[Message]) -> list[Answer]:
+    def publish(self, messages: Sequence[Message]) -> list[BrokerAnswer]:
         producer = self._connected()
         missing = {topic: self._look_up(topic) for topic in {message.topic for message in messages}}
         answers: list[object] = [BrokerAway("no answer")] * len(messages)
@@ -153,9 +153,9 @@ class Publisher(base.Publisher):
         self.close()
         return BrokerAway(self._reasons.explain(error))
 
-    def _read(self, answer: object) -> Answer:
+    def _read(self, answer: object) -> BrokerAnswer:
         if not isinstance(answer, kafka.KafkaError):
-            return cast(Answer, answer)
+            return cast(BrokerAnswer, answer)
         if answer.code() in _ABOUT_THE_MESSAGE:
             return Refused(answer.str())
         if answer.code() in _ABOUT_THE_TOPIC:

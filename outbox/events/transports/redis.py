@@ -22,7 +22,7 @@ from django.conf import settings
 from outbox.events.transports import base
 from outbox.events.transports import redis_scripts as scripts
 from outbox.events.transports.base import (
-    Answer,
+    BrokerAnswer,
     BrokerAway,
     Message,
     Received,
@@ -74,7 +74,7 @@ class Publisher(base.Publisher):
         except redis.RedisError as error:
             raise BrokerAway(str(error)) from error
 
-    def publish(self, messages: Sequence[Message]) -> list[Answer]:
+    def publish(self, messages: Sequence[Message]) -> list[BrokerAnswer]:
         pool = self._client.connection_pool
         length = b"%d" % settings.EVENT_STREAM_LENGTH
         commands = b"".join([xadd(message, length) for message in messages])
@@ -100,7 +100,7 @@ class Publisher(base.Publisher):
         self._client.close()
 
 
-def _answer_on(connection: Any) -> Answer:
+def _answer_on(connection: Any) -> BrokerAnswer:
     try:
         connection.read_response()
     except redis.ResponseError as error:
@@ -108,7 +108,7 @@ def _answer_on(connection: Any) -> Answer:
     return None
 
 
-def _read_answer(answer: object) -> Answer:
+def _read_answer(answer: object) -> BrokerAnswer:
     if not isinstance(answer, Exception):
         return None
     text = str(answer)

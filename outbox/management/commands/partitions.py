@@ -23,8 +23,8 @@ from outbox.retention.archives import archive, restore
 from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
 from outbox.retention.partitions import detach, partitions
 from outbox.retention.partitions.catalogue import partition_named, partition_tables, table_exists
+from outbox.retention.partitions.listing import list_partitions
 from outbox.retention.partitions.locks import OWNER, AlreadyRunning, exclusive_lock
-from outbox.retention.partitions.overview import overview
 
 OPERATOR, LATER, USAGE = 1, 75, 2
 
@@ -79,7 +79,7 @@ class Command(BaseCommand):
             "held",
             "archive",
         )
-        report.table([{name: line[name] for name in shown} for line in overview()])
+        report.table([{name: line[name] for name in shown} for line in list_partitions()])
 
     def _ensure(self, report: Reporter, ahead: int | None, dry_run: bool) -> None:
         for name in partitions.ensure_all(ahead=ahead, dry_run=dry_run):
@@ -182,7 +182,7 @@ def _ending() -> Iterator[None]:
     """Turn an error into the exit code for cron."""
     try:
         yield
-    except (detach.Held, ArchiveDiffers, partitions.NotOwner) as error:
+    except (detach.PartitionHeld, ArchiveDiffers, partitions.NotOwner) as error:
         raise CommandError(str(error), returncode=OPERATOR) from error
     except (AlreadyRunning, detach.StillPending, OperationalError) as error:
         raise CommandError(str(error).strip(), returncode=LATER) from error

@@ -1,7 +1,7 @@
 """Archives of detached partitions: a table as CSV in zstandard with a manifest, in a folder or on S3.
 
-`write` and `verify` compare every byte with the table before the table is dropped. File names contain the
-file's SHA-256, so a new archive never overwrites an old one. The record in `retired_partitions` names the
+`write_archive` and `verify` compare every byte with the table before the table is dropped. File names contain
+the file's SHA-256, so a new archive never overwrites an old one. The record in `retired_partitions` names the
 archive that counts; `sweep` deletes every other file. Memory use stays at a few megabytes.
 """
 
@@ -35,7 +35,7 @@ from outbox.retention.partitions.partitions import model_of
 csv.field_size_limit(sys.maxsize)  # an e-mail's body is one field
 
 
-def write(*, record: DetachedPartition, table: str = "", tick: Tick = ignore_ticks) -> Manifest:
+def write_archive(*, record: DetachedPartition, table: str = "", tick: Tick = ignore_ticks) -> Manifest:
     """Archive a table, read the archive back, compare it, and return its manifest.
 
     `table` is the partition's own unless another is named (a restored one). The caller saves the record.

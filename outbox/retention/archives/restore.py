@@ -61,7 +61,7 @@ def rewrite(*, record: DetachedPartition, change: Callable[[str], int]) -> int:
     try:
         table = restore(record=record, suffix=_REWRITTEN)
         if changed := change(table):
-            manifest = archive.write(record=record, table=table)
+            manifest = archive.write_archive(record=record, table=table)
             record.manifest = dataclasses.asdict(manifest)
             record.save(using=OWNER, update_fields=["manifest"])
     finally:

@@ -36,17 +36,17 @@ class StillPending(RuntimeError):
     """A detach could not be finished: another session's transaction is older and still open."""
 
 
-class Held(RuntimeError):
+class PartitionHeld(RuntimeError):
     """A partition has unfinished rows, so it stays."""
 
-    def __init__(self, partition: str, holds: Sequence[Hold], advice: str) -> None:
+    def __init__(self, partition: str, holds: Sequence[HoldingRows], advice: str) -> None:
         self.partition, self.holds, self.advice = partition, holds, advice
         rows = "; ".join(str(hold) for hold in holds)
         super().__init__(f"{partition} stays: {rows}. {advice}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Hold:
+class HoldingRows:
     """Unfinished rows of one kind in a partition: how many (to `COUNTED`), and the first few."""
 
     kind: str
@@ -59,7 +59,7 @@ class Hold:
         return f"{count} {self.kind} ({', '.join(str(id) for id in self.ids)}{more})"
 
 
-def find_holds(*, model: PartitionedModel, name: str) -> list[Hold]:
+def find_holds(*, model: PartitionedModel, name: str) -> list[HoldingRows]:
     """List what is unfinished in a partition, attached or not. Reads at most `COUNTED` rows of each kind."""
     table = connections[OWNER].ops.quote_name(name)
     found = []
@@ -68,7 +68,7 @@ def find_holds(*, model: PartitionedModel, name: str) -> list[Hold]:
             cursor.execute(f"SELECT id FROM {table} WHERE {condition} LIMIT {COUNTED}")  # noqa: S608
             ids = sorted(id for (id,) in cursor.fetchall())
             if ids:
-                found.append(Hold(kind, len(ids), ids[:3]))
+                found.append(HoldingRows(kind, len(ids), ids[:3]))
     return found
 
 
@@ -92,13 +92,13 @@ def count_unfinished(
 
 
 def check_finished(*, model: PartitionedModel, name: str) -> None:
-    """Raise `Held` if the partition has unfinished rows."""
+    """Raise `PartitionHeld` if the partition has unfinished rows."""
     if found := find_holds(model=model, name=name):
-        raise Held(name, found, model.retention.unfinished_help)
+        raise PartitionHeld(name, found, model.retention.unfinished_help)
 
 
 def detach(*, model: PartitionedModel, name: str, report: Report) -> None:
-    """Detach a partition and record it, or leave it attached and raise `Held`.
+    """Detach a partition and record it, or leave it attached and raise `PartitionHeld`.
 
     The caller holds `exclusive_lock`. Raises `StillPending` when another session kept the detach from ending
     within `PATIENCE` seconds; the next run continues it.
@@ -138,13 +138,13 @@ def finish(*, model: PartitionedModel, name: str, report: Report) -> None:
 
 
 def record_or_reattach(*, model: PartitionedModel, name: str, report: Report) -> None:
-    """Record a detached partition, or attach it again and raise `Held` if a row of it is unfinished.
+    """Record a detached partition, or attach it again and raise `PartitionHeld` if a row of it is unfinished.
 
     Nobody can change the rows of a detached partition, so this check is final.
     """
     try:
         check_finished(model=model, name=name)
-    except Held:
+    except PartitionHeld:
         attach(model=model, name=name)
         report("attached again", partition=name)
         raise

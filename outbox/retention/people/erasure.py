@@ -182,7 +182,7 @@ def rewrite_archive(
 
     if record.dropped_at is None:
         changed = erase(record.name)
-        manifest = archive.adopt(record=record) or archive.write(record=record)
+        manifest = archive.adopt(record=record) or archive.write_archive(record=record)
         record.manifest = dataclasses.asdict(manifest)
         record.save(using=OWNER, update_fields=["manifest"])
         archive.sweep(record=record)

@@ -7,7 +7,7 @@ import uuid
 import pytest
 from django.db import connection
 
-from outbox.database.statement import Part, insert, write
+from outbox.database.statement import Part, execute, insert
 
 pytestmark = pytest.mark.django_db
 TABLE = "statement_rows"
@@ -35,7 +35,7 @@ def stored():
 def test_writes_each_value_into_the_column_of_its_name():
     turned = dict(reversed(row(n=7).items()))
     del turned["text"]
-    write(inserts=[insert(TABLE, turned, fixed=(("text", "'x'"),))])
+    execute(inserts=[insert(TABLE, turned, fixed=(("text", "'x'"),))])
     assert stored() == [(7, "x", "1")]
 
 
@@ -48,10 +48,10 @@ def test_has_one_text_and_one_kind_of_parameters_for_all_values_of_the_same_colu
 def test_inserts_once_under_a_key():
     new = row()
     for number in (1, 2):
-        write(inserts=[insert(TABLE, {**new, "n": number}, once=True)])
+        execute(inserts=[insert(TABLE, {**new, "n": number}, once=True)])
     assert stored() == [(1, "é", "1")]
 
 
 def test_inserts_nothing_after_a_step_without_a_row():
-    write(guard=Part(("SELECT 1 WHERE false",), []), inserts=[insert(TABLE, row())])
+    execute(guard=Part(("SELECT 1 WHERE false",), []), inserts=[insert(TABLE, row())])
     assert stored() == []

@@ -8,7 +8,7 @@ import pytest
 
 from notifications.delivery.drain import poll
 from notifications.models import EmailNotification
-from outbox.delivery.rows.failure_causes import COUNT_LIMIT, Cause, dead_causes, fill_fingerprints
+from outbox.delivery.rows.failure_causes import COUNT_LIMIT, FailureCause, dead_causes, fill_fingerprints
 from outbox.delivery.rows.fingerprint import fingerprint_of
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
 from outbox.delivery.rows.settlements import Settlement
@@ -51,8 +51,8 @@ def test_groups_come_the_largest_first_with_their_oldest_and_newest():
     one = settle(make_mail(), refused("the subject is required"))
     settle(make_mail(), Outcome(Verdict.ACCEPTED, "sendgrid", "id"))
     assert dead_causes(EmailNotification.objects.all()) == [
-        Cause(many[0].error_fingerprint, 3, many[0].id, many[2].id),
-        Cause(one.error_fingerprint, 1, one.id, one.id),
+        FailureCause(many[0].error_fingerprint, 3, many[0].id, many[2].id),
+        FailureCause(one.error_fingerprint, 1, one.id, one.id),
     ]
 
 
@@ -63,7 +63,9 @@ def test_the_dead_letters_of_the_release_before_are_grouped_by_the_next_poll():
     new = settle(make_mail(), refused("no such user 8@example.com"))
     assert [cause.count for cause in dead_causes(EmailNotification.objects.all())] == [1]
     poll()
-    assert dead_causes(EmailNotification.objects.all()) == [Cause(new.error_fingerprint, 2, old.id, new.id)]
+    assert dead_causes(EmailNotification.objects.all()) == [
+        FailureCause(new.error_fingerprint, 2, old.id, new.id)
+    ]
     assert fill_fingerprints(EmailNotification.objects.all(), limit=500) == 0
 
 

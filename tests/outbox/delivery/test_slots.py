@@ -25,7 +25,7 @@ def make(url: str, limit: int, **options) -> Gate:
 def take(gate: Gate, count: int) -> Iterator[float]:
     """Yield when slots are due by Redis' clock, without waiting for them."""
     for _ in range(count):
-        slot = gate._slots.take(patience=600)
+        slot = gate._slots.take_slot(patience=600)
         assert slot.taken
         yield slot.due + gate._slots._ahead
 
@@ -73,7 +73,7 @@ def test_two_workers_keep_to_the_limit_while_redis_goes_and_comes_back(valkey, t
 
     def take_of_both(count: int) -> None:
         for number in range(count):
-            slot = gates[number % 2]._slots.take(patience=600)
+            slot = gates[number % 2]._slots.take_slot(patience=600)
             dues.append(slot.due)  # the clock of this machine, whoever hands slots out
 
     take_of_both(2 * limit)
@@ -109,13 +109,13 @@ class Clock:
 def recorded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[Slot]:
     """Return the list of the slots that the gate will have taken."""
     slots: list[Slot] = []
-    real = gate._slots.take
+    real = gate._slots.take_slot
 
     def take(*, patience: float) -> Slot:
         slots.append(real(patience=patience))
         return slots[-1]
 
-    monkeypatch.setattr(gate._slots, "take", take)
+    monkeypatch.setattr(gate._slots, "take_slot", take)
     return slots
 
 

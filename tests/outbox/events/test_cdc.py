@@ -8,7 +8,7 @@ import json
 import pytest
 
 from outbox.events.consuming import cdc
-from outbox.events.consuming.cdc import Change, ChangeConsumer, Malformed, read_change
+from outbox.events.consuming.cdc import Malformed, RowChange, RowChangeConsumer, read_row_change
 from outbox.events.transports import BrokerAway, Consumer, Received
 from outbox.telemetry.metrics import REGISTRY
 
@@ -34,16 +34,16 @@ def body(value: object) -> bytes:
     ids=["row", "envelope", "envelope with schema", "row with schema"],
 )
 def test_a_change_is_read_in_each_form_that_debezium_writes(value):
-    assert read_change(topic=MAILS, value=body(value)) == Change("email_notifications", "c", 1.5)
+    assert read_row_change(topic=MAILS, value=body(value)) == RowChange("email_notifications", "c", 1.5)
 
 
 def test_a_bare_row_is_an_insert_into_the_table_that_its_topic_names():
-    assert read_change(topic=MAILS, value=body({"id": ID})) == Change("email_notifications", "c", None)
+    assert read_row_change(topic=MAILS, value=body({"id": ID})) == RowChange("email_notifications", "c", None)
 
 
 @pytest.mark.parametrize("value", [b"", b"null", body({"schema": None, "payload": None})])
 def test_a_tombstone_is_no_change(value):
-    assert read_change(topic=MAILS, value=value) is None
+    assert read_row_change(topic=MAILS, value=value) is None
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_tombstone_is_no_change(value):
 )
 def test_anything_else_is_malformed(value):
     with pytest.raises(Malformed):
-        read_change(topic=MAILS, value=value)
+        read_row_change(topic=MAILS, value=value)
 
 
 class Broker(Consumer):
@@ -89,12 +89,12 @@ def message(value: object, topic: str = MAILS) -> Received:
     return Received(topic, "k", value if isinstance(value, bytes) else body(value), None)
 
 
-def consumer_of(broker: Broker) -> tuple[ChangeConsumer, list[str]]:
+def consumer_of(broker: Broker) -> tuple[RowChangeConsumer, list[str]]:
     """Return a consumer that has just joined, and the list of what it wakes from then on."""
     woken: list[str] = []
     tables = ("email_notifications", "outbox_events")
     wakes = {table: functools.partial(woken.append, table) for table in tables}
-    it = ChangeConsumer(connect=lambda: broker, wakes=wakes)
+    it = RowChangeConsumer(connect=lambda: broker, wakes=wakes)
     rounds, broker.rounds = broker.rounds, []
     it.step()
     assert sorted(woken) == sorted(tables)  # whatever was written while nobody listened

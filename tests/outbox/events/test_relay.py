@@ -18,7 +18,7 @@ from orders.services import complete_order, pay_order, place_order
 from outbox.events.publishing import relay, shards
 from outbox.events.publishing.publish import publish_event, shard_of
 from outbox.events.publishing.relay import Relay
-from outbox.events.transports import Answer, BrokerAway, Message, Publisher, Refused, TopicUnavailable
+from outbox.events.transports import BrokerAnswer, BrokerAway, Message, Publisher, Refused, TopicUnavailable
 from outbox.events.transports.redis import Publisher as Streams
 from outbox.models import SHARDS, OutboxEvent
 from outbox.privacy import key_hash
@@ -49,7 +49,7 @@ class Memory(Publisher):
         if self.away:
             self.away -= 1
             raise BrokerAway("gone")
-        answers: list[Answer] = []
+        answers: list[BrokerAnswer] = []
         for number, message in enumerate(messages):
             if self.silent_after is not None and number >= self.silent_after:
                 answers.append(BrokerAway("no answer"))

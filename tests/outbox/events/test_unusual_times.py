@@ -17,7 +17,7 @@ from orders.inbound.payments_and_stock import HANDLERS, NAME
 from outbox.database.ids import id_time
 from outbox.database.periods import read_time
 from outbox.events import transports
-from outbox.events.consuming.cdc import ChangeConsumer, read_change
+from outbox.events.consuming.cdc import RowChangeConsumer, read_row_change
 from outbox.events.consuming.consumer import GROUP, EventConsumer
 from outbox.events.transports import Consumer, Received
 from outbox.events.transports.lag import consumer_lags
@@ -168,11 +168,11 @@ def test_a_change_of_any_time_wakes_and_leaves_the_metric_of_delays_alone(millis
     woken: list[str] = []
     name, labels = "orderpost_trigger_delay_seconds_sum", {"trigger": "cdc"}
     before = REGISTRY.get_sample_value(name, labels)
-    it = ChangeConsumer(connect=lambda: Once(row), wakes={table: lambda: woken.append(table)})
+    it = RowChangeConsumer(connect=lambda: Once(row), wakes={table: lambda: woken.append(table)})
     it.step()
     assert woken == [table, table]  # as it connects, and for the change
     assert REGISTRY.get_sample_value(name, labels) == before
-    change = read_change(topic="t", value=row)
+    change = read_row_change(topic="t", value=row)
     assert change and change.committed_at is None
 
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from orders.timeline import Entry, timeline
+from orders.timeline import Entry, read_timeline
 from outbox.api.pages import hot_since
 from outbox.api.problems import not_found
 from outbox.api.schema import HotPageSerializer, operation
@@ -45,7 +45,7 @@ class Timeline(ApiView):
 
     @operation(
         name="get_order_timeline",
-        summary="Tell an order's story, oldest first",
+        summary="Return an order's timeline, oldest first",
         scope="orders:read",
         has_id=True,
         answer=TimelineSerializer,
@@ -55,6 +55,6 @@ class Timeline(ApiView):
         order = Order.objects.filter(id=path_id(id)).first()
         if order is None:
             raise not_found(NO_SUCH_ID)
-        results = [present(EntrySerializer, entry) for entry in timeline(order=order)[-MOST:]]
+        results = [present(EntrySerializer, entry) for entry in read_timeline(order=order)[-MOST:]]
         page: dict[str, Any] = {"next": None, "previous": None, "results": results}
         return json_response(page | {"since": hot_since(model=EmailNotification)})

@@ -11,7 +11,7 @@ from outbox.retention.partitions.detach import count_unfinished
 from outbox.retention.partitions.partitions import partitioned_models
 
 
-def overview(*, using: str = "owner") -> list[dict[str, Any]]:
+def list_partitions(*, using: str = "owner") -> list[dict[str, Any]]:
     """List every partition there is or was: range, state, size, rows and what holds it."""
     now = database_now(using=using)
     gone = list(DetachedPartition.objects.using(using))
