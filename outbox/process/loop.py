@@ -58,6 +58,12 @@ def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
     return stopped
 
 
+def pause_after(failures: int) -> float:
+    """Return the seconds to wait after so many failures in a row: 1, 2, 4 … 16 with equal jitter."""
+    longest = ceiling(retry=failures, base=BASE_SECONDS, cap=CAP_SECONDS)
+    return jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
+
+
 def run_until_stopped(
     *,
     step: Callable[[], None],
@@ -65,14 +71,12 @@ def run_until_stopped(
     errors: tuple[type[Exception], ...],
     reconnect: Callable[[], None],
     describe: Callable[[Exception], str],
-    base: float = BASE_SECONDS,
-    cap: float = CAP_SECONDS,
     loop: str = "loop",
 ) -> None:
     """Call `step` again and again until `stopped`; `step` does its own waiting, with `health.wait`.
 
     After one of `errors` (a neighbour is away): log `describe(error)`, call `reconnect`, which drops the
-    connection, and wait: 1, 2, 4 … 16 seconds with equal jitter. A step that succeeds resets the wait. Every
+    connection, and wait for `pause_after`. A step that succeeds resets the wait. Every
     other error ends the loop. `loop` is its name in the role's health.
     """
     failures = 0
@@ -83,8 +87,7 @@ def run_until_stopped(
             failures = 0
         except errors as error:
             failures += 1
-            longest = ceiling(retry=failures, base=base, cap=cap)
-            seconds = jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
+            seconds = pause_after(failures)
             log.warning(describe(error), error=str(error), seconds=round(seconds, 1))
             reconnect()
             health.beat(loop, within=seconds + health.WITHIN)

@@ -209,7 +209,7 @@ def test_relay_outbox_publishes_until_it_is_told_to_stop_and_outlives_the_databa
         return real(self, **options)
 
     monkeypatch.setattr(relay.Relay, "step", step)
-    monkeypatch.setattr(relay, "BACKOFF_BASE", 0.05)
+    monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.05)
     with stopped_when(lambda: not OutboxEvent.objects.unpublished().exists()):
         call_command("relay_outbox")
     with redis.Redis.from_url(valkey_url) as client:

@@ -18,7 +18,6 @@ from notifications.models import EmailNotification
 from notifications.services import give_up, resend
 from orders.inbound.payments_and_stock import HANDLERS, NAME
 from orders.services import cancel_order, pay_order, place_order
-from outbox.events.consuming import consumer
 from outbox.events.consuming.inbox import replay_next
 from outbox.events.publishing.relay import Relay
 from outbox.models import InboundDeadLetter, OutboxEvent
@@ -122,7 +121,7 @@ def test_the_lines_of_events_out(lines, paid):
 
 
 def test_the_lines_of_events_in(lines, paid, monkeypatch):
-    monkeypatch.setattr(consumer, "BACKOFF_BASE", 0.001)
+    monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.001)
     metadata = {"correlationId": "saga-9", "traceparent": SAGA.traceparent}
     payment = envelope(PAID, {"orderId": str(paid)}, metadata=metadata)
     assert [handle(received(PAID, payment)) for _ in range(2)] == ["dead", "repeat"]  # it was paid before

@@ -25,7 +25,6 @@ log = structlog.get_logger(__name__)
 WAIT_SECONDS = 1.0
 COMMIT_SECONDS = 1.0
 LOG_SECONDS = 10.0  # between two log lines about messages that cannot be read
-BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 #: Debezium's codes: a row was inserted, or read by a snapshot.
 WRITTEN = frozenset({"c", "r"})
 
@@ -161,8 +160,6 @@ def run(
             errors=(BrokerAway,),
             reconnect=consumer.disconnect,
             describe=lambda _: "changes are not seen: the broker is away",
-            base=BACKOFF_BASE,
-            cap=BACKOFF_CAP,
         )
     finally:
         consumer.disconnect()

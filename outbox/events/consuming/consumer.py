@@ -8,7 +8,6 @@ event is a dead letter. A broker or database that is away holds everything and u
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 import uuid
@@ -31,8 +30,7 @@ from outbox.events.consuming.inbox import (
 from outbox.events.pause_watch import PauseWatch
 from outbox.events.transports import BrokerAway, Consumer, Received
 from outbox.models import Pause
-from outbox.process.backoff import ceiling, jitter
-from outbox.process.loop import run_until_stopped
+from outbox.process.loop import pause_after, run_until_stopped
 from outbox.telemetry import context, instruments
 
 log = structlog.get_logger(__name__)
@@ -41,7 +39,6 @@ GROUP = "orderpost"
 WAIT_SECONDS = 1.0
 REPLAY_SECONDS = 1.0  # between two looks for dead letters to replay
 ACKNOWLEDGE_SECONDS = 0.1  # within a round of many: Kafka keeps an offset as slowly as an event
-BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 TRIES = 6
 COUNTED_AS: dict[Result, str] = {"done": "handled", "repeat": "repeated", "dead": "refused", "own": "own"}
 
@@ -131,7 +128,7 @@ class EventConsumer:
             envelope = known_of(received)
             if failures < TRIES:
                 instruments.RECEIVED.labels(received.topic, "retried").inc()
-                wait = _wait(failures)
+                wait = pause_after(failures)
                 log.warning(
                     "event will be tried again",
                     **envelope.ids,
@@ -177,7 +174,7 @@ class EventConsumer:
                 continue
             _raise_if_database_is_away(error)
             if failures < TRIES:
-                self._replays[letter.id] = (time.monotonic() + _wait(failures), failures)
+                self._replays[letter.id] = (time.monotonic() + pause_after(failures), failures)
             else:
                 fail_replay(letter=letter, reason=explain(error))
 
@@ -199,8 +196,6 @@ def run(
             errors=(BrokerAway, DatabaseError, InterfaceError),
             reconnect=consumer.disconnect,
             describe=lambda _: "consumer waits",
-            base=BACKOFF_BASE,
-            cap=BACKOFF_CAP,
         )
     finally:
         consumer.disconnect()
@@ -210,8 +205,3 @@ def _raise_if_database_is_away(error: Exception) -> None:
     """Raise `error` again if there is no connection and none can be made: no other event would do better."""
     if isinstance(error, OperationalError | InterfaceError) and not connection.is_usable():
         raise error
-
-
-def _wait(failures: int) -> float:
-    longest = ceiling(retry=failures, base=BACKOFF_BASE, cap=BACKOFF_CAP)
-    return jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311

@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-import random
 import threading
 import time
 import uuid
@@ -48,8 +47,7 @@ from outbox.events.transports import (
 from outbox.models import OutboxEvent, Pause
 from outbox.models.events import OutboxEventQuerySet
 from outbox.models.outgoing import OutgoingEvent
-from outbox.process.backoff import ceiling, jitter
-from outbox.process.loop import run_until_stopped
+from outbox.process.loop import pause_after, run_until_stopped
 from outbox.telemetry import instruments
 
 log = structlog.get_logger(__name__)
@@ -61,7 +59,6 @@ POLL_SECONDS = 0.5
 STREAM = 10  # events of one query from which on they count as a stream
 DEBOUNCE_SECONDS = 0.03  # after fewer than STREAM events
 STREAM_SECONDS = 0.15  # after STREAM events or more
-BACKOFF_BASE, BACKOFF_CAP = 1.0, 16.0
 CLOCK_SECONDS = 3600.0
 TOO_LARGE = 1_000_000  # bytes: what Kafka takes at most unless told otherwise
 
@@ -208,7 +205,7 @@ class Relay:
             log_published(answers.published)
         for event, reason in answers.refused:
             dead = event.retry_count >= retries_of(event.topic)
-            wait = None if dead else dt.timedelta(seconds=_wait(event.retry_count + 1))
+            wait = None if dead else dt.timedelta(seconds=pause_after(event.retry_count + 1))
             self._events().refuse(event_id=event.id, reason=_text(reason), wait=wait)
             instruments.REFUSED.labels(event.topic, "dead" if dead else "retry").inc()
             write = log.error if dead else log.warning
@@ -224,7 +221,7 @@ class Relay:
     def _hold(self, topic: str, reason: str, count: int, *, partly: bool) -> None:
         """Leave a topic for a time that grows, unless the broker took a part of its events."""
         failures = self._held[topic].failures + 1 if topic in self._held else 1
-        seconds = _wait(1 if partly else failures)
+        seconds = pause_after(1 if partly else failures)
         self._held[topic] = RetryHold(time.monotonic() + seconds, failures)
         write = log.error if failures == 1 else log.warning
         write(
@@ -265,8 +262,6 @@ def run(*, stopped: threading.Event, once: bool = False, make: Callable[[], Rela
             errors=(BrokerAway, DatabaseError, InterfaceError),
             reconnect=relay.hand_over,
             describe=_describe,
-            base=BACKOFF_BASE,
-            cap=BACKOFF_CAP,
         )
     finally:
         relay.close()
@@ -291,11 +286,6 @@ def _waves(events: Sequence[OutgoingEvent]) -> Iterator[list[OutgoingEvent]]:
                 wave[event.aggregate_id] = event
         yield list(wave.values())
         rest = later
-
-
-def _wait(failures: int) -> float:
-    longest = ceiling(retry=failures, base=BACKOFF_BASE, cap=BACKOFF_CAP)
-    return jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
 
 
 def _text(reason: str) -> str:

@@ -134,7 +134,7 @@ def test_finds_a_dead_letter_that_is_republished_before_the_later_events_of_its_
 
 
 def test_an_event_that_waits_for_its_topic_is_found_again(relay, broker, monkeypatch):
-    monkeypatch.setattr("outbox.events.publishing.relay._wait", lambda failures: 0.0)
+    monkeypatch.setattr("outbox.events.publishing.relay.pause_after", lambda failures: 0.0)
     broker.unavailable = {"gone.v1"}
     write(uuid.uuid4(), "waits", topic="gone.v1")
     for number in range(3):

@@ -174,7 +174,7 @@ def test_a_broker_that_is_away_uses_up_no_retry_and_loses_nothing(one, broker):
 
 
 def test_a_topic_that_takes_nothing_holds_back_its_own_events_alone(one, broker, monkeypatch):
-    monkeypatch.setattr(relay, "BACKOFF_BASE", 0.01)
+    monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.01)
     both, other = uuid.uuid4(), uuid.uuid4()
     write(both, "b1", topic="missing.v1")
     write(both, "b2")
