@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from orders.inbound.payments_and_stock import subscribed
 from outbox.events.consuming.consumer import GROUP
-from outbox.events.transports.lag import consumer_lags
+from outbox.events.transports import consumer_lags
 from outbox.telemetry.metrics import from_broker
 
 

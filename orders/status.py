@@ -18,8 +18,7 @@ from outbox.database.clock import database_now
 from outbox.delivery.gate.breaker import Breaker, State
 from outbox.delivery.gate.shared_state import read_breakers
 from outbox.events.consuming.consumer import GROUP
-from outbox.events.transports import BrokerAway
-from outbox.events.transports.lag import consumer_lags
+from outbox.events.transports import BrokerAway, consumer_lags
 from outbox.facts import read_facts
 from outbox.telemetry.metrics import version
 from outbox.traffic.minutes import MINUTE, Sums, read_window

@@ -107,7 +107,7 @@ class Facts:
     events: Events = dataclasses.field(default_factory=Events)
     failed_jobs: int = 0
     holding: int = 0  # unfinished rows in partitions over their hot days
-    lags: Sequence[tuple[str, int, float]] = ()  # each an outbox.events.transports.lag.Lag
+    lags: Sequence[tuple[str, int, float]] = ()  # each an outbox.events.transports.Lag
     stocks: Sequence[Stock] = ()
     connections: Connections = dataclasses.field(default_factory=lambda: Connections({}, 1, 0.0))
 

@@ -35,27 +35,20 @@ def publish_event(
     event_type: str,
     sequence: int,
     payload: Mapping[str, Any],
-    user_id: uuid.UUID | None = None,
-    version: int = 1,
-) -> uuid.UUID:
-    """Save a domain event in the caller's transaction and return its id. The relay sends it later.
+) -> None:
+    """Save a domain event in the caller's transaction. The relay sends it later.
 
     The arguments are those of `event_part`. Raises `TransactionRequired` outside a transaction.
     """
     require_transaction("a domain event")
-    event_id = new_id()
     part = event_part(
         aggregate_type=aggregate_type,
         aggregate_id=aggregate_id,
         event_type=event_type,
         sequence=sequence,
         payload=payload,
-        user_id=user_id,
-        version=version,
-        event_id=event_id,
     )
     execute(inserts=[part])
-    return event_id
 
 
 def event_part(
@@ -66,13 +59,11 @@ def event_part(
     sequence: int,
     payload: Mapping[str, Any],
     user_id: uuid.UUID | None = None,
-    version: int = 1,
-    event_id: uuid.UUID | None = None,
 ) -> Part:
     """Return the insert of a domain event, for the statement of the change that it reports.
 
     `event_type` is the topic, such as `order.order.paid.v1`. `sequence` is the aggregate's version after the
-    change, `version` that of the payload's schema. The payload must have no name and no address in it.
+    change. The payload must have no name and no address in it.
     """
     work = context.current()
     metadata = {
@@ -83,11 +74,11 @@ def event_part(
         **({"traceparent": work.traceparent} if work.traceparent else {}),
     }
     row = {  # the other columns have defaults in the database
-        "id": event_id or new_id(),
+        "id": new_id(),
         "aggregate_type": aggregate_type,
         "aggregate_id": aggregate_id,
         "event_type": event_type,
-        "version": version,
+        "version": 1,  # of the payload's schema
         "sequence": sequence,
         "payload": payload,
         "metadata": metadata,

@@ -1,6 +1,7 @@
 """The brokers that events go to and come from: Redis Streams, or Kafka. Chosen by EVENT_TRANSPORT.
 
-Each transport is a module with a `Publisher` for the relay and a `Consumer` for `consume_events`.
+Each transport is a module with a `Publisher` for the relay and a `Consumer` for `consume_events`, and one
+with `consumer_lags`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import importlib
 import os
 import secrets
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from django.conf import settings
@@ -18,6 +19,7 @@ from outbox.events.transports.base import (
     BrokerAnswer,
     BrokerAway,
     Consumer,
+    Lag,
     Message,
     Publisher,
     Received,
@@ -38,6 +40,12 @@ def consumer(*, topics: Sequence[str], group: str, name: str) -> Consumer:
     return cast(Consumer, module.Consumer(topics=topics, group=group, name=name))
 
 
+def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
+    """Ask the broker how far a group is behind, also while no consumer runs. Raises `BrokerAway`."""
+    module = importlib.import_module(f"outbox.events.transports.{settings.EVENT_TRANSPORT}_lag")
+    return cast("Callable[..., list[Lag]]", module.consumer_lags)(topics=topics, group=group)
+
+
 def member_name() -> str:
     """Return a consumer's name of its own: containers may share a host name and a process id."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -47,12 +55,14 @@ __all__ = [
     "BrokerAnswer",
     "BrokerAway",
     "Consumer",
+    "Lag",
     "Message",
     "Publisher",
     "Received",
     "Refused",
     "TopicUnavailable",
     "consumer",
+    "consumer_lags",
     "member_name",
     "publisher",
 ]

@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import NamedTuple
 
 
 class BrokerAway(RuntimeError):
@@ -48,6 +49,14 @@ class TopicUnavailable:
     """Why the broker does not take messages of this one's topic now, while it may take others."""
 
     reason: str
+
+
+class Lag(NamedTuple):
+    """Events of one topic that the group has not acknowledged, and the age of the oldest (seconds)."""
+
+    topic: str
+    events: int
+    seconds: float
 
 
 def time_of(milliseconds: float) -> dt.datetime | None:

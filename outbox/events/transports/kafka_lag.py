@@ -11,9 +11,8 @@ from typing import Any
 import confluent_kafka as kafka
 from django.conf import settings
 
-from outbox.events.transports.base import BrokerAway
+from outbox.events.transports.base import BrokerAway, Lag
 from outbox.events.transports.kafka_connection import LOGGER, connection
-from outbox.events.transports.lag import Lag
 
 ASK_SECONDS = 1.0
 #: The first message that is not committed is fetched for its time, so long for all partitions together.

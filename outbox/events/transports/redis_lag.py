@@ -7,8 +7,7 @@ from typing import Any
 
 import redis
 
-from outbox.events.transports.base import BrokerAway
-from outbox.events.transports.lag import Lag
+from outbox.events.transports.base import BrokerAway, Lag
 from outbox.process.redis_client import make_client
 
 

@@ -209,7 +209,7 @@ def test_a_topic_of_which_a_part_is_taken_is_tried_again_soon_and_its_other_even
 ):
     """A Kafka topic whose leader of one partition is away."""
     waits: list[int] = []
-    monkeypatch.setattr(relay, "_wait", lambda failures: waits.append(failures) or 0.01)
+    monkeypatch.setattr(relay, "pause_after", lambda failures: waits.append(failures) or 0.01)
     publish = broker.publish
 
     def partly(messages):

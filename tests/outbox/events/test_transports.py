@@ -18,8 +18,16 @@ from confluent_kafka import admin
 from django.conf import settings
 
 from outbox.events import transports
-from outbox.events.transports import BrokerAway, Consumer, Message, Received, TopicUnavailable, kafka
-from outbox.events.transports.lag import Lag, consumer_lags
+from outbox.events.transports import (
+    BrokerAway,
+    Consumer,
+    Lag,
+    Message,
+    Received,
+    TopicUnavailable,
+    consumer_lags,
+    kafka,
+)
 from tests import kafka as brokers
 from tests.waiting import until
 

@@ -19,8 +19,7 @@ from outbox.database.periods import read_time
 from outbox.events import transports
 from outbox.events.consuming.cdc import RowChangeConsumer, read_row_change
 from outbox.events.consuming.consumer import GROUP, EventConsumer
-from outbox.events.transports import Consumer, Received
-from outbox.events.transports.lag import consumer_lags
+from outbox.events.transports import Consumer, Received, consumer_lags
 from outbox.events.transports.redis import Consumer as StreamConsumer
 from outbox.models import InboundDeadLetter
 from outbox.telemetry.metrics import REGISTRY
