@@ -6,10 +6,9 @@ reads `self.query` and `self.body()`.
 
 from __future__ import annotations
 
-import functools
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import unquote_to_bytes
 
@@ -80,7 +79,7 @@ class ApiView(APIView):
         began = time.perf_counter()
         response = super().dispatch(request, *args, **kwargs)
         name = operation_name(type(self), request.method)
-        instruments.requests_of(name, response.status_code).observe(time.perf_counter() - began)
+        instruments.REQUESTS.labels(name, response.status_code).observe(time.perf_counter() - began)
         return response
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
@@ -102,25 +101,6 @@ class ApiView(APIView):
         """Read the request's body. Raise the 400 problem if it is not valid."""
         values: dict[str, Any] = kept(self.body_serializer).run_validation(dict(self.request.data))
         return values
-
-    # DRF makes these for each request. None of ours has a state, so one of each is enough.
-    def get_parsers(self) -> list[Any]:
-        return _one_of_each(tuple(self.parser_classes))
-
-    def get_renderers(self) -> list[Any]:
-        return _one_of_each(tuple(self.renderer_classes))
-
-    def get_authenticators(self) -> list[Any]:
-        return _one_of_each(tuple(self.authentication_classes))
-
-    def get_permissions(self) -> list[Any]:
-        return _one_of_each(tuple(self.permission_classes))
-
-    def get_throttles(self) -> list[Any]:
-        return _one_of_each(tuple(self.throttle_classes))
-
-    def get_content_negotiator(self) -> BaseContentNegotiation:
-        return _negotiator
 
     def _read_query(self, request: Request) -> dict[str, Any]:
         sent = request.META.get("QUERY_STRING", "")
@@ -150,12 +130,6 @@ class ApiView(APIView):
         return checked
 
 
-@functools.cache
-def _one_of_each(classes: tuple[Callable[[], Any], ...]) -> list[Any]:
-    return [make() for make in classes]
-
-
-_negotiator = OneFormat()
 _renderer = JSONRenderer()
 
 

@@ -1,13 +1,6 @@
-"""The engine's counters and histograms. docs/metrics.md says what each counts.
-
-A place that counts often keeps what `labels()` returned: finding it takes longer than counting.
-"""
+"""The engine's counters and histograms. docs/metrics.md says what each counts."""
 
 from __future__ import annotations
-
-import functools
-from collections import Counter as Counts
-from collections.abc import Iterable
 
 from prometheus_client import Counter, Histogram
 
@@ -80,15 +73,3 @@ HANDLINGS = Histogram(
     buckets=QUICK,
     registry=REGISTRY,
 )
-
-
-@functools.cache
-def requests_of(operation: str, status: int) -> Histogram:
-    """Return the histogram of an operation's answers with one status."""
-    return REQUESTS.labels(operation, str(status))
-
-
-def count_published(topics: Iterable[str]) -> None:
-    """Count published events, each by its topic."""
-    for topic, number in Counts(topics).items():
-        PUBLISHED.labels(topic).inc(number)
