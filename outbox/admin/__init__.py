@@ -1,11 +1,10 @@
 """The admin pages of the engine's own tables; `base` is for the admin modules of all apps."""
 
-from outbox.admin import attention, audit, event_search, events, heartbeats, jobs, partitions, pauses, tokens
+from outbox.admin import attention, audit, events, heartbeats, jobs, partitions, pauses, tokens
 
 __all__ = [
     "attention",
     "audit",
-    "event_search",
     "events",
     "heartbeats",
     "jobs",

@@ -19,6 +19,7 @@ from django.utils.safestring import SafeString
 from outbox.admin.shared.base import AgeFilter, TriageAdmin
 from outbox.admin.shared.csv import csv_response, rows_by_key
 from outbox.admin.shared.menu import MenuItem
+from outbox.database import periods
 
 ACTS = {1: "added", 2: "changed", 3: "deleted"}
 
@@ -27,7 +28,7 @@ class TimeFilter(AgeFilter):
     """A filter by the time of the act, which has an index."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        hours = self.hours.get(self.value() or "")
+        hours = periods.AGES.get(self.value() or "")
         if hours is None:
             return queryset
         return queryset.filter(action_time__gte=timezone.now() - dt.timedelta(hours=hours))

@@ -1,9 +1,9 @@
-"""The admin of domain events and of inbound dead letters."""
+"""The admin of domain events and of inbound dead letters, and what the search box finds among them."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from django import forms
@@ -12,12 +12,14 @@ from django.contrib.admin.helpers import ActionForm
 from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from outbox.admin.jobs import start_for_list
 from outbox.admin.shared.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
 from outbox.admin.shared.menu import MenuItem
 from outbox.admin.shared.period import PeriodFilter
+from outbox.admin.shared.search import SHOWN, Hit, searches
 from outbox.database import periods
 from outbox.events.publishing.resend import resend_events
 from outbox.events.transports import BrokerAway
@@ -235,3 +237,20 @@ def _resolve(
         for row in rows:
             page.log_change(request, row, f"{done}.")
     page.message_user(request, f"{done}: {len(changed)}. Left alone: {len(ids) - len(changed)}.")
+
+
+@searches(30)
+def events(request: HttpRequest, term: str) -> Iterator[Hit]:
+    """Find an event by its id. Those of an order are on the order's page."""
+    if (id := as_uuid(term)) is None:
+        return
+    if request.user.has_perm("outbox.view_outboxevent"):
+        for event in OutboxEvent.objects.filter(id=id):
+            url = reverse("admin:outbox_outboxevent_change", args=[event.id])
+            yield Hit(
+                f"event {event.id}", "event", str(event), "published" if event.published_at else "", url
+            )
+    if request.user.has_perm("outbox.view_deadevent"):
+        for letter in InboundDeadLetter.objects.filter(event_id=id).order_by("-id")[:SHOWN]:
+            url = reverse("admin:outbox_inbounddeadletter_change", args=[letter.id])
+            yield Hit(f"inbound {letter.id}", "inbound dead letter", str(letter), letter.error[:80], url)

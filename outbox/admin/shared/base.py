@@ -75,7 +75,6 @@ class AgeFilter(admin.SimpleListFilter):
 
     title = "age"
     parameter_name = "age"
-    hours = periods.AGES
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [("1h", "last hour"), ("24h", "last 24 hours"), ("7d", "last 7 days"), ("31d", "last 31 days")]
