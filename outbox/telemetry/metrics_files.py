@@ -8,10 +8,9 @@ lock.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,29 +32,19 @@ ENDED = "ended"  # in the place of a process id
 
 def collect(directory: Path) -> Iterable[Metric]:
     """Return the sums over all processes, those that have ended among them."""
-    with _locked(directory):
-        _add_up_ended(directory)
-        return list(_collector.merge([str(file) for file in directory.glob("*.db")]))
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
     with (directory / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        _add_up_ended(directory)
+        return list(_collector.merge([str(file) for file in directory.glob("*.db")]))
 
 
 def _add_up_ended(directory: Path) -> None:
     for file in directory.glob("*.db"):
         kind, _, process = file.stem.rpartition("_")
-        if process == ENDED or _is_alive(int(process)):
+        if process == ENDED or Path(f"/proc/{process}").exists():
             continue
         sums = _numbers(directory / f"{kind}_{ENDED}.db")
         for key, value, *_ in _numbers.read_all_values_from_file(str(file)):
             sums.write_value(key, sums.read_value(key)[0] + value, 0.0)
         sums.close()
         file.unlink()
-
-
-def _is_alive(process: int) -> bool:
-    return Path(f"/proc/{process}").exists()

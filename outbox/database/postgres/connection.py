@@ -35,29 +35,22 @@ class Gate:
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
-        self._silent = False
+        #: Whether the server did not answer when it was last asked.
+        self.silent = False
         #: Of several servers the one that was connected to last: host and port.
         self.last: tuple[str, str] | None = None
-
-    @property
-    def silent(self) -> bool:
-        """Whether the server did not answer when it was last asked."""
-        return self._silent
-
-    def shut(self) -> None:
-        self._silent = True
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
         """Enclose one attempt to connect. Raises `ServerSilent` at once while another thread tries."""
-        mine = self._silent and self._turn.acquire(timeout=TURN_SECONDS)
+        mine = self.silent and self._turn.acquire(timeout=TURN_SECONDS)
         try:
-            if self._silent and not mine:
+            if self.silent and not mine:
                 raise ServerSilent("the database server does not answer; another thread is trying to connect")
             yield
-            self._silent = False
+            self.silent = False
         except errors.ConnectionTimeout:
-            self._silent = True
+            self.silent = True
             raise
         finally:
             if mine:
@@ -116,7 +109,7 @@ class BoundedConnection(psycopg.Connection[Any]):
         except errors._WaitTimeout:
             # The socket is in the middle of an answer that may come at any time: it cannot be used again.
             self.pgconn.finish()
-            self.gate.shut()
+            self.gate.silent = True
             raise ServerSilent(
                 f"the database server did not answer within {seconds:g} s; the connection was closed"
             ) from None

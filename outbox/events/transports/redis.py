@@ -108,9 +108,7 @@ def _answer_on(connection: Any) -> BrokerAnswer:
     return None
 
 
-def _read_answer(answer: object) -> BrokerAnswer:
-    if not isinstance(answer, Exception):
-        return None
+def _read_answer(answer: redis.RedisError) -> BrokerAnswer:
     text = str(answer)
     if any(words in text for words in _ABOUT_THE_MESSAGE):
         return Refused(text)

@@ -270,7 +270,6 @@ def test_a_broker_that_lost_everything_gets_its_groups_anew(client):
         (redis.exceptions.ReadOnlyError("You can't write against a read only replica."), "BrokerAway"),
         (redis.exceptions.BusyLoadingError("Redis is loading the dataset in memory"), "BrokerAway"),
         (redis.ResponseError("MISCONF Redis is configured to save RDB snapshots"), "BrokerAway"),
-        (b"1-0", "NoneType"),
     ],
 )
 def test_an_answer_is_about_the_entry_its_stream_or_the_broker(answer, kind):
