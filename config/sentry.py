@@ -80,7 +80,7 @@ def init(
         before_breadcrumb=_clean,
     )
     # Up to 500 events in one call: as breadcrumbs they would cost more than to publish them.
-    ignore_logger("outbox.events.publishing.published")
+    ignore_logger("outbox.events.published")
     ignore_logger("django.security.DisallowedHost")  # scanners', answered 400
 
 

@@ -43,7 +43,7 @@ def make_groups(*, using: str, **_: Any) -> None:
 class SiteConfig(admin_apps.AdminConfig):
     """Django's admin with our site."""
 
-    default_site = "outbox.admin.site.Site"
+    default_site = "outbox.site.Site"
     default = False
 
 

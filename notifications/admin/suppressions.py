@@ -16,7 +16,7 @@ from django.utils.safestring import SafeString
 from notifications.models import Suppression
 from notifications.suppressions import suppression_of
 from outbox.admin.shared.base import ChoiceFilter, EstimatingPaginator, ago
-from outbox.admin.shared.menu import MenuItem
+from outbox.site import MenuItem
 from outbox.privacy import address_hash
 
 

@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from outbox.admin.jobs import start_for_list
 from outbox.admin.shared.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
-from outbox.admin.shared.menu import MenuItem
+from outbox.site import MenuItem
 from outbox.admin.shared.period import PeriodFilter
 from outbox.admin.shared.search import SHOWN, Hit, searches
 from outbox.database import periods

@@ -24,7 +24,7 @@ from django.utils.safestring import SafeString
 
 from outbox import bulk
 from outbox.admin.shared.base import ChoiceFilter, TriageAdmin, ago, pill
-from outbox.admin.shared.menu import MenuItem
+from outbox.site import MenuItem
 from outbox.database import periods
 from outbox.database.clock import database_now
 from outbox.models import BulkJob

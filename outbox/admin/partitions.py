@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from outbox.admin.shared.base import TriageAdmin
-from outbox.admin.shared.menu import MenuItem
+from outbox.site import MenuItem
 from outbox.models import DetachedPartition
 from outbox.retention.partitions.listing import list_partitions
 

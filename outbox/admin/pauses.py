@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 
 from outbox.admin.front import panel
 from outbox.admin.shared.base import TriageAdmin, ago
-from outbox.admin.shared.menu import MenuItem
+from outbox.site import MenuItem
 from outbox.models import Pause
 from outbox.models.pauses import NotReconciled
 

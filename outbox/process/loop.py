@@ -58,9 +58,9 @@ def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
     return stopped
 
 
-def pause_after(failures: int) -> float:
+def pause_after(failures: int, *, base: float = BASE_SECONDS, cap: float = CAP_SECONDS) -> float:
     """Return the seconds to wait after so many failures in a row: 1, 2, 4 … 16 with equal jitter."""
-    longest = ceiling(retry=failures, base=BASE_SECONDS, cap=CAP_SECONDS)
+    longest = ceiling(retry=failures, base=base, cap=cap)
     return jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
 
 
@@ -71,6 +71,8 @@ def run_until_stopped(
     errors: tuple[type[Exception], ...],
     reconnect: Callable[[], None],
     describe: Callable[[Exception], str],
+    base: float = BASE_SECONDS,
+    cap: float = CAP_SECONDS,
     loop: str = "loop",
 ) -> None:
     """Call `step` again and again until `stopped`; `step` does its own waiting, with `health.wait`.
@@ -87,7 +89,7 @@ def run_until_stopped(
             failures = 0
         except errors as error:
             failures += 1
-            seconds = pause_after(failures)
+            seconds = pause_after(failures, base=base, cap=cap)
             log.warning(describe(error), error=str(error), seconds=round(seconds, 1))
             reconnect()
             health.beat(loop, within=seconds + health.WITHIN)

@@ -52,7 +52,7 @@ from outbox.telemetry import instruments
 
 log = structlog.get_logger(__name__)
 #: A logger of its own: config.sentry leaves it out of the breadcrumbs, which would cost more than the lines.
-published_log = structlog.get_logger("outbox.events.publishing.published")
+published_log = structlog.get_logger("outbox.events.published")
 
 BATCH = 500
 READ_AHEAD = 4  # batches that one query reads

@@ -1,7 +1,8 @@
 """The admin's site: its first page, the menu of every page, and the page of what is set up once.
 
 A page of a model stands in the menu where its ModelAdmin has a `menu` (a place and a title). All others are
-under "Set-up": users, groups, tokens and Celery's tables.
+under "Set-up": users, groups, tokens and Celery's tables. Django loads the site before the pages, which register
+with it, so this module lies outside `outbox.admin`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,14 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
-from outbox.admin.shared.menu import MenuItem
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class MenuItem:
+    """A link in the menu. `place` orders the links; `name` is the URL's in the namespace `admin`."""
+
+    place: int
+    title: str
+    name: str = ""
 
 
 class Site(admin.AdminSite):
