@@ -447,7 +447,7 @@ DYING = """
 import os, signal, sys
 import django
 django.setup()
-from orders import privacy
+from orders.privacy import erasure
 
 def report(step, **facts):
     if step == sys.argv[1]:

@@ -231,7 +231,7 @@ def test_a_flushed_redis_starts_closed(valkey_url):
 
 HAMMER = """
 import sys, time
-from outbox.delivery.gate import Gate
+from outbox.delivery.gate.gate import Gate
 gate = Gate(providers=["one"], url=sys.argv[1], rate=50, burst=2.5)
 until = time.time() + float(sys.argv[2])
 while time.time() < until:

@@ -28,7 +28,7 @@ DYING = """
 import os, signal, sys
 import django
 django.setup()
-from outbox.retention import archive_store
+from outbox.retention.archives import files
 from outbox.retention import rollover
 
 def report(step, **facts):
@@ -41,7 +41,7 @@ def dies_after(function):
         report(function.__name__)
     return wrapped
 
-archive_store.save = dies_after(archive_store.save)  # the file is stored, the manifest is not
+files.save = dies_after(files.save)  # the file is stored, the manifest is not
 rename = os.replace
 def replace(old, new):
     if str(new).endswith(".index"):
