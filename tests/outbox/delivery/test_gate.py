@@ -58,7 +58,7 @@ def test_a_look_that_was_answered_before_another_thread_opened_the_breaker_does_
         return answer
 
     shared._look = overtaken
-    shared.look()
+    shared.refresh()
     assert shared.known["one"].opened_at is not None
 
 
@@ -200,11 +200,11 @@ def test_a_slot_that_waited_too_long_for_a_send_is_not_used(valkey_url):
 def test_slots_of_several_processes_are_never_more_than_the_rate_lets_out(valkey_url, monkeypatch):
     monkeypatch.setattr(slots, "LIFE_SECONDS", 60.0)  # each one is used, however slow this machine is
     gates = [make(valkey_url, rate=200, burst=4) for _ in range(3)]
-    clock, began = gates[0]._shared, gates[0]._shared.look().now
+    clock, began = gates[0]._shared, gates[0]._shared.refresh().now
     used = []
     for number in range(300):
-        slot = gates[number % 3]._slots.take(patience=60)
-        used.append(clock.look().now + max(0.0, slot.due - time.monotonic()) - began)
+        slot = gates[number % 3]._slots.take_slot(patience=60)
+        used.append(clock.refresh().now + max(0.0, slot.due - time.monotonic()) - began)
     used.sort()
     assert len(used) == 300
     # A hundredth of a second: the time was read a moment after the slot was taken.
@@ -297,10 +297,10 @@ class TestWithoutRedis:
         gates[0].enter()
         gates[0]._shared._client.zadd("orderpost:gate:alive", {"another:1": time.time()})
         gates[0]._shared._alive_at = 0
-        gates[0]._shared.look()
+        gates[0]._shared.refresh()
         gates[0].rest()
         valkey.stop()
-        dues = [gates[0]._slots.take(patience=60).due for _ in range(11)]
+        dues = [gates[0]._slots.take_slot(patience=60).due for _ in range(11)]
         assert dues[-1] - dues[0] == pytest.approx(10 * 2 / 40, abs=0.1)
 
     def test_nothing_is_raised_when_it_was_never_there(self):
