@@ -106,7 +106,8 @@ def test_an_expired_or_revoked_token_is_401(db, fields):
 
 def test_a_token_is_good_until_it_expires_and_its_scheme_may_be_written_in_any_case(db):
     secret = make_token(expires_at=Now() + dt.timedelta(hours=1))
-    assert Api().get("/api/v1/orders", Authorization=f"bearer {secret}").status_code == 200
+    for scheme in ("bearer ", "bEARER  "):
+        assert Api().get("/api/v1/orders", Authorization=f"{scheme}{secret}").status_code == 200
 
 
 def _create_token(*args: str) -> tuple[str, str]:

@@ -135,6 +135,46 @@ def test_a_body_that_is_no_proper_json_object_is_refused(api, raw, slug, path):
 
 
 @pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b'{"name":\n   x}', "line 2, column 4"),
+        (b'{"name": "\xff"}', "byte 10"),
+        (b'{"total_amount": NaN}', "NaN"),
+        (b'{"total_amount": ' + b"9" * 5000 + b"}", "too many digits"),
+        (b'{"name": "a", "name": "b"}', '"name"'),
+        (b"[" * 100_000, "too deeply"),
+    ],
+    ids=range(6),
+)
+def test_a_body_that_cannot_be_read_is_told_why(api, raw, words):
+    assert words in assert_problem(api.post("/api/v1/orders", raw), 400, "malformed")["detail"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("user_id", "x", "UUID"),
+        ("user_id", None, "null"),
+        ("email", "x", "e-mail address"),
+        ("email", 1, "string"),
+        ("total_amount", "1", "whole number"),
+        ("total_amount", 0, "1"),
+        ("total_amount", 10**12 + 1, f"{10**12}"),
+        ("name", "x" * 201, "200"),
+        ("name", "a\nb", "line breaks"),
+        ("currency", "XXX", "ISO 4217"),
+        ("locale", "english", "language tag"),
+        ("items", {}, "list"),
+        ("items", [1], "object"),
+        ("colour", 1, "not known"),
+    ],
+)
+def test_a_bad_value_is_told_what_would_be_right(api, field, value, words):
+    problem = assert_problem(api.post("/api/v1/orders", order_body(**{field: value})), 400, "validation")
+    assert words in problem["detail"] and words in problem["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize(
     "content_type",
     [
         "text/plain",
@@ -144,12 +184,16 @@ def test_a_body_that_is_no_proper_json_object_is_refused(api, raw, slug, path):
         "application/jsonx",
     ],
 )
-def test_a_body_of_another_type_is_415(api, content_type):
+def test_a_body_of_another_type_is_415_and_an_empty_body_has_none(api, content_type):
+    order = api.place()
     before = row_counts()
     raw = json.dumps(order_body()).encode()
     response = api.request("POST", "/api/v1/orders", raw, **{"Content-Type": content_type})
     assert_problem(response, 415, "unsupported-media-type")
+    response = api.request("POST", f"{order}/cancel", b"x=1", **{"Content-Type": content_type})
+    assert_problem(response, 415, "unsupported-media-type")
     assert row_counts() == before
+    assert api.request("POST", f"{order}/pay", b"", **{"Content-Type": content_type}).status_code == 200
 
 
 def test_json_with_parameters_in_its_type_is_taken(api):
@@ -247,6 +291,9 @@ QUERIES = [
         for query in ("status=paid", "recipient_email=x", "recipient_email=%00")
     ],
     *[f"/api/v1/notifications?{query}" for query in ("order_id=1", "order_id=%00", "id=1", "cursor=n1")],
+    "/api/v1/notifications?page_size=201",
+    "/api/v1/notifications?status=sent&status=sent",
+    "/api/v1/orders?a%0ab=1",
     "/api/v1/orders?" + "&".join(f"a{n}=1" for n in range(2000)),
 ]
 
@@ -267,7 +314,8 @@ def test_a_query_string_where_none_is_known_is_400(api, tail):
     assert_problem(api.get(f"{order}{tail}?x=1"), 400, "validation")
     assert_problem(api.post(f"{order}/pay?x=1"), 400, "validation")
     assert_problem(api.post("/api/v1/orders?status=paid", order_body()), 400, "validation")
-    assert_problem(api.get(f"{order}/events?cursor=nx"), 400, "validation")
+    for query in ("cursor=nx", "cursor=", "page_size=0", "page_size=201", "status=paid"):
+        assert_problem(api.get(f"{order}/events?{query}"), 400, "validation")
 
 
 def test_what_looks_like_markup_or_templates_is_only_text(api):

@@ -26,6 +26,26 @@ def test_a_well_formed_id_comes_back_and_is_stored_with_all_that_follows(api, gi
     assert metadata["traceId"] == TRACE[3:35]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        f"00-{'0' * 32}-{'1' * 16}-01",
+        f"00-{'1' * 32}-{'0' * 16}-01",
+        TRACE.upper(),
+        TRACE[:-1],
+        f"ff{TRACE[2:]}",
+        "x",
+        "",
+    ],
+)
+def test_a_malformed_trace_is_ignored(api, given):
+    path = api.place()
+    assert api.post(f"{path}/pay", traceparent=given).status_code == 200
+    assert EmailNotification.objects.get().traceparent == ""
+    metadata = api.get(f"{path}/events").json()["results"][-1]["metadata"]
+    assert metadata["traceId"] is None and "traceparent" not in metadata
+
+
 @pytest.mark.parametrize("given", ["", "x" * 129, "a b", "a/b", "é", "a\r\nb", None])
 def test_any_other_id_is_ignored_and_one_is_made(api, given):
     headers = {} if given is None else {"X_Correlation_ID": given}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from django.db import connection, connections, transaction
@@ -16,7 +18,7 @@ from orders.models import Order
 from outbox.api import idempotency
 from outbox.models import ApiToken, IdempotencyKey, OutboxEvent
 from outbox.privacy import key_hash
-from tests.api.conftest import Api, assert_problem, make_token, order_body
+from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
 from tests.concurrency.helpers import broken, together, wait_until_somebody_waits
 from tests.factories import make_mail
 
@@ -55,6 +57,9 @@ def test_white_space_and_the_order_of_fields_make_no_other_request(api):
     assert Order.objects.get().refunded_amount == 5
     empty = [api.post(f"{path}/complete", body, key="c") for body in (None, {})]
     assert [r.status_code for r in empty] == [200, 200]
+    body = order_body(name="Zoë")
+    placed = api.post("/api/v1/orders", body, key="p")
+    assert api.post("/api/v1/orders", dict(reversed(body.items())), key="p").content == placed.content
 
 
 def test_another_body_or_path_under_the_same_key_is_422(api):
@@ -70,6 +75,13 @@ def test_another_body_or_path_under_the_same_key_is_422(api):
     assert Order.objects.filter(status="paid").count() == 1
 
 
+def test_a_bad_body_under_a_key_that_has_an_answer_is_400(api):
+    path = api.post("/api/v1/orders", order_body(), key="k").headers["Location"]
+    assert_problem(api.post("/api/v1/orders", order_body(total_amount=0), key="k"), 400, "validation")
+    api.post(f"{path}/pay", key="p")
+    assert_problem(api.post(f"{path}/pay", {"x": 1}, key="p"), 400, "validation")
+
+
 def test_a_key_is_its_tokens_own(api):
     body = order_body()
     ids = {caller.post("/api/v1/orders", body, key="k").json()["id"] for caller in (api, Api(make_token()))}
@@ -80,6 +92,7 @@ def test_a_refused_request_stores_nothing_and_may_be_sent_again(api):
     path = api.place()
     assert_problem(api.post(f"{path}/complete", key="k"), 409, "invalid-transition")
     assert_problem(api.post(f"{path}/refund", {"amount": 0}, key="k"), 400, "validation")
+    assert_problem(api.post(f"/api/v1/orders/{uuid.uuid4()}/pay", key="k"), 404, "not-found")
     assert not IdempotencyKey.objects.filter(scope__startswith="token:").exists()
     api.post(f"{path}/pay")
     response = api.post(f"{path}/complete", key="k")
@@ -131,6 +144,31 @@ def test_while_the_first_request_runs_the_second_is_409_at_once(api):
     assert refused.headers["Retry-After"] == "1"
     assert api.post(f"{path}/pay", key="k").content == future.result().content
     assert Order.objects.get().version == 2
+
+
+def test_a_key_that_release_0_1_0_works_on_is_409_until_it_is_done(api):
+    """Two releases exclude each other by the number of the key's advisory lock."""
+    path, body = api.place(), order_body()
+    scope = f"token:{ApiToken.objects.get().id}"
+
+    def lock_of(key: str) -> int:
+        digest = hashlib.sha256(f"{scope}\0{key}".encode()).digest()
+        return int.from_bytes(digest[:8], signed=True)
+
+    def place_and_pay(_: int) -> list[Any]:
+        return [api.post("/api/v1/orders", body, key="place"), api.post(f"{path}/pay", key="pay")]
+
+    before = row_counts()
+    with transaction.atomic(), connection.cursor() as other_release:
+        for key in ("place", "pay"):
+            other_release.execute("SELECT pg_advisory_xact_lock(%s)", [lock_of(key)])
+        (refused,) = together(1, place_and_pay)
+    for response in refused:
+        problem = assert_problem(response, 409, "idempotency-in-progress")
+        assert set(problem) == {"type", "title", "status", "detail"}
+        assert response.headers["Retry-After"] == "1"
+    assert row_counts() == before
+    assert [response.status_code for response in place_and_pay(0)] == [201, 200]
 
 
 def test_a_first_resend_that_commits_just_before_the_second_takes_the_lock_is_replayed(api, monkeypatch):
@@ -197,9 +235,15 @@ def test_a_quoted_key_means_the_same_as_the_bare_one(api, bare, other):
     "key", ["", " ", '""', "a b", '"a', '"a"b', r'"a\c"', "x" * 256, "\xe9", "a\tb", '"a b"', "\x7f", '"']
 )
 def test_a_malformed_key_is_400_and_nothing_is_done(api, key):
-    problem = assert_problem(api.post("/api/v1/orders", order_body(), key=key), 400, "validation")
-    assert problem["errors"][0]["in"] == "header"
-    assert not Order.objects.exists()
+    path = api.place()
+    before = row_counts()
+    for response in (
+        api.post("/api/v1/orders", order_body(), key=key),
+        api.post(f"{path}/pay", key=key),
+        api.post(f"{path}/refund", {"amount": 1}, key=key),
+    ):
+        assert assert_problem(response, 400, "validation")["errors"][0]["in"] == "header"
+    assert row_counts() == before
 
 
 def test_a_hash_of_the_key_stands_in_the_events_envelope(api):
@@ -213,6 +257,28 @@ def test_a_resend_under_a_key_is_done_once(api):
     first, again = api.post(path, key="k"), api.post(path, key="k")
     assert (first.status_code, again.status_code) == (202, 202)
     assert again.content == first.content and again.headers["Idempotency-Replayed"] == "true"
+
+
+def test_identical_refunds_at_once_are_one_refund(api):
+    path = api.place()
+    api.post(f"{path}/pay")
+    answers = together(6, lambda _: api.post(f"{path}/refund", {"amount": 4000}, key="k"))
+    answers.append(api.post(f"{path}/refund", {"amount": 4000}, key="k"))
+    assert {answer.status_code for answer in answers} <= {200, 409}
+    assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
+    for refused in (answer for answer in answers if answer.status_code == 409):
+        assert_problem(refused, 409, "idempotency-in-progress")
+    assert Order.objects.get().refunded_amount == 4000
+
+
+def test_refunds_under_other_keys_at_once_are_told_what_is_left(api):
+    path = api.place(total_amount=4990)
+    api.post(f"{path}/pay")
+    answers = together(3, lambda n: api.post(f"{path}/refund", {"amount": 4000}, key=f"k{n}"))
+    done, *refused = sorted(answers, key=lambda answer: answer.status_code)
+    assert done.json()["refunded_amount"] == Order.objects.get().refunded_amount == 4000
+    assert [assert_problem(one, 409, "refund-exceeds-balance")["left"] for one in refused] == [990, 990]
+    assert IdempotencyKey.objects.filter(key__startswith="k").count() == 1
 
 
 def test_two_hundred_identical_requests_at_once_place_one_order_and_owe_one_email(api, settings):

@@ -11,7 +11,7 @@ from notifications.models import EmailNotification
 from orders.models import Order
 from outbox.database.ids import id_time
 from outbox.models import OutboxEvent
-from tests.api.conftest import assert_problem, order_body
+from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
 from tests.concurrency.helpers import together
 
 FIELDS = [
@@ -52,10 +52,24 @@ def test_what_is_left_out_has_its_default(api):
         {"user_id": str(uuid.uuid1()).upper()},
         {"items": [{"sku": "s", "name": "n", "quantity": 10**6, "unit_amount": 0}] * 200},
         {"currency": "JPY", "locale": "fr"},
+        {"currency": "KWD", "locale": "fr_CA"},
+        {"locale": "nl"},
+        {"locale": "EN"},
+        {"name": "", "reference": "", "items": []},
     ],
 )
 def test_values_at_the_border_are_taken(api, fields):
-    assert api.post("/api/v1/orders", order_body(**fields)).status_code == 201
+    """Each is answered as it was sent, but for a UUID, which is answered in lower case."""
+    order = api.post("/api/v1/orders", order_body(**fields)).json()
+    if "user_id" in fields:
+        fields = {"user_id": fields["user_id"].lower()}
+    assert {name: order[name] for name in fields} == fields
+    assert api.get(f"/api/v1/orders/{order['id'].upper()}").json() == order
+
+
+def test_a_token_that_only_writes_is_answered_with_the_order(db):
+    response = Api(make_token(scopes=["orders:write"])).post("/api/v1/orders", order_body())
+    assert response.status_code == 201 and list(response.json()) == FIELDS
 
 
 WAYS = [
@@ -93,21 +107,43 @@ def test_a_part_refunded_order_can_still_be_completed_and_keeps_its_status(api):
     assert api.post(f"{path}/refund").json()["refunded_amount"] == 10_000
 
 
+#: For each way: the status then, the actions and the statuses that are allowed next. `part` refunds a part.
+NEXT = [
+    ("", "pending", "pay confirm cancel", "paid pending cancelled"),
+    (
+        "pay",
+        "paid",
+        "confirm complete cancel refund",
+        "confirmed completed cancelled part_refunded refunded",
+    ),
+    ("pay confirm", "confirmed", "complete cancel refund", "completed cancelled part_refunded refunded"),
+    ("pay complete", "completed", "refund", "part_refunded refunded"),
+    ("cancel", "cancelled", "", ""),
+    ("pay cancel", "cancelled", "refund", "cancelled"),
+    ("pay part", "part_refunded", "complete refund", "part_refunded refunded"),
+    ("pay part complete", "part_refunded", "refund", "part_refunded refunded"),
+    ("pay refund", "refunded", "", ""),
+]
+
+
 @pytest.mark.django_db(transaction=True)
-def test_a_change_that_is_not_allowed_names_the_status_and_what_is_allowed(api):
+@pytest.mark.parametrize(("way", "status", "actions", "statuses"), NEXT)
+def test_a_change_that_is_not_allowed_names_the_status_and_what_is_allowed(
+    api, way, status, actions, statuses
+):
     path = api.place()
-    api.post(f"{path}/pay")
-    problem = assert_problem(api.post(f"{path}/pay"), 409, "invalid-transition")
-    assert problem["current_status"] == "paid"
-    assert set(problem["allowed_statuses"]) == {
-        "confirmed",
-        "completed",
-        "cancelled",
-        "part_refunded",
-        "refunded",
-    }
-    assert problem["allowed_actions"] == ["confirm", "complete", "cancel", "refund"]
-    assert "paid" in problem["detail"]
+    for step in way.split():
+        action, body = ("refund", {"amount": 1}) if step == "part" else (step, None)
+        assert api.post(f"{path}/{action}", body).status_code == 200
+    before = row_counts()
+    for action in {"pay", "confirm", "complete", "cancel", "refund"} - set(actions.split()):
+        for key in (None, f"key-{action}"):
+            problem = assert_problem(api.post(f"{path}/{action}", key=key), 409, "invalid-transition")
+            assert problem["current_status"] == status
+            assert problem["allowed_actions"] == actions.split()
+            assert problem["allowed_statuses"] == statuses.split()
+            assert status in problem["detail"] and action in problem["detail"]
+    assert row_counts() == before
 
 
 @pytest.mark.django_db(transaction=True)

@@ -44,6 +44,9 @@ def test_an_unknown_path_is_404_and_redirected_nowhere(db, settings, path, metho
         ("/api/v1/orders", {"GET", "HEAD", "POST"}),
         (f"/api/v1/orders/{uuid.UUID(int=1)}", {"GET", "HEAD"}),
         (f"/api/v1/orders/{uuid.UUID(int=1)}/pay", {"POST"}),
+        (f"/api/v1/orders/{uuid.UUID(int=1)}/events", {"GET", "HEAD"}),
+        (f"/api/v1/notifications/{uuid.UUID(int=1)}", {"GET", "HEAD"}),
+        (f"/api/v1/notifications/{uuid.UUID(int=1)}/resend", {"POST"}),
         ("/healthz", {"GET", "HEAD"}),
     ],
 )

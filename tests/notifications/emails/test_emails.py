@@ -201,12 +201,3 @@ def test_it_tells_a_refund_at_once_from_one_that_completes_others():
     last = mail("order.refunded", change={"amount": 4990}, refunded_amount=6890)
     assert everywhere(last, "we refunded €49.90 for your order A-10234. Together with the refunds before")
     assert "Not refunded" not in at_once.body_text + last.body_text
-
-
-def test_it_says_the_same_in_both_bodies():
-    """What the text's message says, the HTML says too, word for word."""
-    for event_type in CHANGES:
-        email = mail(event_type)
-        message = email.body_text.split("Order: ")[0]
-        for sentence in message.strip().splitlines():
-            assert sentence.rstrip(":") in email.body_html
