@@ -17,7 +17,6 @@ from django.utils.safestring import SafeString
 
 from outbox.admin.jobs import start_for_list
 from outbox.admin.shared.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
-from outbox.site import MenuItem
 from outbox.admin.shared.period import PeriodFilter
 from outbox.admin.shared.search import SHOWN, Hit, searches
 from outbox.database import periods
@@ -25,6 +24,7 @@ from outbox.events.publishing.resend import resend_events
 from outbox.events.transports import BrokerAway
 from outbox.models import InboundDeadLetter, OutboxEvent
 from outbox.models.events import OutboxEventQuerySet
+from outbox.site import MenuItem
 
 MOST_AT_ONCE = 5000
 Verb = Callable[..., list[uuid.UUID]]

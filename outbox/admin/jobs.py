@@ -24,10 +24,10 @@ from django.utils.safestring import SafeString
 
 from outbox import bulk
 from outbox.admin.shared.base import ChoiceFilter, TriageAdmin, ago, pill
-from outbox.site import MenuItem
 from outbox.database import periods
 from outbox.database.clock import database_now
 from outbox.models import BulkJob
+from outbox.site import MenuItem
 
 _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "failed": "dead_lettered"}
 
