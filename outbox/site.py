@@ -1,8 +1,8 @@
 """The admin's site: its first page, the menu of every page, and the page of what is set up once.
 
 A page of a model stands in the menu where its ModelAdmin has a `menu` (a place and a title). All others are
-under "Set-up": users, groups, tokens and Celery's tables. Django loads the site before the pages that register
-with it, so this module lies outside `outbox.admin`.
+under "Set-up": users, groups, tokens and Celery's tables. Django loads the site before the pages that
+register with it, so this module lies outside `outbox.admin`.
 """
 
 from __future__ import annotations
