@@ -12,6 +12,7 @@ stores the answer in one statement; `answer_once` is for work that takes several
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import json
@@ -50,8 +51,9 @@ class Once:
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
         """Name the key in the events of the block. Raise `KeyTaken` if the block stores a second answer."""
+        hashed = key_hash(self.key) if self.key else ""
         try:
-            with context.under_key(key_hash(self.key) if self.key else ""):
+            with context.working_for(dataclasses.replace(context.current(), idempotency_key=hashed)):
                 yield
         except IntegrityError as error:
             broken = getattr(getattr(error.__cause__, "diag", None), "constraint_name", None)
