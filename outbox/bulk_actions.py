@@ -15,8 +15,6 @@ from outbox.bulk import BatchResult, BulkAction, register
 from outbox.database import periods
 from outbox.models import InboundDeadLetter, OutboxEvent
 
-Rows = Callable[[Mapping[str, str], dt.datetime | None], QuerySet[Any]]
-
 
 def _changes(verb: Callable[..., list[uuid.UUID]], done: str) -> Callable[[Sequence[uuid.UUID]], BatchResult]:
     def change(ids: Sequence[uuid.UUID]) -> BatchResult:
@@ -50,64 +48,22 @@ def _describe(what: str) -> Callable[[Mapping[str, str]], str]:
     return describe
 
 
-def _action(
-    name: str,
-    title: str,
-    model: Any,
-    permission: str,
-    rows: Rows,
-    verb: Callable[..., list[uuid.UUID]],
-    done: str,
-) -> BulkAction:
-    what = "dead events" if model is OutboxEvent else "inbound dead letters"
-    return BulkAction(
-        name=name,
-        title=title,
-        model=model,
-        permission=permission,
-        rows=rows,
-        change=_changes(verb, done),
-        describe=_describe(what),
-    )
-
-
-_EVENTS, _INBOUND = "outbox.resolve_outboxevent", "outbox.resolve_deadevent"
-for one in (
-    _action(
-        "outbox.republish",
-        "Republish",
-        OutboxEvent,
-        _EVENTS,
-        _dead_events,
-        OutboxEvent.objects.republish,
-        "Republished",
-    ),
-    _action(
-        "outbox.discard",
-        "Discard",
-        OutboxEvent,
-        _EVENTS,
-        _dead_events,
-        OutboxEvent.objects.discard,
-        "Discarded",
-    ),
-    _action(
-        "outbox.replay",
-        "Replay",
-        InboundDeadLetter,
-        _INBOUND,
-        _dead_inbound,
-        InboundDeadLetter.objects.request_replay,
-        "Replayed",
-    ),
-    _action(
-        "outbox.discard_inbound",
-        "Discard",
-        InboundDeadLetter,
-        _INBOUND,
-        _dead_inbound,
-        InboundDeadLetter.objects.discard,
-        "Discarded",
-    ),
+_EVENTS = (OutboxEvent, "dead events", "outbox.resolve_outboxevent", _dead_events)
+_INBOUND = (InboundDeadLetter, "inbound dead letters", "outbox.resolve_deadevent", _dead_inbound)
+for (model, what, permission, rows), name, title, verb, done in (
+    (_EVENTS, "outbox.republish", "Republish", OutboxEvent.objects.republish, "Republished"),
+    (_EVENTS, "outbox.discard", "Discard", OutboxEvent.objects.discard, "Discarded"),
+    (_INBOUND, "outbox.replay", "Replay", InboundDeadLetter.objects.request_replay, "Replayed"),
+    (_INBOUND, "outbox.discard_inbound", "Discard", InboundDeadLetter.objects.discard, "Discarded"),
 ):
-    register(one)
+    register(
+        BulkAction(
+            name=name,
+            title=title,
+            model=model,
+            permission=permission,
+            rows=rows,
+            change=_changes(verb, done),
+            describe=_describe(what),
+        )
+    )
