@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -222,25 +222,22 @@ def unknown_path(request: HttpRequest) -> HttpResponse:
     return not_found().response()
 
 
-def handle_400(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer as Django's handler400, for example a wrong Host or a query of thousands of fields."""
-    if _is_admin(request):
-        return defaults.bad_request(request, exception)
-    return malformed("The request cannot be read.").response()
+Handler = Callable[[HttpRequest, Exception], HttpResponse]
 
 
-def handle_403(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer as Django's handler403."""
-    if _is_admin(request):
-        return defaults.permission_denied(request, exception)
-    return _problem_of(PermissionDenied()).response()
+def _handler(page: Handler, error: Exception) -> Handler:
+    """Return a handler that answers Django's page in the admin, and the error's problem elsewhere."""
+
+    def handle(request: HttpRequest, exception: Exception) -> HttpResponse:
+        return page(request, exception) if _is_admin(request) else _problem_of(error).response()
+
+    return handle
 
 
-def handle_404(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer as Django's handler404."""
-    if _is_admin(request):
-        return defaults.page_not_found(request, exception)
-    return not_found().response()
+#: Django's own. It calls the first for a wrong Host or a query of thousands of fields.
+handle_400 = _handler(defaults.bad_request, SuspiciousOperation())
+handle_403 = _handler(defaults.permission_denied, PermissionDenied())
+handle_404 = _handler(defaults.page_not_found, Http404())
 
 
 def handle_500(request: HttpRequest) -> HttpResponse:
