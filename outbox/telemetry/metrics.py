@@ -57,9 +57,7 @@ def exposition(*, with_readers: bool = True) -> bytes:
 
     `with_readers`: what the database and the brokers have, too.
     """
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collected(families(with_readers=with_readers)))
-    return generate_latest(registry)
+    return generate_latest(_Collected(families(with_readers=with_readers)))
 
 
 def families(*, with_readers: bool) -> list[Metric]:

@@ -25,10 +25,6 @@ def name_of(watched: Watched) -> str:
     return f"orderpost_{watched.table}"
 
 
-def _events(watched: Watched) -> str:
-    return "insert, update" if watched.updates else "insert"
-
-
 def make(watched: Iterable[Watched], *, using: str = "owner") -> Iterator[str]:
     """Make the publications that are missing or wrong; yield their names.
 
@@ -39,23 +35,20 @@ def make(watched: Iterable[Watched], *, using: str = "owner") -> Iterator[str]:
     with connections[using].cursor() as cursor:
         cursor.execute(_WRONG, [_wanted(everything)])
         wrong = {name for (name,) in cursor.fetchall()}
+    quote = connections[using].ops.quote_name
     for one in everything:
         name = name_of(one)
-        if name in wrong:
-            _make(one, using=using)
-            yield name
-
-
-def _make(watched: Watched, *, using: str) -> None:
-    quote = connections[using].ops.quote_name
-    name, table = quote(name_of(watched)), quote(watched.table)
-    with transaction.atomic(using=using), connections[using].cursor() as cursor:
-        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
-        cursor.execute(f"DROP PUBLICATION IF EXISTS {name}")
-        cursor.execute(
-            f"CREATE PUBLICATION {name} FOR TABLE {table}"
-            f" WITH (publish = '{_events(watched)}', publish_via_partition_root = true)"
-        )
+        if name not in wrong:
+            continue
+        events = "insert, update" if one.updates else "insert"
+        with transaction.atomic(using=using), connections[using].cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
+            cursor.execute(f"DROP PUBLICATION IF EXISTS {quote(name)}")
+            cursor.execute(
+                f"CREATE PUBLICATION {quote(name)} FOR TABLE {quote(one.table)}"
+                f" WITH (publish = '{events}', publish_via_partition_root = true)"
+            )
+        yield name
 
 
 def _wanted(watched: Iterable[Watched]) -> str:
