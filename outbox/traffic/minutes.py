@@ -143,13 +143,8 @@ def store(span: int, steps: Mapping[dt.datetime, Sums]) -> None:
         )
 
 
-def read_sums(*, span: int, since: dt.datetime, until: dt.datetime) -> dict[dt.datetime, Sums]:
-    """Return the stored sums of [since, until), by the start of each step."""
-    return read_spans(since={span: since}, until=until)[span]
-
-
 def read_spans(*, since: Mapping[int, dt.datetime], until: dt.datetime) -> dict[int, dict[dt.datetime, Sums]]:
-    """Return the stored sums of several spans in one statement; `since` has the beginning of each."""
+    """Return the stored sums of spans, by the start of each step; `since` has each span's beginning."""
     wanted = functools.reduce(operator.or_, (Q(span=span, start__gte=start) for span, start in since.items()))
     rows = TrafficSum.objects.filter(wanted, start__lt=until).order_by("span", "start")
     found: dict[int, dict[dt.datetime, Sums]] = {span: {} for span in since}

@@ -43,7 +43,7 @@ def test_it_writes_orders_mails_and_events_as_they_would_be_and_sums_them(admin_
             jsonschema.validate(event.payload, schema)
     now = database_now()
     for span in (TrafficSum.MINUTE, TrafficSum.HOUR):
-        sums = minutes.read_sums(span=span, since=now - dt.timedelta(days=4), until=now)
+        sums = minutes.read_spans(since={span: now - dt.timedelta(days=4)}, until=now)[span]
         whole = minutes.Sums.total(sums.values())
         assert (
             whole.count("placed") > 490 and whole.count("sent") > 300 and whole.samples["open:sendgrid"] > 0

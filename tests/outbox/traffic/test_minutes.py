@@ -52,7 +52,7 @@ def mail_of(created: dt.datetime, *, sent: float | None = None, **fields) -> Ema
 
 
 def stored(span: int = TrafficSum.MINUTE) -> dict[dt.datetime, minutes.Sums]:
-    return minutes.read_sums(span=span, since=minutes_ago(600), until=minutes_ago(-60))
+    return minutes.read_spans(since={span: minutes_ago(600)}, until=minutes_ago(-60))[span]
 
 
 def test_a_minute_has_what_happened_in_it():
