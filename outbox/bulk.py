@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import math
-import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -108,15 +106,6 @@ def restart_job(*, id: uuid.UUID) -> bool:
         transaction.on_commit(waker.wake)
         after_commit(lambda: log.info("bulk job restarted", job=str(id)))
     return restarted
-
-
-def run_jobs(*, seconds: float = math.inf) -> bool:
-    """Do batches until none is due, or for `seconds`. Return whether one may be due now."""
-    deadline = time.monotonic() + seconds
-    while run_batch():
-        if time.monotonic() > deadline:
-            return True
-    return False
 
 
 def run_batch() -> bool:

@@ -16,6 +16,7 @@ from outbox.delivery.rows.fingerprint import fingerprint_of
 from outbox.models import BulkJob
 from outbox.models.jobs import RETRY_BASE
 from tests.browser.clicks import clicks_on
+from tests.bulk import run_jobs
 from tests.factories import make_mails, statuses
 from tests.notifications.providers.conftest import smtp
 
@@ -60,7 +61,7 @@ def test_it_takes_at_most_four_clicks_with_progress_and_a_kill_in_the_middle(ope
 
     monkeypatch.setattr(bulk, "_log", dies_in_the_second)
     with pytest.raises(Killed):
-        bulk.run_jobs()
+        run_jobs()
     expect(page.locator("#job [data-count=done]")).to_have_text("10")  # by job.js
     assert page.locator("#job-bar").get_attribute("value") or page.locator("#job-bar").input_value()
     BulkJob.objects.update(updated_at=Now() - dt.timedelta(seconds=RETRY_BASE))
@@ -77,7 +78,7 @@ def test_a_running_job_is_stopped_by_its_button(open_page, blocked):
     page.get_by_role("button", name="Yes, give up").press("Enter")
     page.get_by_role("button", name="Stop").press("Enter")
     expect(page.locator(".messagelist")).to_contain_text("Stopped.")
-    bulk.run_jobs()
+    run_jobs()
     assert statuses() == {"dead_lettered": 25}
     assert BulkJob.objects.get().state == "stopped"
 

@@ -11,6 +11,7 @@ from notifications.models import EmailNotification
 from orders.privacy import erasure
 from outbox import bulk
 from outbox.privacy import ERASED_ADDRESS
+from tests.bulk import run_jobs
 from tests.factories import make_mail, make_mails, make_order, statuses
 from tests.notifications.test_delivery import sandbox
 from tests.outbox.retention.months import Steps
@@ -55,7 +56,7 @@ def test_an_erasure_between_two_batches_takes_its_emails_out_of_the_job(status):
     job = start(status)
     assert bulk.run_batch() is True  # Ann's
     erasure.erase_person(email="bob@example.com", report=Steps(), force=True)
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert (job.state, job.done_count, job.error) == ("done", 10, "")
     hers, his = (EmailNotification.objects.filter(order_id=order.id) for order in (ann, bob))
@@ -72,6 +73,6 @@ def test_what_a_job_resent_of_an_erased_person_is_not_sent(sandbox):
     assert bulk.run_batch() is True
     assert statuses() == {"pending": 10, "dead_lettered": 5}
     erasure.erase_person(email="bob@example.com", report=Steps(), force=True)
-    bulk.run_jobs()
+    run_jobs()
     drain.poll()
     assert statuses() == {"discarded": 15}

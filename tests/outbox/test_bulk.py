@@ -21,6 +21,7 @@ from outbox.database.ids import new_id
 from outbox.models import BulkJob, InboundDeadLetter, OutboxEvent
 from outbox.models.jobs import RETRY_BASE
 from outbox.tasks import run_bulk_jobs
+from tests.bulk import run_jobs
 from tests.factories import make_mail, make_mails, statuses
 from tests.outbox.retention.months import dsn
 from tests.waiting import until
@@ -50,7 +51,7 @@ def test_it_changes_each_row_once_and_logs_who_did_it_why_and_in_which_job():
     make_mails(5, status="sent")
     job = start(reason="SPF mended")
     assert (job.total, job.state) == (50, "running")
-    assert bulk.run_jobs() is False
+    run_jobs()
     job.refresh_from_db()
     assert (job.state, job.done_count, job.refused_count) == ("done", 50, 0)
     assert statuses() == {"pending": 50, "sent": 5}
@@ -66,7 +67,7 @@ def test_what_matches_only_after_the_start_is_left_alone():
     job = start()
     new = make_mail(status="dead_lettered")
     EmailNotification.objects.filter(id=later.id).update(status="dead_lettered", updated_at=Now())
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert job.done_count == 1
     assert list(LogEntry.objects.values_list("object_id", flat=True)) == [str(old.id)]
@@ -91,11 +92,11 @@ def test_a_process_that_dies_in_a_batch_leaves_it_undone_and_the_next_goes_on(mo
 
     monkeypatch.setattr(bulk, "_log", dies)
     with pytest.raises(Killed):
-        bulk.run_jobs()
+        run_jobs()
     assert len(logged()) == (batch - 1) * 20 == statuses().get("pending", 0)
     assert bulk.run_batch() is False  # its process may be at work still
     BulkJob.objects.filter(id=job.id).update(updated_at=Now() - dt.timedelta(seconds=RETRY_BASE))
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert (job.state, job.done_count) == ("done", 50)
     assert set(logged().values()) == {1} and len(logged()) == 50
@@ -107,7 +108,7 @@ def test_two_processes_at_once_do_each_row_once():
     job = start()
 
     def run():
-        bulk.run_jobs()
+        run_jobs()
         connections.close_all()
 
     threads = [threading.Thread(target=run) for _ in range(3)]
@@ -157,12 +158,12 @@ def test_a_stopped_job_changes_nothing_more(monkeypatch):
     job = start()
     work = bulk._work
     monkeypatch.setattr(bulk, "_work", lambda id: (work(id), BulkJob.objects.stop(id=id)))
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert (job.state, job.done_count) == ("stopped", 20)
     assert statuses() == {"pending": 20, "dead_lettered": 30}
     assert BulkJob.objects.stop(id=job.id) is False
-    assert bulk.run_jobs() is False
+    run_jobs()
 
 
 @pytest.mark.parametrize("status", ["dead_lettered", "failed"])
@@ -176,7 +177,7 @@ def test_rows_that_are_refused_are_counted_by_their_reason(status):
     held = make_mail(status=status, errors=[doubt])
     make_mail(status=status)
     job = start(filter={"status": status})
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert (job.done_count, job.refused_count) == (1, 1)
     assert list(job.refusals.values()) == [1] and "held" in next(iter(job.refusals))
@@ -188,7 +189,7 @@ def test_a_job_of_a_deleted_user_stops():
     make_mail(status="dead_lettered")
     job = start(name="gone")
     User.objects.get(username="gone").delete()
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert (job.state, job.error, job.done_count, job.username) == (
         "stopped",
@@ -209,7 +210,7 @@ def test_the_poll_has_a_job_gone_on_with_that_was_left(monkeypatch):
     BulkJob.objects.filter(id=job.id).update(updated_at=Now() - dt.timedelta(seconds=61))
     tasks.poll_outbox()
     assert woken == [1]
-    bulk.run_jobs()
+    run_jobs()
     BulkJob.objects.filter(id=job.id).update(updated_at=Now() - dt.timedelta(seconds=61))
     tasks.poll_outbox()
     assert woken == [1]
@@ -237,7 +238,7 @@ def test_a_filter_means_the_rows_of_its_start():
     job = start(
         action="notifications.give_up", filter={"status": "dead_lettered", "event_type": "order.cancelled"}
     )
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert (job.total, job.done_count) == (1, 1)
     assert statuses() == {"dead_lettered": 3, "discarded": 1}
@@ -245,7 +246,7 @@ def test_a_filter_means_the_rows_of_its_start():
 
 def test_a_job_on_nothing_is_done_at_once():
     job = start()
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert (job.state, job.total) == ("done", 0)
 
@@ -260,7 +261,7 @@ def test_dead_events_can_be_changed_in_bulk_too(action):
         letter = {"topic": "t.v1", "event_id": new_id(), "consumer": "c", "envelope": "{}", "error": "e"}
         InboundDeadLetter.objects.create(**letter)
     job = start(action=action, filter={"since": "2020-01-01"})
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert (job.state, job.done_count, job.refused_count) == ("done", 25, 0)
     assert set(logged().values()) == {1} and len(logged()) == 25

@@ -19,6 +19,7 @@ from notifications.models import EmailNotification
 from outbox import bulk
 from outbox.models import BulkJob
 from outbox.models.jobs import MAX_TRIES
+from tests.bulk import run_jobs
 from tests.factories import make_mail, make_mails, statuses
 from tests.outbox.retention.months import dsn
 
@@ -57,36 +58,38 @@ def let_pass(job: BulkJob, *, seconds: float) -> None:
 
 def fail(job: BulkJob) -> None:
     """Try until it fails."""
-    while bulk.run_jobs() or BulkJob.objects.running().exists():
+    while BulkJob.objects.running().exists():
         let_pass(job, seconds=3000)
+        run_jobs()
     job.refresh_from_db()
 
 
 def test_it_is_tried_eight_times_with_growing_waits_and_fails_with_its_reason(tries):
     make_mails(50, status="dead_lettered")
     job = start()
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert (job.state, job.error, job.tries, job.done_count) == ("running", "ValueError: a defect", 1, 20)
     for number, wait in enumerate((10, 20, 40, 80, 160, 320, 640), start=1):
         assert len(tries) == number
         let_pass(job, seconds=wait - 2)
-        bulk.run_jobs()
+        run_jobs()
         assert len(tries) == number, f"it waits {wait} s"
         let_pass(job, seconds=wait)
-        bulk.run_jobs()
+        run_jobs()
     job.refresh_from_db()
     assert (job.state, job.error, job.done_count) == ("failed", "ValueError: a defect", 20)
     assert job.finished_at is not None
     let_pass(job, seconds=3000)
-    assert bulk.run_jobs() is False and len(tries) == MAX_TRIES
+    run_jobs()
+    assert len(tries) == MAX_TRIES
 
 
 def test_a_batch_that_succeeds_gives_all_tries_back(tries, monkeypatch):
     make_mails(50, status="dead_lettered")
     job = start()
     for _ in range(5):
-        bulk.run_jobs()
+        run_jobs()
         let_pass(job, seconds=3000)
     monkeypatch.setitem(bulk.ACTIONS, RESEND.name, RESEND)
     bulk.run_batch()
@@ -97,9 +100,9 @@ def test_a_batch_that_succeeds_gives_all_tries_back(tries, monkeypatch):
 def test_a_failing_job_does_not_delay_another_one(tries):
     make_mails(21, status="dead_lettered")
     start()
-    bulk.run_jobs()
+    run_jobs()
     other = start("notifications.give_up")
-    bulk.run_jobs()
+    run_jobs()
     other.refresh_from_db()
     assert (other.state, other.done_count) == ("done", 1)
 
@@ -120,10 +123,10 @@ def test_processes_that_are_killed_in_a_batch_do_not_try_it_more_often(monkeypat
     monkeypatch.setitem(bulk.ACTIONS, RESEND.name, dataclasses.replace(RESEND, change=change))
     for _ in range(MAX_TRIES):
         with pytest.raises(Killed):
-            bulk.run_jobs()
-        assert bulk.run_jobs() is False  # the next process, at once
+            run_jobs()
+        run_jobs()  # the next process, at once
         let_pass(job, seconds=3000)
-    assert bulk.run_jobs() is False
+    run_jobs()
     job.refresh_from_db()
     assert (job.state, len(kills)) == ("failed", MAX_TRIES)
     assert job.error == "The process was killed in the last of 8 tries."
@@ -135,7 +138,7 @@ def test_processes_at_once_do_not_try_it_more_often(tries):
     job = start()
     bulk.run_batch()
     for number in range(1, MAX_TRIES + 1):
-        together(lambda: bulk.run_jobs())
+        together(run_jobs)
         assert len(tries) == number
         let_pass(job, seconds=3000)
     job.refresh_from_db()
@@ -169,7 +172,7 @@ def test_a_failed_job_is_restarted_once_and_does_each_row_once(tries, monkeypatc
     assert (job.state, job.done_count) == ("failed", 20)
     monkeypatch.setitem(bulk.ACTIONS, RESEND.name, RESEND)
     assert sorted(together(lambda: bulk.restart_job(id=job.id))) == [False, False, False, True]
-    together(lambda: bulk.run_jobs())
+    together(run_jobs)
     job.refresh_from_db()
     assert (job.state, job.error, job.tries, job.done_count) == ("done", "", 0, 50)
     lines = Counter(LogEntry.objects.values_list("object_id", flat=True))
@@ -196,10 +199,10 @@ class TestUnknownAction:
         monkeypatch.delitem(bulk.ACTIONS, RESEND.name)
         let_pass(job, seconds=3590)
         before = BulkJob.objects.values().get()
-        assert bulk.run_jobs() is False
+        run_jobs()
         assert BulkJob.objects.values().get() == before
         let_pass(job, seconds=3600)
-        assert bulk.run_jobs() is False
+        run_jobs()
         job.refresh_from_db()
         assert (job.state, job.error) == (
             "failed",
@@ -211,10 +214,10 @@ class TestUnknownAction:
         job = start()
         monkeypatch.delitem(bulk.ACTIONS, RESEND.name)
         let_pass(job, seconds=3600)
-        bulk.run_jobs()
+        run_jobs()
         monkeypatch.setitem(bulk.ACTIONS, RESEND.name, RESEND)
         assert bulk.restart_job(id=job.id) is True
-        bulk.run_jobs()
+        run_jobs()
         job.refresh_from_db()
         assert (job.state, job.error, job.done_count) == ("done", "", 1)
 
@@ -245,13 +248,13 @@ class TestDatabaseErrors:
 
         monkeypatch.setitem(bulk.ACTIONS, RESEND.name, dataclasses.replace(RESEND, change=change))
         with pytest.raises(OperationalError):
-            bulk.run_jobs()
+            run_jobs()
         connection.close()
         monkeypatch.setitem(bulk.ACTIONS, RESEND.name, RESEND)
         job.refresh_from_db()
         assert (job.state, job.error) == ("running", "")
         let_pass(job, seconds=10)
-        bulk.run_jobs()
+        run_jobs()
         job.refresh_from_db()
         assert (job.state, job.done_count) == ("done", 1)
 
@@ -265,7 +268,7 @@ class TestDatabaseErrors:
                 cursor.execute(statement)
 
         monkeypatch.setitem(bulk.ACTIONS, RESEND.name, dataclasses.replace(RESEND, change=change))
-        assert bulk.run_jobs() is False
+        run_jobs()
         job.refresh_from_db()
         error = DataError if "1/0" in statement else OperationalError
         assert (job.state, job.tries) == ("running", 1) and job.error.startswith(error.__name__)

@@ -8,6 +8,7 @@ from notifications.models import EmailNotification
 from outbox import bulk
 from outbox.models import BulkJob
 from outbox.retention import rollover
+from tests.bulk import run_jobs
 from tests.factories import make_mail
 from tests.outbox.retention.months import Steps, fill, make_partition, states
 from tests.outbox.test_bulk import logged, start
@@ -28,7 +29,7 @@ def test_a_job_whose_next_rows_were_archived_meanwhile_goes_on_with_those_that_a
     job = start(filter={"status": "discarded"})
     assert not rollover.rollover(report=Steps()).held
     assert states()[old.name] == "detached"
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert (job.state, job.done_count, job.total) == (BulkJob.State.DONE, 3, 8)
     assert logged().keys() == {str(mail.id) for mail in young}
@@ -38,6 +39,6 @@ def test_a_row_that_a_job_resent_keeps_its_old_month_attached(archive_folder):
     old = make_partition(EmailNotification, back=4)
     fill(old, 3, status="discarded")
     start(filter={"status": "discarded"})
-    bulk.run_jobs()
+    run_jobs()
     assert [held.partition for held in rollover.rollover(report=Steps()).held] == [old.name]
     assert len(EmailNotification.objects.claim(limit=5)) == 3

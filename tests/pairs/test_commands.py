@@ -12,6 +12,7 @@ from orders.services import pay_order
 from outbox import bulk
 from outbox.models import BulkJob, InboundDeadLetter, OutboxEvent, Pause
 from outbox.retention import rollover
+from tests.bulk import run_jobs
 from tests.factories import make_mail, statuses
 from tests.orders.external import tell
 from tests.orders.test_commands import CANCEL, CLEAN_UP, COMPLETE, RESEND, give, reason
@@ -87,7 +88,7 @@ def test_a_resend_command_and_a_bulk_job_on_the_same_rows_make_each_due_once(mon
     assert give(RESEND, notificationIds=[str(second.id)]) == "done"
     (claimed,) = EmailNotification.objects.claim(limit=1)
     assert claimed.id == second.id
-    bulk.run_jobs()
+    run_jobs()
     job.refresh_from_db()
     assert (job.state, job.done_count) == (BulkJob.State.DONE, 2)
     assert logged().keys() == {str(first.id), str(third.id)}

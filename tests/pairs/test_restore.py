@@ -14,6 +14,7 @@ from outbox.models import BulkJob, DetachedPartition
 from outbox.retention import rollover
 from outbox.retention.archives import archive
 from outbox.retention.archives.manifest import Manifest
+from tests.bulk import run_jobs
 from tests.factories import make_mail, make_order
 from tests.orders.external import give as give_external
 from tests.orders.external import told
@@ -105,13 +106,13 @@ def test_a_bulk_job_that_came_with_the_backup_waits_for_the_logs_and_is_then_sto
     sent_since, unproven = make_mail(status="dead_lettered"), make_mail(status="dead_lettered")
     job = start()
     restore_to_now()
-    bulk.run_jobs()  # what resends them now may send them a second time
+    run_jobs()  # what resends them now may send them a second time
     assert states() == {sent_since.id: "dead_lettered", unproven.id: "dead_lettered"}
     later = start(filter={"status": "failed"})
     log = tmp_path / "a.log"
     log.write_text(sent(sent_since.id))
     after_restore(log)
-    bulk.run_jobs()
+    run_jobs()
     assert states() == {sent_since.id: "sent", unproven.id: "dead_lettered"}
     job.refresh_from_db()
     later.refresh_from_db()
@@ -131,5 +132,5 @@ def test_a_failed_bulk_job_that_came_with_the_backup_is_stopped_and_cannot_be_re
     log.write_text("")
     after_restore(log)
     assert not bulk.restart_job(id=job.id)
-    bulk.run_jobs()
+    run_jobs()
     assert states() == {mail.id: "dead_lettered"}

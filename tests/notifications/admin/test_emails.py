@@ -13,9 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from notifications.models import EmailNotification
-from outbox import bulk
 from outbox.delivery.rows.outcomes import Status
 from outbox.models import BulkJob
+from tests.bulk import run_jobs
 from tests.factories import make_mail, make_mails, make_order, staff_client, statuses
 
 pytestmark = pytest.mark.django_db
@@ -84,7 +84,7 @@ def test_all_that_match_a_filter_are_resent_by_a_job(admin_client):
     job = BulkJob.objects.get()
     assert page.redirect_chain[-1][0] == f"/admin/outbox/bulkjob/{job.id}/change/"
     assert b"SPF mended" in page.content
-    bulk.run_jobs()
+    run_jobs()
     assert statuses() == {"pending": 1200, "sent": 5}
     assert LogEntry.objects.count() == 1200
     progress = admin_client.get(f"/admin/outbox/bulkjob/{job.id}/progress/").json()
@@ -127,7 +127,7 @@ def test_a_job_needs_the_permission_of_its_action_and_is_seen_and_stopped_by_who
     stop = page.url.replace("change", "stop")
     assert watcher.post(stop).status_code == 403
     assert b"Stopped." in support.post(stop, follow=True).content
-    bulk.run_jobs()
+    run_jobs()
     assert statuses() == {"dead_lettered": 3}
     assert b"had ended already" in support.post(stop, follow=True).content
 

@@ -10,6 +10,7 @@ from django.test import Client
 from outbox import bulk
 from outbox.admin.jobs import _pill
 from outbox.models import BulkJob
+from tests.bulk import run_jobs
 from tests.factories import make_mails, staff_client, statuses
 
 pytestmark = pytest.mark.django_db
@@ -52,7 +53,7 @@ def test_a_failed_job_says_why_and_its_owner_restarts_it(
         done = owner.post(f"{LIST}{failed.id}/restart/", follow=True)
     assert done.redirect_chain[-1][0] == page and b"Restarted." in done.content
     assert woken == [1]
-    bulk.run_jobs()
+    run_jobs()
     assert statuses() == {"pending": 3}
     assert LogEntry.objects.get(object_id=str(failed.id)).change_message == "Restarted."
     again = owner.post(f"{LIST}{failed.id}/restart/", follow=True)

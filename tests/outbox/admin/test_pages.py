@@ -8,10 +8,10 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from notifications.models import EmailNotification
-from outbox import bulk
 from outbox.database.ids import new_id
 from outbox.models import ApiToken, InboundDeadLetter, OutboxEvent
 from outbox.retention.partitions.partitions import attached, partitioned_models
+from tests.bulk import run_jobs
 from tests.factories import staff_client
 from tests.outbox.retention.months import fill, make_partition
 
@@ -84,7 +84,7 @@ class TestEvents:
         done = admin_client.post(f"{page}?state=dead-lettered&age=24h", data, follow=True)
         assert done.redirect_chain[-1][0].startswith("/admin/outbox/bulkjob/")
         assert OutboxEvent.objects.dead().count() == 3
-        bulk.run_jobs()
+        run_jobs()
         assert not OutboxEvent.objects.dead().exists()
 
     def test_a_filtered_list_is_downloaded_as_csv(self, admin_client):
@@ -109,7 +109,7 @@ class TestEvents:
         data = {"action": "replay", "_selected_action": [str(rows[0].id)], "select_across": "1"}
         done = admin_client.post(page, data, follow=True)
         assert done.redirect_chain[-1][0].startswith("/admin/outbox/bulkjob/")
-        bulk.run_jobs()
+        run_jobs()
         assert InboundDeadLetter.objects.replay_requested().count() == 3
 
     def test_events_that_came_in_dead_are_replayed_or_discarded(self, admin_client):

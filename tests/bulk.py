@@ -1,0 +1,11 @@
+"""Bulk jobs in tests."""
+
+from __future__ import annotations
+
+from outbox import bulk
+
+
+def run_jobs() -> None:
+    """Do batches until none is due, as workers do."""
+    while bulk.run_batch():
+        pass
