@@ -15,14 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
-
-@dataclasses.dataclass(frozen=True, slots=True, order=True)
-class MenuItem:
-    """A link in the menu. `place` orders the links; `name` is the URL's in the namespace `admin`."""
-
-    place: int
-    title: str
-    name: str = ""
+from outbox.menu import MenuItem
 
 
 class Site(admin.AdminSite):

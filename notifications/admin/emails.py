@@ -13,7 +13,7 @@ from notifications.admin.email_preview import PreviewPage
 from notifications.admin.providers import ProvidersPage
 from notifications.models import EmailNotification
 from outbox.admin.shared.base import TriageAdmin
-from outbox.site import MenuItem
+from outbox.menu import MenuItem
 
 
 @admin.register(EmailNotification)

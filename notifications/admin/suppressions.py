@@ -16,8 +16,8 @@ from django.utils.safestring import SafeString
 from notifications.models import Suppression
 from notifications.suppressions import suppression_of
 from outbox.admin.shared.base import ChoiceFilter, EstimatingPaginator, ago
+from outbox.menu import MenuItem
 from outbox.privacy import address_hash
-from outbox.site import MenuItem
 
 
 class ReasonFilter(ChoiceFilter):

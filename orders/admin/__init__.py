@@ -13,7 +13,7 @@ from orders.admin.privacy_actions import PrivacyActions
 from orders.models import Order
 from outbox.admin.front import Series, show_series
 from outbox.admin.shared.base import TriageAdmin
-from outbox.site import MenuItem
+from outbox.menu import MenuItem
 
 __all__ = ["OrderAdmin", "search"]
 

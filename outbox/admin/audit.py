@@ -19,7 +19,7 @@ from django.utils.safestring import SafeString
 from outbox.admin.shared.base import AgeFilter, TriageAdmin
 from outbox.admin.shared.csv import csv_response, rows_by_key
 from outbox.database import periods
-from outbox.site import MenuItem
+from outbox.menu import MenuItem
 
 ACTS = {1: "added", 2: "changed", 3: "deleted"}
 

@@ -22,9 +22,9 @@ from outbox.admin.shared.search import SHOWN, Hit, searches
 from outbox.database import periods
 from outbox.events.publishing.resend import resend_events
 from outbox.events.transports import BrokerAway
+from outbox.menu import MenuItem
 from outbox.models import InboundDeadLetter, OutboxEvent
 from outbox.models.events import OutboxEventQuerySet
-from outbox.site import MenuItem
 
 MOST_AT_ONCE = 5000
 Verb = Callable[..., list[uuid.UUID]]

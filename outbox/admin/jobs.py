@@ -26,8 +26,8 @@ from outbox import bulk
 from outbox.admin.shared.base import ChoiceFilter, TriageAdmin, ago, pill
 from outbox.database import periods
 from outbox.database.clock import database_now
+from outbox.menu import MenuItem
 from outbox.models import BulkJob
-from outbox.site import MenuItem
 
 _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "failed": "dead_lettered"}
 

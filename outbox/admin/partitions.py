@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from outbox.admin.shared.base import TriageAdmin
+from outbox.menu import MenuItem
 from outbox.models import DetachedPartition
 from outbox.retention.partitions.listing import list_partitions
-from outbox.site import MenuItem
 
 
 @admin.register(DetachedPartition)

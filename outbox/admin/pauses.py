@@ -15,9 +15,9 @@ from django.utils.safestring import SafeString
 
 from outbox.admin.front import panel
 from outbox.admin.shared.base import TriageAdmin, ago
+from outbox.menu import MenuItem
 from outbox.models import Pause
 from outbox.models.pauses import NotReconciled
-from outbox.site import MenuItem
 
 SET = "outbox.set_pause"
 
