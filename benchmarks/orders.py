@@ -99,7 +99,7 @@ class _Queue:
 
     def __init__(self, shop: Shop) -> None:
         self.shop, self.found, self.stop = shop, [(0.0, 0)], threading.Event()
-        self.thread = threading.Thread(target=self._look)
+        self.thread = threading.Thread(target=self._sample)
 
     def __enter__(self) -> _Queue:
         self.began = time.monotonic()
@@ -111,7 +111,7 @@ class _Queue:
         self.thread.join()
         self.found.append((time.monotonic() - self.began, _waiting(self.shop)))
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self.stop.wait(2.0):
             self.found.append((time.monotonic() - self.began, _waiting(self.shop)))
 

@@ -1,6 +1,6 @@
 """Composition root: settings, URLs, Celery, logs, and the processes. The apps below never import it.
 
-It has seventeen modules, because settings, processes and WSGI servers name each of them.
+It has sixteen modules, because each is a process, a setting's helper or a middleware that settings name.
 """
 
 from config.celery import app as celery_app

@@ -22,7 +22,7 @@ from outbox.delivery.rows.deliverable import Deliverable
 from outbox.delivery.rows.outcomes import DUE_STATES, Outcome, Status
 from outbox.delivery.rows.queryset import DeliverableQuerySet
 from outbox.delivery.rows.settlements import Transition
-from outbox.events.publishing.publish import publish_event
+from outbox.events.publishing.publish import write_event
 
 log = structlog.get_logger(__name__)
 
@@ -43,7 +43,7 @@ _LAST_ERROR_AT = RawSQL("""((errors -> -1 ->> 'at') COLLATE "C")""", [])
 
 
 def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
-    publish_event(
+    write_event(
         aggregate_type="notification",
         aggregate_id=mail.id,
         event_type=topic,

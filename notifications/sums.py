@@ -68,7 +68,7 @@ def open_breakers() -> Mapping[str, int]:
             view.state is not State.CLOSED
             or (view.breaker.reason == "accepted" and (view.changed_ago or 0.0) < 60.0)
         )
-        for view in gate().views()
+        for view in gate().read_providers()
     }
 
 

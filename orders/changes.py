@@ -18,7 +18,7 @@ from orders.events import EVENTS, event_payload
 from orders.models import Order, Seen
 from orders.transitions import Action, RefundExceedsBalance, check, next_status
 from outbox.database.statement import Part, Written, execute
-from outbox.events.publishing.publish import event_part
+from outbox.events.publishing.publish import event_insert
 from outbox.telemetry import context, tracing
 
 
@@ -41,7 +41,7 @@ class OrderChange:
         """
         order, now = self.order, self.now
         self._inserts.append(
-            event_part(
+            event_insert(
                 aggregate_type="order",
                 aggregate_id=order.id,
                 event_type=EVENTS[event].topic,

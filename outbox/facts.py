@@ -175,7 +175,9 @@ def _stocks(
 ) -> Iterable[Stock]:
     for model in partitions.partitioned_models():
         table = model._meta.db_table
-        among = partitions.parse((one["name"], one["bounds"]) for one in attached if one["parent"] == table)
+        among = partitions.parse_bounds(
+            (one["name"], one["bounds"]) for one in attached if one["parent"] == table
+        )
         record = archived.get(table, {})
         ends = [dt.datetime.fromisoformat(until) for until in record.get("waiting") or ()]
         ages = [

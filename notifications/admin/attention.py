@@ -12,7 +12,7 @@ from notifications.models import EmailNotification
 from outbox.admin.front import COUNT_LIMIT, FrontPage, Series, Tile, attention, sentences, show_series
 from outbox.conditions import Condition, Facts, decide
 from outbox.delivery.gate.breaker import State
-from outbox.delivery.gate.gate import ProviderView
+from outbox.delivery.gate.gate import ProviderState
 from outbox.delivery.rows.outcomes import Status
 
 PERMISSION = "notifications.view_emailnotification"
@@ -63,7 +63,7 @@ def mails(request: HttpRequest) -> Iterator[Tile]:
     )
 
 
-def provider_conditions(views: Sequence[ProviderView]) -> list[Condition]:
+def provider_conditions(views: Sequence[ProviderState]) -> list[Condition]:
     """Decide on breakers as this process sees them. While Valkey is away, that alone is a condition."""
     providers = {view.provider: (view.state, view.breaker.forced) for view in views}
     return decide(Facts(providers=providers if gate().is_shared else None))
@@ -74,7 +74,7 @@ def breakers(request: HttpRequest) -> Iterator[Tile]:
     """Name the providers whose breaker is not closed, or that somebody has forced."""
     if not request.user.has_perm(PERMISSION):
         return
-    views = gate().views()
+    views = gate().read_providers()
     wrong = [
         f"{view.provider} {f'forced {view.breaker.forced}' if view.breaker.forced else view.state}"
         for view in views

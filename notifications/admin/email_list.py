@@ -195,7 +195,7 @@ def attention() -> list[dict[str, Any]]:
     value = f"{min(jobs.values()):.0f} s ago" if jobs else "never"
     tiles.append({"label": "last poll", "value": value, "bad": "PollMissing" in codes, "query": ""})
     providers = reverse("admin:notifications_emailnotification_providers")
-    views = gate().views()
+    views = gate().read_providers()
     shut = {one.subject for one in provider_conditions(views)}
     for view in views:
         value = "sends" if view.state is State.CLOSED else view.state

@@ -71,7 +71,7 @@ def providers(request: HttpRequest) -> SafeString:
     """Return the first page's table of the providers, for those who may see e-mails."""
     if not request.user.has_perm("notifications.view_emailnotification"):
         return SafeString("")
-    context = {"providers": _with_history(request, [{"view": view} for view in gate().views()])}
+    context = {"providers": _with_history(request, [{"view": view} for view in gate().read_providers()])}
     return render_to_string("admin/notifications/_providers.html", context, request=request)
 
 
@@ -84,7 +84,7 @@ def provider_lines() -> list[dict[str, Any]]:
             "changed": "–" if view.changed_ago is None else f"{view.changed_ago:.0f} s ago",
             "events": ago(beats.get(f"webhook:{view.provider}")),
         }
-        for view in gate().views()
+        for view in gate().read_providers()
     ]
 
 

@@ -1,1 +1,1 @@
-"""The REST API of e-mails: list, get, resend. Only config.urls imports it."""
+"""The REST API of e-mails. config.urls imports it, and orders.api the form of an e-mail."""

@@ -1,1 +1,4 @@
-"""Getting e-mails out of this process. Every trigger ends in `drain.drain_emails` or `drain.poll`."""
+"""From a due e-mail to a provider, in this process. Every trigger ends in a function of `drain`.
+
+Tasks, commands, webhooks and the admin import it.
+"""

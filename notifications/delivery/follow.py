@@ -30,8 +30,8 @@ WATCHED = (EMAILS, EVENTS)
 #: The heartbeat of the follower that receives.
 FOLLOWER = "follower"
 BEAT_SECONDS = 5.0
-#: How often to look while nobody is known to receive.
-LOOK_SECONDS = 1.0
+#: How often to claim while nobody is known to receive.
+POLL_SECONDS = 1.0
 
 
 class Looks:
@@ -42,7 +42,7 @@ class Looks:
         self._beat_at = -math.inf
 
     def became(self, state: State, /) -> None:
-        self._emails.look_every(LOOK_SECONDS if state == "away" else math.inf)
+        self._emails.poll_every(POLL_SECONDS if state == "away" else math.inf)
         if state == "streaming":
             self._emails.poll_now()
 
@@ -50,7 +50,7 @@ class Looks:
         if EMAILS.table in committed.tables:
             self._emails.wake(committed.xid)
         if EVENTS.table in committed.tables and settings.FAST_PATH:
-            notify.waker.wake()  # through Redis; without it a relay looks every half second
+            notify.waker.wake()  # through Redis; without it a relay queries every half second
 
     def alive(self) -> None:
         if time.monotonic() - self._beat_at < BEAT_SECONDS:

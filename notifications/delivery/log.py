@@ -104,7 +104,7 @@ def log_reminders(process: Process) -> None:
             count = failing[:COUNTED].count()
             log.error("e-mails keep failing", count=count, first_created_at=oldest.isoformat())
             Heartbeat.beat(name="reminder:failing")
-    for view in process.gate.views():
+    for view in process.gate.read_providers():
         name = f"reminder:forced:{view.provider}"
         if view.breaker.forced and _is_due(name, FORCED_EVERY):
             log.warning("a breaker is still forced", provider=view.provider, to=view.breaker.forced)

@@ -15,7 +15,7 @@ from notifications.delivery.process import Process
 from notifications.delivery.sending import hold_left, is_repeat, pinned_to
 from notifications.models import EmailNotification
 from notifications.suppressions import suppressed_among
-from outbox.delivery.rows.attempts import last_doubt, since, time_of
+from outbox.delivery.rows.attempts import entries_since, last_doubt, time_of
 from outbox.delivery.rows.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from outbox.models import Heartbeat
 
@@ -56,7 +56,7 @@ def retries_used(process: Process, mail: EmailNotification) -> int:
     ahead = mail.claimed_epoch - time.monotonic()  # of the database's clock; the claim was a moment ago
     failures: defaultdict[str, list[float]] = defaultdict(list)
     ambiguous: Counter[str] = Counter()
-    entries = since(mail.errors, mail.resent_at)
+    entries = entries_since(mail.errors, mail.resent_at)
     for entry in entries:
         name = str(entry.get("provider", ""))
         is_ambiguous = entry.get("outcome") == Verdict.AMBIGUOUS

@@ -18,7 +18,7 @@ from notifications.delivery.log import ids_of
 from notifications.delivery.process import Process, spare
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
-from outbox.delivery.gate.gate import Entry
+from outbox.delivery.gate.gate import Admission
 from outbox.delivery.rows.attempts import Doubt, doubts, last_doubt
 from outbox.delivery.rows.outcomes import NOT_ACCEPTED, Outcome, Verdict
 from outbox.telemetry import tracing
@@ -85,7 +85,7 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
     return dataclasses.replace(answers[-1], longest_wait=longest, earlier=tuple(answers[:-1]))
 
 
-def _ask(process: Process, entry: Entry, mail: EmailNotification) -> Outcome:
+def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome:
     """Ask one provider, and report its answer to the breakers and the neighbours."""
     links = [process.drain_span]
     with tracing.span("send", kind=SpanKind.CLIENT, parent=mail.traceparent, links=links) as span:

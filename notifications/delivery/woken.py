@@ -1,6 +1,6 @@
 """A drain that a trigger wakes in this process, with no broker and no worker: follow_wal and consume_cdc.
 
-A trigger carries nothing: it says "look", and the claim decides which process sends a row. Any number of
+A trigger carries nothing: it leads to a claim, which decides which process sends a row. Any number of
 triggers, workers and polls may see the same row.
 """
 
@@ -29,9 +29,9 @@ from outbox.telemetry import health
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two looks while changes keep coming: one look claims the rows of all of them.
+#: Seconds between two claims while changes keep coming: one claim takes the rows of all of them.
 INTERVAL = 0.05
-#: Seconds until the next look while a transaction that is known to be committed is not visible.
+#: Seconds until the next claim while a transaction that is known to be committed is not visible.
 AGAIN_SECONDS = 0.1
 
 
@@ -46,14 +46,14 @@ class WokenDrain:
     def __init__(self, *, stopped: threading.Event) -> None:
         self._stopped = stopped
         self._due = threading.Event()
-        self._poll_at = self._due_at = self._looked_at = 0.0  # monotonic
+        self._poll_at = self._due_at = self._claimed_at = 0.0  # monotonic
         self._every = math.inf
         self._polls_now = threading.Event()
         #: Transactions that the write-ahead log told of; None: those before it are another stream's.
         self._told: deque[int | None] = deque()
         self._invisible: set[int] = set()  # those of them that no claim sees yet
         self._error: Exception | None = None
-        self._waker = Waker(self._look, target="here", interval=INTERVAL, busy=INTERVAL)
+        self._waker = Waker(self._claim_again, target="here", interval=INTERVAL, busy=INTERVAL)
         context = contextvars.copy_context()  # the health of the caller's role
         self._thread = threading.Thread(target=context.run, args=[self._run], name="woken-drain")
 
@@ -70,9 +70,9 @@ class WokenDrain:
         """Look at everything: the trigger may have missed changes. For any thread."""
         self._told.append(None)
         self._polls_now.set()
-        self._look()
+        self._claim_again()
 
-    def look_every(self, seconds: float) -> None:
+    def poll_every(self, seconds: float) -> None:
         """Look so often without being woken, until the next call. For any thread."""
         self._every = seconds
         self._due.set()  # ends a wait that was longer
@@ -94,7 +94,7 @@ class WokenDrain:
         if self._error is not None and kind is None:
             raise self._error
 
-    def _look(self) -> None:
+    def _claim_again(self) -> None:
         self._due.set()
         drain.claim_again()
 
@@ -135,10 +135,10 @@ class WokenDrain:
         except Exception:
             self._polls_now.set()
             raise
-        self._looked_at = time.monotonic()
+        self._claimed_at = time.monotonic()
         if polls:
-            self._poll_at = self._looked_at + settings.POLL_INTERVAL
-        self._due_at = self._looked_at + (AGAIN_SECONDS if self._invisible else _pause(done))
+            self._poll_at = self._claimed_at + settings.POLL_INTERVAL
+        self._due_at = self._claimed_at + (AGAIN_SECONDS if self._invisible else _pause(done))
 
     def _notice_told(self) -> None:
         while self._told:
@@ -150,7 +150,7 @@ class WokenDrain:
             self._invisible = invisible(self._invisible)
 
     def _seconds_left(self) -> float:
-        return min(self._poll_at, self._due_at, self._looked_at + self._every) - time.monotonic()
+        return min(self._poll_at, self._due_at, self._claimed_at + self._every) - time.monotonic()
 
 
 def _pause(done: Drained | None) -> float:

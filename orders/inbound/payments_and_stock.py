@@ -63,13 +63,13 @@ def stock_insufficient(event: Envelope) -> None:
 
 
 #: By topic: the type of an event and its version. A `.v2` may stand beside its `.v1`.
-SAGA: dict[str, Handler] = {
+OTHER_SERVICES: dict[str, Handler] = {
     "payment.payment.succeeded.v1": payment_succeeded,
     "payment.payment.refunded.v1": payment_refunded,
     "warehouse.stock.reserved.v1": stock_reserved,
     "warehouse.stock.insufficient.v1": stock_insufficient,
 }
-HANDLERS: dict[str, Handler] = {**SAGA, **external.HANDLERS, **commands.HANDLERS}
+HANDLERS: dict[str, Handler] = {**OTHER_SERVICES, **external.HANDLERS, **commands.HANDLERS}
 #: Topics that this service publishes to as well.
 OWN_TOPICS = frozenset(external.HANDLERS)
 
@@ -77,7 +77,7 @@ OWN_TOPICS = frozenset(external.HANDLERS)
 def subscribed() -> dict[str, Handler]:
     """Return the handlers of the topics that the settings ask for."""
     return {
-        **SAGA,
+        **OTHER_SERVICES,
         **(external.HANDLERS if settings.ORDER_SOURCES else {}),
         **(commands.HANDLERS if settings.EVENT_COMMANDS else {}),
     }

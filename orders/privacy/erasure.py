@@ -31,7 +31,7 @@ from outbox.retention.archives.archive import archived_partitions
 from outbox.retention.archives.index import may_have
 from outbox.retention.partitions.locks import Report, exclusive_lock
 from outbox.retention.partitions.partitions import partitioned_models, require_owner
-from outbox.retention.people.erasure import erase_quotes, erase_rows, rewrite_archive, side_tables
+from outbox.retention.people.erasure import erase_from_archive, erase_quotes, erase_rows, side_tables
 from outbox.retention.people.stored_answers import erase_answers
 from outbox.retention.person import Person
 
@@ -255,7 +255,7 @@ def _rewrite_archives(counts: Counter[str], report: Report) -> None:
     for model in partitioned_models():
         table = model._meta.db_table
         for record in archived_partitions(table=table, since=EPOCH, using=OWNER):
-            counts[f"{table} (archived)"] += rewrite_archive(model=model, record=record, report=report)
+            counts[f"{table} (archived)"] += erase_from_archive(model=model, record=record, report=report)
 
 
 def _some(what: str, ids: Sequence[uuid.UUID]) -> str:

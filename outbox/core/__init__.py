@@ -1,1 +1,4 @@
-"""The database backend by its path of release 0.1.0, for settings that name it. Removed in 0.3."""
+"""`outbox.core.postgres`, the database backend's name in release 0.1.0, for settings that have it.
+
+To be removed in 0.3.
+"""

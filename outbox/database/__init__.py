@@ -1,4 +1,5 @@
 """PostgreSQL: Django's backend with deadlines, statements, transactions, clock, ids, and periods.
 
-Every other folder may import it. It imports none, so that it can be understood alone.
+`partitioned` is the base of partitioned tables. Every folder but process and telemetry may import it. It
+imports none of them.
 """

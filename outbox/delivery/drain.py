@@ -47,7 +47,7 @@ class Drain(Generic[Row]):
         self, *, rows: DeliverableQuerySet[Row], sender: Sender[Row], pool: Executor, limits: Limits
     ) -> None:
         self._rows, self._sender, self._limits = rows, sender, limits
-        #: Set while rows may be due that no claim has looked for.
+        #: Set while rows may be due that no claim has seen.
         self.woken = threading.Event()
         #: When the database last did something for this drain (monotonic): proof that it is not stuck.
         self.progress_at = -math.inf
@@ -59,7 +59,7 @@ class Drain(Generic[Row]):
 
     @property
     def lookback(self) -> Lookback:
-        """The drain's memory of how far back its next claim has to look."""
+        """The drain's memory of how far back its next claim has to read."""
         return self._claims.lookback
 
     def wake(self) -> None:
@@ -72,7 +72,7 @@ class Drain(Generic[Row]):
 
         No row is claimed after `seconds`, or once `should_stop`; what was claimed and not yet started is then
         given back. Once `should_stop`, the run also waits for every send, because no other run follows. A
-        trigger calls `wake` to have a running drain look again. Outcomes are written after 20 rows or 0.1 s,
+        trigger calls `wake` to have a running drain claim again. Outcomes are written after 20 rows or 0.1 s,
         so that a crash causes few duplicates. Raises the error of a failed claim or screening, after settling
         what is in flight.
         """

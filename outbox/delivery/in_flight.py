@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 Row = TypeVar("Row", bound=Deliverable)
 #: A row's id and its claim token.
-Claim = tuple[uuid.UUID, uuid.UUID | None]
+ClaimKey = tuple[uuid.UUID, uuid.UUID | None]
 
 
 class InFlight(Generic[Row]):
@@ -27,8 +27,8 @@ class InFlight(Generic[Row]):
     def __init__(self, *, sender: Sender[Row], pool: Executor, limits: Limits) -> None:
         self._sender, self._pool, self._limits = sender, pool, limits
         #: Monotonic. By claim, because a row may be claimed again while a send of it hangs.
-        self._late_at: dict[Claim, float] = {}
-        self._alone: Claim | None = None  # the last send that went alone
+        self._late_at: dict[ClaimKey, float] = {}
+        self._alone: ClaimKey | None = None  # the last send that went alone
         #: Outcomes, and None for each call of `interrupt`.
         self._finished: queue.SimpleQueue[tuple[Row, Outcome] | None] = queue.SimpleQueue()
 
@@ -48,7 +48,7 @@ class InFlight(Generic[Row]):
     def _count_late(self) -> int:
         return sum(map(self._is_late, self._late_at))
 
-    def _is_late(self, claim: Claim) -> bool:
+    def _is_late(self, claim: ClaimKey) -> bool:
         return time.monotonic() > self._late_at[claim]
 
     def has_room(self, *, alone: bool = False) -> bool:
@@ -97,5 +97,5 @@ class InFlight(Generic[Row]):
         self._finished.put(None)
 
 
-def _claim_of(row: Deliverable) -> Claim:
+def _claim_of(row: Deliverable) -> ClaimKey:
     return row.id, row.claim_token

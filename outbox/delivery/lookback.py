@@ -1,4 +1,4 @@
-"""How far back a claim has to look into the index of due rows.
+"""How far back a claim has to read the index of due rows.
 
 Rows that were sent leave dead entries in that index. No vacuum can remove them while a session holds an older
 snapshot (a dump, a forgotten transaction), and each claim steps over all of them. So a drain remembers how
@@ -24,20 +24,20 @@ class Lookback:
 
     def __init__(self) -> None:
         self._taken_until = -math.inf  # what was due before this moment was taken
-        self._whole_at = -math.inf  # when to look at everything again
+        self._whole_at = -math.inf  # when to read everything again
 
     def seconds(self, *, now: float) -> float | None:
-        """Return how many seconds back a claim at `now` has to look; None: to the very first row."""
+        """Return how many seconds back a claim at `now` has to read; None: to the very first row."""
         if now >= self._whole_at:
             return None
         return now - self._taken_until + SLACK_SECONDS
 
     def forget(self) -> None:
-        """Have the next claim look at everything."""
+        """Have the next claim read everything."""
         self._whole_at = -math.inf
 
     def note_claim(self, *, whole: bool, began: float, ended: float, age: float) -> None:
-        """Note a claim that took all rows due for longer than `age` seconds; `whole`: it looked at all."""
+        """Note a claim that took all rows due for longer than `age` seconds; `whole`: it read all."""
         self._taken_until = began - age
         if whole:
             self._whole_at = ended + min(LONGEST_PAUSE, PAUSE_FACTOR * (ended - began))

@@ -1,5 +1,5 @@
 """Domain events: `publishing` sends them to the broker, `consuming` processes those of others.
 
-`transports` are the brokers and `schemas` the contracts. Apps call `publishing.publish`; commands run the
-loops.
+`transports` are the brokers, `schemas` the contracts, `pause_watch` a person's pause. Apps write events with
+`publishing.publish`; commands run the loops.
 """

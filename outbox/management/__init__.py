@@ -1,1 +1,1 @@
-"""manage.py commands of the engine. Only manage.py imports them; apps' commands import `progress`."""
+"""manage.py commands of the engine. The commands of apps import their progress bar and `pause`."""

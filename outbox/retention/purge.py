@@ -12,7 +12,7 @@ import time
 from django.conf import settings
 from django.db import connections, transaction
 
-from outbox.retention.partitions.locks import OWNER
+from outbox.retention.partitions.locks import OWNER_DATABASE
 
 BATCH = 2000
 #: Between two batches, so that vacuum and replicas keep up.
@@ -47,10 +47,10 @@ def rules() -> list[Rule]:
 
 def purge(*, rule: Rule) -> int:
     """Delete the rows of a rule and return their number."""
-    table, column = (connections[OWNER].ops.quote_name(name) for name in (rule.table, rule.column))
+    table, column = (connections[OWNER_DATABASE].ops.quote_name(name) for name in (rule.table, rule.column))
     gone = 0
     while True:
-        with transaction.atomic(using=OWNER), connections[OWNER].cursor() as cursor:
+        with transaction.atomic(using=OWNER_DATABASE), connections[OWNER_DATABASE].cursor() as cursor:
             cursor.execute(
                 f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("  # noqa: S608 - names are ours
                 f"SELECT ctid FROM {table} WHERE {column} < statement_timestamp() - %s * interval '1 day'"

@@ -30,9 +30,9 @@ from outbox.retention.archives.manifest import Manifest
 from outbox.retention.partitions import detach
 from outbox.retention.partitions.catalogue import PartitionTable, partition_tables, table_exists
 from outbox.retention.partitions.detach import PartitionHeld, StillPending
-from outbox.retention.partitions.locks import OWNER, AlreadyRunning, Report, exclusive_lock
+from outbox.retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, Report, exclusive_lock
 from outbox.retention.partitions.partitions import ensure_all, partitioned_models, start_of
-from outbox.retention.people.erasure import rewrite_archive
+from outbox.retention.people.erasure import erase_from_archive
 
 log = structlog.get_logger(__name__)
 
@@ -95,13 +95,13 @@ class _Run:
 
     def __init__(self, model: PartitionedModel, report: Report, dry_run: bool, result: Rollover) -> None:
         self.model, self.report, self.dry_run, self.result = model, report, dry_run, result
-        self.now = database_now(using=OWNER)
+        self.now = database_now(using=OWNER_DATABASE)
 
     def run(self) -> None:
         for table in partition_tables(model=self.model):
             if table.state != "attached" or table.partition.until + self.model.hot() <= self.now:
                 self._detach(table)
-        records = DetachedPartition.objects.using(OWNER).filter(table=self.model._meta.db_table)
+        records = DetachedPartition.objects.using(OWNER_DATABASE).filter(table=self.model._meta.db_table)
         for record in records.order_by("since"):
             try:
                 self._finish(record)
@@ -139,7 +139,7 @@ class _Run:
                 return
             archive_partition(record=record, report=self.report)
         if not self.dry_run:
-            rewrite_archive(
+            erase_from_archive(
                 model=self.model,
                 record=record,
                 report=self.report,
@@ -165,21 +165,21 @@ def detach_from_any_state(*, model: PartitionedModel, table: PartitionTable, rep
     if table.state == "attached":
         detach.detach(model=model, name=table.name, report=report)
     elif table.state == "pending":
-        detach.finish(model=model, name=table.name, report=report)
-    elif not DetachedPartition.objects.using(OWNER).filter(name=table.name).exists():
+        detach.finish_detach(model=model, name=table.name, report=report)
+    elif not DetachedPartition.objects.using(OWNER_DATABASE).filter(name=table.name).exists():
         detach.record_or_reattach(model=model, name=table.name, report=report)
 
 
 def archive_partition(*, record: DetachedPartition, report: Report) -> None:
     """Archive a detached partition and record it, or record the archive that a killed run wrote."""
-    manifest = archive.adopt(record=record)
+    manifest = archive.find_unrecorded(record=record)
     if manifest is None:
         manifest = archive.write_archive(record=record, tick=_ticker(record, report))
         report("archive written", partition=record.name, file=manifest.file)
-    record.manifest, record.archived_at = dataclasses.asdict(manifest), database_now(using=OWNER)
-    record.save(using=OWNER, update_fields=["manifest", "archived_at"])
+    record.manifest, record.archived_at = dataclasses.asdict(manifest), database_now(using=OWNER_DATABASE)
+    record.save(using=OWNER_DATABASE, update_fields=["manifest", "archived_at"])
     report("archived", partition=record.name, rows=manifest.rows, bytes=manifest.file_bytes)
-    if swept := archive.sweep(record=record):
+    if swept := archive.delete_unrecorded(record=record):
         report("swept", partition=record.name, files=swept)
 
 
@@ -197,15 +197,15 @@ def drop_partition(*, record: DetachedPartition, report: Report) -> None:
     archive.verify(manifest=manifest, table=table, tick=_ticker(record, report))
     report("compared", partition=record.name)
     detach.drop(record=record, report=report)
-    record.refresh_from_db(using=OWNER)
+    record.refresh_from_db(using=OWNER_DATABASE)
 
 
 def delete_archive(*, record: DetachedPartition, report: Report) -> None:
     """Delete an archive that is past its years; the record and its manifest stay."""
     for name in files.stored_names(record=record):
         files.store().delete(name)
-    record.deleted_at = database_now(using=OWNER)
-    record.save(using=OWNER, update_fields=["deleted_at"])
+    record.deleted_at = database_now(using=OWNER_DATABASE)
+    record.save(using=OWNER_DATABASE, update_fields=["deleted_at"])
     report("archive deleted", partition=record.name)
 
 

@@ -174,14 +174,14 @@ def test_a_key_that_release_0_1_0_works_on_is_409_until_it_is_done(api):
 def test_a_first_resend_that_commits_just_before_the_second_takes_the_lock_is_replayed(api, monkeypatch):
     mail = make_mail(status="dead_lettered")
     path, first = f"/api/v1/notifications/{mail.id}/resend", []
-    write = idempotency.write
+    execute = idempotency.execute
 
     def overtaken(**parts):
         if not first:
             first.append(None)
             first.extend(together(1, lambda _: api.post(path, key="k")))
             EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
-        return write(**parts)
+        return execute(**parts)
 
     monkeypatch.setattr(idempotency, "execute", overtaken)
     again = api.post(path, key="k")
@@ -191,11 +191,11 @@ def test_a_first_resend_that_commits_just_before_the_second_takes_the_lock_is_re
 
 
 def test_a_resend_whose_token_is_revoked_before_it_takes_the_lock_changes_nothing(api, monkeypatch):
-    mail, write = make_mail(status="dead_lettered"), idempotency.write
+    mail, execute = make_mail(status="dead_lettered"), idempotency.execute
 
     def revoked(**parts):
         together(1, lambda _: ApiToken.objects.update(revoked_at=Now()))
-        return write(**parts)
+        return execute(**parts)
 
     monkeypatch.setattr(idempotency, "execute", revoked)
     refused = api.post(f"/api/v1/notifications/{mail.id}/resend", key="k")

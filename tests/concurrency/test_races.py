@@ -23,7 +23,7 @@ from orders.services import cancel_order, pay_order, refund_order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
 from outbox.database.statement import execute
 from outbox.events.publishing import notify
-from outbox.events.publishing.publish import publish_event
+from outbox.events.publishing.publish import write_event
 from outbox.events.publishing.relay import Relay
 from outbox.models import IdempotencyKey, OutboxEvent
 from tests.api.conftest import Api, make_token, order_body
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def event(aggregate: uuid.UUID, sequence: int) -> None:
-    publish_event(
+    write_event(
         aggregate_type="test",
         aggregate_id=aggregate,
         event_type="test.v1",

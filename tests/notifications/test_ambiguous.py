@@ -84,7 +84,7 @@ def test_a_gateways_answers_open_the_breaker_and_only_the_e_mails_asked_for_wait
     assert 5 <= held.count() <= ASKED and held.count() == asked(two)["sendgrid"]
     assert statuses()["sent"] == 100 - held.count()
     assert not held.filter(next_attempt_at__lt=Now() + dt.timedelta(seconds=HOLD - 20)).exists()
-    assert process.gate().views()[0].state is State.OPEN
+    assert process.gate().read_providers()[0].state is State.OPEN
     let_the_hold_pass()
     delivery.drain_emails()
     assert statuses() == {"sent": 100} and accepted(two) == {1}
@@ -184,7 +184,7 @@ def test_a_pinned_e_mail_waits_while_its_providers_breaker_is_open_and_leaves_af
     make_mails(100)
     delivery.drain_emails()
     sent, before = statuses()["sent"], asked(two)["resend"]
-    assert 5 <= 100 - sent <= ASKED and process.gate().views()[0].state is State.OPEN
+    assert 5 <= 100 - sent <= ASKED and process.gate().read_providers()[0].state is State.OPEN
     time.sleep(0.15)
     due_now()
     delivery.drain_emails()

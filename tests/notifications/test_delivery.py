@@ -238,7 +238,7 @@ def test_a_send_that_a_stop_broke_off_is_no_failure_of_the_provider(sandbox, mon
     monkeypatch.setattr(here.neighbours, "record", lambda **_: pytest.fail("recorded"))
     for _ in range(here.gate.rules.threshold):
         assert send(here, mail).verdict is Verdict.RETURNED
-    assert here.gate.views()[0].breaker.failed == ()
+    assert here.gate.read_providers()[0].breaker.failed == ()
 
 
 def test_the_end_of_a_process_waits_for_the_drain_of_another_thread(sandbox):

@@ -73,13 +73,13 @@ def test_the_first_is_used_again_when_a_probe_has_succeeded(two):
     make_mails(10)
     delivery.drain_emails()
     two.heal()
-    state = {view.provider: view.state for view in process.gate().views()}
+    state = {view.provider: view.state for view in process.gate().read_providers()}
     assert state == {"sendgrid": State.OPEN, "resend": State.CLOSED}
     time.sleep(0.55)
     make_mails(10)
     delivery.drain_emails()
     assert statuses() == {"sent": 20}
-    assert process.gate().views()[0].state is State.CLOSED
+    assert process.gate().read_providers()[0].state is State.CLOSED
     assert two.stats()["requests_by_provider"]["sendgrid"] > 5
 
 

@@ -137,4 +137,4 @@ class TestEmails:
 
         monkeypatch.setattr(keep_partitions.health, "wait", waited)
         assert keep_partitions.wait(stopped=stopped, seconds=3600)
-        assert len(waits) == 2 and waits[0] == keep_partitions.LOOK_SECONDS
+        assert len(waits) == 2 and waits[0] == keep_partitions.POLL_SECONDS

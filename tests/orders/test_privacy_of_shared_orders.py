@@ -323,7 +323,7 @@ erasure.erase_person(email=sys.argv[2], report=lambda step, **facts: None, archi
         "erase_rows",
         "_erase_late",
         "erase_answers",
-        "rewrite_archive",
+        "erase_from_archive",
     ],
 )
 def test_an_erasure_killed_right_after_this_function_is_ended_by_the_next_and_is_of_one_person(

@@ -24,7 +24,7 @@ from orders.services import (
 from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, allowed_actions
 from outbox.database.statement import execute
 from outbox.database.transactions import TransactionRequired
-from outbox.events.publishing.publish import publish_event
+from outbox.events.publishing.publish import write_event
 from outbox.models import IdempotencyKey, OutboxEvent
 from outbox.telemetry import context
 from tests.concurrency.helpers import broken, together
@@ -244,9 +244,7 @@ def test_a_change_that_fails_in_one_table_leaves_nothing_in_the_others(table, jo
 
 def test_an_event_is_refused_outside_a_transaction():
     with pytest.raises(TransactionRequired):
-        publish_event(
-            aggregate_type="order", aggregate_id=uuid.uuid4(), event_type="t", sequence=1, payload={}
-        )
+        write_event(aggregate_type="order", aggregate_id=uuid.uuid4(), event_type="t", sequence=1, payload={})
 
 
 def test_the_same_email_asked_for_twice_is_one():

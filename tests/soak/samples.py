@@ -115,9 +115,9 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._stop.wait(self._interval):
-            self.samples.append(self._look())
+            self.samples.append(self._sample())
 
-    def _look(self) -> Sample:
+    def _sample(self) -> Sample:
         now = time.monotonic()
         values: dict[str, dict[str, float]] = {}
         for port in self._scraped:  # the files of processes that have ended are added up at a scrape

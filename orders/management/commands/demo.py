@@ -169,7 +169,7 @@ def _copy(model: type[Model], rows: Sequence[Model]) -> None:
 def _oldest(model: PartitionedModel, *, days: int) -> dt.datetime:
     """Make the partitions of the last `days` that would still be attached; return the oldest one's start."""
     back = days + 1 if model.retention.interval == "day" else days // 28 + 1
-    partitions.ensure(model=model, using="owner", behind=back, ahead=0)
+    partitions.make_missing(model=model, using="owner", behind=back, ahead=0)
     return partitions.attached(model=model, using="owner")[0].since
 
 

@@ -52,9 +52,9 @@ class Command(BaseCommand):
             raise CommandError(
                 "--min-insync-replicas must not exceed --replication-factor: the topics would take no event."
             )
-        from outbox.events.transports.kafka_topics import Policy, make_topics  # needs the extra `kafka`
+        from outbox.events.transports.kafka_topics import TopicPolicy, make_topics  # needs the extra `kafka`
 
-        policy = Policy(
+        policy = TopicPolicy(
             partitions=options["partitions"],
             replication_factor=options["replication_factor"],
             min_insync_replicas=options["min_insync_replicas"],

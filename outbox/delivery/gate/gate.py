@@ -19,7 +19,7 @@ from outbox.telemetry import instruments
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class Admission:
     """The answer to `Gate.enter`: the provider to ask now, and its permit.
 
     Without a provider none may be asked now, and `wait` says in how many seconds to come again.
@@ -45,7 +45,7 @@ class Capacity:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ProviderView:
+class ProviderState:
     """One provider as a person sees it; times in seconds from now, or ago."""
 
     provider: str
@@ -87,7 +87,7 @@ class Gate:
         last: Sequence[str] = (),
         untried: bool = False,
         pause: Callable[[float], object] = time.sleep,
-    ) -> Entry:
+    ) -> Admission:
         """Take a slot of the rate, wait until it is due, and choose the first provider that may be asked.
 
         A slot that is over `patience` seconds away is not taken, and one that lapsed during the wait is not
@@ -98,7 +98,7 @@ class Gate:
         """
         late = self._wait_for_slot(patience=patience, pause=pause)
         if late is not None:
-            return Entry("", late, Permit(False, wait=late))
+            return Admission("", late, Permit(False, wait=late))
         now, wait = self._slots.redis_time(), self.rules.waiting_every
         states = {name: one.state(now) for name, one in self._shared.known.items() if name not in without}
         may_test = untried or State.CLOSED not in states.values()
@@ -111,9 +111,9 @@ class Gate:
                 name, lambda known, at: circuit.enter(known, self.rules, now=at, untried=untried), now=now
             ) or Permit(False, wait=0.1)
             if permit.allowed:
-                return Entry(name, 0.0, permit)
+                return Admission(name, 0.0, permit)
             wait = min(wait, permit.wait)
-        return Entry("", wait, Permit(False, wait=wait))
+        return Admission("", wait, Permit(False, wait=wait))
 
     def _wait_for_slot(self, *, patience: float, pause: Callable[[float], object]) -> float | None:
         """Return None once a slot may be used; if none may, return in how many seconds to come again."""
@@ -154,14 +154,14 @@ class Gate:
         """Give back the slots that were taken and not used: nothing is sent for now."""
         self._slots.give_back()
 
-    def accepted(self, entry: Entry) -> None:
+    def accepted(self, entry: Admission) -> None:
         """Report that a provider took a message. Costs nothing while nothing had failed."""
         self._accepted_at[entry.provider] = time.monotonic()
         known = self._shared.known[entry.provider]
         if entry.permit.probe or known.failed or known.opened_at is not None:
             self._tell(entry.provider, lambda breaker, at: circuit.accepted(breaker, now=at))
 
-    def failed(self, entry: Entry, *, message: str, reason: str, at_once: bool = False) -> None:
+    def failed(self, entry: Admission, *, message: str, reason: str, at_once: bool = False) -> None:
         """Report that a provider did not take a message; `message` names it."""
         ago = time.monotonic() - self._accepted_at[entry.provider]
 
@@ -179,18 +179,18 @@ class Gate:
 
         self._tell(entry.provider, change)
 
-    def pause(self, entry: Entry, *, seconds: float, reason: str) -> None:
+    def pause(self, entry: Admission, *, seconds: float, reason: str) -> None:
         """Keep everyone from a provider that asked for it."""
         self._tell(
             entry.provider,
             lambda breaker, at: circuit.paused(breaker, until=at + seconds, reason=reason),
         )
 
-    def views(self) -> list[ProviderView]:
+    def read_providers(self) -> list[ProviderState]:
         """Return every provider's breaker."""
         now = self._shared.refresh().now
         return [
-            ProviderView(
+            ProviderState(
                 name,
                 one.state(now),
                 one,

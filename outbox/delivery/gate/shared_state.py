@@ -40,7 +40,7 @@ _TRIES = 20
 #: first one may be due at the earliest. Answers the time, the wait for the first slot (microseconds; below 0
 #: it was free before), how many were taken, the rate's time after that, and the states; only slots whose wait
 #: is not too long are taken.
-_LOOK = """
+_REFRESH = """
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local each, burst = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -114,7 +114,10 @@ class SharedState:
         self._texts: dict[str, str] = dict.fromkeys(names, "")
         self._swaps = dict.fromkeys(names, 0)
         self._client = make_client(url=url, decode=True)
-        self._look, self._swap = self._client.register_script(_LOOK), self._client.register_script(_SWAP)
+        self._refresh, self._swap = (
+            self._client.register_script(_REFRESH),
+            self._client.register_script(_SWAP),
+        )
         self._return = self._client.register_script(_GIVE_BACK)
         self._lock = threading.Lock()
         self._away_until = 0.0
@@ -134,7 +137,7 @@ class SharedState:
         swaps = self._swaps.copy()
         asked_at = time.monotonic()
         after = int((self._alone_until - asked_at) * 1e6)
-        answer = self._ask(lambda: self._look(keys=keys, args=[each, self.burst, wished, count, after]))
+        answer = self._ask(lambda: self._refresh(keys=keys, args=[each, self.burst, wished, count, after]))
         if answer is None:
             wait = self._local_wait(patience)
             return Refreshed(time.time(), wait, int(patience is not None and wait <= patience))

@@ -1,5 +1,5 @@
-"""One row that must be delivered: its columns, its states, and every statement that changes a state.
+"""Rows that must be delivered: their columns, their states, and every statement that changes a state.
 
-`queryset` has the changes; `claim_statement` and `settle_statement` are their SQL. Models and the drain
-import it.
+`queryset` has the transitions; `claim_statement` and `settle_statement` are their SQL. The drain, models and
+everything that shows or decides about a row's state import it.
 """

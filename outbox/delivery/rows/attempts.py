@@ -14,7 +14,7 @@ from typing import Any
 
 from outbox.delivery.rows.outcomes import Outcome, Verdict, storable
 
-Entry = Mapping[str, Any]
+ErrorEntry = Mapping[str, Any]
 #: The time of an entry that has none, because a person wrote it: one such row must not stop a whole batch.
 LONG_AGO = dt.datetime.min.replace(tzinfo=dt.UTC)
 
@@ -38,33 +38,33 @@ def entry_of(failure: Outcome) -> dict[str, Any]:
     return entry | {"judged": False} if failure.needs_judgement else entry
 
 
-def since(errors: Sequence[Entry], resent_at: dt.datetime | None) -> Sequence[Entry]:
+def entries_since(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> Sequence[ErrorEntry]:
     """Return the entries of attempts after the last resend."""
     if resent_at is None:
         return errors
     return [entry for entry in errors if time_of(entry) > resent_at]
 
 
-def count_attempts(errors: Sequence[Entry], resent_at: dt.datetime | None) -> int:
+def count_attempts(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> int:
     """Count the failed attempts since the last resend; several providers asked in turn are one attempt."""
-    return len({time_of(entry) for entry in since(errors, resent_at)})
+    return len({time_of(entry) for entry in entries_since(errors, resent_at)})
 
 
-def doubts(errors: Sequence[Entry], resent_at: dt.datetime | None) -> list[Doubt]:
+def doubts(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> list[Doubt]:
     """Return the attempts since the last resend that may have been accepted, oldest first."""
     return [
         Doubt(str(entry.get("provider", "")), time_of(entry))
-        for entry in since(errors, resent_at)
+        for entry in entries_since(errors, resent_at)
         if entry.get("outcome") == Verdict.AMBIGUOUS
     ]
 
 
-def last_doubt(errors: Sequence[Entry], resent_at: dt.datetime | None) -> Doubt | None:
+def last_doubt(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> Doubt | None:
     """Return the newest attempt since the last resend that may have been accepted."""
     found = doubts(errors, resent_at)
     return found[-1] if found else None
 
 
-def time_of(entry: Entry) -> dt.datetime:
+def time_of(entry: ErrorEntry) -> dt.datetime:
     """Return when an entry was written, by the database's clock. An entry without a time is old."""
     return dt.datetime.fromisoformat(entry["at"]) if "at" in entry else LONG_AGO

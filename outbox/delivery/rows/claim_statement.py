@@ -10,7 +10,7 @@ FRESH_SECONDS = 5.0
 NOT_PAUSED = "NOT EXISTS (SELECT FROM pauses WHERE part = 'delivery')"
 
 
-def claim(table: str, picked: str, columns: Sequence[str]) -> str:
+def build_claim(table: str, picked: str, columns: Sequence[str]) -> str:
     """Return the statement that moves the rows of the CTE `picked` to `processing`.
 
     `picked` has the columns id, status, next_attempt_at and place.

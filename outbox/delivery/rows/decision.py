@@ -16,7 +16,7 @@ SLOWER_EVERY = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Policy:
+class RetryPolicy:
     """How patient a kind of row is, in seconds. `delays`, if given, replaces `base` and `cap`."""
 
     base: float
@@ -53,7 +53,7 @@ class Decision:
 
 
 def decide(
-    *, outcome: Outcome, retry_count: int, max_retries: int, attempts: int, policy: Policy, chance: float
+    *, outcome: Outcome, retry_count: int, max_retries: int, attempts: int, policy: RetryPolicy, chance: float
 ) -> Decision:
     """Decide what state an attempt leads to.
 

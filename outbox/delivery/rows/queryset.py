@@ -22,13 +22,13 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from outbox.delivery.rows import attempts, claim_statement, settle_statement
-from outbox.delivery.rows.decision import Decision, Policy, decide
+from outbox.delivery.rows.decision import Decision, RetryPolicy, decide
 from outbox.delivery.rows.deliverable import Deliverable
 from outbox.delivery.rows.outcomes import DUE_STATES, LEASE_EXPIRED, SET_ASIDE, Outcome, Status, Verdict
 from outbox.delivery.rows.settlements import Refusal, Settlement, Transition
 
 Row = TypeVar("Row", bound=Deliverable)
-Results = tuple[list[Transition], list[Refusal]]
+ByHand = tuple[list[Transition], list[Refusal]]
 
 
 class DeliverableQuerySet(models.QuerySet[Row]):
@@ -79,7 +79,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
     def _claim(self, picked: str, values: Mapping[str, object]) -> list[Row]:
         """Move the rows of the CTE `picked` to `processing` under a fresh token."""
         columns = self._columns(*self.model.payload_fields)
-        statement = claim_statement.claim(self._table, picked, columns)
+        statement = claim_statement.build_claim(self._table, picked, columns)
         rows = self.using(self.db).raw(statement, {**values, "token": uuid.uuid4()})
         return sorted(rows, key=lambda row: row.place)
 
@@ -129,7 +129,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             rows = lockable.defer(*self.model.payload_fields).order_by("id")[:limit]
             return self._write([(row, outcome) for row in rows])
 
-    def requeue(self, ids: Iterable[uuid.UUID]) -> Results:
+    def requeue(self, ids: Iterable[uuid.UUID]) -> ByHand:
         """Make rows due again because a person said so, with all their retries.
 
         Takes dead-lettered, discarded, suppressed and failed rows, unless one is held. The list of errors
@@ -138,7 +138,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         allowed = (Status.DEAD_LETTERED, Status.DISCARDED, Status.FAILED, Status.SUPPRESSED)
         return self._change_by_hand(ids, Status.PENDING, allowed, lambda row: f"it is {row.status}")
 
-    def discard(self, ids: Iterable[uuid.UUID]) -> Results:
+    def discard(self, ids: Iterable[uuid.UUID]) -> ByHand:
         """Give up dead-lettered and failing rows because a person said so, unless one is held."""
         allowed = (Status.DEAD_LETTERED, Status.FAILED)
         return self._change_by_hand(ids, Status.DISCARDED, allowed, lambda row: "it is not a dead letter")
@@ -175,7 +175,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         refuse: Callable[[Deliverable], str],
         *,
         held: bool = True,
-    ) -> Results:
+    ) -> ByHand:
         """Move rows in one of the `allowed` states to `status`; with `held`, refuse those that are held."""
         wanted = set(ids)
         changes: list[Transition] = []
@@ -223,7 +223,7 @@ def _not_paused() -> RawSQL:
     return RawSQL(claim_statement.NOT_PAUSED, [], output_field=models.BooleanField())  # noqa: S611 - ours
 
 
-def _decision(row: Deliverable, outcome: Outcome, policy: Policy) -> Decision:
+def _decision(row: Deliverable, outcome: Outcome, policy: RetryPolicy) -> Decision:
     return decide(
         outcome=outcome,
         retry_count=row.retry_count + row.charge,
@@ -234,9 +234,9 @@ def _decision(row: Deliverable, outcome: Outcome, policy: Policy) -> Decision:
     )
 
 
-def current_policy() -> Policy:
+def current_policy() -> RetryPolicy:
     """Read the policy from the settings."""
-    return Policy(
+    return RetryPolicy(
         base=settings.RETRY_BACKOFF_BASE,
         cap=settings.RETRY_BACKOFF_CAP,
         hold=settings.AMBIGUOUS_HOLD_SECONDS,

@@ -1,4 +1,5 @@
-"""Events of other services, each processed once: read, processed, acknowledged, kept if it fails.
+"""Messages from the broker: events of other services, each with one effect, and changes of our own rows.
 
-The consumer's commands and the apps' handlers import it.
+`inbox` keeps what was processed; `cdc` is Debezium's stream of our tables. The consumers' commands and the
+apps' handlers import it.
 """

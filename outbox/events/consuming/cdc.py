@@ -1,4 +1,4 @@
-"""Change data capture as a trigger: what a Debezium connector says of our tables wakes whoever looks at them.
+"""Change data capture as a trigger: wake the drain and the relay when Debezium reports a row.
 
 A message carries nothing: it says that a row was written, and the row in PostgreSQL stays the truth. So a
 message may be lost, late or repeated, and one that cannot be read is skipped. Offsets are committed about
@@ -124,7 +124,7 @@ class RowChangeConsumer:
             consumer.done(messages)
 
     def _read(self, received: Received) -> str:
-        """Count a message, and return the table that somebody has to look at, or an empty text."""
+        """Count a message, and return the table whose drain or relay must be woken, or an empty text."""
         try:
             change = read_row_change(topic=received.topic, value=received.value)
         except Malformed as error:

@@ -19,7 +19,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 
 from outbox.events.consuming.inbox import (
     Handler,
-    Result,
+    Processing,
     dead_letter,
     explain,
     fail_replay,
@@ -37,10 +37,10 @@ log = structlog.get_logger(__name__)
 
 GROUP = "orderpost"
 WAIT_SECONDS = 1.0
-REPLAY_SECONDS = 1.0  # between two looks for dead letters to replay
+REPLAY_SECONDS = 1.0  # between two queries for dead letters to replay
 ACKNOWLEDGE_SECONDS = 0.1  # within a round of many: Kafka keeps an offset as slowly as an event
 TRIES = 6
-COUNTED_AS: dict[Result, str] = {"done": "handled", "repeat": "repeated", "dead": "refused", "own": "own"}
+COUNTED_AS: dict[Processing, str] = {"done": "handled", "repeat": "repeated", "dead": "refused", "own": "own"}
 
 Key = tuple[str, str]  # topic and key: events of one are processed in order
 
@@ -66,7 +66,7 @@ class EventConsumer:
         self._acknowledged_at = 0.0  # monotonic
         self._replays: dict[uuid.UUID, tuple[float, int]] = {}  # likewise, of dead letters
         self._replayed_at = 0.0
-        self.counts: dict[Result, int] = {"done": 0, "repeat": 0, "dead": 0}
+        self.counts: dict[Processing, int] = {"done": 0, "repeat": 0, "dead": 0}
 
     def step(self, *, seconds: float = WAIT_SECONDS) -> None:
         """Do one round, of about `seconds`. Raises `BrokerAway`, and the database's errors if it is away.

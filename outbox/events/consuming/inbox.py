@@ -28,7 +28,7 @@ from outbox.events.consuming.envelope import (
     read_envelope,
     read_json,
 )
-from outbox.events.publishing.publish import publish_event
+from outbox.events.publishing.publish import write_event
 from outbox.events.transports import Received
 from outbox.models import InboundDeadLetter, ProcessedEvent
 from outbox.models.inbox import Receipt
@@ -40,7 +40,7 @@ log = structlog.get_logger(__name__)
 #: `processed_events` expire by the database's clock, while an event's timestamp is its producer's.
 CLOCKS_APART = dt.timedelta(hours=1)
 
-Result = Literal["done", "repeat", "dead", "own"]
+Processing = Literal["done", "repeat", "dead", "own"]
 #: Changes what the event says, in the transaction it is called in. Raises `Rejected`.
 Handler = Callable[[Envelope], None]
 
@@ -51,7 +51,7 @@ def process(
     consumer: str,
     handlers: Mapping[str, Handler],
     own_topics: Collection[str] = (),
-) -> Result:
+) -> Processing:
     """Give an event its effect, once, in one transaction.
 
     In `own_topics`, which this service publishes to as well, its own events (`EVENT_SOURCE`) are left alone.
@@ -109,7 +109,7 @@ def dead_letter(
             envelope=text,
             error=reason,
         )
-        publish_event(
+        write_event(
             aggregate_type="event",
             aggregate_id=event_id,
             event_type=f"{received.topic}.dlt",

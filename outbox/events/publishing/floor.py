@@ -1,13 +1,13 @@
-"""Up to which position every event is published, so that the relay's looks can start there.
+"""Up to which position every event is published, so that the relay's queries can start there.
 
 An event that was published leaves a dead entry in the index of unpublished ones. No vacuum can remove it
-while a session holds an older snapshot, and each look steps over all of them.
+while a session holds an older snapshot, and each query steps over all of them.
 
 Events get their positions before their transactions commit. So a position that is published is only a
 candidate: an earlier one may still come from a transaction that runs. Such a transaction has its id already,
 since an event is never the first thing that it writes. Once all transactions that ran when the candidate was
-noted have ended, one more look from the old floor proves that nothing was left, and the candidate becomes the
-floor. Skipping an event would be worse than late: a later one of its aggregate could overtake it.
+noted have ended, one more query from the old floor proves that nothing was left. The candidate is then
+the floor. Skipping an event would be worse than late: a later one of its aggregate could overtake it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 
 from django.db import connections
 
-#: Between two looks at the running transactions.
+#: Between two queries of the running transactions.
 TICK_SECONDS = 0.25
 
 
@@ -43,7 +43,7 @@ class Floor:
         self._ticked_at = 0.0
 
     def tick(self) -> None:
-        """Before a look: note a candidate, or find that the transactions of its time have ended."""
+        """Before a query: note a candidate, or find that the transactions of its time have ended."""
         now = time.monotonic()
         if self._published <= self.position or now - self._ticked_at < TICK_SECONDS:
             return
@@ -60,12 +60,12 @@ class Floor:
             self._ripe = True
 
     def note_first(self, *, first: int | None) -> None:
-        """Note a look from the floor, which found the event at the position `first`, or none."""
+        """Note a query from the floor, which found the event at the position `first`, or none."""
         if self._ripe and self._candidate is not None:
             if first is None or first > self._candidate.position:
                 self.position = self._candidate.position + 1
             self._candidate, self._ripe = None, False
 
     def published(self, *, last: int) -> None:
-        """Note that every event which the looks found up to this position is published."""
+        """Note that every event which the queries found up to this position is published."""
         self._published = max(self._published, last)

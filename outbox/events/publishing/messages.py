@@ -22,7 +22,7 @@ def message_of(event: OutgoingEvent, *, topic: str = "", traceparent: str = "") 
     return Message(topic or event.topic, str(event.aggregate_id), event.envelope, tuple(headers))
 
 
-def send_events(transport: Publisher, events: Sequence[OutgoingEvent]) -> list[BrokerAnswer]:
+def publish_events(transport: Publisher, events: Sequence[OutgoingEvent]) -> list[BrokerAnswer]:
     """Publish events, with a span for each whose change is in a sampled trace."""
     messages = []
     with contextlib.ExitStack() as begun:

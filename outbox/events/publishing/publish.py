@@ -28,7 +28,7 @@ def shard_of(aggregate_id: uuid.UUID) -> int:
     return zlib.crc32(aggregate_id.bytes) % SHARDS
 
 
-def publish_event(
+def write_event(
     *,
     aggregate_type: str,
     aggregate_id: uuid.UUID,
@@ -38,10 +38,10 @@ def publish_event(
 ) -> None:
     """Save a domain event in the caller's transaction. The relay sends it later.
 
-    The arguments are those of `event_part`. Raises `TransactionRequired` outside a transaction.
+    The arguments are those of `event_insert`. Raises `TransactionRequired` outside a transaction.
     """
     require_transaction("a domain event")
-    part = event_part(
+    part = event_insert(
         aggregate_type=aggregate_type,
         aggregate_id=aggregate_id,
         event_type=event_type,
@@ -51,7 +51,7 @@ def publish_event(
     execute(inserts=[part])
 
 
-def event_part(
+def event_insert(
     *,
     aggregate_type: str,
     aggregate_id: uuid.UUID,

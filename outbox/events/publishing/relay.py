@@ -34,7 +34,7 @@ from django.db import DatabaseError, InterfaceError
 from outbox.database.clock import database_now
 from outbox.events.pause_watch import PauseWatch
 from outbox.events.publishing.floor import Floor
-from outbox.events.publishing.messages import send_events
+from outbox.events.publishing.messages import publish_events
 from outbox.events.publishing.notify import Listener
 from outbox.events.publishing.shards import Shards
 from outbox.events.transports import (
@@ -138,7 +138,7 @@ class Relay:
         return len(answers.published) + len(answers.refused)
 
     def _start_anew(self) -> None:
-        """Forget what was read ahead, and look at everything again."""
+        """Forget what was read ahead, and query everything again."""
         self._ahead.clear()
         self._floor.reset()
 
@@ -187,7 +187,7 @@ class Relay:
         if not fit:
             return
         away: BrokerAway | None = None
-        for event, answer in zip(fit, send_events(self._transport, fit), strict=True):
+        for event, answer in zip(fit, publish_events(self._transport, fit), strict=True):
             if answer is None:
                 answers.published.append(event)
             elif isinstance(answer, Refused):

@@ -42,7 +42,7 @@ _ABOUT_THE_MESSAGE = frozenset(
     }
 )
 #: The broker takes no message of this topic now. A time-out counts as one: the topic's leader is away, or, if
-#: the whole broker is, the next look at the metadata says so.
+#: the whole broker is, the next query of the metadata says so.
 _ABOUT_THE_TOPIC = frozenset(
     {
         kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,

@@ -45,7 +45,7 @@ def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
 
 
 def _consumer(group: str) -> Any:
-    """Return a consumer that only looks: it subscribes to nothing, so it is no member of the group."""
+    """Return a consumer that only reads offsets: it subscribes to nothing, so it does not join the group."""
     key = (os.getpid(), settings.KAFKA_BOOTSTRAP_SERVERS, group)
     if key not in _consumers:
         _forget()

@@ -17,7 +17,7 @@ DAY_MILLISECONDS = 24 * 60 * 60 * 1000
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Policy:
+class TopicPolicy:
     """How topics are made. An event counts as published when `min_insync_replicas` brokers have it."""
 
     partitions: int
@@ -36,7 +36,7 @@ class Policy:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class TopicOutcome:
     """What became of one topic: `made`, `kept` as it is, or not made for a `reason`."""
 
     topic: str
@@ -45,7 +45,9 @@ class Outcome:
     reason: str = ""
 
 
-def make_topics(names: Sequence[str], *, policy: Policy, dry_run: bool = False) -> Iterator[Outcome]:
+def make_topics(
+    names: Sequence[str], *, policy: TopicPolicy, dry_run: bool = False
+) -> Iterator[TopicOutcome]:
     """Make the topics that are missing; leave the others as they are. Raises `BrokerAway`."""
     reasons = Reasons()
     client = admin.AdminClient(connection() | {"error_cb": reasons.keep}, logger=LOGGER)
@@ -55,15 +57,15 @@ def make_topics(names: Sequence[str], *, policy: Policy, dry_run: bool = False) 
         yield from _make(client, missing, policy, dry_run=dry_run)
         for name in names:
             if name in there:
-                yield Outcome(name, differs=tuple(_differences(client, there[name], policy)))
+                yield TopicOutcome(name, differs=tuple(_differences(client, there[name], policy)))
     except kafka.KafkaException as error:
         client.poll(0)
         raise BrokerAway(reasons.explain(error)) from error
 
 
 def _make(
-    client: admin.AdminClient, names: Sequence[str], policy: Policy, *, dry_run: bool
-) -> Iterator[Outcome]:
+    client: admin.AdminClient, names: Sequence[str], policy: TopicPolicy, *, dry_run: bool
+) -> Iterator[TopicOutcome]:
     if not names:
         return
     new = [
@@ -82,16 +84,16 @@ def _make(
         except kafka.KafkaException as error:
             code = error.args[0].code()
             if code == kafka.KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else made it meanwhile
-                yield Outcome(name)
+                yield TopicOutcome(name)
             elif code in (kafka.KafkaError._TRANSPORT, kafka.KafkaError._TIMED_OUT):
                 raise
             else:
-                yield Outcome(name, reason=error.args[0].str())
+                yield TopicOutcome(name, reason=error.args[0].str())
         else:
-            yield Outcome(name, made=True)
+            yield TopicOutcome(name, made=True)
 
 
-def _differences(client: admin.AdminClient, topic: Any, policy: Policy) -> Iterator[str]:
+def _differences(client: admin.AdminClient, topic: Any, policy: TopicPolicy) -> Iterator[str]:
     """Say where a topic is not what the policy says."""
     found = len(topic.partitions)
     if found != policy.partitions:

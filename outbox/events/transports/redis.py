@@ -39,7 +39,7 @@ CONNECT_SECONDS, READ_SECONDS = 1.0, 5.0
 REPLICAS_SECONDS = 1.0  # for EVENT_REPLICAS to have a batch
 LEASE_SECONDS = 3.0
 KEEP_SECONDS = 1.0  # between two renewals
-RETRY_SECONDS = 5.0  # between two looks at a stream that cannot be read
+RETRY_SECONDS = 5.0  # between two reads of a stream that cannot be read
 GONE_SECONDS = 30.0  # without a read, a member of another name (release 0.1.0) is gone
 OWNER = "owner"  # the member that every owner of a stream reads as
 BATCH = 100
@@ -135,7 +135,7 @@ class Consumer(base.Consumer):
         self._client = _client()
         self._topics, self._group, self._name = list(topics), group, name
         self._owned: dict[str, Stream] = {}
-        self._not_before: dict[str, float] = {}  # when to look again at a stream that could not be read
+        self._not_before: dict[str, float] = {}  # when to read a stream again that could not be read
         self._kept_at = self._adopted_at = -math.inf
         self._join = self._client.register_script(scripts.JOIN)
         self._take_lease = self._client.register_script(scripts.TAKE)

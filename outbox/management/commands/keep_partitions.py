@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 INTERVAL = 3600.0
 ROLLOVER_INTERVAL = 86_400.0
-LOOK_SECONDS = 60.0  # between two looks for a request of a rollover
+POLL_SECONDS = 60.0  # between two queries for a request of a rollover
 #: To archive a month takes minutes, on slow disks longer.
 STEP_SECONDS = 7200.0
 
@@ -62,7 +62,7 @@ def wait(*, stopped: threading.Event, seconds: float) -> bool:
     """Wait so long, or until `stopped` is set or a rollover is requested. Return whether one was."""
     began = time.monotonic()
     while not stopped.is_set() and (waited := time.monotonic() - began) < seconds:
-        health.wait(stopped, min(LOOK_SECONDS, seconds - waited))
+        health.wait(stopped, min(POLL_SECONDS, seconds - waited))
         requested = Heartbeat.age(name=REQUESTED)
         if requested is not None and requested < time.monotonic() - began:
             return True

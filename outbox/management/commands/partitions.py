@@ -24,7 +24,7 @@ from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
 from outbox.retention.partitions import detach, partitions
 from outbox.retention.partitions.catalogue import partition_named, partition_tables, table_exists
 from outbox.retention.partitions.listing import list_partitions
-from outbox.retention.partitions.locks import OWNER, AlreadyRunning, exclusive_lock
+from outbox.retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, exclusive_lock
 
 OPERATOR, LATER, USAGE = 1, 75, 2
 
@@ -164,7 +164,7 @@ def _model_of(name: str) -> PartitionedModel:
 
 
 def _record(name: str) -> DetachedPartition:
-    record = DetachedPartition.objects.using(OWNER).filter(name=name).first()
+    record = DetachedPartition.objects.using(OWNER_DATABASE).filter(name=name).first()
     if record is None:
         raise CommandError(f"{name} is not detached; `partitions detach {name}` first.", returncode=USAGE)
     return record

@@ -1,1 +1,4 @@
-"""A detached month as files: written, indexed, searched, restored. `archive` turns a month into one."""
+"""A detached partition as files: written, indexed, searched, restored. `archive` writes one.
+
+`rollover`, `people`, commands and what shows old rows import it.
+"""

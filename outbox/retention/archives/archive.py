@@ -29,7 +29,7 @@ from outbox.retention.archives.index import Index, NoIndex, index_name
 from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
 from outbox.retention.archives.pieces import pack
 from outbox.retention.archives.table_copy import columns_of, copy_out, extent, snapshot
-from outbox.retention.partitions.locks import OWNER
+from outbox.retention.partitions.locks import OWNER_DATABASE
 from outbox.retention.partitions.partitions import model_of
 
 csv.field_size_limit(sys.maxsize)  # an e-mail's body is one field
@@ -45,7 +45,7 @@ def write_archive(*, record: DetachedPartition, table: str = "", tick: Tick = ig
     plain, packed = Digest(tick), Digest()
     with tempfile.TemporaryFile(prefix="orderpost-archive-") as file:
         with snapshot():
-            columns = columns_of(table=table, using=OWNER)
+            columns = columns_of(table=table, using=OWNER_DATABASE)
             rows, first, last = extent(table=table)
             rows_as_csv = copy_out(table=table, columns=columns)
             file.writelines(packed.of(pack(plain.of(rows_as_csv))))
@@ -100,7 +100,7 @@ def verify_table(*, manifest: Manifest, table: str) -> None:
         raise ArchiveDiffers(f"{table} has changed since {manifest.file} was written")
 
 
-def adopt(*, record: DetachedPartition) -> Manifest | None:
+def find_unrecorded(*, record: DetachedPartition) -> Manifest | None:
     """Find an archive of the table as it is now that a killed run wrote and did not record."""
     for name in files.stored_names(record=record):
         if name.endswith(".json"):
@@ -112,7 +112,7 @@ def adopt(*, record: DetachedPartition) -> Manifest | None:
     return None
 
 
-def sweep(*, record: DetachedPartition) -> list[str]:
+def delete_unrecorded(*, record: DetachedPartition) -> list[str]:
     """Delete the partition's files that its record does not name, and return their names.
 
     A killed run or an erasure leaves such files. Raises `ArchiveDiffers` and deletes nothing if a file that
@@ -131,7 +131,7 @@ def sweep(*, record: DetachedPartition) -> list[str]:
     return gone
 
 
-def find(
+def find_rows(
     *,
     record: DetachedPartition,
     wanted: Callable[[dict[str, str]], bool],
@@ -181,5 +181,5 @@ def archived_partitions(
 
 def _schema(table: str) -> str:
     app = next((model._meta.app_label for model in apps.get_models() if model._meta.db_table == table), "")
-    applied = MigrationRecorder(connections[OWNER]).applied_migrations()
+    applied = MigrationRecorder(connections[OWNER_DATABASE]).applied_migrations()
     return max((f"{label}.{name}" for label, name in applied if label == app), default="")

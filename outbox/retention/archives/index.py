@@ -77,7 +77,7 @@ def signature_of(rules: RetentionRules) -> bytes:
     return bytes.fromhex(address_hash(f"{rules.owner_column},{rules.address_column},{quoting}")[:32])
 
 
-def exists(*, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str] = ()) -> bool:
+def has_index(*, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str] = ()) -> bool:
     """Tell whether the archive has an index that can be used, undamaged where it answers for `hashes`."""
     try:
         Index(model=model, manifest=Manifest.of(record)).pages_with(hashes)

@@ -48,7 +48,7 @@ def index_archive(
     Raises `ArchiveDiffers` if the archive is gone, or is not what its manifest says.
     """
     files.check_present(manifest=Manifest.of(record))
-    if not index.exists(model=model, record=record, hashes=hashes):
+    if not index.has_index(model=model, record=record, hashes=hashes):
         build(
             model=model, record=record, tick=lambda count: report("bytes", partition=record.name, bytes=count)
         )

@@ -12,7 +12,7 @@ from outbox.models import DetachedPartition
 from outbox.retention.archives import archive, files
 from outbox.retention.archives.files import Tick, ignore_ticks
 from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
-from outbox.retention.partitions.locks import OWNER, short_lock_timeout
+from outbox.retention.partitions.locks import OWNER_DATABASE, short_lock_timeout
 
 RESTORED = "_restored"
 _REWRITTEN = "_rewritten"
@@ -26,10 +26,10 @@ def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = i
     """
     manifest = Manifest.of(record)
     name = manifest.partition + suffix
-    quote = connections[OWNER].ops.quote_name
+    quote = connections[OWNER_DATABASE].ops.quote_name
     chunks = files.read_csv(manifest=manifest, tick=tick)
     first = next(chunks, b"")  # a store that is slow to open keeps no transaction waiting
-    with transaction.atomic(using=OWNER), connections[OWNER].cursor() as cursor:
+    with transaction.atomic(using=OWNER_DATABASE), connections[OWNER_DATABASE].cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])
         if cursor.fetchone()[0]:
             raise ArchiveDiffers(f"{name} is there already; drop it first")
@@ -48,10 +48,10 @@ def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = i
 def drop_restored(*, name: str) -> None:
     """Drop a table that an archive was restored into."""
     with short_lock_timeout() as cursor:
-        cursor.execute(f"DROP TABLE IF EXISTS {connections[OWNER].ops.quote_name(name)}")
+        cursor.execute(f"DROP TABLE IF EXISTS {connections[OWNER_DATABASE].ops.quote_name(name)}")
 
 
-def rewrite(*, record: DetachedPartition, change: Callable[[str], int]) -> int:
+def change_archive(*, record: DetachedPartition, change: Callable[[str], int]) -> int:
     """Change an archive's rows by `change(table)` on a restored copy, and record the new archive.
 
     Returns the number of rows changed. Killed anywhere, the old archive counts until the new one is
@@ -63,8 +63,8 @@ def rewrite(*, record: DetachedPartition, change: Callable[[str], int]) -> int:
         if changed := change(table):
             manifest = archive.write_archive(record=record, table=table)
             record.manifest = dataclasses.asdict(manifest)
-            record.save(using=OWNER, update_fields=["manifest"])
+            record.save(using=OWNER_DATABASE, update_fields=["manifest"])
     finally:
         drop_restored(name=record.name + _REWRITTEN)
-    archive.sweep(record=record)
+    archive.delete_unrecorded(record=record)
     return changed

@@ -13,7 +13,7 @@ from outbox.privacy import address_hash
 from outbox.retention.archives import archive, index
 from outbox.retention.archives.index_build import index_archive
 from outbox.retention.archives.manifest import ArchiveDiffers
-from outbox.retention.partitions.locks import OWNER, AlreadyRunning, Report, exclusive_lock
+from outbox.retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, Report, exclusive_lock
 from outbox.retention.partitions.partitions import partitioned_models
 from outbox.retention.person import Person
 
@@ -67,18 +67,18 @@ class Search:
             try:
                 if hashes is not None:
                     self._index(model, record, hashes)
-                for row in archive.find(record=record, wanted=wanted, hashes=hashes):
+                for row in archive.find_rows(record=record, wanted=wanted, hashes=hashes):
                     yield record, row
             except ArchiveDiffers as error:
                 self.failed.append(f"{record.name}: {error}")
 
     def _index(self, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str]) -> None:
         """Give an archive an index, unless somebody is changing archives or the store takes no file."""
-        if index.exists(model=model, record=record, hashes=hashes):
+        if index.has_index(model=model, record=record, hashes=hashes):
             return
         try:
             with exclusive_lock(model=model):
-                record.refresh_from_db(using=OWNER)
+                record.refresh_from_db(using=OWNER_DATABASE)
                 index_archive(model=model, record=record, report=self._report, hashes=hashes)
         except (AlreadyRunning, OSError) as error:
             self._report("not indexed", partition=record.name, reason=str(error))

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Sequence
 
 from django.db import connections, transaction
 
-from outbox.retention.partitions.locks import OWNER
+from outbox.retention.partitions.locks import OWNER_DATABASE
 
 
 @contextlib.contextmanager
 def snapshot() -> Iterator[None]:
     """Open a read-only transaction with one snapshot; inside a transaction change nothing."""
-    if connections[OWNER].in_atomic_block:  # a restore compares before it commits
+    if connections[OWNER_DATABASE].in_atomic_block:  # a restore compares before it commits
         yield
         return
-    with transaction.atomic(using=OWNER), connections[OWNER].cursor() as cursor:
+    with transaction.atomic(using=OWNER_DATABASE), connections[OWNER_DATABASE].cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         yield
@@ -36,9 +36,9 @@ def columns_of(*, table: str, using: str) -> list[list[str]]:
 
 def extent(*, table: str) -> tuple[int, str | None, str | None]:
     """Return the number of rows, the first id and the last."""
-    name = connections[OWNER].ops.quote_name(table)
+    name = connections[OWNER_DATABASE].ops.quote_name(table)
     ends = [f"(SELECT id FROM {name} ORDER BY id {way} LIMIT 1)" for way in ("ASC", "DESC")]  # noqa: S608
-    with connections[OWNER].cursor() as cursor:
+    with connections[OWNER_DATABASE].cursor() as cursor:
         cursor.execute(f"SELECT (SELECT count(*) FROM {name}), {ends[0]}, {ends[1]}")  # noqa: S608
         rows, first, last = cursor.fetchone()
         return rows, *((str(id) if isinstance(id, uuid.UUID) else None) for id in (first, last))
@@ -46,9 +46,9 @@ def extent(*, table: str) -> tuple[int, str | None, str | None]:
 
 def copy_out(*, table: str, columns: Sequence[Sequence[str]]) -> Iterator[bytes]:
     """Yield the table as CSV with a header, in chunks. The caller holds a transaction."""
-    quote = connections[OWNER].ops.quote_name
+    quote = connections[OWNER_DATABASE].ops.quote_name
     names = ", ".join(quote(column) for column, _ in columns)
-    with connections[OWNER].cursor() as cursor:
+    with connections[OWNER_DATABASE].cursor() as cursor:
         # What the text of a time depends on.
         cursor.execute("SELECT set_config('datestyle', 'ISO', true), set_config('timezone', 'UTC', true)")
         select = f"SELECT {names} FROM {quote(table)} ORDER BY id"  # noqa: S608

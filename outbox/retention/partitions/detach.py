@@ -22,7 +22,7 @@ from outbox.database.ids import id_floor
 from outbox.database.partitioned import PartitionedModel
 from outbox.models import DetachedPartition
 from outbox.retention.partitions.catalogue import partition_named, state_of
-from outbox.retention.partitions.locks import OWNER, Report, short_lock_timeout
+from outbox.retention.partitions.locks import OWNER_DATABASE, Report, short_lock_timeout
 from outbox.retention.partitions.partitions import compose
 
 log = structlog.get_logger(__name__)
@@ -61,9 +61,9 @@ class HoldingRows:
 
 def find_holds(*, model: PartitionedModel, name: str) -> list[HoldingRows]:
     """List what is unfinished in a partition, attached or not. Reads at most `COUNTED` rows of each kind."""
-    table = connections[OWNER].ops.quote_name(name)
+    table = connections[OWNER_DATABASE].ops.quote_name(name)
     found = []
-    with connections[OWNER].cursor() as cursor:
+    with connections[OWNER_DATABASE].cursor() as cursor:
         for kind, condition in model.retention.unfinished.items():
             cursor.execute(f"SELECT id FROM {table} WHERE {condition} LIMIT {COUNTED}")  # noqa: S608
             ids = sorted(id for (id,) in cursor.fetchall())
@@ -111,13 +111,13 @@ def detach(*, model: PartitionedModel, name: str, report: Report) -> None:
         if state_of(model=model, name=name) == "attached":
             raise
         log.warning("detach was cut short, finishing it", partition=name, error=str(error).strip())
-        finish(model=model, name=name, report=report)
+        finish_detach(model=model, name=name, report=report)
         return
     report("detached", partition=name)
     record_or_reattach(model=model, name=name, report=report)
 
 
-def finish(*, model: PartitionedModel, name: str, report: Report) -> None:
+def finish_detach(*, model: PartitionedModel, name: str, report: Report) -> None:
     """Finish a detach that was cut short. The partition's rows are invisible until then."""
     deadline = time.monotonic() + PATIENCE
     pause = 0.1
@@ -150,7 +150,7 @@ def record_or_reattach(*, model: PartitionedModel, name: str, report: Report) ->
         raise
     partition = partition_named(model=model, name=name)
     assert partition is not None
-    _, made = DetachedPartition.objects.using(OWNER).get_or_create(
+    _, made = DetachedPartition.objects.using(OWNER_DATABASE).get_or_create(
         name=name,
         defaults={"table": model._meta.db_table, "since": partition.since, "until": partition.until},
     )
@@ -162,26 +162,28 @@ def attach(*, model: PartitionedModel, name: str) -> None:
     """Attach a detached partition again, where it was, and delete its record."""
     partition = partition_named(model=model, name=name)
     assert partition is not None
-    parent, table = (connections[OWNER].ops.quote_name(one) for one in (model._meta.db_table, name))
+    parent, table = (connections[OWNER_DATABASE].ops.quote_name(one) for one in (model._meta.db_table, name))
     bounds = [str(id_floor(partition.since)), str(id_floor(partition.until))]
     with short_lock_timeout() as cursor:
         # DETACH CONCURRENTLY left a CHECK that says the same as the bounds, so no row is read.
         statement = f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)"
-        cursor.execute(compose(statement, bounds, using=OWNER))
-    DetachedPartition.objects.using(OWNER).filter(name=name).delete()
+        cursor.execute(compose(statement, bounds, using=OWNER_DATABASE))
+    DetachedPartition.objects.using(OWNER_DATABASE).filter(name=name).delete()
     log.info("partition attached again", partition=name)
 
 
 def drop(*, record: DetachedPartition, report: Report) -> None:
     """Drop a detached table and record it. The caller has verified its archive."""
     with short_lock_timeout() as cursor:
-        cursor.execute(f"DROP TABLE IF EXISTS {connections[OWNER].ops.quote_name(record.name)}")
+        cursor.execute(f"DROP TABLE IF EXISTS {connections[OWNER_DATABASE].ops.quote_name(record.name)}")
     report("dropped", partition=record.name)
-    DetachedPartition.objects.using(OWNER).filter(name=record.name).update(dropped_at=Now())
+    DetachedPartition.objects.using(OWNER_DATABASE).filter(name=record.name).update(dropped_at=Now())
     report("drop recorded", partition=record.name)
 
 
 def _alter(model: PartitionedModel, name: str, how: str) -> None:
-    parent, partition = (connections[OWNER].ops.quote_name(one) for one in (model._meta.db_table, name))
+    parent, partition = (
+        connections[OWNER_DATABASE].ops.quote_name(one) for one in (model._meta.db_table, name)
+    )
     with short_lock_timeout() as cursor:
         cursor.execute(f"ALTER TABLE {parent} DETACH PARTITION {partition} {how}")

@@ -15,7 +15,7 @@ from outbox.database.partitioned import PartitionedModel
 Report = Callable[..., None]  # report(step, **facts): called after each step that is done
 
 #: The direct connection of the tables' owner, by which partitions are changed.
-OWNER = "owner"
+OWNER_DATABASE = "owner"
 LOCK_TIMEOUT = "5s"
 _LOCK = "retire:"
 _PAUSE = 0.5
@@ -26,7 +26,9 @@ class AlreadyRunning(RuntimeError):
 
 
 @contextlib.contextmanager
-def exclusive_lock(*, model: PartitionedModel, using: str = OWNER, patience: float = 0.0) -> Iterator[None]:
+def exclusive_lock(
+    *, model: PartitionedModel, using: str = OWNER_DATABASE, patience: float = 0.0
+) -> Iterator[None]:
     """Keep other runs away from the same table.
 
     This is a session's advisory lock: PostgreSQL frees it when the process dies. Raises `AlreadyRunning` if
@@ -52,12 +54,12 @@ def exclusive_lock(*, model: PartitionedModel, using: str = OWNER, patience: flo
 @contextlib.contextmanager
 def short_lock_timeout() -> Iterator[CursorWrapper]:
     """Open a cursor in autocommit that waits for each lock at most `LOCK_TIMEOUT`."""
-    with connections[OWNER].cursor() as cursor:
+    with connections[OWNER_DATABASE].cursor() as cursor:
         cursor.execute("SELECT set_config('lock_timeout', %s, false)", [LOCK_TIMEOUT])
         try:
             yield cursor
         finally:
-            if not connections[OWNER].connection.closed:
+            if not connections[OWNER_DATABASE].connection.closed:
                 cursor.execute("SELECT set_config('lock_timeout', '0', false)")
 
 

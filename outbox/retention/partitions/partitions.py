@@ -87,7 +87,7 @@ def attached(*, model: PartitionedModel, using: str = "default") -> list[Partiti
     """List the attached partitions of `model`, oldest first, from the catalogue."""
     with connections[using].cursor() as cursor:
         cursor.execute(attached_statement(models=[model]))
-        return parse((name, bounds) for _, name, bounds in cursor.fetchall())
+        return parse_bounds((name, bounds) for _, name, bounds in cursor.fetchall())
 
 
 def attached_statement(*, models: Iterable[PartitionedModel]) -> str:
@@ -101,13 +101,13 @@ def attached_statement(*, models: Iterable[PartitionedModel]) -> str:
     """  # noqa: S608
 
 
-def parse(found: Iterable[tuple[str, str]]) -> list[Partition]:
+def parse_bounds(found: Iterable[tuple[str, str]]) -> list[Partition]:
     """Return partitions, oldest first, by name and bounds: FOR VALUES FROM ('…') TO ('…')."""
     ids = ((name, [id_time(uuid.UUID(id)) for id in bounds.split("'")[1::2]]) for name, bounds in found)
     return sorted((Partition(name, *times) for name, times in ids), key=lambda partition: partition.since)
 
 
-def ensure(
+def make_missing(
     *,
     model: PartitionedModel,
     using: str = "owner",
@@ -190,7 +190,7 @@ def ensure_all(*, using: str = "owner", ahead: int | None = None, dry_run: bool 
     tables = connections[using].introspection.table_names()
     for model in partitioned_models():
         if model._meta.db_table in tables:
-            yield from ensure(model=model, using=using, ahead=ahead, dry_run=dry_run)
+            yield from make_missing(model=model, using=using, ahead=ahead, dry_run=dry_run)
             check_stock(model=model, now=database_now(using=using), using=using)
 
 

@@ -1,1 +1,4 @@
-"""One person's rows: found and erased in live tables, detached tables, archives and stored answers."""
+"""One person's rows, in live tables, detached tables, archives and stored answers: read and erased.
+
+orders.privacy, orders.timeline and `rollover` import it.
+"""

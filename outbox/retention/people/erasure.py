@@ -22,7 +22,7 @@ from outbox.privacy import address_hash
 from outbox.retention.archives import archive, restore
 from outbox.retention.archives.table_copy import columns_of
 from outbox.retention.partitions.catalogue import existing, partition_tables
-from outbox.retention.partitions.locks import OWNER, Report, no_statement_timeout
+from outbox.retention.partitions.locks import OWNER_DATABASE, Report, no_statement_timeout
 from outbox.retention.people.stored_answers import like_patterns
 from outbox.retention.person import Person
 
@@ -154,7 +154,7 @@ def side_tables(*, model: PartitionedModel, using: str) -> list[str]:
     return [table.name for table in tables if table.state != "attached"] + existing(names=names, using=using)
 
 
-def rewrite_archive(
+def erase_from_archive(
     *,
     model: PartitionedModel,
     record: DetachedPartition,
@@ -167,7 +167,7 @@ def rewrite_archive(
     changed and written again: without `before` always, else only if one of the persons asked before that
     time. The rollover passes a month's start, so that this happens at most once a month.
     """
-    waiting = list(Erasure.objects.using(OWNER).filter(archives__contains=[record.name]))
+    waiting = list(Erasure.objects.using(OWNER_DATABASE).filter(archives__contains=[record.name]))
     late = before is None or any(erasure.requested_at < before for erasure in waiting)
     if not waiting or not (late or record.dropped_at is None):
         return 0
@@ -177,24 +177,24 @@ def rewrite_archive(
     )
 
     def erase(table: str) -> int:
-        rows = erase_rows(model=model, person=person, using=OWNER, table=table)
-        return rows + erase_quotes(model=model, person=person, using=OWNER, table=table)
+        rows = erase_rows(model=model, person=person, using=OWNER_DATABASE, table=table)
+        return rows + erase_quotes(model=model, person=person, using=OWNER_DATABASE, table=table)
 
     if record.dropped_at is None:
         changed = erase(record.name)
-        manifest = archive.adopt(record=record) or archive.write_archive(record=record)
+        manifest = archive.find_unrecorded(record=record) or archive.write_archive(record=record)
         record.manifest = dataclasses.asdict(manifest)
-        record.save(using=OWNER, update_fields=["manifest"])
-        archive.sweep(record=record)
+        record.save(using=OWNER_DATABASE, update_fields=["manifest"])
+        archive.delete_unrecorded(record=record)
     elif any(archived_rows(model=model, record=record, person=person)):
-        changed = restore.rewrite(record=record, change=erase)
+        changed = restore.change_archive(record=record, change=erase)
     else:
         changed = 0
     for erasure in waiting:
-        with transaction.atomic(using=OWNER):
-            fresh = Erasure.objects.using(OWNER).select_for_update().get(id=erasure.id)
+        with transaction.atomic(using=OWNER_DATABASE):
+            fresh = Erasure.objects.using(OWNER_DATABASE).select_for_update().get(id=erasure.id)
             fresh.archives = [name for name in fresh.archives if name != record.name]
-            fresh.save(using=OWNER, update_fields=["archives"])
+            fresh.save(using=OWNER_DATABASE, update_fields=["archives"])
     report("archive rewritten", partition=record.name, rows=changed)
     return changed
 
@@ -216,7 +216,7 @@ def archived_rows(
         )
 
     hashes = {*map(address_hash, map(str, person.owner_ids)), *person.address_hashes} if export else None
-    return archive.find(record=record, wanted=wanted, hashes=hashes)
+    return archive.find_rows(record=record, wanted=wanted, hashes=hashes)
 
 
 def table_rows(

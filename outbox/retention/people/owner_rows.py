@@ -18,7 +18,7 @@ from psycopg import errors
 from outbox.database.ids import EPOCH, id_floor
 from outbox.database.partitioned import PartitionedModel
 from outbox.privacy import address_hash
-from outbox.retention.archives.archive import archived_partitions, find
+from outbox.retention.archives.archive import archived_partitions, find_rows
 from outbox.retention.partitions.catalogue import partition_tables
 
 
@@ -68,4 +68,4 @@ def archived_owner_rows(
     column, owner = model.retention.owner_column, str(owner_id)
     hashes = [address_hash(owner)]
     for record in archived_partitions(table=model._meta.db_table, since=since, using="default"):
-        yield from find(record=record, wanted=lambda row: row[column] == owner, hashes=hashes)
+        yield from find_rows(record=record, wanted=lambda row: row[column] == owner, hashes=hashes)

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable
 from outbox.delivery.gate import breaker as circuit
 from outbox.delivery.gate.breaker import Breaker, Permit, Rules
 from outbox.delivery.gate.neighbours import Neighbours
-from outbox.delivery.rows.decision import Policy, decide
+from outbox.delivery.rows.decision import RetryPolicy, decide
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
 
 RETRIES = 3
 #: The defaults of the settings, and a shop that tries again every few seconds.
-PATIENT = Policy(base=30, cap=3600, hold=120)
-HASTY = Policy(base=1, cap=8, hold=120)
+PATIENT = RetryPolicy(base=30, cap=3600, hold=120)
+HASTY = RetryPolicy(base=1, cap=8, hold=120)
 
 
 @dataclasses.dataclass(slots=True)
@@ -54,7 +54,7 @@ def at_random(*, rate: float, seconds: float, chance: random.Random) -> list[flo
 class Simulation:
     """`fails` says whether the provider fails a good mail that it gets at a time."""
 
-    def __init__(self, *, policy: Policy, chance: random.Random, fails: Callable[[float], bool]) -> None:
+    def __init__(self, *, policy: RetryPolicy, chance: random.Random, fails: Callable[[float], bool]) -> None:
         self._policy, self._chance, self._fails = policy, chance, fails
         self._rules, self._breaker, self._accepted_at = Rules(), Breaker(), float("-inf")
         self._neighbours = Neighbours()

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
-from outbox.delivery.rows.decision import Decision, Policy, decide
+from outbox.delivery.rows.decision import Decision, RetryPolicy, decide
 from outbox.delivery.rows.outcomes import TEXT_LIMIT, Outcome, Verdict
 from outbox.delivery.rows.queryset import current_policy
 
-POLICY = Policy(base=30, cap=3600, hold=120)
+POLICY = RetryPolicy(base=30, cap=3600, hold=120)
 V = Verdict
 
 
@@ -21,7 +21,7 @@ def decision(
     most: int = 3,
     attempts: int = 0,
     chance: float = 0.5,
-    policy: Policy = POLICY,
+    policy: RetryPolicy = POLICY,
     **fields: object,
 ) -> Decision:
     return decide(
@@ -136,4 +136,4 @@ class TestError:
 def test_the_policy_is_the_settings(settings):
     settings.RETRY_BACKOFF_BASE, settings.RETRY_BACKOFF_CAP, settings.AMBIGUOUS_HOLD_SECONDS = 1.0, 2.0, 3.0
     settings.RETRY_DELAYS = [4.0]
-    assert current_policy() == Policy(base=1.0, cap=2.0, hold=3.0, delays=(4.0,))
+    assert current_policy() == RetryPolicy(base=1.0, cap=2.0, hold=3.0, delays=(4.0,))

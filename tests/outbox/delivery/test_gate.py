@@ -49,15 +49,15 @@ def test_an_opening_in_one_process_is_known_to_every_other_after_ten_sends_at_mo
 def test_a_look_that_was_answered_before_another_thread_opened_the_breaker_does_not_close_it(valkey_url):
     gate = make(valkey_url, names=("one",))
     shared = gate._shared
-    real = shared._look
+    real = shared._refresh
 
     def overtaken(**options):
         answer = real(**options)
-        shared._look = real
+        shared._refresh = real
         shut(gate)
         return answer
 
-    shared._look = overtaken
+    shared._refresh = overtaken
     shared.refresh()
     assert shared.known["one"].opened_at is not None
 
@@ -65,9 +65,9 @@ def test_a_look_that_was_answered_before_another_thread_opened_the_breaker_does_
 def test_failures_of_several_processes_make_one_run(valkey_url):
     gates = [make(valkey_url) for _ in range(5)]
     for number, gate in enumerate(gates):
-        assert gate.views()[0].state is State.CLOSED
+        assert gate.read_providers()[0].state is State.CLOSED
         gate.failed(gate.enter(only="one"), message=str(number), reason="503")
-    assert gates[0].views()[0].state is State.OPEN
+    assert gates[0].read_providers()[0].state is State.OPEN
 
 
 def test_all_processes_together_let_one_message_through_at_a_time(valkey_url):
@@ -108,9 +108,9 @@ def test_a_field_of_a_later_release_is_ignored_and_does_not_stop_a_change(valkey
     gate = make(valkey_url)
     later = '{"epoch": 3, "opened_at": 1.0, "of_a_later_release": [1]}'
     gate._shared._client.set("orderpost:breaker:one", later)
-    assert gate.views()[0].state is State.OPEN
+    assert gate.read_providers()[0].state is State.OPEN
     gate.accepted(gate.enter(only="one", untried=True))
-    assert make(valkey_url).views()[0].state is State.CLOSED
+    assert make(valkey_url).read_providers()[0].state is State.CLOSED
 
 
 def test_an_acceptance_of_another_process_within_a_second_keeps_it_closed(valkey_url):
@@ -120,7 +120,7 @@ def test_an_acceptance_of_another_process_within_a_second_keeps_it_closed(valkey
     here.accepted(here.enter(only="one"))
     for number in range(9):
         there.failed(there.enter(only="one"), message=str(number), reason="503")
-    assert here.views()[0].state is State.CLOSED
+    assert here.read_providers()[0].state is State.CLOSED
 
 
 def test_there_is_capacity_for_one_row_when_a_probe_may_go_and_for_none_before(valkey_url):
@@ -215,7 +215,7 @@ def test_a_manual_override_is_for_everyone_and_survives_a_restart(valkey_url):
     assert make(valkey_url).force("one", "open", reason="by anna")
     fresh = make(valkey_url)
     assert fresh.enter().provider == "two"
-    (view, _) = fresh.views()
+    (view, _) = fresh.read_providers()
     assert (view.state, view.breaker.forced, view.breaker.reason) == (State.OPEN, "open", "by anna")
     fresh.force("one", None, reason="by anna")
     assert make(valkey_url).enter().provider == "one"

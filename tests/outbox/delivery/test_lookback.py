@@ -96,26 +96,26 @@ def entries_read() -> int:
 def test_looks_back_to_the_last_row_that_was_taken_and_two_seconds_more():
     lookback = Lookback()
     assert lookback.seconds(now=1000.0) is None
-    lookback.looked(whole=True, began=1000.0, ended=1001.0, age=300.0)
+    lookback.note_claim(whole=True, began=1000.0, ended=1001.0, age=300.0)
     assert lookback.seconds(now=1005.0) == pytest.approx(307.0)
-    lookback.looked(whole=False, began=1005.0, ended=1005.1, age=0.0)
+    lookback.note_claim(whole=False, began=1005.0, ended=1005.1, age=0.0)
     assert lookback.seconds(now=1006.0) == pytest.approx(3.0)
 
 
 def test_looks_at_everything_again_after_a_pause_of_twenty_times_what_that_took():
     lookback = Lookback()
-    lookback.looked(whole=True, began=1000.0, ended=1000.5, age=0.0)
-    lookback.looked(whole=False, began=1005.0, ended=1005.1, age=0.0)
+    lookback.note_claim(whole=True, began=1000.0, ended=1000.5, age=0.0)
+    lookback.note_claim(whole=False, began=1005.0, ended=1005.1, age=0.0)
     assert lookback.seconds(now=1010.4) is not None
     assert lookback.seconds(now=1010.6) is None
 
 
 def test_waits_for_half_a_minute_at_most_and_not_at_all_when_told():
     lookback = Lookback()
-    lookback.looked(whole=True, began=1000.0, ended=1100.0, age=0.0)
+    lookback.note_claim(whole=True, began=1000.0, ended=1100.0, age=0.0)
     assert lookback.seconds(now=1129.0) is not None
     assert lookback.seconds(now=1131.0) is None
-    lookback.looked(whole=True, began=2000.0, ended=2001.0, age=0.0)
+    lookback.note_claim(whole=True, began=2000.0, ended=2001.0, age=0.0)
     lookback.forget()
     assert lookback.seconds(now=2001.0) is None
 

@@ -17,7 +17,7 @@ from django.db import transaction
 
 from orders.management.commands.make_topics import topics
 from outbox.events import transports
-from outbox.events.publishing.publish import publish_event
+from outbox.events.publishing.publish import write_event
 from outbox.events.publishing.relay import Relay
 from outbox.events.transports import BrokerAway, Message, Received, kafka
 from outbox.models import OutboxEvent
@@ -99,7 +99,7 @@ def write(topic: str, count: int = 1) -> None:
     """Write events past the application."""
     for n in range(count):
         with transaction.atomic():
-            publish_event(
+            write_event(
                 aggregate_type="test",
                 aggregate_id=uuid.uuid4(),
                 event_type=topic,

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 
 from orders.services import complete_order, pay_order, place_order
 from outbox.events.publishing import relay, shards
-from outbox.events.publishing.publish import publish_event, shard_of
+from outbox.events.publishing.publish import shard_of, write_event
 from outbox.events.publishing.relay import Relay
 from outbox.events.transports import BrokerAnswer, BrokerAway, Message, Publisher, Refused, TopicUnavailable
 from outbox.events.transports.redis import Publisher as Streams
@@ -85,7 +85,7 @@ def one(broker):
 def write(aggregate: uuid.UUID, *texts: str, topic: str = "test.v1") -> None:
     with transaction.atomic():
         for number, text in enumerate(texts):
-            publish_event(
+            write_event(
                 aggregate_type="test",
                 aggregate_id=aggregate,
                 event_type=topic,

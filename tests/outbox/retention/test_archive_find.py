@@ -157,7 +157,7 @@ class TestFind:
         record = DetachedPartition.objects.get()
         index = Index(model=EmailNotification, manifest=Manifest.of(record))
         assert len(index._frames) > 3 and len(index._pages) > 10
-        wanted = {row["id"]: row for row in archive.find(record=record, wanted=lambda row: True)}
+        wanted = {row["id"]: row for row in archive.find_rows(record=record, wanted=lambda row: True)}
         assert len(wanted) == 120
         whole = read_whole(monkeypatch)
         for number, id in list(enumerate(many))[::7]:
@@ -192,7 +192,9 @@ class TestIndex:
         path.unlink() if damage == "lose" else path.write_bytes(bad[damage])
         record = DetachedPartition.objects.get()
         hashes = [address_hash(ANN)]
-        rows = archive.find(record=record, wanted=lambda row: row["recipient_email"] == ANN, hashes=hashes)
+        rows = archive.find_rows(
+            record=record, wanted=lambda row: row["recipient_email"] == ANN, hashes=hashes
+        )
         assert ids(list(rows)) == {str(mail)}  # by reading all
         assert ids(find(ANN)) == {str(mail)}
         assert path.read_bytes() == good
@@ -315,7 +317,7 @@ class TestOldFormats:
             assert cursor.fetchone() == (40, 'Order 9, "paid"')
 
     def test_are_written_in_frames_by_an_erasure(self, record, archive_folder, capsys):
-        before = {row["id"]: row for row in archive.find(record=record, wanted=lambda row: True)}
+        before = {row["id"]: row for row in archive.find_rows(record=record, wanted=lambda row: True)}
         erased = ids(find("user7@example.com"))
         call_command("privacy", "erase", "--email", "user7@example.com", "--now")
         record.refresh_from_db()
@@ -323,7 +325,7 @@ class TestOldFormats:
         bounds: list[tuple[int, int]] = []
         assert b"".join(unpack([path.read_bytes()], bounds)).count(b"user7@example.com") == 0
         assert len(bounds) == 1 + -(-record.manifest["csv_bytes"] // PIECE)
-        after = {row["id"]: row for row in archive.find(record=record, wanted=lambda row: True)}
+        after = {row["id"]: row for row in archive.find_rows(record=record, wanted=lambda row: True)}
         assert {id for id in before if before[id] != after[id]} == erased and len(after) == 40
         assert find("user7@example.com") == [] and len(find("user8@example.com")) == 2
 

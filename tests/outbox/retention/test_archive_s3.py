@@ -49,11 +49,15 @@ def test_a_month_is_archived_compared_dropped_restored_and_deleted_there():
     assert not result.failed and old.name not in states()
     record = DetachedPartition.objects.get()
     assert count(restore.restore(record=record)) == 50
-    assert len(list(archive.find(record=record, wanted=lambda row: row["idempotency_key"] == "7"))) == 1
+    assert len(list(archive.find_rows(record=record, wanted=lambda row: row["idempotency_key"] == "7"))) == 1
     wanted = [address_hash("alice@example.com")]
-    assert len(list(archive.find(record=record, wanted=lambda row: True, hashes=wanted))) == 50
+    assert len(list(archive.find_rows(record=record, wanted=lambda row: True, hashes=wanted))) == 50
     assert (
-        list(archive.find(record=record, wanted=lambda row: True, hashes=[address_hash("eve@example.com")]))
+        list(
+            archive.find_rows(
+                record=record, wanted=lambda row: True, hashes=[address_hash("eve@example.com")]
+            )
+        )
         == []
     )
     rollover.delete_archive(record=record, report=Steps())

@@ -86,10 +86,10 @@ class TestEnsure:
 
     def test_makes_nothing_twice_also_when_run_by_many_at_once(self):
         far = partitions.AHEAD["day"] + 2
-        made = together(4, lambda _: partitions.ensure(model=OutboxEvent, using="default", ahead=far))
+        made = together(4, lambda _: partitions.make_missing(model=OutboxEvent, using="default", ahead=far))
         names = [name for some in made for name in some]
         assert len(names) == len(set(names)) == 2
-        assert partitions.ensure(model=OutboxEvent, using="default", ahead=far) == []
+        assert partitions.make_missing(model=OutboxEvent, using="default", ahead=far) == []
         for name in names:
             with connection.cursor() as cursor:
                 cursor.execute(f"DROP TABLE {name}")

@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from outbox.database.ids import new_id
 from outbox.models import ApiToken, IdempotencyKey, InboundDeadLetter, ProcessedEvent
 from outbox.retention import purge
-from outbox.retention.partitions.locks import OWNER
+from outbox.retention.partitions.locks import OWNER_DATABASE
 from tests.outbox.retention.months import dsn
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -58,7 +58,7 @@ def test_deletes_in_batches(monkeypatch):
         IdempotencyKey(scope="token:1", key=str(n), created_at=ago(days=8)) for n in range(25)
     )
     rule = next(rule for rule in purge.rules() if rule.table == "idempotency_keys")
-    with CaptureQueriesContext(connections[OWNER]) as queries:
+    with CaptureQueriesContext(connections[OWNER_DATABASE]) as queries:
         assert purge.purge(rule=rule) == 25
     assert sum("DELETE" in query["sql"] for query in queries) == 3
 

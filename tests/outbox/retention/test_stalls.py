@@ -98,7 +98,7 @@ def test_ensure_detach_and_drop_stall_no_write(monkeypatch):
     old = make_partition(EmailNotification, back=4)
     fill(old, 10)
     with traffic() as it:
-        made = partitions.ensure(
+        made = partitions.make_missing(
             model=EmailNotification, using="default", ahead=partitions.AHEAD["month"] + 2
         )
         assert len(made) == 2
