@@ -466,7 +466,7 @@ SPECTACULAR_SETTINGS = {
     },
 }
 
-# --- Celery (read by config.celery under the prefix CELERY_; reasons in docs/operations.md) ------
+# --- Celery (read by config.celery under the prefix CELERY_; see docs/adr/0029) ------------
 CELERY_BROKER_URL = REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = (
