@@ -1,6 +1,6 @@
 """`python -m benchmarks.scale`: a simulation of orders placed and paid, fed with measured costs.
 
-First the measured runs of docs/performance.md and what the simulation says of them, then ten times the peak.
+Compare measured runs with the simulation, then simulate ten times the peak. docs/growth.md has the result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from benchmarks.simulation import Costs, Shop, System
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run of docs/performance.md on two cores: what went in, and what was measured (ms)."""
+    """A run on two cores: what went in, and what was measured (ms)."""
 
     costs: Costs
     rate: float  # orders a second
