@@ -1,6 +1,6 @@
 """Races between sessions, with real locks.
 
-Races for claims are in test_claims. docs/testing.md names the other projects' defects that they would find.
+Races for claims are in test_claims.
 """
 
 from __future__ import annotations

@@ -9,7 +9,11 @@ import pytest
 
 from local.machine import PROJECT
 
-PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
+PAGES = [
+    PROJECT / "README.md",
+    PROJECT / "tests" / "pairs" / "README.md",
+    *sorted((PROJECT / "docs").rglob("*.md")),
+]
 WALKS = sorted((PROJECT / "docs").glob("walk-*.md"))
 
 

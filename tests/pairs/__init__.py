@@ -1,1 +1,1 @@
-"""Two features that change the same rows, one after the other or at once: docs/testing.md lists the pairs."""
+"""Two features that change the same rows, one after the other or at once. README.md lists the pairs."""
