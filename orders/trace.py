@@ -55,7 +55,7 @@ def is_known(*, correlation_id: str) -> bool:
 
 
 def read_trace(*, correlation_id: str, archives: bool = False) -> Trace:
-    """Read what was recorded: nine statements at most for an order, with those of its timeline."""
+    """Read what was recorded, in a few statements and those of each order's timeline."""
     mailed = EmailNotification.objects.filter(correlation_id=correlation_id)
     ids = set(mailed.values_list("order_id", flat=True)[:_MOST_EMAILS])
     ids |= set(
