@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
+STACK = "exception"
 #: What each line of a transition has, beside `notification_id` or `event_id`.
 IDS = {"order_id", "event_type", "correlation_id", "trace_id"}
 PACKAGES = ("config", "notifications", "orders", "outbox")
@@ -26,20 +27,27 @@ def calls() -> Iterator[tuple[str, str, set[str]]]:
                 if not (isinstance(event, ast.Constant) and isinstance(event.value, str)):
                     continue
                 fields = {word.arg for word in node.keywords if word.arg}
+                if "exc_info" in fields or getattr(function, "attr", "") == "exception":
+                    fields = fields - {"exc_info"} | {STACK}  # as config.logs renders it
                 if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
-                    if function.value.id == "log" and function.attr in LEVELS:
-                        yield event.value, function.attr, fields
+                    if function.value.id.endswith("log") and function.attr in LEVELS:
+                        yield event.value, function.attr.replace("exception", "error"), fields
                 elif isinstance(function, ast.Name) and function.id == "write" and fields:
                     yield event.value, "", fields
 
 
 def table() -> dict[str, tuple[set[str], set[str]]]:
-    """Return levels and fields by event."""
+    """Return levels and fields by event. The levels are that of the heading and those that "when" names."""
     rows = {}
+    level = ""
     for line in (ROOT / "docs" / "logs.md").read_text().splitlines():
-        if line.startswith("| ") and not line.startswith(("| event |", "| ---")):
-            event, levels, fields, _ = (cell.strip() for cell in line.strip("|").split("|"))
-            rows[event] = set(levels.split(", ")), set(re.findall(r"`(\w+)`", fields))
+        if line.startswith("### "):
+            level = line.removeprefix("### ")
+        elif line.startswith("| ") and not line.startswith("| event |"):
+            event, fields, when = (cell.strip() for cell in line.strip("|").split("|"))
+            assert event not in rows
+            more = re.findall(r"(?<!`)\b(warning|error)", when)
+            rows[event] = {level, *more}, set(re.findall(r"`(\w+)`", fields))
             if "*ids*" in fields:
                 rows[event][1].update({"event_id", "notification_id", *IDS})
     return rows
