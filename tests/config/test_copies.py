@@ -73,7 +73,7 @@ def test_each_folder_of_a_provider_is_in_the_list() -> None:
 def test_the_docs_list_the_providers_in_their_order() -> None:
     configuration = (DOCS / "configuration.md").read_text()
     listed = re.search(r"^\| `EMAIL_PROVIDERS` .*order of preference: (.*?);", configuration, re.MULTILINE)
-    readme = re.search(r"a provider of e-mails \((.*?)\)", (PROJECT / "README.md").read_text())
+    readme = re.search(r"an e-mail provider \((.*?)\)", (PROJECT / "README.md").read_text())
     assert listed and readme
     assert re.findall(r"`(\w+)`", listed[1]) == list(registry.NAMES)
     assert re.split(", | or ", readme[1].lower()) == list(registry.NAMES)
