@@ -15,7 +15,8 @@ from outbox.telemetry.metrics import version
 
 PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text())
 VERSION: str = PYPROJECT["project"]["version"]
-HEADINGS = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+#: The readers of the changelog, those who must act first.
+HEADINGS = ["Operators", "API users", "Developers"]
 #: What a package manager of another kind wants to have written down, and how it writes `.dev0`.
 COPIES = {"docker/helm/orderpost/Chart.yaml": r"^appVersion: \"?([^\"\n]+)"}
 
@@ -63,10 +64,11 @@ def test_the_changelog_begins_with_what_is_not_released_and_goes_back_in_time() 
     assert (first == "Unreleased" and now > numbers[0]) if development else now == numbers[0]
 
 
-def test_the_changelog_has_the_usual_headings_and_lines_of_a_list() -> None:
+def test_the_newest_entry_of_the_changelog_has_a_list_for_each_reader_and_at_most_sixty_lines() -> None:
     newest = re.split(r"^## ", (PROJECT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1]
+    assert len(newest.rstrip().splitlines()) <= 60
     headings = re.findall(r"^### (.+)$", newest, re.MULTILINE)
-    assert len(headings) == len(set(headings)) and set(headings) <= HEADINGS
+    assert headings == [heading for heading in HEADINGS if heading in headings]
     for part in re.split(r"^### .+$", newest, flags=re.MULTILINE)[1:]:
         assert re.fullmatch(r"\n(?:- .+\n(?:  .+\n)*\n?)+", part), part
 
