@@ -47,3 +47,10 @@ def test_the_tests_that_the_docs_name_exist() -> None:
     named = {name for page in PAGES for name in re.findall(r"`(test_[\w…]+(?:\.py)?)`", page.read_text())}
     assert len(named) > 20
     assert [name for name in named if name.rstrip("…_") not in sources] == []
+
+
+def test_all_pages_together_stay_short_enough_to_be_read():
+    """A page that grows makes room on another one. Decisions (docs/adr) are not counted."""
+    counted = [page for page in PAGES if "adr" not in page.parts]
+    counted += [PROJECT / "CHANGELOG.md", PROJECT / "CONTRIBUTING.md"]
+    assert sum(len(page.read_text().split()) for page in counted) < 26_000
