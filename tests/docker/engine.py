@@ -121,7 +121,7 @@ def alone() -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         # Those of a killed drill were in namespaces that are gone: podman looks again, as after a restart.
         shutil.rmtree(RUN, ignore_errors=True)
-        podman("rm", "--all", "--force", "--time", "0", "--volumes")
+        podman("rm", "--all", "--force", "--depend", "--time", "0", "--volumes")
         for kind in ("volume", "network"):
             podman(kind, "prune", "--force")
         yield

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from local.machine import PROJECT
+from tests import prepared
 from tests.flows.shop import Shop
 from tests.pgbouncer import Pooler, needs_pgbouncer
 
@@ -83,8 +84,8 @@ def test_each_command_that_needs_a_session_says_so():
 
 @pytest.mark.drill
 def test_the_flows_and_the_chaos_slice_hold_through_it():
-    ours = ("DATABASE_URL", "REDIS_URL", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID", "PYTEST_ADDOPTS")
-    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    ours = ("DATABASE_URL", "REDIS_URL", prepared.FOLDER, "PYTEST_XDIST_WORKER", "PYTEST_XDIST_TESTRUNUID")
+    environment = {name: value for name, value in os.environ.items() if name not in (*ours, "PYTEST_ADDOPTS")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "--no-header", *FLOWS],
         cwd=PROJECT,
