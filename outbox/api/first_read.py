@@ -70,7 +70,7 @@ def read_first(
     if row is None:
         return None
     token_id, name, scopes, now, *rest = row
-    token = ApiToken.from_db("default", ["id", "name", "scopes"], [token_id, name, json.loads(scopes)])
+    token = _token(token_id, name, scopes)
     stored = None
     if key is not None:
         if rest[0] is not None:
@@ -78,6 +78,12 @@ def read_first(
         rest = rest[5:]
     found = rest[1:] if beside is not None and rest[0] else []
     return FirstRead(token, now, stored, found)
+
+
+@functools.lru_cache(maxsize=256)
+def _token(id: uuid.UUID, name: str, scopes: str) -> ApiToken:
+    """Return what was read as a token. Whoever has it changes nothing: it is every request's."""
+    return ApiToken.from_db("default", ["id", "name", "scopes"], [id, name, json.loads(scopes)])
 
 
 @functools.cache
