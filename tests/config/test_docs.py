@@ -51,6 +51,6 @@ def test_the_tests_that_the_docs_name_exist() -> None:
 
 def test_all_pages_together_stay_short_enough_to_be_read():
     """A page that grows makes room on another one. Decisions (docs/adr) are not counted."""
-    counted = [page for page in PAGES if "adr" not in page.parts]
-    counted += [PROJECT / "CHANGELOG.md", PROJECT / "CONTRIBUTING.md"]
+    counted = [PROJECT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
+    counted += [page for page in (PROJECT / "docs").rglob("*.md") if "adr" not in page.parts]
     assert sum(len(page.read_text().split()) for page in counted) < 26_000
