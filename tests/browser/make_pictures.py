@@ -54,7 +54,7 @@ def test_make_the_pictures(mailbox, open_page, make_page):
     for name, path, height in (
         ("overview", "/admin/?range=day", 1180),
         ("causes", f"{mails}/causes/", 760),
-        ("story", f"/admin/orders/order/{order_id}/change/", 860),
+        ("timeline", f"/admin/orders/order/{order_id}/change/", 860),
         ("providers", f"{mails}/providers/", 420),
     ):
         page = open_page(path, width=WIDTH, height=height)
