@@ -112,10 +112,11 @@ def test_a_stuck_one_keeps_no_wal_and_begins_anew_with_a_full_look(owner, server
 def test_a_long_transaction_delays_the_beginning_and_not_the_end(server, db):
     # PostgreSQL may not have ended the session of the test before: its slot would be taken for this one's.
     until(lambda: not server.sql("SELECT slot_name FROM pg_replication_slots"))
-    with psycopg.connect(server.url) as writer, Owner(server) as owner:
+    with psycopg.connect(server.url) as writer, ExitStack() as later:
         writer.execute("INSERT INTO others VALUES (1, 'text')")
+        owner = later.enter_context(Owner(server))
         until(lambda: server.sql("SELECT slot_name FROM pg_replication_slots"))
-        assert owner.follower.state == "away"  # so its owner looks without being told
+        assert owner.follower.state == "away"  # so its owner claims without being woken
         writer.commit()
         until(owner.is_streaming)
 
