@@ -14,6 +14,7 @@ PAGES = [
     PROJECT / "tests" / "pairs" / "README.md",
     *sorted((PROJECT / "docs").rglob("*.md")),
 ]
+DECISIONS = sorted((PROJECT / "docs" / "adr").glob("0*.md"))
 WALKS = sorted((PROJECT / "docs").glob("walk-*.md"))
 
 
@@ -54,3 +55,16 @@ def test_all_pages_together_stay_short_enough_to_be_read():
     counted = [PROJECT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
     counted += [page for page in (PROJECT / "docs").rglob("*.md") if "adr" not in page.parts]
     assert sum(len(page.read_text().split()) for page in counted) < 26_000
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_a_decision_is_short_and_in_the_index(page: Path) -> None:
+    text = page.read_text()
+    found = re.match(r"# (\d+)\. (.+)\n\nStatus: (.+)\n", text)
+    assert found, "a page begins with its number, its title, and its status"
+    number, title, status = found.groups()
+    assert int(number) == int(page.name[:4])
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    assert len(text.split()) <= 200
+    line = f"| [{number}]({page.name}) | {title} | {status} |"
+    assert (page.parent / "README.md").read_text().splitlines().count(line) == 1
