@@ -1,7 +1,7 @@
-"""Compare a restored database with the logs of the time that it does not know: `manage.py after_restore`.
+"""Compare a restored database with the logs of the time that it lost. For `manage.py after_restore`.
 
-The logs prove which e-mails a provider took and which events the broker has. They also name changes that the
-database lost. Whatever is read twice changes nothing.
+The logs prove which e-mails a provider accepted and which events the broker has. They also name the changes
+that the database lost. A line that is read twice has its effect once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outbox.models import BulkJob, Erasure, OutboxEvent, Pause, ProcessedEvent
 
 log = structlog.get_logger(__name__)
 
-#: Clocks of processes and database may differ by so much: earlier lines are left out.
+#: How far the clocks of the processes and of the database may differ. Earlier lines are skipped.
 SLACK = dt.timedelta(minutes=10)
 BATCH = 1000
 
@@ -32,12 +32,19 @@ Line = Mapping[str, Any]
 
 
 class NotPaused(Exception):
-    """The delivery is not paused as that of a restored database."""
+    """`manage.py pause --restored-to` has not paused the delivery."""
 
 
 @dataclasses.dataclass(slots=True)
 class Report:
-    """What was done. `lost`: the `lost_count` changes that the database does not have, oldest first, once."""
+    """The result of a comparison.
+
+    sent        e-mails that the logs proved sent
+    published   events that the logs proved published
+    held        e-mails that became dead letters because no log proves whether they were sent
+    malformed   lines that could not be read
+    lost        the `lost_count` changes that the database does not have, oldest first; iterate only once
+    """
 
     sent: int = 0
     published: int = 0
@@ -48,10 +55,10 @@ class Report:
 
 
 def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Report:
-    """Settle what lines of logs prove, and hold for a person what nothing proves.
+    """Settle what the log lines prove, and hold the unproven e-mails for a person.
 
-    `since`: the moment that the database was restored to; by default what `manage.py pause` was told. Raise
-    `NotPaused` unless it was told.
+    `since` is the moment to which the database was restored, by default that of `manage.py pause
+    --restored-to`. Raise `NotPaused` unless that command has paused the delivery.
     """
     pause = Pause.objects.filter(part=Pause.Part.DELIVERY, restored_to__isnull=False).first()
     if pause is None or pause.restored_to is None:
@@ -78,7 +85,7 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
 
 
 class _Reader:
-    """Collects lines and compares them with the database, `BATCH` at a time."""
+    """Collects lines and compares them with the database, `BATCH` changes at a time."""
 
     def __init__(self, *, since: dt.datetime) -> None:
         self.report = Report()
@@ -89,7 +96,7 @@ class _Reader:
         self._published: set[uuid.UUID] = set()
 
     def read_line(self, line: Line) -> None:
-        """Note what a line says, if it is one that matters."""
+        """Note the change that a line records. Ignore lines of other log events."""
         if (found := _KINDS.get(line.get("event", ""))) is None:
             return
         kind, name = found
@@ -121,7 +128,7 @@ class _Reader:
         self._notes[kind, id] = note if known is None else merged(known, note)
 
     def flush(self) -> None:
-        """Settle what was collected, and keep what the database does not have."""
+        """Settle the collected changes, and keep those that the database does not have."""
         self.report.sent += settle_logged(sent=self._sent)
         waiting = OutboxEvent.objects.unpublished().filter(id__in=list(self._published))
         if ids := list(waiting.values_list("id", flat=True)):
@@ -137,7 +144,7 @@ class _Reader:
         self._notes, self._sent, self._published = {}, {}, set()
 
 
-#: The log lines that matter: what each is about, and which field names it.
+#: log event -> the kind of change that it records, and the field that names the changed thing
 _KINDS = {
     "notification changed": ("e-mail", "notification_id"),
     "event published": ("event", "event_id"),
@@ -145,7 +152,8 @@ _KINDS = {
     "person erased": ("erasure", "address_hash"),
     "order's address corrected": ("correction", "order_id"),
 }
-#: The table that shows whether the database has a change. No table shows corrections, so each is listed.
+#: kind -> the table and column that show whether the database has a change. No table shows corrections, so
+#: every correction counts as lost.
 _TABLES: dict[str, tuple[type[Model], str]] = {
     "e-mail": (EmailNotification, "id"),
     "event": (OutboxEvent, "id"),
@@ -155,7 +163,7 @@ _TABLES: dict[str, tuple[type[Model], str]] = {
 
 
 def _known(model: type[Model], column: str, ids: list[str]) -> set[str]:
-    """Return those of `ids` that a table has."""
+    """Return those of `ids` that exist in the column."""
     if not ids:
         return set()
     rows = model._default_manager.filter(**{f"{column}__in": ids}).values_list(column, flat=True)
@@ -163,7 +171,7 @@ def _known(model: type[Model], column: str, ids: list[str]) -> set[str]:
 
 
 def _with_orders(lost: Iterable[Lost]) -> Iterator[Lost]:
-    """Yield lost changes, each with whether the database has its order."""
+    """Yield lost changes. Add `order_known`, whether the database has the order, to those with an order."""
     rows = iter(lost)
     while part := list(itertools.islice(rows, BATCH)):
         known = _known(Order, "id", sorted({str(one["order_id"]) for one in part if one.get("order_id")}))

@@ -1,5 +1,3 @@
-"""Orders, their transitions and their API."""
-
 from __future__ import annotations
 
 import json
@@ -17,7 +15,10 @@ class OrdersConfig(AppConfig):
     }
 
     def ready(self) -> None:
-        """Check the declared events against settings, schemas and templates. A mistake stops the process."""
+        """Check the declared events against settings, schemas and templates.
+
+        Raise `ImproperlyConfigured`, which stops the process.
+        """
         from django.conf import settings
 
         from notifications.models import TOPICS
@@ -27,7 +28,7 @@ class OrdersConfig(AppConfig):
         topics = {event.topic for event in EVENTS.values()} | set(TOPICS.values())
         if unknown := set(settings.EVENT_MAX_RETRIES_FOR) - topics:
             raise ImproperlyConfigured(
-                f"EVENT_MAX_RETRIES_FOR names {min(unknown)}; the topics are {', '.join(sorted(topics))}."
+                f"EVENT_MAX_RETRIES_FOR names {min(unknown)}. The topics are {', '.join(sorted(topics))}."
             )
         for event in EVENTS.values():
             try:

@@ -1,4 +1,4 @@
-"""What a caller says of an order, in a request's body or in an event's data, checked field by field."""
+"""The fields of an order in a request's body and in an inbound event's data, with their checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MAX_AMOUNT = 10**12
 MAX_ITEMS = 200
 
 
-# The docstrings of the bodies are their descriptions in /api/schema.
+# /api/schema shows the docstrings of these classes.
 class ItemBody(StrictSerializer):
     """One line of an order."""
 
@@ -22,7 +22,7 @@ class ItemBody(StrictSerializer):
 
 
 class OrderBody(StrictSerializer):
-    """An order to place. Its items need not add up to the total, which has shipping and tax in it."""
+    """An order to place. The total includes shipping and tax, so it may differ from the sum of the items."""
 
     user_id = Identifier()
     email = EmailAddress()
@@ -35,28 +35,30 @@ class OrderBody(StrictSerializer):
 
     def validate_currency(self, value: str) -> str:
         if not is_currency(value):
-            raise serializers.ValidationError("This is no ISO 4217 code of a currency in use, such as USD.")
+            raise serializers.ValidationError(
+                "This is not the ISO 4217 code of a currency in use, such as USD."
+            )
         return value
 
     def validate_locale(self, value: str) -> str:
         if not is_locale(value):
-            raise serializers.ValidationError("This is no language tag, such as en or de-AT.")
+            raise serializers.ValidationError("This is not a language tag, such as en or de-AT.")
         return value
 
 
 class CompleteBody(StrictSerializer):
-    """Where the parcel can be tracked, if known."""
+    """The address at which the customer can track the parcel, if known."""
 
     tracking_url = WebAddress(required=False)
 
 
 class CancelBody(StrictSerializer):
-    """Why the order is cancelled. The customer reads it."""
+    """The reason for the cancellation. The customer reads it."""
 
     reason = Text(required=False, allow_blank=True, max_length=500)
 
 
 class RefundBody(StrictSerializer):
-    """The amount to refund. Without it, all that is left."""
+    """The amount to refund. Without it, the whole balance is refunded."""
 
     amount = Integer(required=False, min_value=1, max_value=MAX_AMOUNT, help_text="In minor units")

@@ -1,7 +1,7 @@
-"""What each change of an order means: its next state, its events and e-mails, before anything is written.
+"""Decide each change of an order: its next state, its events and its e-mails. Nothing is written here.
 
-A function takes the order as it was read and returns an `OrderChange`. orders.services writes it for events
-and commands, orders.api.changing for requests.
+A function takes the order as it was read and returns an `OrderChange`. orders.services writes it for inbound
+events and commands, and orders.api.changing for requests.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from outbox.telemetry import context, tracing
 
 
 class OrderChange:
-    """A change that is decided and not yet written. `order` is as it will stand."""
+    """A change that is decided but not yet written. `order` already has its new state."""
 
     def __init__(self, *, order: Order, now: dt.datetime, row: str | None = None) -> None:
         self.order = order
         self.now = now
-        #: Of `Seen`; None for a new order.
+        #: `row` of the order's `Seen`; None for a new order.
         self.row = row
-        #: False where the order already is as it should be.
+        #: False if the order already has the wanted state.
         self.needed = True
         self._inserts: list[Part] = []
 
     def record(self, event: str, *, details: dict[str, Any] | None = None, **change: Any) -> None:
         """Add the event and the e-mail of a new version.
 
-        `details` go into the event, `change` into the e-mail.
+        The event contains `details`. The e-mail's templates get `change` (see `email_context`).
         """
         order, now = self.order, self.now
         self._inserts.append(
@@ -63,13 +63,13 @@ class OrderChange:
             self._inserts.append(email)
 
     def write(self, *, guard: Part | None = None, inserts: Sequence[Part] = ()) -> Written:
-        """Write all of it, and `inserts`, in one statement.
+        """Write the order, its events, its e-mails and `inserts` in one statement.
 
-        It writes nothing if `guard` has no row, or if the order's row was changed since it was read.
+        Write nothing if `guard` has no row, or if the order's row was changed since it was read.
         """
         if not self.needed and not inserts:
             return Written(guard=True, change=True)
-        # A later request has a trace of its own: the link leads back to that of the order's placing.
+        # A later request has its own trace, so link it to the trace that placed the order.
         link = "" if self.row is None else self.order.traceparent
         with tracing.span("save order", kind=SpanKind.CLIENT, links=[link]) as span:
             span.set_attribute("db.system.name", "postgresql")
@@ -84,12 +84,12 @@ class OrderChange:
         return Order.objects.update_part(self.order, row=self.row)
 
 
-#: Takes `Seen` and the change's own values, by keyword. Raises `InvalidTransition`.
+#: Takes `Seen`, and the values of the change by keyword. Raises `Refused` (orders.transitions).
 Decide = Callable[..., OrderChange]
 
 
 def _changed(seen: Seen) -> OrderChange:
-    """Begin a change of a new version."""
+    """Begin a change that makes a new version."""
     seen.order.version += 1
     return _unversioned(seen)
 
@@ -117,7 +117,7 @@ def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values
 
 
 def pay(seen: Seen) -> OrderChange:
-    """Mark an order paid, and confirm it at once if its stock was reserved before."""
+    """Mark an order paid. Confirm it in the same change if its stock was reserved before."""
     order = seen.order
     order.status = next_status(order=order, action=Action.PAY)
     order.paid_at = seen.now
@@ -131,9 +131,9 @@ def pay(seen: Seen) -> OrderChange:
 
 
 def confirm(seen: Seen) -> OrderChange:
-    """Confirm a paid order. Of a pending one, only remember that its stock is reserved.
+    """Confirm a paid order. For a pending order, only record that its stock is reserved.
 
-    Remembering writes no event and no e-mail and keeps the version.
+    That record makes no event, no e-mail and no new version.
     """
     order = seen.order
     status = next_status(order=order, action=Action.CONFIRM)
@@ -152,7 +152,7 @@ def confirm(seen: Seen) -> OrderChange:
 
 
 def complete(seen: Seen, *, tracking_url: str = "") -> OrderChange:
-    """Complete an order. A part-refunded one keeps its status."""
+    """Complete an order. A part-refunded order keeps its status."""
     order = seen.order
     order.status = next_status(order=order, action=Action.COMPLETE)
     order.completed_at = seen.now
@@ -165,8 +165,8 @@ def complete(seen: Seen, *, tracking_url: str = "") -> OrderChange:
 def cancel(seen: Seen, *, reason: str = "", cause: Mapping[str, str] | None = None) -> OrderChange:
     """Cancel an order. A paid one can be refunded afterwards.
 
-    The customer reads `reason` in the e-mail. It stays out of the event, because it may hold a name; `cause`,
-    codes for other services, goes into the event alone.
+    The e-mail shows `reason` to the customer. The event does not contain it, because it may hold a name. Only
+    the event contains `cause`: codes for other services.
     """
     order = seen.order
     order.status = next_status(order=order, action=Action.CANCEL)
@@ -178,7 +178,7 @@ def cancel(seen: Seen, *, reason: str = "", cause: Mapping[str, str] | None = No
 
 
 def refund(seen: Seen, *, amount: int | None = None) -> OrderChange:
-    """Refund `amount` minor units, or all that is left. Raise `RefundExceedsBalance` if less is left."""
+    """Refund `amount` minor units, or the whole balance. Raise `RefundExceedsBalance` if less is left."""
     order = seen.order
     check(order=order, action=Action.REFUND)
     balance = order.refundable_amount

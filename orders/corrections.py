@@ -1,4 +1,4 @@
-"""Correct an order's address, and send an e-mail of it once more. Called by the API and the admin."""
+"""Send a copy of an e-mail, and correct the order's address if wanted. Called by the API and the admin."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = structlog.get_logger(__name__)
 def send_copy(
     *, notification_id: uuid.UUID, recipient_email: str = "", update_order: bool = False
 ) -> uuid.UUID:
-    """Send an ended e-mail once more, to its own address or to another, and return the new one's id.
+    """Send a copy of an ended e-mail to its own address, or to `recipient_email`. Return the copy's id.
 
-    With `update_order` the address becomes the order's, too, so that later e-mails go there. That changes
-    neither the status nor the version, and other services learn nothing of it. Raise
-    `EmailNotification.DoesNotExist`, `Order.DoesNotExist`, or `NotCopied` having changed nothing.
+    With `update_order`, `recipient_email` becomes the order's address too, so later e-mails go there. This
+    keeps the order's status and version, and writes no event. Raise `EmailNotification.DoesNotExist`,
+    `Order.DoesNotExist` or `NotCopied` without changing anything.
     """
     with transaction.atomic(savepoint=False):
         mail = EmailNotification.objects.only("order", "status").get(id=notification_id)
-        order = Order.objects.lock(order_id=mail.order_id).order  # its changes and erasures wait for us
+        order = Order.objects.lock(order_id=mail.order_id).order  # changes and erasures wait
         if update_order and order.source:
             raise NotCopied(f"{order.source} owns the order: correct its address there", status=mail.status)
         copy_id = copy_email(id=notification_id, recipient_email=recipient_email)

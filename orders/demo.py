@@ -1,7 +1,7 @@
-"""What `manage.py demo` writes: orders by the services, and with `--days` a history as rows of the past.
+"""The data of `manage.py demo`: orders that the services place, and with `--days` rows of a past history.
 
-The history's rows carry the correlation id `demo-history`, its orders a reference `DEMO-…`, and every address
-ends in `@demo.example.com`, which no mail can reach.
+The history's rows have the correlation id `demo-history`, its orders a reference `DEMO-…`. Its addresses end
+in `@demo.example.com`, which no mail can reach.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from outbox.models import InboundDeadLetter, OutboxEvent
 from outbox.privacy import address_hash
 
 MARK, DOMAIN = "demo-history", "demo.example.com"
-#: Recipients of these names get a 400 and a 503 from the mailbox of `make run`.
+#: The mailbox of `make run` answers 400 and 503 for recipients with these names.
 REFUSED, DOWN = "refused", "down"
 NAMES = ("Ada Byron", "Bo Larsen", "Chloé Petit", "Diego Ruiz", "Emma Vogel", "Farid Amin", "Grace Okoro")
 LOCALES = (("en", "USD"), ("de", "EUR"), ("fr", "EUR"), ("es", "EUR"), ("en-GB", "GBP"))
 PRODUCTS = (("Field notebook", 1290), ("Brass pen", 4500), ("Desk lamp", 8900), ("Wool blanket", 12900))
 HOUR = dt.timedelta(hours=1)
-#: What happens to an order: by weight, its changes and the hours after the one before.
+#: Courses of an order: a weight, and for each change the hours since the change before.
 COURSES: tuple[tuple[int, dict[str, float]], ...] = (
     (55, {"order.paid": 0.1, "order.completed": 30}),
     (15, {"order.paid": 0.1, "order.confirmed": 1, "order.completed": 40}),
@@ -57,26 +57,26 @@ SERVICES: dict[str, Callable[..., Order]] = {
     "order.part_refunded": partial(services.refund_order, amount=REFUND),
     "order.refunded": services.refund_order,
 }
-#: When a change is noted in the order itself.
+#: event -> the order's column with the time of that change
 TIMES = {"order.paid": "paid_at", "order.confirmed": "stock_reserved_at", "order.completed": "completed_at"}
-#: Why e-mails become dead letters: the provider's answers.
+#: Answers of the provider that make e-mails dead letters.
 CAUSES = (
     "400: Does not contain a valid address: {address}",
     "400: The from address does not match a verified Sender Identity",
     "550: 5.7.1 Message rejected by policy, id {token}",
 )
-#: The part of the outgoing events that the broker refused.
+#: The share of the outgoing events that the broker refused.
 DEAD_EVENTS = 0.0004
-#: Why inbound events could not be processed.
-ERRORS = ("no such order", "no such order", "data.orderId is no UUID")
-#: Multiples of it, modulo 1, spread evenly: any few hundred e-mails in a row have every kind of luck.
+#: Errors of the inbound dead letters.
+ERRORS = ("no such order", "no such order", "data.orderId is not a UUID")
+#: Multiples of this number, modulo 1, spread evenly, so any few hundred e-mails in a row have every outcome.
 GOLDEN = (math.sqrt(5) - 1) / 2
-#: Hours ago at which an outage of the first provider began, and how long it lasted.
+#: Outages of the first provider: how many hours ago each began, and how many hours it lasted.
 OUTAGES = ((7.0, 0.7), (52.0, 1.6), (211.0, 2.4))
 
 
 def place_and_move(number: int) -> None:
-    """Place and change one order. Every 25th recipient is refused, every 40th gets a 503."""
+    """Place and change one order. The mailbox refuses every 25th recipient and answers 503 for every 40th."""
     kind = REFUSED if number % 25 == 0 else DOWN if number % 40 == 1 else "customer"
     order = services.place_order(
         user_id=uuid.uuid4(),
@@ -107,7 +107,7 @@ History = dict[type[Model], list[Any]]
 def make_history(
     *, orders: int, days: int, now: dt.datetime, oldest: Mapping[PartitionedModel, dt.datetime]
 ) -> History:
-    """Make `orders` orders of the last `days`, with the e-mails and events that are still in their tables."""
+    """Make `orders` orders of the last `days`, with their e-mails and events since `oldest` of each table."""
     chance = random.Random(7)  # noqa: S311 - sample data, not a secret
     history: History = defaultdict(list)
     mails = history[EmailNotification]
@@ -130,13 +130,13 @@ def make_history(
 
 
 def outage_end(when: dt.datetime, *, now: dt.datetime) -> dt.datetime | None:
-    """Return the end of the outage that `when` falls into, or None."""
+    """Return the end of the outage at `when`, or None outside an outage."""
     spans = ((now - began * HOUR, now - (began - lasted) * HOUR) for began, lasted in OUTAGES)
     return next((end for start, end in spans if start <= when < end), None)
 
 
 def _times(count: int, *, days: int, now: dt.datetime, chance: random.Random) -> Iterator[dt.datetime]:
-    """Yield times of the last days, few of them at night."""
+    """Yield `count` times of the last `days`, few of them at night."""
     while count:
         when = now - dt.timedelta(days=days * chance.random(), seconds=20)
         if chance.random() < 0.55 - 0.45 * math.cos((when.hour + when.minute / 60 - 3) / 24 * 2 * math.pi):
@@ -145,7 +145,7 @@ def _times(count: int, *, days: int, now: dt.datetime, chance: random.Random) ->
 
 
 def _id(when: dt.datetime, chance: random.Random) -> uuid.UUID:
-    """Return a UUIDv7 of a time in the past."""
+    """Return a UUIDv7 for a past time."""
     return uuid.UUID(
         int=id_floor(when).int | 7 << 76 | chance.getrandbits(12) << 64 | 2 << 62 | chance.getrandbits(62)
     )
@@ -154,7 +154,7 @@ def _id(when: dt.datetime, chance: random.Random) -> uuid.UUID:
 def _changes(
     number: int, placed: dt.datetime, *, now: dt.datetime, chance: random.Random
 ) -> Iterator[tuple[str, Order, dict[str, Any]]]:
-    """Yield an order after each of its changes so far, with the event's name and its details."""
+    """Yield the event's name, the order and the event's details for each change of one order up to `now`."""
     order = Order(
         id=_id(placed, chance),
         user_id=uuid.UUID(int=chance.getrandbits(128), version=4),
@@ -176,7 +176,7 @@ def _changes(
 
 
 def _apply(change: str, order: Order) -> dict[str, Any]:
-    """Change an order as its service would; return the event's details."""
+    """Change an order as its service would. Return the event's details."""
     order.status = change.removeprefix("order.")
     if field := TIMES.get(change):
         setattr(order, field, order.updated_at)
@@ -235,7 +235,7 @@ def _mail(change: str, order: Order, details: dict[str, Any], *, chance: random.
 
 
 def _settle(mail: EmailNotification, *, luck: float, now: dt.datetime, chance: random.Random) -> None:
-    """Bring an e-mail into the state that it would have now. Its luck is from 0 to 1."""
+    """Give an e-mail the state that it would have now. `luck`, from 0 to 1, chooses the outcome."""
     at = mail.created_at
 
     def error(when: dt.datetime, text: str, outcome: str) -> dict[str, str]:
@@ -255,7 +255,7 @@ def _settle(mail: EmailNotification, *, luck: float, now: dt.datetime, chance: r
         mail.error_fingerprint = fingerprint_of(provider=mail.provider, error=text)
     elif luck < 0.009:
         mail.status, mail.provider, mail.last_error = "suppressed", "", "the address bounced"
-    elif luck < 0.015 and 2 * HOUR < now - at < 24 * HOUR:  # it is tried again, but not at once
+    elif luck < 0.015 and 2 * HOUR < now - at < 24 * HOUR:  # waits for a later attempt
         mail.status, mail.last_error = "failed", "500: Internal Server Error"
         mail.errors = [error(at + number * HOUR / 3, mail.last_error, "transient") for number in range(3)]
         mail.updated_at, mail.next_attempt_at = at + HOUR * 2 / 3, now + 3 * HOUR

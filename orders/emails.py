@@ -1,7 +1,7 @@
-"""What an order's e-mail shows, as plain data: notifications knows no Order.
+"""The variables of an order's e-mail, as plain data, because notifications does not import `Order`.
 
-orders.changes and orders.inbound.external call this for a change and hand the result to notifications.
-docs/emails.md explains each variable to the authors of templates.
+orders.changes and orders.inbound.external call this for each change and pass the result to notifications. The
+previews call it too. docs/emails.md explains each variable to the authors of templates.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from orders.models import Order
 
-SHOWN_ITEMS = 20  # mail clients clip long e-mails, and the customer has the whole list in the shop
+SHOWN_ITEMS = 20  # mail clients clip long e-mails, and the shop shows the whole list
 
 
 def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, object]:
     """Return the variables of an order's e-mail: strings, ints, datetimes and lists of dicts.
 
-    `order` has its state after the change. `change` may have `at` (datetime), `amount` (int: what this
-    refund returned), `reason` (str), `tracking_url` (str) and `was_paid` (bool: of a cancelled order).
-    Amounts are in minor units, and None where there is nothing to show.
+    `order` has its state after the change. `change` may have `at` (datetime), `amount` (int: the amount of
+    this refund), `reason` (str), `tracking_url` (str) and `was_paid` (bool: whether a cancelled order was
+    paid). Amounts are in minor units. An amount that the e-mail does not show is None.
     """
     items = [_item(item) for item in order.items]
     listed = sum(int(item["quantity"]) * int(item["unit_amount"]) for item in order.items)
@@ -47,7 +47,7 @@ def email_context(*, order: Order, change: Mapping[str, object]) -> dict[str, ob
 
 
 def present_change(order: Order) -> dict[str, object]:
-    """Return the change that led to the order's present state, as far as the order remembers it."""
+    """Return those values of the last change that the order's row still shows."""
     return {"amount": order.refunded_amount or None, "was_paid": order.paid_at is not None}
 
 
@@ -63,5 +63,5 @@ def _item(item: Mapping[str, object]) -> dict[str, object]:
 
 
 def _short_id(order: Order) -> str:
-    """Return the end of the id. Its beginning is the time, which all orders of one minute share."""
+    """Return the end of the id, because all orders of one minute share its beginning, the time."""
     return order.id.hex[-8:].upper()

@@ -1,7 +1,8 @@
-"""The order's events, declared once: topic, schema, e-mail and default of each.
+"""The order's events: the topic, the schema and the e-mail of each.
 
-config.settings checks NOTIFY_ON and MAX_RETRIES_FOR against `EVENTS`, and OrdersConfig checks the schemas and
-the templates, so that a misspelt name stops the start. Imports no models: the settings read this module.
+config.settings checks NOTIFY_ON and MAX_RETRIES_FOR against `EVENTS`. `OrdersConfig` checks the schemas and
+the templates. A misspelt name therefore stops the start. Import no models here, because the settings import
+this module.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ SCHEMAS = Path(__file__).parent / "schemas"
 class Email(enum.Enum):
     """Whether an event sends an e-mail."""
 
-    NONE = "there are no templates for it"
-    OPTIONAL = "only where NOTIFY_ON names it"
-    DEFAULT = "unless NOTIFY_ON leaves it out"
+    NONE = "it has no templates"
+    OPTIONAL = "only if NOTIFY_ON names it"
+    DEFAULT = "unless NOTIFY_ON is set without it"
 
 
 @dataclass(frozen=True, slots=True)
 class OrderEvent:
-    """One kind of change. `name` is also the folder of its e-mail in templates/emails."""
+    """One kind of change. templates/emails has its e-mail in a folder called `name`."""
 
     name: str
-    topic: str  # a payload that changes gets a new version of the topic
+    topic: str  # an incompatible payload needs a new version of the topic
     email: Email
 
     @property
@@ -50,15 +51,16 @@ EVENTS: dict[str, OrderEvent] = {
         OrderEvent("order.part_refunded", "order.order.part_refunded.v1", Email.DEFAULT),
     )
 }
-#: The events that have templates, and those that send an e-mail unless NOTIFY_ON says otherwise.
+#: The events that have templates, and those that send an e-mail by default.
 EMAILS = [event.name for event in EVENTS.values() if event.email is not Email.NONE]
 DEFAULT_EMAILS = [event.name for event in EVENTS.values() if event.email is Email.DEFAULT]
 
 
 def event_payload(*, order: Order, details: dict[str, Any]) -> dict[str, Any]:
-    """Return the payload of an order's event: no name and no address, consumers ask the API for them.
+    """Return the payload of an order's event. `details` are the fields of this kind of event, in camelCase.
 
-    `details` are the event's own fields, in camelCase.
+    The payload has no name and no address, so that brokers hold no personal data. Consumers read them from
+    the API.
     """
     return {
         "orderId": str(order.id),

@@ -1,6 +1,7 @@
-"""Changes that the logs know of and the database does not, collected in a temporary file.
+"""Changes that the logs have and the database does not, collected in a temporary file.
 
-After a restore to yesterday they are a day's e-mails and events, which need not fit into memory.
+Memory may be too small for them: after a restore to yesterday, they are the e-mails and events of a day. Used
+by orders.after_restore.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ import json
 import sqlite3
 from collections.abc import Iterator
 
-#: What logs say of one change: its kind and id, its times, and what else their lines name.
+#: One change in the logs: its `kind`, `id`, `first_at` and `last_at`, and other fields of its lines.
 Lost = dict[str, str | bool]
 
 
 class LostChanges:
-    """A mapping of (kind, id) to what is known; iteration is by the time of the first line."""
+    """The lost changes, each once. Iteration yields them by the time of their first line."""
 
     def __init__(self) -> None:
         self._file = sqlite3.connect("")  # a temporary file that SQLite deletes
@@ -24,7 +25,7 @@ class LostChanges:
         )
 
     def add(self, note: Lost) -> None:
-        """Add what was read of a change to what is known of it."""
+        """Add a change, or merge it with the stored change of the same kind and id."""
         key = str(note["kind"]), str(note["id"])
         found = self._file.execute("SELECT note FROM lost WHERE kind = ? AND id = ?", key).fetchone()
         if found is not None:
@@ -42,7 +43,7 @@ class LostChanges:
 
 
 def merged(one: Lost, other: Lost) -> Lost:
-    """Join what two parts of the logs say of one change, in either order.
+    """Merge two records of one change, in either order. An e-mail that was ever sent stays `sent`.
 
     >>> sent = {"kind": "e-mail", "id": "1", "first_at": "12:01", "last_at": "12:02", "now": "sent"}
     >>> later = {"kind": "e-mail", "id": "1", "first_at": "12:03", "last_at": "12:03", "now": "pending"}

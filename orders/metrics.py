@@ -16,10 +16,10 @@ from outbox.telemetry.metrics import from_broker
 @from_broker(settings.EVENT_TRANSPORT)
 def lag() -> Iterator[GaugeMetricFamily]:
     events = GaugeMetricFamily(
-        "orderpost_consumer_lag_events", "Events not acknowledged by our consumers", labels=["topic"]
+        "orderpost_consumer_lag_events", "Events that our consumers have not acknowledged", labels=["topic"]
     )
     seconds = GaugeMetricFamily(
-        "orderpost_consumer_lag_seconds", "Age of the oldest of them", labels=["topic"]
+        "orderpost_consumer_lag_seconds", "Age of the oldest such event", labels=["topic"]
     )
     for one in consumer_lags(topics=sorted(subscribed()), group=GROUP):
         events.add_metric([one.topic], one.events)

@@ -1,4 +1,4 @@
-"""The order: who bought, what it costs, which status it has. orders.changes says what a change means."""
+"""The table of orders, and the SQL that reads and changes one order. orders.changes decides the changes."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from outbox.database.statement import Part, insert, parameter
 
 
 class Seen(NamedTuple):
-    """An order as it was read, the database's time then, and what tells this state of its row from others."""
+    """An order as it was read, with the database's time and the version of its row."""
 
     order: Order
     now: dt.datetime
-    #: The id of the transaction that wrote the row (`xmin`). Every change of any column makes another.
+    #: The id of the transaction that wrote the row (`xmin`). Every update of the row changes it.
     row: str
 
 
 class OrderQuerySet(models.QuerySet["Order"]):
-    """The orders of a state, and the statements of a change.
+    """Queries of orders, and the SQL of a change.
 
-    Those are written by hand: the ORM takes twice the time, on every change.
+    That SQL is written by hand because every change runs it, and the ORM needs twice the time.
     """
 
     def in_flight(self) -> OrderQuerySet:
-        """Keep the orders that will send another e-mail if nothing goes wrong."""
+        """Keep the unfinished orders, whose customers expect another e-mail."""
         unfinished = [Order.Status.PENDING, Order.Status.PAID, Order.Status.CONFIRMED]
         return self.filter(Q(status__in=unfinished) | Q(status=Order.Status.PART_REFUNDED, completed_at=None))
 
@@ -48,7 +48,7 @@ class OrderQuerySet(models.QuerySet["Order"]):
         return self.seen(now=row[0], columns=row[1:])
 
     def seen(self, *, now: dt.datetime, columns: Sequence[Any]) -> Seen:
-        """Make an order of the values of `SEEN_COLUMNS`, read at `now`."""
+        """Make a `Seen` from the values of `SEEN_COLUMNS`, read at `now`."""
         values = list(columns)
         values[_ITEMS] = json.loads(values[_ITEMS])
         return Seen(Order.from_db(self.db, _NAMES, values[:-1]), now, values[-1])
@@ -60,7 +60,7 @@ class OrderQuerySet(models.QuerySet["Order"]):
     def update_part(self, order: Order, *, row: str) -> Part:
         """Return the update of an order as a part of a statement. It has no row if another change came first.
 
-        `row` is that of the `Seen` that the change was decided by.
+        `row` is that of the `Seen` on which the change was decided.
         """
         values = [parameter(getattr(order, name)) for name in _CHANGING]
         return Part((_UPDATE,), [*values, order.id, row])
@@ -80,14 +80,15 @@ class Order(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     status = models.CharField(max_length=20, choices=Status, default=Status.PENDING)
-    version = models.PositiveIntegerField(default=1)  # grows by one with every change, under the row's lock
+    # Grows by one with every event. If another system owns the order, the highest sequence of its events.
+    version = models.PositiveIntegerField(default=1)
 
     user_id = models.UUIDField()
     email = models.CharField(max_length=254)
     name = models.CharField(max_length=200, default="", blank=True)
     locale = models.CharField(max_length=20, default="en")
     reference = models.CharField(max_length=100, default="", blank=True)
-    # The system that owns the order and alone changes it (orders.inbound.external); empty: this one.
+    # The system that owns the order and alone changes it (orders.inbound.external), or "" for this system.
     source = models.CharField(max_length=100, default="", db_default="", blank=True, editable=False)
 
     items = models.JSONField(default=list, blank=True)  # of {sku, name, quantity, unit_amount}
@@ -165,13 +166,13 @@ class Order(models.Model):
 
     @property
     def refundable_amount(self) -> int:
-        """Minor units that can still be refunded."""
+        """The minor units that can still be refunded."""
         return self.total_amount - self.refunded_amount
 
 
 _NAMES = [field.attname for field in Order._meta.concrete_fields]
 _ITEMS = _NAMES.index("items")
-#: What a change may write. Always all of them, so that all changes are one prepared statement.
+#: The columns of a change. Each change writes all of them, so that all changes share one prepared statement.
 _CHANGING = [
     "status",
     "version",
@@ -181,9 +182,9 @@ _CHANGING = [
     "stock_reserved_at",
     "completed_at",
 ]
-#: Of `orders AS o`.
+#: For queries of `orders AS o`.
 SEEN_COLUMNS = ", ".join([*(f"o.{name}" for name in _NAMES), "o.xmin::text"])
-# The names below are those of this model's columns.
+# The SQL below contains only names of this model's columns, so nothing can be injected.
 _LOCK = Prepared(
     f"SELECT statement_timestamp(), {SEEN_COLUMNS} FROM orders AS o WHERE o.id = %s FOR UPDATE"  # noqa: S608
 )

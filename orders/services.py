@@ -1,8 +1,8 @@
-"""Every change of an order's status, for callers inside this system: event handlers and commands.
+"""Place and change orders, for callers inside this system: event handlers and commands.
 
-Each function runs in one transaction, its own or the caller's. It locks the order's row, changes it, and,
-except where its docstring says otherwise, writes one domain event and the e-mail that the customer must get.
-The API makes the same changes (orders.changes) and writes them as orders.api.changing says.
+Each function runs in one transaction, its own or the caller's. A change locks the order's row and writes the
+order with its events and e-mails (orders.changes). The API makes the same changes, but orders.api.changing
+writes them without a lock.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outbox.database.clock import database_now
 
 
 class OrderNotFound(LookupError):
-    """There is no order with that id."""
+    """No order has that id."""
 
 
 def place_order(
@@ -50,9 +50,9 @@ def place_order(
 
 
 def change_order(*, order_id: uuid.UUID, decide: changes.Decide, **values: Any) -> Order:
-    """Lock an order and change it as `decide` says. `values` are the change's own.
+    """Lock an order and write the change that `decide` returns. `decide` gets `values` by keyword.
 
-    Raise `OrderNotFound`, and what `decide` raises, such as `InvalidTransition`.
+    Raise `OrderNotFound`, or a `Refused` of `decide`, such as `InvalidTransition`.
     """
     with transaction.atomic(savepoint=False):
         try:
@@ -66,12 +66,12 @@ def change_order(*, order_id: uuid.UUID, decide: changes.Decide, **values: Any) 
 
 
 def pay_order(*, order_id: uuid.UUID) -> Order:
-    """Mark an order paid. Raise as `change_order`."""
+    """Mark an order paid, and confirm it if its stock was reserved before. Raise as `change_order`."""
     return change_order(order_id=order_id, decide=changes.pay)
 
 
 def confirm_order(*, order_id: uuid.UUID) -> Order:
-    """Confirm an order, or remember that its stock is reserved. Raise as `change_order`."""
+    """Confirm a paid order, or record that a pending one's stock is reserved. Raise as `change_order`."""
     return change_order(order_id=order_id, decide=changes.confirm)
 
 
@@ -86,5 +86,5 @@ def cancel_order(*, order_id: uuid.UUID, reason: str = "", cause: Mapping[str, s
 
 
 def refund_order(*, order_id: uuid.UUID, amount: int | None = None) -> Order:
-    """Refund `amount` minor units, or all that is left. Raise as `change_order`."""
+    """Refund `amount` minor units, or the whole balance. Raise as `change_order`."""
     return change_order(order_id=order_id, decide=changes.refund, amount=amount)

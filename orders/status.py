@@ -1,4 +1,4 @@
-"""What `manage.py status` shows: the state of the queues, read at a bounded cost, and what needs a person."""
+"""Read the state of the queues and what needs a person, for `manage.py status`. The cost is bounded."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ MINUTES = 5
 
 
 def read_status() -> Document:
-    """Return everything as JSON's types; None where a broker does not answer. Ages are seconds.
+    """Return the status as JSON values. Ages are in seconds.
 
-    Raises the database's errors.
+    `providers` is None if Valkey does not answer, and `consumers` if the broker does not. Raise the
+    database's errors.
     """
     now = database_now()
     rates = recent_rates(now)
@@ -65,7 +66,7 @@ def read_status() -> Document:
 
 
 def recent_rates(now: dt.datetime) -> Sums:
-    """Sum what happened in the last `MINUTES` minutes and the present one."""
+    """Sum the traffic of the last `MINUTES` minutes and of the current minute."""
     until = now.replace(second=0, microsecond=0) + MINUTE
     window = Window(since=until - (MINUTES + 1) * MINUTE, until=until, span=60)
     return Sums.total(read_window(window).values())

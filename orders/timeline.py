@@ -1,7 +1,7 @@
-"""One order's timeline: every change, e-mail, attempt, delivery, event and person's act, in order.
+"""One order's timeline: every change, e-mail, attempt, delivery, event and act of a person, by time.
 
-Read by the API, the admin and `manage.py timeline`. It reads live rows and detached partitions; archives only
-when asked, because each is read from end to end.
+For the API, the admin, `manage.py timeline` and orders.trace. A timeline reads live rows and detached
+partitions. It reads archives only if asked, because it reads each archive from end to end.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Kind = Literal["change", "event", "email", "attempt", "delivery", "person", "pla
 Row = Mapping[str, Any]
 
 CHANGES = {event.topic: event.name for event in EVENTS.values()}
-#: A person's act and the `resent_at` of its e-mail are written in one transaction.
+#: A logged act and an e-mail's `resent_at` less than this apart are one act: one transaction writes both.
 SAME_ACT = dt.timedelta(seconds=5)
 VERDICTS = {
     "permanent": "refused for good",
     "transient": "not taken",
     "unreachable": "no connection",
-    "ambiguous": "the answer was lost, it may have been accepted",
+    "ambiguous": "the answer was lost, so the provider may have accepted it",
     "throttled": "too fast for the provider",
     "misconfigured": "the provider refuses our account",
 }
@@ -43,9 +43,9 @@ VERDICTS = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One thing that happened, or (`plan`) that is going to. `by` is the person who did it.
+    """One thing that happened, or will happen (`plan`). `by` is the login of the person who did it.
 
-    `cause` is the id of another service's event that brought the change about.
+    `cause` is the id of another service's event that caused the change.
     """
 
     at: dt.datetime
@@ -62,9 +62,9 @@ class Entry:
 
 
 def read_timeline(*, order: Order, archives: bool = False) -> list[Entry]:
-    """Return everything that is known of an order, oldest first; entries to come are last.
+    """Return all entries of an order, oldest first, with planned entries last.
 
-    Seven statements at most, however long the timeline is.
+    Without archives it runs at most seven statements, however long the timeline is.
     """
     mails = _rows(EmailNotification, order, archives, without=("body", "body_text"))
     events = _rows(OutboxEvent, order, archives, without=())
@@ -93,7 +93,7 @@ def _acts(order: Order, mails: Iterable[Row]) -> list[LogEntry]:
 
 
 def _of_order(order: Order, events: Iterable[Row]) -> Iterator[Entry]:
-    """Tell the order's own times, where the events that would tell more are gone."""
+    """Yield the order's own times for changes whose events are no longer stored."""
     told = {CHANGES.get(str(event["event_type"])) for event in events}
     total = format_amount(amount=order.total_amount, currency=order.currency, locale="en")
     for name, at, text in (
@@ -184,10 +184,10 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
     resent = _time(mail.get("resent_at"))
     known = {act.action_time for act in acts if act.object_id == str(id)}
     if resent and not any(abs(resent - time) < SAME_ACT for time in known):
-        yield from entry(resent, "person", "resent", f"{name}: asked for again")
+        yield from entry(resent, "person", "resent", f"{name}: resent by a person")
     by = str(mail["provider"] or "")
     yield from entry(mail["sent_at"], "delivery", "sent", f"{name}: accepted by {by or 'the provider'}", by)
-    # Providers tell whole seconds, which may begin before the e-mail was sent or even saved.
+    # Providers report whole seconds, so their time may be before the e-mail was sent or even saved.
     earliest = _time(mail["sent_at"]) or _time(mail["created_at"])
     for what, words in (("delivered", "delivered"), ("bounced", "bounced"), ("complained", "marked as spam")):
         if told := _time(mail.get(f"{what}_at")):
@@ -214,7 +214,7 @@ def _of_act(act: LogEntry) -> Entry:
 
 
 def _time(value: Any) -> dt.datetime | None:
-    """Read a time of a live row (ISO 8601) or of an archive (PostgreSQL's text, "" for null)."""
+    """Read a time: a datetime, ISO 8601, or an archive's text of PostgreSQL ("" for null)."""
     if isinstance(value, dt.datetime):
         return value
     return dt.datetime.fromisoformat(str(value)) if value else None

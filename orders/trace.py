@@ -1,7 +1,6 @@
-"""What was recorded of one correlation id, across orders, as a tree of causes and effects.
+"""The history of one correlation id, across orders, as a tree of causes and effects. For `manage.py trace`.
 
-For `manage.py trace`. Orders and e-mails are found by the hash indexes of their `correlation_id`; everything
-else is read through the orders, as their timelines are.
+The hash indexes on `correlation_id` find the orders and e-mails. The timelines of these orders give the rest.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from orders.timeline import Entry, read_timeline
 from outbox.models import OutboxEvent, ProcessedEvent
 from outbox.retention.archives.archive import archived_partitions
 
-#: A saga of more orders, such as a bulk job's, shows its oldest ones.
+#: A trace of more orders, such as a bulk job's, shows only its oldest ones.
 MOST_ORDERS = 100
 _MOST_EMAILS = 10_000
 
 
 @dataclasses.dataclass(slots=True)
 class Node:
-    """One thing that happened, and what it caused. `at` is None for an order, which is no event in time."""
+    """One thing that happened, and its effects. `at` is None for an order, which has no single time."""
 
     text: str
     at: dt.datetime | None = None
@@ -38,7 +37,7 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """`orders` are trees; `unread` names archived partitions that may have more of it."""
+    """`orders` are the roots of trees. `unread` names the archived partitions that may have more entries."""
 
     correlation_id: str
     trace_ids: list[str]
@@ -55,7 +54,7 @@ def is_known(*, correlation_id: str) -> bool:
 
 
 def read_trace(*, correlation_id: str, archives: bool = False) -> Trace:
-    """Read what was recorded, in a few statements and those of each order's timeline."""
+    """Read the trace: a few statements, and those of the timeline of each order shown."""
     mailed = EmailNotification.objects.filter(correlation_id=correlation_id)
     ids = set(mailed.values_list("order_id", flat=True)[:_MOST_EMAILS])
     ids |= set(
@@ -79,7 +78,7 @@ def read_trace(*, correlation_id: str, archives: bool = False) -> Trace:
 
 
 def _belonging(timeline: Iterable[Entry], correlation_id: str) -> list[Entry]:
-    """Return the entries of this correlation id, and what people did with its e-mails."""
+    """Return the entries of this correlation id, and the acts of people on its e-mails."""
     timeline = list(timeline)
     mails = {one.notification_id for one in timeline if one.correlation_id == correlation_id} - {None}
     return [
@@ -100,12 +99,12 @@ def _inbox(causes: Iterable[uuid.UUID | None]) -> dict[uuid.UUID, ProcessedEvent
 def _tree(
     order: Order, entries: Iterable[Entry], elsewhere: int, inbox: dict[uuid.UUID, ProcessedEvent]
 ) -> Node:
-    """Hang each entry below what caused it."""
+    """Put each entry below its cause."""
     root = Node(f"Order {order.id}{f' ({order.reference})' if order.reference else ''}: {order.status}")
     inbound: dict[uuid.UUID, Node] = {}
     by_event: dict[uuid.UUID, Node] = {}
     by_mail: dict[uuid.UUID, Node] = {}
-    by_time: dict[dt.datetime, Node] = {}  # an e-mail is written in the statement of its change
+    by_time: dict[dt.datetime, Node] = {}  # one statement writes a change and its e-mail
     for entry in entries:
         node = Node(entry.text + (f" ({entry.by})" if entry.by else ""), entry.at, entry.kind == "plan")
         if entry.kind == "change":
@@ -133,7 +132,7 @@ def _tree(
 
 
 def _received(id: uuid.UUID, at: dt.datetime, inbox: dict[uuid.UUID, ProcessedEvent]) -> Node:
-    """Return the node of another service's event; the inbox forgets it before the order does."""
+    """Return the node of another service's event. The inbox deletes an event before the order is deleted."""
     if (row := inbox.get(id)) is None:
         return Node(f"Event of another service, no longer in the inbox [{id}]", at)
     times = f", received {row.receive_count} times" if row.receive_count > 1 else ""

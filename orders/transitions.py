@@ -1,6 +1,6 @@
 """The table of an order's transitions. orders.changes takes each next status from here.
 
-Pure: these functions read an order and change nothing.
+These functions read an order and change nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ S = Order.Status
 
 
 class Action(enum.StrEnum):
-    """What can be done to an order. The value is the last part of the URL."""
+    """An action on an order. The value is the last part of the API's URL."""
 
     PAY = "pay"
     CONFIRM = "confirm"
@@ -22,8 +22,8 @@ class Action(enum.StrEnum):
     REFUND = "refund"
 
 
-#: action -> status before -> status after. A refund has two: after a part of the balance, after all of it.
-#: The keys compare equal to text, so the status of a newer release is simply not found.
+#: action -> status before -> status after. A refund has two: after a part of the balance and after all of it.
+#: The keys compare equal to text, so an unknown status of a newer release allows no action.
 TRANSITIONS: dict[Action, dict[str, tuple[S, ...]]] = {
     Action.PAY: {S.PENDING: (S.PAID,)},
     Action.CONFIRM: {S.PENDING: (S.PENDING,), S.PAID: (S.CONFIRMED,)},
@@ -44,7 +44,7 @@ TRANSITIONS: dict[Action, dict[str, tuple[S, ...]]] = {
 
 
 class Refused(Exception):
-    """The order is not changed; the text says why."""
+    """The order was not changed. The text says why."""
 
 
 class ExternallyOwned(Refused):
@@ -52,7 +52,7 @@ class ExternallyOwned(Refused):
 
     def __init__(self, *, order: Order) -> None:
         self.source = order.source
-        super().__init__(f"The order belongs to {order.source}, which alone changes it.")
+        super().__init__(f"The order belongs to {order.source}. Only {order.source} can change it.")
 
 
 class InvalidTransition(Refused):
@@ -70,12 +70,12 @@ class InvalidTransition(Refused):
 
     @property
     def allowed_statuses(self) -> list[str]:
-        """The statuses that the order can still go to, each once."""
+        """The statuses that the order can still get, each once."""
         return list(dict.fromkeys(status for follow in self.allowed.values() for status in follow))
 
 
 class RefundExceedsBalance(Refused):
-    """The amount is more than is left to refund. `left` is in minor units."""
+    """The amount exceeds the balance. `left`, the balance, is in minor units."""
 
     def __init__(self, *, amount: int | None, left: int) -> None:
         self.amount = amount
@@ -85,7 +85,7 @@ class RefundExceedsBalance(Refused):
 
 
 def is_allowed(*, order: Order, action: Action) -> bool:
-    """Tell whether the order is ours, and the table and its own times allow `action`."""
+    """Return whether this system owns the order, and its status and its times allow `action`."""
     if order.source or order.status not in TRANSITIONS[action]:
         return False
     if action is Action.COMPLETE:
@@ -113,7 +113,7 @@ def check(*, order: Order, action: Action) -> None:
 
 
 def next_status(*, order: Order, action: Action, left: int = 0) -> S:
-    """Return the status that `action` leads to. `left` is what a refund leaves, in minor units.
+    """Return the status that `action` leads to. `left` is the balance after a refund, in minor units.
 
     Raise as `check`.
     """

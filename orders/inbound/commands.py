@@ -1,6 +1,7 @@
-"""Commands of other services as events: each calls what the API, the admin or a management command calls.
+"""Commands that other services send as events.
 
-A command has its effect once for each event id. What the API would refuse becomes an inbound dead letter.
+Each handler calls the same code as the API, the admin or a management command. A command has its effect once
+for each event id. A command that the API would refuse becomes an inbound dead letter.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class CancelCommand(CancelBody):
 
 
 class ResendCommand(StrictSerializer):
-    """The dead letters to resend; without names all of them."""
+    """The ids of the e-mails to resend. Without ids, all dead letters are resent."""
 
     notification_ids = serializers.ListField(
         child=Identifier(), required=False, min_length=1, max_length=MOST_NAMED
@@ -43,7 +44,7 @@ class ResendCommand(StrictSerializer):
 
 
 def place_order(event: Envelope) -> None:
-    """Place an order. Its `order.order.placed.v1` has the command's correlation id."""
+    """Place an order. Its event `order.order.placed.v1` has the command's correlation id."""
     services.place_order(**_read(OrderBody, event))
 
 
@@ -59,7 +60,10 @@ def cancel_order(event: Envelope) -> None:
 
 
 def resend_error_emails(event: Envelope) -> None:
-    """Resend the e-mails that are named, or all dead letters. Those that are held or suppressed are left."""
+    """Resend the named e-mails, or all dead letters. Skip held e-mails and suppressed addresses.
+
+    Without names also skip the e-mails that a restore of the database made dead letters.
+    """
     ids: list[uuid.UUID] | None = _read(ResendCommand, event).get("notification_ids")
     if ids is None:
         changed, refused = resend_dead_letters()
@@ -72,7 +76,7 @@ def resend_error_emails(event: Envelope) -> None:
 
 
 def clean_up_sent_emails(event: Envelope) -> None:
-    """Have `keep_partitions` run a rollover within a minute: it archives and drops what is past its days."""
+    """Have `keep_partitions` archive and drop old partitions within a minute."""
     _read(Nothing, event)
     rollover.request()
 

@@ -1,8 +1,9 @@
-"""Orders that another system owns: its events create and move them here, and cause the same e-mails.
+"""Orders that another system owns. Its events create and change them here, and cause the same e-mails.
 
-Each event carries the whole order as it stood after the change, and `metadata.sequence`, the order's version
-there. The highest sequence is the order's state. An event that comes after a later one changes nothing but
-what it alone tells (its time), and still sends its e-mail. docs/events.md has a table of the arrivals.
+Each event has the whole order after the change, and `metadata.sequence`, the order's version in that system.
+The event with the highest sequence decides the order's state. An event that arrives after a later one
+(overtaken) changes only the order's times, and still sends its e-mail. docs/events.md has a table of the
+arrivals.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LARGEST_SEQUENCE = 2**31 - 1
 
 
 class ExternalOrder(OrderBody):
-    """The order as it stands after the change."""
+    """The order after the change."""
 
     order_id = Text(max_length=100)
     user_id = Text(max_length=100)  # type: ignore[assignment] # another system's may be no UUID
@@ -48,7 +49,7 @@ class ExternalOrder(OrderBody):
     placed_at = serializers.DateTimeField()
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse amounts that the status cannot have, as the table's constraints do."""
+        """Refuse a refunded amount that does not fit the status, as the table's constraints do."""
         refunded, total, status = attrs["refunded_amount"], attrs["total_amount"], attrs["status"]
         fits = {S.CANCELLED: refunded <= total, S.PART_REFUNDED: 0 < refunded < total}
         fits[S.REFUNDED] = refunded == total
@@ -73,9 +74,9 @@ class Refund(ExternalOrder):
     amount = Integer(min_value=1, max_value=MAX_AMOUNT)
 
 
-#: What an event may tell of the change alone: these go into its e-mail.
+#: Fields of the change, not of the order. The event's e-mail shows them.
 DETAILS = ("amount", "reason", "tracking_url", "was_paid")
-#: event -> its body, and the statuses that an order can have after it, as in our own events.
+#: event -> its body, and the statuses that an order can have after it. They are those of our own events.
 BODIES: dict[str, tuple[type[StrictSerializer], tuple[S, ...]]] = {
     "order.placed": (ExternalOrder, (S.PENDING,)),
     "order.paid": (ExternalOrder, (S.PAID,)),
@@ -85,17 +86,17 @@ BODIES: dict[str, tuple[type[StrictSerializer], tuple[S, ...]]] = {
     "order.refunded": (Refund, (S.REFUNDED, S.CANCELLED)),
     "order.part_refunded": (Refund, (S.PART_REFUNDED, S.CANCELLED)),
 }
-#: What the highest sequence decides. `version` is that sequence.
+#: The columns that the event with the highest sequence decides. `version` is that sequence.
 STATE = (
     *("status", "version", "user_id", "email", "name", "locale", "reference", "items"),
     *("total_amount", "refunded_amount", "currency"),
 )
-#: What one event alone tells: the earliest of its kind counts, in whatever order they come.
+#: The columns with the time of one kind of event. The earliest time counts, in whatever order events arrive.
 TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
 
 
 def own_id(*, source: str, id: str) -> uuid.UUID:
-    """Return the id here of another system's id: the same, if it is a UUID, else a UUIDv5 of it.
+    """Return our id for another system's id: the same id if it is a UUID, or else a UUIDv5 of it.
 
     >>> own_id(source="shop-a", id="A-1001")
     UUID('818375b7-e7f5-5eff-a7ef-46bead490c2f')
@@ -119,8 +120,8 @@ def _apply(event: Envelope, *, name: str) -> None:
     if not overtaken:
         for field in STATE:
             setattr(order, field, getattr(told, field))
-    # The earliest counts: a time in the future was read as the moment when the order was first heard of, and
-    # its e-mails and events are looked for from there on.
+    # The earliest time counts, because queries search for e-mails and events from `created_at` on. `_read`
+    # replaces a time in the future by the time of the event's arrival.
     order.created_at = min(order.created_at, told.created_at)
     at = min(event.timestamp or now, now)
     if column := TIMES.get(name):
@@ -142,13 +143,13 @@ def _apply(event: Envelope, *, name: str) -> None:
 
 
 def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str, Any]]:
-    """Return the order as the event tells it, unsaved, and what it tells of the change."""
+    """Return the event's order, unsaved, and the fields in `DETAILS`. Raise `Rejected`."""
     source = event.producer
     if source not in settings.ORDER_SOURCES:
         raise Rejected(f"its producer {source[:100]!r} is not in ORDER_SOURCES")
     sequence = event.metadata.get("sequence")
     if type(sequence) is not int or not 1 <= sequence <= LARGEST_SEQUENCE:
-        raise Rejected(f"its metadata.sequence is no whole number from 1 to {LARGEST_SEQUENCE}")
+        raise Rejected(f"its metadata.sequence is not a whole number from 1 to {LARGEST_SEQUENCE}")
     body, statuses = BODIES[name]
     values = read_data(body, event.data, strict=False)
     if values["status"] not in statuses:
@@ -172,12 +173,12 @@ def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str
 
 
 def _locked(told: Order) -> Order:
-    """Lock the order's row. Make it first, of version 0, if this is the first event that comes."""
+    """Lock the order's row. If this is its first event, insert the row first, with version 0."""
     rows = Order.objects.select_for_update()
     order = rows.filter(id=told.id).first()
     if order is None:
         sequence, told.version = told.version, 0
-        # Another consumer may be making it, of another topic's event: then this waits for that one.
+        # Another consumer may be inserting the row for another topic's event. Then this insert waits for it.
         Order.objects.bulk_create([told], ignore_conflicts=True)
         told.version = sequence
         order = rows.get(id=told.id)
@@ -185,7 +186,7 @@ def _locked(told: Order) -> Order:
 
 
 def _owe_email(told: Order, order: Order, name: str, change: dict[str, Any]) -> None:
-    """Save the e-mail, about the order as the event tells it, to the newest address."""
+    """Save the e-mail. It shows the event's order, but goes to the newest address."""
     part = email_part(
         order_id=order.id,
         event_type=name,

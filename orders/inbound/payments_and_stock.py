@@ -1,7 +1,7 @@
-"""What events of other services do to orders. Each handler runs in the inbox's transaction (docs/events.md).
+"""Handlers for events about payments and stock, and the list of all handlers.
 
-A handler changes the order, or finds that it is as the event wants it, or raises `Rejected` with the reason
-that an operator reads.
+Each handler runs in the inbox's transaction (docs/events.md). A handler changes the order, or finds nothing
+to change, or raises `Rejected` with the reason that an operator reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PRODUCT = re.compile(r"[A-Za-z0-9._:/-]{1,100}")
 
 
 def payment_succeeded(event: Envelope) -> None:
-    """Pay the order. A second payment, or one for a cancelled order, is rejected: it has to be returned."""
+    """Mark the order paid. Reject a second payment, or one for a cancelled order: a person must return it."""
     order_id = _order_id(event)
     with refusals_rejected():
         try:
@@ -36,7 +36,7 @@ def payment_succeeded(event: Envelope) -> None:
 
 
 def payment_refunded(event: Envelope) -> None:
-    """Record a refund of `amount`, or of all that is left; also on a cancelled order that had been paid."""
+    """Refund `amount`, or the whole balance. A cancelled order can be refunded if it was paid."""
     amount = event.data.get("amount")
     if amount is not None and (type(amount) is not int or amount < 1):
         raise Rejected(f"its amount is {amount!r}, not a whole number of minor units")
@@ -45,7 +45,7 @@ def payment_refunded(event: Envelope) -> None:
 
 
 def stock_reserved(event: Envelope) -> None:
-    """Confirm the order. Before its payment the stock is remembered; a second time nothing changes."""
+    """Confirm a paid order, or record that a pending order's stock is reserved. A repeat changes nothing."""
     order = _order(event)
     if order.stock_reserved_at is not None and order.status != Order.Status.CANCELLED:
         return
@@ -54,7 +54,7 @@ def stock_reserved(event: Envelope) -> None:
 
 
 def stock_insufficient(event: Envelope) -> None:
-    """Cancel the order, with an e-mail and an event that say why. A cancelled order does not change."""
+    """Cancel the order. The e-mail and the event say why. A cancelled order does not change."""
     order = _order(event)
     if order.status == Order.Status.CANCELLED:
         return
@@ -62,7 +62,7 @@ def stock_insufficient(event: Envelope) -> None:
         services.cancel_order(order_id=order.id, reason=_reason(event), cause=_cause(event))
 
 
-#: By topic: the type of an event and its version. A `.v2` may stand beside its `.v1`.
+#: topic -> handler. A `.v2` may have a handler next to its `.v1`.
 OTHER_SERVICES: dict[str, Handler] = {
     "payment.payment.succeeded.v1": payment_succeeded,
     "payment.payment.refunded.v1": payment_refunded,
@@ -70,12 +70,12 @@ OTHER_SERVICES: dict[str, Handler] = {
     "warehouse.stock.insufficient.v1": stock_insufficient,
 }
 HANDLERS: dict[str, Handler] = {**OTHER_SERVICES, **external.HANDLERS, **commands.HANDLERS}
-#: Topics that this service publishes to as well.
+#: Topics to which orderpost publishes, too.
 OWN_TOPICS = frozenset(external.HANDLERS)
 
 
 def subscribed() -> dict[str, Handler]:
-    """Return the handlers of the topics that the settings ask for."""
+    """Return the handlers of the topics that the settings choose."""
     return {
         **OTHER_SERVICES,
         **(external.HANDLERS if settings.ORDER_SOURCES else {}),
@@ -88,11 +88,11 @@ def _order_id(event: Envelope) -> uuid.UUID:
     try:
         return uuid.UUID(value)
     except (ValueError, TypeError, AttributeError) as error:
-        raise Rejected("its data.orderId is no UUID") from error
+        raise Rejected("its data.orderId is not a UUID") from error
 
 
 def _order(event: Envelope) -> Order:
-    """Lock the order, so that what is decided here still holds when the service changes it."""
+    """Return the order, locked so that it cannot change before the service changes it. Raise `Rejected`."""
     order = Order.objects.select_for_update().filter(id=_order_id(event)).first()
     if order is None:
         raise Rejected(f"There is no order {_order_id(event)}.")
@@ -100,13 +100,13 @@ def _order(event: Envelope) -> Order:
 
 
 def _reason(event: Envelope) -> str:
-    """Return what the customer reads. The event's own `reason` may not be meant for them."""
+    """Return the text for the customer. The event's `reason` may not be meant for customers."""
     reason = event.data.get("customerMessage")
     return reason[:500] if isinstance(reason, str) else "Something that you ordered is out of stock."
 
 
 def _cause(event: Envelope) -> dict[str, str]:
-    """Return what the order's own event tells other services: codes alone, no text that may hold a name."""
+    """Return the codes for the order's event. Leave out free text, which may contain a name."""
     reason, product = event.data.get("reason"), event.data.get("productId")
     cause = {"reason": "INSUFFICIENT_STOCK"}
     if isinstance(reason, str) and _REASON.fullmatch(reason):

@@ -1,4 +1,4 @@
-"""Read an inbound event as the API reads a request: the same fields, in camelCase, and the same refusals."""
+"""Read an inbound event with the API's fields, in camelCase, and the API's checks. Called by the handlers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MOST_FAULTS = 5
 
 
 def read_data(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
-    """Return the values of a body. Raise `Rejected` with the faults; it quotes no value.
+    """Return the checked values of `data`. Raise `Rejected` with the faults, without quoting values.
 
-    `strict`: read as the API does. Otherwise ignore fields that are not known, and those that are null.
+    With `strict` refuse unknown fields and nulls, as the API does. Otherwise ignore them.
     """
     serializer = kept(body)
     try:
@@ -39,7 +39,7 @@ def read_data(body: type[StrictSerializer], data: Mapping[str, Any], *, strict: 
 
 @contextlib.contextmanager
 def refusals_rejected() -> Iterator[None]:
-    """Reject an event whose order is not known, or does not allow the change."""
+    """Reject the event if its order does not exist or does not allow the change."""
     try:
         yield
     except (Refused, OrderNotFound) as error:
@@ -47,12 +47,12 @@ def refusals_rejected() -> Iterator[None]:
 
 
 def camel(name: str) -> str:
-    """Return a field's name in an event: `total_amount` is `totalAmount`."""
+    """Return the name of an API field in events: `totalAmount` for `total_amount`."""
     return re.sub(r"_([a-z])", lambda found: found[1].upper(), name)
 
 
 def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: bool) -> Any:
-    """Return a value with the names of the serializer's fields."""
+    """Rename the keys of a value to the names of the serializer's fields, at every level."""
     if isinstance(value, str) and FORBIDDEN.search(value):
         raise Rejected(f"{place}: Control characters and line breaks are not allowed.")
     child = getattr(field, "child", None)

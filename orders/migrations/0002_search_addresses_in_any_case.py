@@ -4,7 +4,7 @@ from django.db.models.functions import Upper
 
 
 class Migration(migrations.Migration):
-    atomic = False  # an index on the shop's main table is built beside its writers
+    atomic = False  # CONCURRENTLY, because the table has writers
 
     dependencies = [
         ("orders", "0001_initial"),

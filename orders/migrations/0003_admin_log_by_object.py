@@ -2,7 +2,7 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-    """An index for an order's timeline: the admin's log of an object. Django has none."""
+    """Index the admin's log by object, because an order's timeline reads it and Django has no such index."""
 
     atomic = False  # CONCURRENTLY
 
@@ -13,7 +13,7 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.RunSQL("SET lock_timeout = '5s'", migrations.RunSQL.noop),
-        # A CREATE INDEX CONCURRENTLY that was cut short leaves an invalid index of its name.
+        # An interrupted CREATE INDEX CONCURRENTLY leaves an invalid index with this name.
         migrations.RunSQL("DROP INDEX CONCURRENTLY IF EXISTS admin_log_by_object", migrations.RunSQL.noop),
         migrations.RunSQL(
             "CREATE INDEX CONCURRENTLY admin_log_by_object ON django_admin_log (object_id)",

@@ -2,7 +2,7 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-    """Who may correct an order's address."""
+    """Add the permission to correct an order's address."""
 
     dependencies = [
         ("orders", "0003_admin_log_by_object"),

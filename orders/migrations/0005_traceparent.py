@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """The trace of an order's placing. With a default, so release 0.1.0 can go on inserting."""
+    """Add the trace that placed an order. The default lets release 0.1.0 continue to insert."""
 
     dependencies = [
         ("orders", "0004_permissions"),

@@ -4,7 +4,7 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-    atomic = False  # built beside its writers
+    atomic = False  # CONCURRENTLY, because the table has writers
 
     dependencies = [
         ("orders", "0005_traceparent"),

@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """The system that owns an order. With a default, so release 0.1.0 can go on inserting."""
+    """Add the system that owns an order. The default lets release 0.1.0 continue to insert."""
 
     dependencies = [
         ("orders", "0006_index_of_the_search"),

@@ -211,7 +211,7 @@ class TestOwners:
         before = state(id)
         problem = assert_problem(api.post(f"/api/v1/orders/{id}/{action}"), 409, "externally-owned")
         assert problem["source"] == SHOP
-        assert problem["detail"] == "The order belongs to shop-a, which alone changes it."
+        assert problem["detail"] == "The order belongs to shop-a. Only shop-a can change it."
         assert state(id) == before
         assert api.get(f"/api/v1/orders/{id}").json()["source"] == SHOP
         assert "source" not in api.get(api.place()).json()
