@@ -1,1 +1,1 @@
-"""Export and erase a person: orders, e-mails, answers, archives. For the admin and `manage.py privacy`."""
+"""Export and erase a person's data. For the admin and `manage.py privacy`."""

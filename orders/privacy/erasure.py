@@ -1,8 +1,8 @@
-"""Erases a person's data: live rows, detached tables, archives, stored answers, dead events.
+"""Erase a person's data: live rows, detached tables, archives, stored answers, dead events.
 
-`persons` says which rows are a person's. Called by `manage.py privacy` and the admin. An erasure may be
-repeated, and killed at any point: the person (a keyed hash of the address, and the ids of their orders) is
-recorded first, and every later step changes only rows that are not erased yet.
+`persons` decides which rows belong to a person. Called by `manage.py privacy` and the admin. An erasure may
+be killed at any point and repeated. It first records the person (a keyed hash of the address, and the ids of
+their orders), and every later step changes only rows that are not erased yet.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from outbox.retention.person import Person
 
 log = structlog.get_logger(__name__)
 
-#: Only archives are rewritten by the tables' owner.
+#: The role that owns the tables. Only the rewriting of archives needs it.
 OWNER = "owner"
 CHUNK = 100
 PASSES = 5
-#: Seconds that an erasure waits for a rollover of the same tables.
+#: Seconds to wait for a rollover of the same tables.
 PATIENCE = 1800.0
 
 
@@ -52,18 +52,18 @@ class InFlight(RuntimeError):
         self.orders, self.mails = orders, mails
         found = [_some("order", orders), _some("e-mail", mails)]
         super().__init__(
-            f"Not erased: {' and '.join(part for part in found if part)} not finished, and their customer"
-            " would get no further e-mail. Finish them first, or force it."
+            f"Not erased: {' and '.join(part for part in found if part)} not finished. After an erasure the"
+            " customer would get no further e-mail. Finish them first, or force the erasure."
         )
 
 
 class StillSending(RuntimeError):
-    """A provider is being sent e-mails to the person right now."""
+    """Workers are sending e-mails to the person at this moment."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """What was changed: rows by table, and the archives that are still to be rewritten."""
+    """The number of changed rows by table, and the names of the archives that are still to be rewritten."""
 
     counts: dict[str, int]
     archives: list[str]
@@ -72,11 +72,12 @@ class ErasureReport:
 def erase_person(
     *, email: str, report: Report, force: bool = False, archives_now: bool = False
 ) -> ErasureReport:
-    """Erase a person: addresses, names, subjects, bodies, and what errors and stored answers repeat of them.
+    """Erase a person's addresses, names, subjects and bodies, also those in errors and stored answers.
 
-    Audit columns stay. With `force` orders and e-mails in flight are no obstacle: unsent e-mails are then
-    given up. Archives wait for the next month's first rollover unless `archives_now`. Raise `InFlight` or
-    `NotOwner` having changed nothing, `StillSending` and `AlreadyRunning` when it has to be run again.
+    Audit columns stay. With `force`, erase although orders or e-mails are in flight, and give up unsent
+    e-mails. The first rollover of next month rewrites the archives, or this call with `archives_now`. Raise
+    `NoPerson`, `InFlight` or `NotOwner` without changing anything. Raise `StillSending` or `AlreadyRunning`
+    if the erasure has to be run again.
     """
     email = check_address(email)
     if archives_now:
@@ -120,13 +121,13 @@ def erase_person(
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Found:
-    """What an erasure finds of a person in live tables."""
+    """A person's rows in the live tables."""
 
-    #: The orders that have the address, and those that an earlier run recorded and erased.
+    #: The orders with the address, and those that an earlier run recorded and erased.
     owned: frozenset[uuid.UUID]
     #: The orders of e-mails to the person, whoever owns the orders now.
     mailed: frozenset[uuid.UUID]
-    #: Whether there is anything to erase now. An e-mail that is being sent is erased at the end.
+    #: Whether some row can be erased now. E-mails that are being sent are erased at the end.
     is_ready: bool
 
 
@@ -140,9 +141,10 @@ def _find(email: str, erasure: Erasure | None) -> _Found:
 
 
 def _still_owned(email: str, erasure: Erasure | None) -> frozenset[uuid.UUID]:
-    """Return the recorded orders without those of somebody else.
+    """Return the recorded orders that do not belong to somebody else.
 
-    Such an order was corrected after it was recorded, or release 0.1.0 recorded it because of an e-mail.
+    An order can belong to somebody else because its address was corrected after it was recorded, or because
+    release 0.1.0 recorded it for an e-mail.
     """
     known = _ids(erasure)
     others = Order.objects.filter(id__in=known).exclude(email=ERASED_ADDRESS).exclude(email__iexact=email)
@@ -158,9 +160,10 @@ def _check_not_in_flight(email: str) -> None:
 
 
 def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | None:
-    """Record the person and the archives, before the rows that would find them are erased.
+    """Record the person and the archives before the rows that lead to them are erased.
 
-    Record nothing of a stranger. An archive of e-mails is left out if its index does not have the address.
+    Return None, and record nothing, if nothing is stored of the person. Leave out an archive of e-mails if
+    its index does not have the address.
     """
     person = Person.of(email, found.owned)
     waiting = set(erasure.archives) if erasure else set()
@@ -201,10 +204,10 @@ def _erase_everywhere(email: str, found: _Found, erasure: Erasure | None, report
 
 
 def _erase_live(email: str, ids: list[uuid.UUID], owned: Collection[uuid.UUID]) -> Counter[str]:
-    """Erase what is a person's in some orders and their e-mails.
+    """Erase a person's data in some orders and their e-mails.
 
-    One transaction, which locks as a change of an order does: the order, then its e-mails. An order that has
-    been corrected meanwhile is somebody else's, so the address is compared under the lock.
+    One transaction locks the orders and then their e-mails, in the order in which a change locks them. It
+    compares the address under the lock, because a corrected order belongs to somebody else.
     """
     with transaction.atomic():
         orders = list(Order.objects.filter(id__in=ids).order_by("id").select_for_update())
@@ -226,7 +229,10 @@ def _erase_live(email: str, ids: list[uuid.UUID], owned: Collection[uuid.UUID]) 
 
 
 def _erase_late(email: str, report: Report) -> Counter[str]:
-    """Erase the e-mails that were being sent, each when it is settled: a worker may soon claim it again."""
+    """Erase the e-mails that were being sent, each soon after it is settled: a worker may claim it again.
+
+    Raise `StillSending` if some are still being sent after the time that one send can take.
+    """
     deadline = time.monotonic() + settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + 5
     counts: Counter[str] = Counter()
     while True:
@@ -238,7 +244,7 @@ def _erase_late(email: str, report: Report) -> Counter[str]:
             return counts
         report("waiting", emails=left)
         if time.monotonic() > deadline:
-            raise StillSending(f"{left} e-mails are being sent right now. Run it again in a few minutes.")
+            raise StillSending(f"{left} e-mails are being sent now. Run the erasure again in a few minutes.")
         time.sleep(0.5)
 
 

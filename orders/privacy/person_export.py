@@ -1,6 +1,6 @@
-"""Exports a person's data: live rows, detached tables, archives, stored answers, dead events.
+"""Export a person's data: live rows, detached tables, archives, stored answers, dead events.
 
-orders.privacy.persons says which rows are a person's. Called by `manage.py privacy` and the admin.
+orders.privacy.persons decides which rows belong to a person. Called by `manage.py privacy` and the admin.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from outbox.retention.person import Person
 
 
 def export_person(*, email: str, report: Report) -> dict[str, Any]:
-    """Collect everything that is stored of a person, as one JSON-ready document.
+    """Return everything that is stored of a person as one document.
 
-    Rows of live tables, detached tables and archives say in `stored_in` where they were. Archives without an
-    index are read from end to end.
+    `orders` has rows of the orders, and each partitioned table has a list of rows, which name their table or
+    archive in `stored_in`. Archives without an index are read from end to end. Raise `NoPerson`.
     """
     email = check_address(email)
     orders = list(own_orders(email).order_by("id").values())
@@ -36,13 +36,13 @@ def export_person(*, email: str, report: Report) -> dict[str, Any]:
 
 def _export_rows(model: PartitionedModel, person: Person, report: Report) -> Iterator[dict[str, Any]]:
     for place, row in _rows(model, person, report):
-        # An e-mail is shown as it was sent to the person. Other rows may name somebody else, too.
+        # Export an e-mail unchanged, because it was sent to the person. Other rows may name somebody else.
         shown = row if model.retention.address_column else person.only_their_address(row)
         yield {"stored_in": place, **shown}
 
 
 def _rows(model: PartitionedModel, person: Person, report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the person's rows, each with the table or archive that it is in."""
+    """Yield each of the person's rows after the name of its table or archive."""
     table = model._meta.db_table
     seen = set()
     for name in [table, *side_tables(model=model, using=DIRECT)]:
@@ -52,7 +52,7 @@ def _rows(model: PartitionedModel, person: Person, report: Report) -> Iterator[t
             seen.add(str(row["id"]))
             yield name, row
     if model.retention.address_column:
-        since = EPOCH  # an order that was corrected tells nothing of the e-mails before
+        since = EPOCH  # a corrected order does not show its earlier e-mails
     elif person.owner_ids:
         since = first_row(person.owner_ids)
     else:

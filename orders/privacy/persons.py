@@ -1,7 +1,7 @@
-"""Which orders and e-mails are a person's. A person is an e-mail address, in any case.
+"""Decide which orders and e-mails belong to a person. A person is an e-mail address; its case is ignored.
 
-They own the orders that have the address now, and the e-mails that were addressed to it. Of an order that
-belongs to somebody else now, only those e-mails are theirs. Called by orders.privacy.erasure,
+A person owns the orders that have the address now, and the e-mails that were sent to it. If an order now
+belongs to somebody else, the person owns only those e-mails. Called by orders.privacy.erasure,
 orders.privacy.person_export and the admin.
 """
 
@@ -19,34 +19,34 @@ from orders.models import Order
 from outbox.database.ids import EPOCH, id_time
 from outbox.privacy import ERASED_ADDRESS
 
-#: The app role without a pooler: it reads and writes the rows of every table.
+#: The connection of the app role without a pooler.
 DIRECT = "direct"
-#: A count of a person's rows goes no further.
+#: Counts of a person's rows stop here.
 MANY = 10_000
 #: How far another system's clock may be ahead of the database's.
 CLOCKS_APART = dt.timedelta(days=1)
 
 
 class NoPerson(ValueError):
-    """The address is the one that stands for every erased person."""
+    """The address is `ERASED_ADDRESS`, which replaces the address of every erased person."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Count:
-    """How many live rows an erasure of a person would change, and how many it would leave: `MANY` at most."""
+    """How many live rows an erasure would change or leave. Each number is at most `MANY`."""
 
     orders: int
     mails: int
-    #: E-mails to the person, of orders that belong to somebody else now.
+    #: E-mails to the person about orders that now belong to somebody else.
     mails_of_other_orders: int
-    #: E-mails of the person's orders to other addresses. They belong to those addresses and stay.
+    #: E-mails to other addresses about the person's orders. They belong to those addresses and stay.
     mails_to_others: int
 
 
 def check_address(email: str) -> str:
-    """Return the address without spaces around it. Raise `NoPerson`."""
+    """Return the address without spaces around it. Raise `NoPerson` for `ERASED_ADDRESS`."""
     if email.strip().lower() == ERASED_ADDRESS:
-        raise NoPerson(f"{ERASED_ADDRESS} stands for every erased person.")
+        raise NoPerson(f"{ERASED_ADDRESS} replaces the address of every erased person.")
     return email.strip()
 
 
@@ -71,9 +71,10 @@ def count_person(*, email: str) -> Count:
 
 
 def first_row(order_ids: Collection[uuid.UUID]) -> dt.datetime:
-    """Return a time before every e-mail and event of these orders: one at least.
+    """Return a time before every e-mail and event of these orders. `order_ids` must not be empty.
 
-    The id of another system's order tells no time, and its `created_at` is what that system said.
+    The time is read from the id. Only for another system's order `created_at` is used, because its id may not
+    contain a time. That system's clock may be wrong, so `CLOCKS_APART` is subtracted.
     """
     rows = Order.objects.filter(id__in=order_ids).values_list("id", "source", "created_at")
     known = {id: (source, created_at) for id, source, created_at in rows}
