@@ -1,7 +1,7 @@
 """A stand-in for the providers, so that the real sending code runs locally, in tests and in chaos runs.
 
-Started as a process by `python -m local.sandbox`, or in a test's own process by
-`with Sandbox() as sandbox:`. Nothing of the program itself may import it.
+`python -m local.sandbox` starts it as a process, and `with Sandbox() as sandbox:` in a test's own process.
+Production code must not import it.
 """
 
 from local.sandbox.faults import Fault

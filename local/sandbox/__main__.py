@@ -1,4 +1,4 @@
-"""`python -m local.sandbox --port N`: the sandbox as a process of its own, until SIGTERM or Ctrl-C."""
+"""`python -m local.sandbox --port N`: run the sandbox as a process until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from local.sandbox.webhooks import InvalidWebhookSettings, WebhookSettings
 
 
 def main() -> int:
-    """Serve until it is told to stop; 2 when it cannot start."""
+    """Serve until a signal stops it. Return the exit code: 0, or 2 if it cannot start."""
     parser = argparse.ArgumentParser(
         prog="python -m local.sandbox", description="A stand-in for the e-mail providers."
     )
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--webhook-url", help="where events are posted to; each provider adds its name")
-    parser.add_argument("--webhook-keys-file", type=Path, help="JSON of local/environment.py")
+    parser.add_argument("--webhook-url", help="the URL for events; each provider adds its name")
+    parser.add_argument("--webhook-keys-file", type=Path, help="the keys that local/environment.py wrote")
     options = parser.parse_args()
 
     stop = threading.Event()

@@ -1,10 +1,10 @@
-"""The control API: how a person's click, a test in another process or a chaos run steers the state.
+"""The control API, by which the pages, tests in other processes and chaos runs change the sandbox's state.
 
-Called by the sandbox's server. A change needs `Content-Type: application/json`, so that no foreign web page
-can make one from a browser.
+Called by the sandbox's server. A change needs `Content-Type: application/json`, so that other web pages in
+the same browser cannot make one.
 
     GET    /control/stats              totals, doubled notifications, requests per second
-    GET    /control/counts             {notification_id: [requests, accepted]}, all of them
+    GET    /control/counts             {notification_id: [requests, accepted]} for every notification
     GET    /control/mails?notification_id=&order_id=&to=&limit=     newest first
     DELETE /control/mails                                   forget mails and counts
     GET    /control/faults, POST (one fault), DELETE (heal)
@@ -29,18 +29,18 @@ _LARGEST_LIST = 20_000
 
 @dataclass(frozen=True)
 class Response(ProviderAnswer):
-    """An answer of the control API; `then` is called when the answer is out."""
+    """An answer of the control API. The server calls `then` after it has sent the answer."""
 
     then: Callable[[], None] | None = None
 
 
 def as_json(value: Any, *, status: int = 200, then: Callable[[], None] | None = None) -> Response:
-    """Make a JSON answer."""
+    """Return an answer with `value` as JSON."""
     return Response(status, json.dumps(value).encode(), then=then)
 
 
 def answer(*, state: State, method: str, path: str, query: Mapping[str, str], body: bytes | None) -> Response:
-    """Do what a control request asks; `body` is None when it was not sent as JSON."""
+    """Perform a control request. `body` is None if it was not sent as JSON."""
     try:
         match method, path:
             case "GET", "/control/stats":
@@ -78,7 +78,7 @@ def answer(*, state: State, method: str, path: str, query: Mapping[str, str], bo
 
 
 class _Unreadable(ValueError):
-    """A request whose body or query says nothing that can be done."""
+    """The body or the query of a request has wrong values."""
 
 
 def _find(state: State, query: Mapping[str, str]) -> list[Any]:
@@ -95,7 +95,7 @@ def _find(state: State, query: Mapping[str, str]) -> list[Any]:
 
 def _add_fault(state: State, value: object) -> Response:
     fault = Fault.from_json(value)
-    if fault.kind == "refuse":  # it ends this connection too, so the answer goes first
+    if fault.kind == "refuse":  # it closes this connection too, so answer first
         return as_json(fault.as_json(), status=201, then=lambda: state.set_fault(fault))
     state.set_fault(fault)
     return as_json(fault.as_json(), status=201)
@@ -121,7 +121,7 @@ def _read(body: bytes | None) -> object:
     try:
         value: object = json.loads(body or b"")
     except (ValueError, RecursionError) as error:
-        raise _Unreadable("the body is no JSON") from error
+        raise _Unreadable("the body is not JSON") from error
     return value
 
 

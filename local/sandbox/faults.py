@@ -1,6 +1,6 @@
-"""Faults: how the sandbox is told to misbehave, which fault a request meets, and how a connection breaks.
+"""Faults: the ways in which the sandbox can fail, the choice of a request's fault, and broken connections.
 
-Called by the sandbox's server and control API, and by the tests' SMTP server.
+Used by the sandbox's server and control API, and by the tests' SMTP server.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ Kind = Literal[
 ]
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER with no time to linger: close() sends RST
-#: Neither a TLS record, nor the status line of HTTP, nor a reply of SMTP.
+#: Bytes that are neither a TLS record, nor a status line of HTTP, nor a reply of SMTP.
 _GARBAGE = b"\x00\xff garbage \xfe\x01" * 8
-#: What each kind does when no seconds are given.
+#: The default of `Fault.seconds` by kind; 0 for other kinds.
 DEFAULT_SECONDS = {"hang": 60.0, "accept_then_hang": 60.0, "slow": 1.0, "refuse": 10.0}
 
 
 class InvalidFault(ValueError):
-    """A fault that cannot be set, with the reason."""
+    """A fault has a wrong value. The text says which."""
 
 
 @dataclass
 class Fault:
     """One way to fail.
 
-    kind      status               answer `status` with `message` and `headers`; the mail is not taken
-              hang                 read the request, say nothing for `seconds`, close
+    kind      status               answer `status` with `message` and `headers`; do not take the mail
+              hang                 read the request, wait for `seconds`, close without an answer
               reset                read the request, reset the connection
               garbage              read the request, write bytes that are neither TLS nor HTTP, close
-              accept_then_status   take the mail, then answer `status`, as a gateway that lost the answer
+              accept_then_status   take the mail, then answer `status`, as a gateway does that loses an answer
               accept_then_hang     take the mail, then hang
               accept_then_reset    take the mail, then reset
               accept_then_garbage  take the mail, then write garbage
               slow                 answer as usual after `seconds`
-              refuse               stop listening for `seconds`, so that connecting itself is refused
-    to        a regular expression searched for in every recipient; empty meets all
-    provider  the name of the provider that it is for; empty meets all
-    times     how many requests it meets before it is gone; None is no end
+              refuse               stop listening for `seconds`, so that clients cannot connect
+    to        a regular expression that is searched for in each recipient; empty fits all
+    provider  the name of a provider; empty fits all
+    times     the number of requests after which the fault is removed; None keeps it
     """
 
     kind: Kind = "status"
@@ -97,44 +97,44 @@ class Fault:
         narrowed = self.to or self.provider or self.times is not None or self.probability != 1
         if self.kind == "refuse" and narrowed:
             raise InvalidFault(
-                "refuse meets every connection: it takes no to, provider, times or probability"
+                "refuse is for every connection, so it takes no to, provider, times or probability"
             )
         try:
             self._pattern = re.compile(self.to, re.IGNORECASE)
         except re.error as error:
-            raise InvalidFault(f"to is no regular expression: {error}") from error
-        self.healed = threading.Event()  # Faults.add shares one among all that are healed together
+            raise InvalidFault(f"to is not a regular expression: {error}") from error
+        self.healed = threading.Event()  # Faults.add replaces it by one event for all faults
 
     @classmethod
     def from_json(cls, value: object) -> Fault:
-        """Read a fault from the control API; raise InvalidFault."""
+        """Read a fault from the control API. Raise `InvalidFault`."""
         known = {each.name for each in fields(cls)} - {"met"}
         if not isinstance(value, dict) or not set(value) <= known:
             raise InvalidFault(f"a fault is an object of {', '.join(sorted(known))}")
         return cls(**value)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fault, and how many requests it has met, as JSON values."""
+        """Return the fault as JSON values. `met` is the number of requests that it has failed."""
         return asdict(self)
 
     @property
     def takes_the_mail(self) -> bool:
-        """Return whether the mail is taken and its answer is lost."""
+        """Whether the sandbox takes the mail before it fails."""
         return self.kind.startswith("accept_then_")
 
     def wait(self) -> None:
-        """Wait for the fault's seconds, or until it is healed."""
+        """Wait for `seconds`, or until the fault is healed."""
         self.healed.wait(self.seconds)
 
     def fits(self, recipients: tuple[str, ...], provider: str) -> bool:
-        """Return whether a request to these recipients is one that the fault is for."""
+        """Return whether the fault is for a request to these recipients."""
         if self.provider not in ("", provider):
             return False
         return not self.to or any(self._pattern.search(recipient) for recipient in recipients)
 
 
 class Faults:
-    """The faults that are set, in the order in which they were set; the first that fits is met."""
+    """The faults that are set, oldest first. A request meets the first that fits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -142,19 +142,18 @@ class Faults:
         self._healed = threading.Event()
 
     def add(self, fault: Fault) -> None:
-        """Let requests meet the fault from now on."""
         with self._lock:
             fault.healed = self._healed
             self._faults.append(fault)
 
     def remove(self, fault: Fault) -> None:
-        """End one fault; one that has ended already is no error."""
+        """Remove a fault. Do nothing if it was removed before."""
         with self._lock:
             self._faults = [each for each in self._faults if each is not fault]
 
     def meet(self, recipients: tuple[str, ...], provider: str) -> Fault | None:
-        """Choose the fault that a request meets, and use up one of its times."""
-        if not self._faults:  # the usual case, and a list read is atomic
+        """Return the fault that a request meets, or None. Use up one of the fault's `times`."""
+        if not self._faults:  # the usual case; reading a list is atomic
             return None
         with self._lock:
             for fault in self._faults:
@@ -169,12 +168,11 @@ class Faults:
         return None
 
     def all(self) -> list[Fault]:
-        """Return the faults that are set."""
         with self._lock:
             return list(self._faults)
 
     def heal(self) -> None:
-        """End every fault; requests that hang or are slow go on at once."""
+        """Remove every fault. Requests that hang or are slow continue at once."""
         with self._lock:
             self._faults = []
             healed, self._healed = self._healed, threading.Event()
@@ -182,14 +180,14 @@ class Faults:
 
 
 def reset(connection: socket.socket) -> None:
-    """Close the connection, with or without TLS, with RST."""
+    """Close a connection, with or without TLS, by RST."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-    # Past the socket object, whose files would keep it open, and past shutdown(), which would say FIN.
+    # Close the descriptor: the socket object's files would keep it open, and shutdown() would send FIN.
     os.close(connection.detach())
 
 
 def write_garbage(connection: socket.socket) -> None:
-    """Write garbage below TLS, so that a client meets a bad record in place of the answer."""
+    """Write garbage below TLS, so that a client reads a bad record instead of the answer."""
     os.write(connection.fileno(), _GARBAGE)
 
 

@@ -1,7 +1,7 @@
-"""The mails that the sandbox took, and the counts of what it was asked; used by the sandbox's modules only.
+"""The mails that the sandbox has accepted, and counts of its requests. Used by the sandbox and by tests.
 
-Memory is bounded by the number and the size of the mails that are kept. The counts for each notification
-outlive the mails: a long chaos run still knows who got nothing and who got it twice.
+The number and the size of kept mails are bounded. The counts for each notification stay when its mail is
+dropped, so that a long chaos run can still find missing and doubled e-mails.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-BUCKETS = 600  # seconds of requests per second that are remembered
+BUCKETS = 600  # seconds for which requests per second are kept
 
 
 @dataclass(frozen=True)
 class Mail:
-    """One accepted request. The payload is kept as it came and parsed again only when someone looks."""
+    """One accepted request. `payload` parses `raw` each time it is read."""
 
     message_id: str
     received: float  # epoch seconds
@@ -29,7 +29,7 @@ class Mail:
     subject: str
     custom_args: Mapping[str, str]
     request_headers: Mapping[str, str]
-    raw: bytes  # in the form of notifications/providers/dialect.py
+    raw: bytes  # JSON in the form of notifications/providers/dialect.py
     provider: str = ""
 
     @property
@@ -81,7 +81,7 @@ class Mail:
         return next((str(part["value"]) for part in parts if part["type"] == media_type), "")
 
     def summary(self) -> dict[str, Any]:
-        """Return what a list of mails shows, as JSON values."""
+        """Return the fields for a list of mails, as JSON values."""
         return {
             "message_id": self.message_id,
             "received_at": self.received_at.isoformat(),
@@ -94,7 +94,7 @@ class Mail:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything that is known of the mail, as JSON values."""
+        """Return all fields as JSON values."""
         return {
             **self.summary(),
             "from": self.from_email,
@@ -108,7 +108,7 @@ class Mail:
 
 
 class Mailbox:
-    """Everything received; all methods may be called by any thread."""
+    """The received mails and their counts. Any thread may call any method."""
 
     def __init__(self, *, max_mails: int, max_bytes: int) -> None:
         self._max_mails, self._max_bytes = max_mails, max_bytes
@@ -131,12 +131,11 @@ class Mailbox:
         self._seconds: dict[int, int] = {}
 
     def connection_opened(self) -> None:
-        """Count one TCP connection."""
         with self._changed:
             self._connections += 1
 
     def requested(self, *, notification_id: str, provider: str) -> None:
-        """Count one request to send, whatever its answer will be."""
+        """Count one request to send, before it is answered."""
         second = int(time.time())
         with self._changed:
             self._requests += 1
@@ -149,17 +148,17 @@ class Mailbox:
             self._seconds[second] = self._seconds.get(second, 0) + 1
 
     def answered(self, *, answer: str) -> None:
-        """Count one answer by its status, or by the fault that took its place."""
+        """Count one answer by its status, or by the kind of fault that replaced it."""
         with self._changed:
             self._answers[answer] += 1
 
     def answer_lost(self, *, notification_id: str) -> None:
-        """Count one mail that was taken, whose sender is not told so."""
+        """Count one accepted mail whose sender gets no acceptance."""
         with self._changed:
             self._lost_answers_of[notification_id] += 1
 
     def keep(self, *, mail: Mail) -> None:
-        """Keep an accepted mail, and drop the oldest ones past the bounds."""
+        """Keep an accepted mail. Drop the oldest mails beyond the bounds."""
         with self._changed:
             self._mails.append(mail)
             self._by_id[mail.message_id] = mail
@@ -181,7 +180,6 @@ class Mailbox:
             return list(self._mails)
 
     def get(self, message_id: str) -> Mail | None:
-        """Find a kept mail by its message id."""
         with self._changed:
             return self._by_id.get(message_id)
 
@@ -194,7 +192,7 @@ class Mailbox:
         search: str = "",
         limit: int = 100,
     ) -> list[Mail]:
-        """Return the newest mails that fit every filter; `to`, `search`: substrings."""
+        """Return the newest mails that fit every filter. `to` and `search` are substrings in any case."""
         wanted = re.compile(re.escape(search.strip()), re.IGNORECASE) if search.strip() else None
         found: list[Mail] = []
         for mail in reversed(self.all()):
@@ -213,22 +211,22 @@ class Mailbox:
         return found
 
     def wait_for(self, *, accepted: int, timeout: float) -> bool:
-        """Wait until so many mails were accepted in all; False after `timeout` seconds."""
+        """Wait until `accepted` mails were accepted in all. Return False after `timeout` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: self._accepted >= accepted, timeout)
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Return requests and acceptances of each notification id, also of mails let go."""
+        """Return (requests, acceptances) of each notification id, also for dropped mails."""
         with self._changed:
             return {key: (asked, self._accepted_of[key]) for key, asked in self._requests_of.items()}
 
     def lost_answers(self) -> dict[str, int]:
-        """Return how often each notification was taken while its sender was not told so."""
+        """Return how often each notification was accepted while its sender got no acceptance."""
         with self._changed:
             return dict(self._lost_answers_of)
 
     def stats(self) -> dict[str, Any]:
-        """Return the totals; `doubled` maps notification ids to acceptances."""
+        """Return the totals. `doubled` maps notification ids to acceptances, if more than one."""
         with self._changed:
             return {
                 "requests": self._requests,

@@ -1,7 +1,7 @@
-"""The sandbox's pages for people: the mails that came in, one mail in full, a panel to break the provider.
+"""The sandbox's pages for people: the accepted mails, one mail in full, and a panel that sets faults.
 
-Called by the sandbox's server. Whatever comes from a mail is escaped; its HTML is shown from a URL of its own
-whose policy lets it run and load nothing.
+Called by the sandbox's server. All values of a mail are escaped. A mail's HTML has its own URL, whose policy
+forbids scripts and loading.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _FAULT_WORDS = {
 
 
 def answer(*, state: State, path: str, query: Mapping[str, str]) -> ProviderAnswer:
-    """Return the page at a path, or a page that says there is none."""
+    """Return the page at a path, or a 404."""
     match path.strip("/").split("/"):
         case [""]:
             return _list_page(state, query.get("q", ""))
@@ -59,9 +59,9 @@ def answer(*, state: State, path: str, query: Mapping[str, str]) -> ProviderAnsw
             return ProviderAnswer(200, file.read_bytes(), _MEDIA_TYPES[file.suffix])
         case ["mails", *_]:
             return _not_found(
-                "This mail is not here: it was never accepted, or newer mails have taken its place."
+                "The sandbox does not have this mail. It was never accepted, or newer mails replaced it."
             )
-    return _not_found("There is no such page.")
+    return _not_found("This page does not exist.")
 
 
 def _list_page(state: State, search: str) -> ProviderAnswer:
@@ -70,7 +70,7 @@ def _list_page(state: State, search: str) -> ProviderAnswer:
 
 
 def _live(state: State, search: str) -> str:
-    """Make the part of the list page that is fetched again and again: the provider's state and the mails."""
+    """Render the part of the list that page.js refreshes: the provider's state and the mails."""
     stats = state.mailbox.stats()
     faults = state.faults.all()
     if faults:
@@ -83,7 +83,7 @@ def _live(state: State, search: str) -> str:
     mails = state.mailbox.find(search=search, limit=_LISTED)
     rows = "".join(map(_row, mails))
     if not rows:
-        reason = "No mail matches." if search else "No mail yet. It appears here by itself."
+        reason = "No mail matches." if search else "No mail yet. The page refreshes automatically."
         rows = f'<li class="empty">{reason}</li>'
     note = f'<p class="note">The newest {_LISTED} of them.</p>' if len(mails) == _LISTED else ""
     return f'{health}<p class="counts">{" · ".join(counts)}</p><ol class="mails">{rows}</ol>{note}'
@@ -141,7 +141,7 @@ def _time(mail: Mail) -> str:
 
 def _not_found(reason: str) -> ProviderAnswer:
     body = f'<p class="missing">{_escape(reason)}</p><p><a href="/">All mails</a></p>'
-    return _html(_PAGE.substitute(title="Not here", body=body), status=404)
+    return _html(_PAGE.substitute(title="Not found", body=body), status=404)
 
 
 def _html(text: str, *, status: int = 200, policy: str = _PAGE_POLICY) -> ProviderAnswer:
@@ -151,7 +151,7 @@ def _html(text: str, *, status: int = 200, policy: str = _PAGE_POLICY) -> Provid
         "Referrer-Policy": "no-referrer",
         "Cache-Control": "no-store",
     }
-    # A lone surrogate is possible in JSON, and cannot be sent.
+    # JSON can contain a lone surrogate, which UTF-8 cannot encode.
     return ProviderAnswer(status, text.encode("utf-8", "replace"), "text/html; charset=utf-8", headers)
 
 

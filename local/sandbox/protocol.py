@@ -1,8 +1,7 @@
-"""The form in which the sandbox keeps mails, and what it refuses for every provider.
+"""Read and check the payloads of mails, for the sandbox's server.
 
-The form is described in notifications/providers/dialect.py. The limits and rules are those of a typical
-provider (documented: the number of recipients, no address twice), not each one's own: where it matters, ask
-the real one.
+notifications/providers/dialect.py describes a payload. The limits and rules are those of a typical provider
+(documented: the number of recipients, no address twice). They may differ from those of a real provider.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ _KEPT_REQUEST_HEADERS = ("User-Agent", "Content-Type", "Traceparent", "X-Correla
 
 
 def recipients_of(payload: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return all addresses in to, cc and bcc, whatever else is wrong with the payload."""
+    """Return all addresses in to, cc and bcc, even if the payload is not valid."""
     return tuple(
         str(address["email"]) for _, address in _addresses(payload) if _is_text(_get(address, "email"))
     )
 
 
 def custom_args_of(payload: Mapping[str, Any]) -> dict[str, str]:
-    """Merge the payload's custom arguments; a personalization's own ones win."""
+    """Merge the payload's custom arguments. Those of a personalization win."""
     merged: dict[str, str] = {}
     for part in (payload, *_list(payload.get("personalizations"))):
         arguments = _get(part, "custom_args")
@@ -54,9 +53,9 @@ def custom_args_of(payload: Mapping[str, Any]) -> dict[str, str]:
 def accept(
     *, payload: Mapping[str, Any], body: bytes, header: Callable[[str], str | None], provider: str
 ) -> Mail:
-    """Make the mail of a payload that was checked before, under a new message id.
+    """Return the mail of a payload that `check` accepted, with a new message id.
 
-    `header` looks up a header of the request, in any case.
+    `header` returns a header of the request by its name, in any case.
     """
     subjects = (_get(part, "subject") for part in _list(payload.get("personalizations")))
     return Mail(
@@ -74,7 +73,7 @@ def accept(
 
 
 def check(payload: Mapping[str, Any]) -> list[Problem]:
-    """Name everything for which a payload is refused; nothing when it is taken."""
+    """Return the reasons to refuse a payload, or an empty list."""
     return [
         *_check_recipients(payload),
         *_check_sender(payload),
@@ -156,7 +155,7 @@ def _check_extras(payload: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _addresses(payload: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each recipient with the path of its field."""
+    """Yield each recipient after the path of its field."""
     for index, part in enumerate(_list(payload.get("personalizations"))):
         for kind in ("to", "cc", "bcc"):
             for number, address in enumerate(_list(_get(part, kind))):

@@ -1,6 +1,6 @@
-"""The sandbox itself: its port, its threads, and what a test may ask of it.
+"""The sandbox: its port, its threads, and its methods for tests.
 
-Used in a test's process as a context manager, and by `python -m local.sandbox`.
+Tests use it as a context manager. `python -m local.sandbox` starts it as a process.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from notifications.providers.registry import DEFAULT, declarations
 
 
 class Sandbox(State):
-    """A stand-in for the providers that have a dialect; it listens from `start` to `stop`."""
+    """A stand-in for the providers that have a dialect. It listens from `start` to `stop`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._server: Server | None = None
-        self._listening = threading.RLock()  # held by whoever opens or closes the listening socket
+        self._listening = threading.RLock()  # held while the listening socket is opened or closed
         self._refusing: Fault | None = None
         self._stopped = False
 
@@ -42,7 +42,7 @@ class Sandbox(State):
 
     @property
     def api_url(self) -> str:
-        """The default provider's `…_API_URL` that leads here."""
+        """The value of the default provider's `…_API_URL` that leads to this sandbox."""
         return next(
             value.format(sandbox=self.url)
             for name, value in declarations()[DEFAULT].sandbox.items()
@@ -51,29 +51,29 @@ class Sandbox(State):
 
     @property
     def mails(self) -> list[Mail]:
-        """The mails that were accepted and are still kept, oldest first."""
+        """The accepted mails that are still kept, oldest first."""
         return self.mailbox.all()
 
     def start(self) -> None:
-        """Listen and serve, in threads of its own; raise OSError if the port is taken."""
+        """Listen and serve in new threads. Raise `OSError` if the port is taken."""
         self._listen()
         self.webhooks.start()
 
     def stop(self) -> None:
-        """End every connection and thread; it may be called twice."""
+        """Stop every connection and thread. A second call does nothing."""
         self._stopped = True
         self.faults.heal()
         self.webhooks.stop()
         self._stop_listening()
 
     def fail(self, **fault: Any) -> Fault:
-        """Set a fault with these fields and give it back; raise InvalidFault."""
+        """Set a fault with these fields and return it. Raise `InvalidFault`."""
         made = Fault(**fault)
         self.set_fault(made)
         return made
 
     def set_fault(self, fault: Fault) -> None:
-        """Let requests meet a fault from now on; with `refuse`, listen again after its seconds."""
+        """Let requests meet a fault from now on. After `refuse`, listen again when its seconds are over."""
         super().set_fault(fault)
         if fault.kind == "refuse":
             with self._listening:
@@ -84,18 +84,18 @@ class Sandbox(State):
             timer.start()
 
     def heal(self) -> None:
-        """End every fault; when it returns, the sandbox listens and answers."""
+        """Remove every fault. When this returns, the sandbox listens and answers."""
         super().heal()
         if self._refusing is not None:
             self._end_refusal(self._refusing)
 
     def reset(self) -> None:
-        """Heal everything and forget the mails and counts."""
+        """Remove every fault, mail and count."""
         self.heal()
         self.mailbox.clear()
 
     def wait_for(self, *, accepted: int, timeout: float = 5.0) -> bool:
-        """Wait until so many mails were accepted in all; False after `timeout` seconds."""
+        """Wait until `accepted` mails were accepted in all. Return False after `timeout` seconds."""
         return self.mailbox.wait_for(accepted=accepted, timeout=timeout)
 
     def _end_refusal(self, fault: Fault) -> None:

@@ -1,6 +1,6 @@
-"""The sandbox's HTTP side: one thread per connection, keep-alive, the send endpoint, and every fault.
+"""The sandbox's HTTP server, with one thread for each connection. It answers sends and plays the faults.
 
-Used by sandbox.Sandbox. A request reads and changes the server's `state`.
+Used by sandbox.Sandbox. Requests read and change the server's `state`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STATUSES = frozenset(HTTPStatus)
 
 
 class Server(ThreadingHTTPServer):
-    """One listening socket and its open connections."""
+    """A listening socket and its open connections."""
 
     request_queue_size = 1024
     daemon_threads = True
@@ -40,45 +40,45 @@ class Server(ThreadingHTTPServer):
         super().__init__((HOST, state.port), Handler)
 
     def server_bind(self) -> None:
-        """Bind without asking a name server for the host's name, which may hang."""
+        """Bind without the look-up of the host's name, which can hang."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
         self.server_name, self.server_port = self.socket.getsockname()[:2]
 
     def get_request(self) -> tuple[Any, Any]:
-        """Accept a connection; its own thread does the TLS handshake, with the first read."""
+        """Accept a connection. Its thread does the TLS handshake with the first read."""
         connection, address = super().get_request()
         if tls := self.state.tls:
             connection = tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
         return connection, address
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start the connection's thread and remember the connection."""
+        """Start the connection's thread, and record the connection for `close_all`."""
         self.state.mailbox.connection_opened()
         with self._lock:
             self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection whose thread has ended."""
+        """Close a connection whose thread has finished."""
         with self._lock:
             self._open.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a client that went away; show anything else, which is a defect."""
+        """Ignore a client that closed its connection. Show other errors, because they are defects."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError | ssl.SSLError):
             super().handle_error(request, client_address)
 
     def close_all(self) -> None:
-        """Stop listening and end every open connection."""
+        """Stop listening and shut down every open connection."""
         self.server_close()
         with self._lock:
             still_open = list(self._open)
         for connection in still_open:
             try:
-                # Past SSLSocket's own, which takes the TLS state from under the connection's thread.
+                # SSLSocket.shutdown would remove the TLS state that the connection's thread still uses.
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
             except OSError:
                 continue  # its client, or its own thread, closed it first
@@ -90,7 +90,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    timeout = 300  # an idle connection is let go
+    timeout = 300  # seconds until an idle connection is closed
 
     def do_GET(self) -> None:
         self._route("GET")
@@ -102,7 +102,7 @@ class Handler(BaseHTTPRequestHandler):
         self._route("DELETE")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: the pages and the statistics show what came in."""
+        """Log nothing, because the pages and the statistics show the requests."""
 
     def _route(self, method: str) -> None:
         body = self._body()
@@ -134,7 +134,7 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(_refusal(405, "method not allowed"))
 
     def _body(self) -> bytes | None:
-        """Return the request's body; None when it was refused unread and the connection must end."""
+        """Return the request's body, or None if the request was refused or broke off."""
         length = self.headers.get("Content-Length", "0")
         if "Transfer-Encoding" in self.headers or not (length.isascii() and length.isdigit()):
             self.close_connection = True
@@ -147,13 +147,13 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(_refusal(413, protocol.MESSAGES_OF_STATUS[413]))
             return None
         body = self.rfile.read(wanted)
-        if len(body) < wanted:  # the client gave up in the middle
+        if len(body) < wanted:  # the client broke off
             self.close_connection = True
             return None
         return body
 
     def _skip(self, length: int) -> None:
-        """Read on, so that the client gets to see the answer instead of a reset."""
+        """Read the rest, so that the client sees the answer instead of a reset."""
         while length > 0 and (chunk := self.rfile.read(min(length, 1 << 16))):
             length -= len(chunk)
 
@@ -176,7 +176,7 @@ class Handler(BaseHTTPRequestHandler):
             self._break(fault, dialect, payload, body)
 
     def _break(self, fault: Fault, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> None:
-        """End a request without the provider's answer, after taking the mail where the fault says so."""
+        """Fail a request instead of answering. First take the mail if the fault is `accept_then_…`."""
         mailbox = self.server.state.mailbox
         if fault.takes_the_mail:
             is_repeat = dialect.seen_before(body, self.headers.get) is not None
@@ -200,7 +200,7 @@ class Handler(BaseHTTPRequestHandler):
             reset(self.connection)
 
     def _judge(self, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> ProviderAnswer:
-        """Return the provider's answer to a request, and keep an accepted mail."""
+        """Return the provider's answer to a request. Keep the mail if it is accepted."""
         state = self.server.state
         key = dialect.key(self.headers.get)
         if key is None:
@@ -227,7 +227,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(response)
 
     def _answer(self, response: ProviderAnswer, *, then: Callable[[], None] | None = None) -> None:
-        """Head and body in one write: with two, the client waits for the second packet."""
+        """Send head and body in one write, because with two the client waits for the second packet."""
         if then:
             self.close_connection = True
         lines = [

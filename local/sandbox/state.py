@@ -19,12 +19,12 @@ from notifications.providers.registry import declarations
 class State:
     """The state of the providers that have a dialect.
 
-    port     0 takes a free one
-    api_key  the only bearer key that is accepted; None accepts any
-    tls      the server's certificate; None serves plain HTTP
-    latency  seconds by which every answer to a send is held back
+    port     0 takes a free port
+    api_key  the only API key that is accepted; None accepts any key
+    tls      the context with the server's certificate; None serves plain HTTP
+    latency  seconds before each answer to a send
 
-    `webhooks.settings` says where events are posted to, and which; None posts none. `Sandbox` extends
+    `webhooks.settings` chooses the posted events and their URL; None posts none. `Sandbox` extends
     `set_fault` and `heal`, because the fault `refuse` closes its port.
     """
 
@@ -50,7 +50,6 @@ class State:
         self.faults.add(fault)
 
     def heal(self) -> None:
-        """End every fault."""
         self.faults.heal()
 
     def stats(self) -> dict[str, Any]:
@@ -58,6 +57,6 @@ class State:
         return {**self.mailbox.stats(), "webhooks": self.webhooks.stats()}
 
     def store_mail(self, mail: Mail) -> None:
-        """Keep a mail that was accepted, and let its events follow."""
+        """Keep an accepted mail, and schedule its events."""
         self.mailbox.keep(mail=mail)
         self.webhooks.mail_accepted(mail=mail)

@@ -1,6 +1,6 @@
-"""Event webhooks as the providers post them: signed on request, posted again after a non-2xx answer.
+"""Post event webhooks as the providers do: signed if a key is set, and again after an answer that is not 2xx.
 
-Called by sandbox.Sandbox. Each provider's dialect knows the form of its posts.
+Used by state.State. Each provider's dialect makes the body and the headers of its posts.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 from local.sandbox.mails import Mail
 from notifications.providers.dialect import Dialect, Event, Post
 
-MAX_WAITING = 200_000  # events; what comes on top is counted as lost
+MAX_WAITING = 200_000  # events; further ones count as lost
 MAX_BATCH = 500  # events
 ATTEMPTS = 8  # the waits between them double from half a second: about a minute in all
 TIMEOUT = 5.0  # seconds
-PAUSE = 0.5  # seconds between two posts: the real ones gather events, too
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # straight, whatever the environment
-#: What a recipient can be told to do, and the events in place of processed and delivered.
+PAUSE = 0.5  # seconds between two batches, because real providers gather events, too
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores the environment's proxies
+#: outcome of a recipient -> the events of its mail
 _OUTCOMES: dict[str, tuple[str, ...]] = {
     "delivered": ("processed", "delivered"),
     "bounce": ("processed", "bounce"),
@@ -40,21 +40,21 @@ _KNOWN_EVENTS = frozenset(_OUTCOMES) | {"processed"}
 
 
 class InvalidWebhookSettings(ValueError):
-    """Settings that cannot be, with the reason."""
+    """A setting has a wrong value. The text says which."""
 
 
 @dataclass(frozen=True)
 class WebhookSettings:
-    """Where events go and which.
+    """The posted events and their URL.
 
-    url          the address to which each provider adds its name: http://127.0.0.1:8000/webhooks
-    events       which kinds are posted at all
-    delay        seconds from acceptance to the first post; each further event of a mail follows at once
-    probability  that an event is posted
-    repeat       how many times each is posted
-    reorder      events wait up to twice the delay and are shuffled within a batch
+    url          the URL to which each provider adds its name, such as http://127.0.0.1:8000/webhooks
+    events       the kinds of events that are posted
+    delay        seconds from the acceptance to the posts of all events of a mail
+    probability  the probability that an event is posted
+    repeat       how many times each event is posted
+    reorder      if true, events wait up to twice the delay and are shuffled within a batch
     recipients   regular expression → bounce, blocked, dropped, deferred or spamreport; others are delivered
-    keys         provider → what its posts are signed with
+    keys         provider → the key that signs its posts
     """
 
     url: str
@@ -92,7 +92,7 @@ class WebhookSettings:
 
     @classmethod
     def from_json(cls, value: object) -> WebhookSettings:
-        """Read settings from the control API; raise InvalidWebhookSettings."""
+        """Read settings from the control API. Raise `InvalidWebhookSettings`."""
         known = [each.name for each in fields(cls)]
         if not isinstance(value, dict) or "url" not in value or not set(value) <= set(known):
             raise InvalidWebhookSettings(f"webhook settings are an object with url, of {', '.join(known)}")
@@ -105,17 +105,17 @@ class WebhookSettings:
         return cls(**{**value, "events": tuple(events)})
 
     def as_json(self) -> dict[str, Any]:
-        """Return the settings as JSON values, with the names of the keys alone."""
+        """Return the settings as JSON values, with "set" in place of each key."""
         return {**asdict(self), "keys": dict.fromkeys(self.keys, "set")}
 
     def events_for(self, recipient: str) -> list[str]:
-        """Return the events of a mail to this recipient, in their order."""
+        """Return the kinds of events of a mail to this recipient, in order."""
         told = (outcome for pattern, outcome in self.recipients.items() if re.search(pattern, recipient))
         return [event for event in _OUTCOMES[next(told, "delivered")] if event in self.events]
 
 
 class Webhooks:
-    """The events that are waiting, and the thread that posts them. `settings` may be changed at any time."""
+    """The waiting events, and the thread that posts them. `settings` may be changed at any time."""
 
     def __init__(self, *, dialects: Mapping[str, Dialect]) -> None:
         self.settings: WebhookSettings | None = None
@@ -127,17 +127,16 @@ class Webhooks:
         self._posted = self._failed = self._lost = 0
 
     def start(self) -> None:
-        """Start the posting thread."""
         threading.Thread(target=self._run, name="sandbox-webhooks", daemon=True).start()
 
     def stop(self) -> None:
-        """End the posting thread; events that still wait are not posted."""
+        """Stop the thread. Events that still wait are not posted."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     def stats(self) -> dict[str, int]:
-        """Count events: posted with a 2xx, given up or dropped, and waiting."""
+        """Return counts: posted events, failed posts, lost events and waiting events."""
         with self._changed:
             return {
                 "posted": self._posted,
@@ -147,7 +146,7 @@ class Webhooks:
             }
 
     def mail_accepted(self, *, mail: Mail) -> None:
-        """Let the events of an accepted mail follow."""
+        """Schedule the events of an accepted mail."""
         settings = self.settings
         if settings is None:
             return
@@ -181,7 +180,7 @@ class Webhooks:
                 self._changed.wait_for(lambda: self._stopped, timeout=PAUSE)
 
     def _next_batch(self) -> list[tuple[str, Event]]:
-        """Wait until something is due; empty when the sandbox stops."""
+        """Wait until events are due, and return them. Return an empty list if the sandbox stops."""
         with self._changed:
             while not self._stopped:
                 wait = self._waiting[0][0] - time.time() if self._waiting else None
@@ -194,9 +193,9 @@ class Webhooks:
             return []
 
     def _deliver(self, provider: str, events: list[Event]) -> None:
-        """Post events until they are taken, as often as allowed; the ones behind them wait meanwhile."""
+        """Post events until they are accepted, at most `ATTEMPTS` times. Later events wait meanwhile."""
         for attempt in range(ATTEMPTS):
-            settings = self.settings  # read anew: whoever moves the webhook does not wait for the old URL
+            settings = self.settings  # read each time, because the URL may have changed
             if settings is None:
                 break
             if settings.reorder:
@@ -219,8 +218,9 @@ class Webhooks:
             posts = self._dialects[provider].posts(events, key=settings.keys.get(provider, ""))
         except ValueError:  # a key that cannot sign
             return False
-        taken = [_is_taken(post, url=f"{settings.url}/{provider}") for post in posts]  # each, whatever became
-        return all(taken)  # of the others
+        # A list, so that each is posted even if another fails.
+        taken = [_is_taken(post, url=f"{settings.url}/{provider}") for post in posts]
+        return all(taken)
 
 
 def _is_taken(post: Post, *, url: str) -> bool:

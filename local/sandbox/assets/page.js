@@ -1,4 +1,4 @@
-// Keeps the list fresh without moving it under the reader, and sends the fault panel's clicks.
+// Refresh the list without moving the focus, and send the clicks of the fault panel.
 const live = document.getElementById("live");
 const search = document.querySelector(".search input");
 let shown = null;
