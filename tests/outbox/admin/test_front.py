@@ -117,7 +117,7 @@ def test_a_person_sees_what_their_permissions_give(admin_client):
     assert page.context["tiles"] == []
     assert [item["title"] for item in page.context["menu"]] == ["Overview", "Orders"]
     nobody = staff_client(name="nobody").get("/admin/").content.decode()
-    assert "You may see nothing yet" in nobody
+    assert "You have no permissions yet" in nobody
 
 
 def test_celerys_tables_users_and_tokens_are_under_set_up(admin_client):

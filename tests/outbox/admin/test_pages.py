@@ -47,7 +47,7 @@ def test_the_partitions_page_lists_them_and_says_what_holds_one(admin_client):
 def test_an_old_partition_with_dead_letters_is_shown_as_held(admin_client):
     fill(make_partition(EmailNotification, back=4), 2, status="dead_lettered")
     page = admin_client.get("/admin/outbox/detachedpartition/").content.decode()
-    assert "is past its hot days and held by 2 unfinished rows" in page
+    assert "is past its hot days but has 2 unfinished rows" in page
     assert "Resend them or give them up" in page
 
 
