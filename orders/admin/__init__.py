@@ -1,4 +1,4 @@
-"""The admin of orders. Each page is a class in a file of its own; this one puts them together."""
+"""The admin of orders. Each page is a class in its own file, and this file combines them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ show_series(
 @admin.register(Order)
 class OrderAdmin(OrderPage, PrivacyActions, CopyPage, PreviewPages, TriageAdmin[Order]):
     menu = MenuItem(10, "Orders")
-    empty_text = "A shop places orders by POST /api/v1/orders. manage.py demo places some to look at."
+    empty_text = "A shop places orders by POST /api/v1/orders. manage.py demo places sample orders."
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view

@@ -1,4 +1,4 @@
-"""Send an ended e-mail once more, to a corrected address if wanted: a page behind the e-mail's own."""
+"""The page that sends a copy of an ended e-mail, to a corrected address if wanted."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from outbox.api.fields import EmailAddress
 
 
 class CopyForm(forms.Form):
-    """Where the copy goes. `may_correct` says whether the order's address may be corrected, too."""
+    """The copy's address. `may_correct`: whether the user may correct the order's address, too."""
 
     recipient_email = forms.CharField(label="Send it to", max_length=254, widget=forms.EmailInput)
     update_order = forms.BooleanField(
-        label="This is the right address of the order: send later e-mails there, too", required=False
+        label="Correct the order's address, so that later e-mails go there, too", required=False
     )
     reason = forms.CharField(label="Reason, for the log (optional)", max_length=200, required=False)
 
@@ -38,7 +38,7 @@ class CopyForm(forms.Form):
             del self.fields["update_order"]
 
     def clean_recipient_email(self) -> str:
-        """Take what the API takes."""
+        """Accept the addresses that the API accepts."""
         try:
             return str(EmailAddress().run_validation(self.cleaned_data["recipient_email"]))
         except FieldError as error:
@@ -48,7 +48,7 @@ class CopyForm(forms.Form):
 
 class CopyPage(admin.ModelAdmin[Order]):
     def copy_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        """Ask for the address, and send the copy of the e-mail `id`."""
+        """Show the form. A POST sends a copy of the e-mail `id`."""
         user = request.user
         if not user.has_perm("notifications.copy_emailnotification"):
             raise PermissionDenied
@@ -82,7 +82,7 @@ class CopyPage(admin.ModelAdmin[Order]):
 
 
 def _send(request: HttpRequest, mail: EmailNotification, values: dict[str, object]) -> uuid.UUID:
-    """Send the copy and log who did it, on both e-mails and on the order where its address changed."""
+    """Send the copy. Log the act for both e-mails, and for the order if its address was corrected."""
     address = str(values["recipient_email"])
     correct = bool(values.get("update_order")) and address != mail.recipient_email
     copy_id = send_copy(notification_id=mail.id, recipient_email=address, update_order=correct)

@@ -1,4 +1,4 @@
-"""The list of orders, and the page of one: what it is, and its timeline."""
+"""The list of orders, and the page of one order with its timeline."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class OrderPage(admin.ModelAdmin[Order]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Order], search_term: str
     ) -> tuple[QuerySet[Order], bool]:
-        """Search one indexed column, chosen by the form of the term: address, id or reference."""
+        """Search one indexed column: the address, the id or the reference, depending on the term's form."""
         if not (text := search_term.strip()):
             return queryset, False
         if "@" in text:

@@ -1,4 +1,4 @@
-"""Any e-mail template, shown with the data of a real order; "send to me" mails it to the person who looks."""
+"""The page that shows e-mail templates with the data of a real order, and can send the result to the user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TemplateForm(forms.Form):
 
 class PreviewPages(admin.ModelAdmin[Order]):
     def preview_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        """Show an e-mail of the order as the templates are now. A POST sends it to the person who asks."""
+        """Render an e-mail of the order with the current templates. A POST sends it to the user."""
         order, form, mail = self._rendered(request, id)
         if request.method == "POST" and mail is not None:
             self._send_to_me(request, order, form, mail)
@@ -45,7 +45,7 @@ class PreviewPages(admin.ModelAdmin[Order]):
         return TemplateResponse(request, "admin/orders/order/emails.html", context)
 
     def preview_body(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        """Answer with the HTML part, for the frame of the page."""
+        """Answer with the HTML part, which the page shows in a frame."""
         _, _, mail = self._rendered(request, id)
         if mail is None:
             raise Http404
@@ -80,6 +80,6 @@ class PreviewPages(admin.ModelAdmin[Order]):
             mail=mail, order_id=order.id, event_type=form.cleaned_data["event"], recipient_email=address
         )
         if refusal:
-            self.message_user(request, f"The provider did not take it: {refusal}", messages.ERROR)
+            self.message_user(request, f"The provider refused the e-mail: {refusal}", messages.ERROR)
         else:
             self.message_user(request, f"Sent to {address}.", messages.SUCCESS)

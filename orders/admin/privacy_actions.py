@@ -1,4 +1,4 @@
-"""The export and the erasure of a customer's data, from the list of orders."""
+"""Actions of the list of orders that export or erase a customer's data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox.database.postgres.sessions import SharedSession
 from outbox.privacy import ERASED_ADDRESS
 from outbox.retention.partitions.locks import AlreadyRunning
 
-#: The names of archives that a message shows.
+#: A message names at most so many archives.
 SHOWN = 5
 
 
@@ -30,9 +30,9 @@ class PrivacyActions(admin.ModelAdmin[Order]):
     def has_erase_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.erase_person")
 
-    @admin.action(description="Export all that is stored of this customer", permissions=["export"])
+    @admin.action(description="Export this customer's data", permissions=["export"])
     def export_person(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
-        """Answer one customer's data as a JSON file, archives included."""
+        """Answer with a JSON file of one customer's data, including the archives."""
         if (email := self._one_address(request, queryset)) is None:
             return None
         document = person_export.export_person(email=email, report=lambda step, **facts: None)
@@ -76,7 +76,7 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         addresses = {email.lower() for email in queryset.order_by().values_list("email", flat=True)[:1000]}
         if len(addresses) == 1 and ERASED_ADDRESS not in addresses:
             return addresses.pop()
-        text = "Select orders of one customer." if len(addresses) > 1 else "This customer is erased already."
+        text = "Select orders of one customer." if len(addresses) > 1 else "This customer is already erased."
         self.message_user(request, text, messages.WARNING)
         return None
 

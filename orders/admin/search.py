@@ -1,4 +1,4 @@
-"""What the search box finds among orders."""
+"""Find orders for the admin's search box."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox.admin.shared.search import SHOWN, Hit, searches
 
 @searches(10)
 def orders(request: HttpRequest, term: str) -> Iterator[Hit]:
-    """Find by address, id, reference and correlation id: one statement, each part an index."""
+    """Find orders by address, id, reference or correlation id. One statement uses an index for each."""
     if not request.user.has_perm("orders.view_order"):
         return
     named = Q(reference=term) | Q(correlation_id=term)

@@ -1,4 +1,4 @@
-"""What the page of an order shows of its timeline: a line for each entry, with the time since the last."""
+"""The lines of the timeline on an order's page: one for each entry, with the time since the line before."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from orders.timeline import Entry
 
-#: An order's page shows so many of its newest entries.
+#: An order's page shows at most so many entries, the newest.
 MOST = 300
-#: How a line looks. The words of entries are those of the API.
+#: The tones of lines, by `Entry.what`.
 BAD = {"bounced", "complained", "dead_lettered", "permanent", "misconfigured", "suppressed", "discarded"}
 GOOD = {"sent", "delivered", "published"}
 UNSURE = {"transient", "unreachable", "ambiguous", "throttled"}
@@ -21,7 +21,10 @@ UNSURE = {"transient", "unreachable", "ambiguous", "throttled"}
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """One entry as it is shown. `tone` is good, bad, unsure or empty."""
+    """One entry with its link and `gap`. `tone` is good, bad, unsure or empty.
+
+    `gap` is the time since the entry before, or the time until a planned entry.
+    """
 
     entry: Entry
     gap: str

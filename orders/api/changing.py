@@ -1,4 +1,7 @@
-"""Place or change an order for a request: read, decide, and write everything in one statement."""
+"""Place or change an order for a request: read, decide, and write everything in one statement.
+
+Called by orders.api.views.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,12 @@ def answer_change(
     present: Callable[[Order], HttpResponse],
     order_id: uuid.UUID | None = None,
 ) -> HttpResponse:
-    """Make the change that `decide` returns, once for each idempotency key, and answer with its order.
+    """Write the change that `decide` returns, once for each idempotency key. Answer with `present(order)`.
 
-    Nothing is locked while `decide` works on what was read. The statement that writes checks the token and
-    the key again, and the order's row if it changes it, and writes nothing unless all are as they were read.
-    If the order was changed meanwhile, read and decide again. The third attempt locks the order before it
-    reads, so that no other change can come between. Raise what `decide` raises, and the problems of `Once`.
+    The first two attempts lock nothing between read and write. The statement that writes checks the token,
+    the key, and the row of a changed order again, and writes nothing if one of them has changed. If another
+    change was first, read and decide again. The third attempt locks the order before it reads, so that no
+    other change can come between. Raise what `decide` raises, and the problems of `Once`.
     """
     once = Once(view)
     try:
@@ -54,6 +57,6 @@ def answer_change(
 def _locked(order_id: uuid.UUID | None) -> Iterator[None]:
     with transaction.atomic(durable=True):
         if order_id is not None:
-            with contextlib.suppress(Order.DoesNotExist):  # what is read next shows that, too
+            with contextlib.suppress(Order.DoesNotExist):  # `decide` reports it
                 Order.objects.lock(order_id=order_id)
         yield

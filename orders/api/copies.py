@@ -1,6 +1,6 @@
-"""The API of copies: an e-mail once more, to a corrected address if wanted.
+"""The API that sends a copy of an e-mail, to a corrected address if wanted.
 
-Its path is below /notifications. The view is here because it may correct the order's address as well.
+Its path is below /notifications. The view is in orders because it can also correct the order's address.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ WRITE = "notifications:write"
 
 
 class CopyBody(StrictSerializer):
-    """Where the copy goes. Without an address, where the first e-mail went."""
+    """The copy's address. Without one, the copy goes to the address of the first e-mail."""
 
     recipient_email = EmailAddress(required=False)
-    update_order = Flag(required=False, help_text="Make the address the order's, too")
+    update_order = Flag(required=False, help_text="Correct the order's address, too")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs.get("update_order") and "recipient_email" not in attrs:
@@ -45,7 +45,7 @@ class Copies(ApiView):
 
     @operation(
         name="copy_notification",
-        summary="Send an ended e-mail once more, to another address if given",
+        summary="Send a copy of an ended e-mail, to another address if given",
         scope=WRITE,
         body={"application/json": CopyBody},
         takes_body=True,

@@ -1,4 +1,4 @@
-"""The queries and answers of the API of orders. orders.bodies has what it takes."""
+"""The queries and answers of the API of orders. orders.bodies has the bodies of requests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OrderSerializer(serializers.Serializer[Order]):
     name = serializers.CharField()
     reference = serializers.CharField()
     status = serializers.ChoiceField(choices=Order.Status.choices)
-    version = serializers.IntegerField(help_text="Grows by one with every change")
+    version = serializers.IntegerField(help_text="Grows with every event of the order")
     total_amount = serializers.IntegerField()
     refunded_amount = serializers.IntegerField()
     currency = serializers.CharField()
@@ -42,13 +42,13 @@ class OrderSerializer(serializers.Serializer[Order]):
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
     source = serializers.CharField(  # type: ignore[assignment] # the field hides an attribute of DRF's
-        required=False, help_text="The system that owns the order and alone changes it; absent: this one"
+        required=False, help_text="The system that owns the order. Absent if this system owns it"
     )
 
     def to_representation(self, instance: Order) -> dict[str, Any]:
-        """Show an order as these fields would, in a fifth of their time: every write shows one.
+        """Return an order as these fields would, but five times as fast, because every write shows an order.
 
-        `source` is shown only where another system owns the order.
+        Leave out `source` unless another system owns the order.
         """
         shown: dict[str, Any] = {
             "id": str(instance.id),
@@ -75,14 +75,14 @@ _ITEM = ("sku", "name", "quantity", "unit_amount")
 
 
 def _instant(time: dt.datetime) -> str:
-    """Write a time of the database, which are all in UTC, as DRF does."""
+    """Write a time as DRF does. Times from the database are in UTC."""
     return time.isoformat().removesuffix("+00:00") + "Z"
 
 
 class EventSerializer(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     event_type = serializers.CharField(help_text="The topic: `order.order.paid.v1`")
-    version = serializers.IntegerField(help_text="Of the payload's schema")
+    version = serializers.IntegerField(help_text="The version of the payload's schema")
     sequence = serializers.IntegerField(help_text="The order's version after the change")
     payload = serializers.DictField()
     metadata = serializers.DictField()
@@ -99,12 +99,12 @@ class EventHotPageSerializer(HotPageSerializer):
 
 
 class ChangeProblemSerializer(ProblemSerializer):
-    """Why a change is refused: `invalid-transition`, `refund-exceeds-balance` or `externally-owned`."""
+    """A refused change: `invalid-transition`, `refund-exceeds-balance` or `externally-owned`."""
 
     current_status = serializers.ChoiceField(choices=Order.Status.choices, required=False)
     allowed_statuses = serializers.ListField(child=serializers.CharField(), required=False)
     allowed_actions = serializers.ListField(child=serializers.CharField(), required=False)
-    left = serializers.IntegerField(required=False, help_text="What can be refunded, in minor units")
-    source = serializers.CharField(  # type: ignore[assignment] # likewise
+    left = serializers.IntegerField(required=False, help_text="The balance, in minor units")
+    source = serializers.CharField(  # type: ignore[assignment] # the field hides an attribute of DRF's
         required=False, help_text="The system that owns the order"
     )

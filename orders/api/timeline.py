@@ -1,4 +1,4 @@
-"""GET /orders/{id}/timeline: what happened to an order, in order."""
+"""GET /orders/{id}/timeline: the history of an order, oldest first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outbox.api.problems import not_found
 from outbox.api.schema import HotPageSerializer, operation
 from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
 
-#: An order with more entries shows its newest ones.
+#: A timeline shows at most so many entries, the newest.
 MOST = 1000
 
 
@@ -24,14 +24,14 @@ class EntrySerializer(serializers.Serializer[Entry]):
     at = serializers.DateTimeField()
     kind = serializers.ChoiceField(
         choices=["change", "event", "email", "attempt", "delivery", "person", "plan"],
-        help_text="`plan` is still to come",
+        help_text="`plan`: it will happen at that time",
     )
     what = serializers.CharField(help_text="For programs: order.paid, created, transient, sent, bounced, …")
-    text = serializers.CharField(help_text="For people; its wording may change")
+    text = serializers.CharField(help_text="For people. Its wording may change")
     notification_id = serializers.UUIDField(allow_null=True)
     event_id = serializers.UUIDField(allow_null=True)
-    provider = serializers.CharField(help_text="Empty where none is concerned")
-    by = serializers.CharField(help_text="The person who did it, by login; empty where none did")
+    provider = serializers.CharField(help_text="Empty if no provider is involved")
+    by = serializers.CharField(help_text="The login of the person who did it. Empty if no person did")
 
 
 class TimelineSerializer(HotPageSerializer):
@@ -39,7 +39,7 @@ class TimelineSerializer(HotPageSerializer):
 
 
 class Timeline(ApiView):
-    """A list without pages: one order has few entries. `next` and `previous` are null."""
+    """A list without pages, because one order has few entries. `next` and `previous` are null."""
 
     scopes = {"GET": "orders:read", "HEAD": "orders:read"}
 

@@ -1,5 +1,3 @@
-"""Routes of orders below /api/v1/."""
-
 from django.urls import path
 
 from orders.api import copies, timeline, views

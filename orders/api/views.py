@@ -1,4 +1,4 @@
-"""The API of orders. Each view checks the request, calls a service and answers."""
+"""The API of orders. Views read with queries of their own, and change orders through orders.api.changing."""
 
 from __future__ import annotations
 
@@ -118,13 +118,13 @@ change_operation = functools.partial(
 
 
 class ChangeView(ApiView):
-    """The common part of the five changes of an order."""
+    """The base of the five views that change an order."""
 
     scopes = {"POST": WRITE}
     beside = Beside(columns=f"o.id IS NOT NULL, {SEEN_COLUMNS}", join="LEFT JOIN orders AS o ON o.id = %s")
 
     def change(self, request: Request, id: str, decide: changes.Decide) -> HttpResponse:
-        """Change the order once for each idempotency key, and answer with the order after the change."""
+        """Change the order once for each idempotency key. Answer with the changed order."""
         order_id, values = path_id(id), self.body()
 
         def decided(read: FirstRead) -> changes.OrderChange:
@@ -147,7 +147,7 @@ class PayOrder(ChangeView):
 
 
 class ConfirmOrder(ChangeView):
-    @change_operation(name="confirm_order", summary="Confirm an order: its stock is reserved")
+    @change_operation(name="confirm_order", summary="Confirm an order because its stock is reserved")
     def post(self, request: Request, id: str) -> HttpResponse:
         return self.change(request, id, changes.confirm)
 
@@ -183,7 +183,7 @@ class RefundOrder(ChangeView):
 
     @change_operation(
         name="refund_order",
-        summary="Refund an amount, or all that is left",
+        summary="Refund an amount, or the whole balance",
         body={"application/json": RefundBody},
         example={"amount": 1000},
     )
@@ -224,7 +224,7 @@ def _refusals_as_problems() -> Iterator[None]:
 
 
 class OrderNotifications(ApiView):
-    """The e-mails about one order. They belong to the order, so `orders:read` is enough."""
+    """The e-mails of one order. The scope `orders:read` suffices, because they belong to the order."""
 
     scopes = {"GET": READ, "HEAD": READ}
     query_serializer = PageQuery
@@ -247,7 +247,7 @@ class OrderNotifications(ApiView):
 
 
 class OrderEvents(ApiView):
-    """The domain events of one order, sorted by its versions."""
+    """The domain events of one order, sorted by the order's version."""
 
     scopes = {"GET": READ, "HEAD": READ}
     query_serializer = PageQuery

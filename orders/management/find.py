@@ -1,4 +1,4 @@
-"""The order that a person names in a command."""
+"""Find the order that a person names in a command."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from outbox.api.fields import parse_uuid
 
 
 def find_order(text: str) -> Order | None:
-    """Return the order with this id, or the only one with this reference; None without one.
+    """Return the order with this id or this reference, or None.
 
-    Raise `CommandError` for several.
+    Raise `CommandError` if several orders have the reference.
     """
     id = parse_uuid(text)
     found = list(
         Order.objects.filter(id=id) if id else Order.objects.filter(reference=text).order_by("-id")[:2]
     )
     if len(found) > 1:
-        raise CommandError(f"Several orders have the reference {text}: name one by its id.")
+        raise CommandError(f"Several orders have the reference {text}. Give an order's id.")
     return found[0] if found else None

@@ -76,7 +76,7 @@ def test_it_refuses_a_real_shop_a_second_time_and_production_unless_told_so(sett
     with pytest.raises(CommandError, match="real orders"):
         call_command("demo", "--days", "1", "--orders", "5")
     call_command("demo", "--days", "1", "--orders", "5", "--force")
-    with pytest.raises(CommandError, match="there already"):
+    with pytest.raises(CommandError, match="already exists"):
         call_command("demo", "--days", "1", "--orders", "5", "--force")
     assert Order.objects.count() == 6
 

@@ -50,7 +50,7 @@ def test_it_takes_an_order_and_one_locale(tmp_path):
         (["order.lost"], "order.part_refunded"),
         (["order.paid", "--order", str(uuid.uuid4())], "There is no order"),
         (["order.paid", "--order", "x"], "There is no order"),
-        (["order.paid", "--locale", "klingon!"], "no language tag"),
+        (["order.paid", "--locale", "klingon!"], "not a language tag"),
     ],
 )
 def test_it_says_what_it_does_not_know(arguments, sentence, tmp_path):

@@ -92,7 +92,7 @@ def test_an_orders_id_or_reference_stands_for_its_correlation_id(saga, capsys):
 
 @pytest.mark.parametrize("unknown", ["saga-2", "01a2000e-4f32-7564-b27f-5041237fb303", TRACE, ""])
 def test_an_unknown_id_is_said_to_be_unknown(saga, unknown):
-    with pytest.raises(CommandError, match="No order and no e-mail has the correlation id"):
+    with pytest.raises(CommandError, match="No order or e-mail has the correlation id"):
         call_command("trace", unknown)
 
 
@@ -114,7 +114,7 @@ def test_archived_rows_are_said_to_be_unread(saga, capsys):
             archived_at=now,
         )
     assert printed(capsys, "saga-1")[-1] == (
-        "Not read, may have more of it: email_notifications_p209901 (archived; --archives reads them)"
+        "Archives that may have more entries: email_notifications_p209901 (--archives reads them)"
     )
 
 

@@ -1,4 +1,4 @@
-"""`manage.py after_restore --log FILE…`: settle what logs prove after a restore, and hold the rest."""
+"""`manage.py after_restore --log FILE…`: compare a restored database with the logs (orders.after_restore)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from outbox.telemetry.log_files import Counts, read_log_lines
 
 class Command(BaseCommand):
     help = (
-        "After a restore, and before manage.py resume: reads the logs of the time since. E-mails and events "
-        "that went out are settled; e-mails that may have gone out wait as dead letters for a person. Prints "
-        "the changes that the database lost, one line of JSON each."
+        "Compare a restored database with the logs since that time. Run this before manage.py resume. It "
+        "settles the e-mails and events that the logs prove sent. Other e-mails that may have been sent "
+        "become dead letters, so that a person decides. It prints each change that the database lost as one "
+        "line of JSON."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -27,13 +28,13 @@ class Command(BaseCommand):
             required=True,
             type=Path,
             metavar="FILE",
-            help="JSON lines of any processes, plain, .gz or .zst, in any order",
+            help="files with JSON lines of any process, plain, .gz or .zst, in any order",
         )
         parser.add_argument(
             "--since",
             type=moment,
             metavar="TIME",
-            help="the moment that the database was restored to; by default that of pause --restored-to",
+            help="the moment to which the database was restored (default: that of pause --restored-to)",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:

@@ -1,4 +1,4 @@
-"""`manage.py consume_events`: the process that processes events of other services. Any number may run."""
+"""`manage.py consume_events`: the consumer's process. Any number of them may run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outbox.telemetry.metrics_server import watch
 
 
 class Command(BaseCommand):
-    help = "Process the events of other services until stopped; several consumers share the topics."
+    help = "Process the events of other services until stopped. Several consumers share the topics."
 
     def handle(self, *args: Any, **options: Any) -> None:
         watch("consumer")

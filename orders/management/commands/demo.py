@@ -1,6 +1,7 @@
 """`manage.py demo`: place orders on a stack with a mailbox, or fill the tables with a history (`--days`).
 
-The mailbox of `make run` refuses some recipients. Mailpit, which docker/compose.yaml has, refuses none.
+A mailbox is a provider that delivers nothing. That of `make run`, the sandbox, refuses some recipients.
+Mailpit, the mailbox of docker/compose.yaml, refuses none.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ MAILPIT_PORT = 8025
 class Command(BaseCommand):
     help = (
         "Place and change orders on the running stack, wait for their e-mails and count them by state. "
-        "Works only with a mailbox as the provider: that of `make run`, or Mailpit. "
-        "With --days: write a history instead, so that the admin's charts and lists have something to show."
+        "This works only if the provider is a mailbox: that of `make run`, or Mailpit. "
+        "With --days, write a history for the admin's charts and lists instead."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--orders", type=int, help="how many (default 300; with --days 20000)")
-        parser.add_argument("--wait", type=float, default=60, help="seconds for the e-mails (default 60)")
-        parser.add_argument("--days", type=int, help="write a history of so many days (1 to 90)")
+        parser.add_argument("--orders", type=int, help="number of orders (default 300; with --days 20000)")
+        parser.add_argument("--wait", type=float, default=60, help="seconds to wait for e-mails (default 60)")
+        parser.add_argument("--days", type=int, help="days of the history to write (1 to 90)")
         parser.add_argument(
-            "--force", action="store_true", help="write it next to real orders, or in production"
+            "--force", action="store_true", help="write the history even next to real orders or in production"
         )
 
     def handle(
@@ -65,23 +66,23 @@ class Command(BaseCommand):
         if not 1 <= days <= 90:
             raise CommandError("--days must be from 1 to 90.")
         if Order.objects.filter(correlation_id=MARK).exists():
-            raise CommandError("The demo's history is there already: `make clean` starts from nothing.")
+            raise CommandError("The demo's history already exists. `make clean` deletes all local data.")
         if not force and settings.HTTPS:
             raise CommandError("This looks like production: HTTPS is on. --force writes demo data anyway.")
         if not force and Order.objects.exclude(correlation_id__startswith="demo-").exists():
-            raise CommandError("There are real orders. --force writes demo data next to them.")
+            raise CommandError("The database has real orders. --force writes demo data next to them.")
         began = time.monotonic()
         history = write_history(orders=orders, days=days)
         self.stdout.write(
             f"{len(history[Order]):,} orders, {len(history[EmailNotification]):,} e-mails,"
             f" {len(history[OutboxEvent]):,} events"
             f" of the last {days} days, in {time.monotonic() - began:.0f} s."
-            " Rows whose partition would have left by now are left out."
-            f"\nAll of it has the correlation id {MARK}, references DEMO-… and addresses of {DOMAIN}."
+            " Rows whose partition would be detached by now are left out."
+            f"\nAll rows have the correlation id {MARK}, references DEMO-… and addresses of {DOMAIN}."
         )
 
     def place(self, *, orders: int, wait: float) -> None:
-        """Place orders and wait until each of their e-mails was tried once."""
+        """Place orders. Wait until each of their e-mails was tried once, for at most `wait` seconds."""
         mailbox = find_mailbox()
         for recipient, status in ((REFUSED, 400), (DOWN, 503)) if mailbox else ():
             fault: dict[str, str | int] = {"kind": "status", "status": status, "to": f"^{recipient}-"}
@@ -90,7 +91,7 @@ class Command(BaseCommand):
         mails = EmailNotification.objects.filter(correlation_id=run)
         untried = mails.filter(status__in=(*DUE_STATES, Status.PROCESSING), retry_count=0)
         with Progress() as progress, context.working_for(context.Context(run)):
-            for number in progress.track(range(orders), description="Orders placed and moved"):
+            for number in progress.track(range(orders), description="Orders placed and changed"):
                 place_and_move(number)
             total, deadline = mails.count(), time.monotonic() + wait
             handled = progress.add_task("E-mails handled", total=total)
@@ -102,13 +103,13 @@ class Command(BaseCommand):
             self.stdout.write(f"{count:6} e-mails are {state}")
         if mailbox:
             self.stdout.write(
-                f"Dead letters (addresses '{REFUSED}-…') are in the admin, under E-mail notifications;"
-                f" failed ones ('{DOWN}-…') are retried.\nThe mailbox: {mailbox}/ — remove the faults there,"
-                " then select the dead letters and resend them."
+                f"The admin lists the dead letters (addresses '{REFUSED}-…') under E-mail notifications."
+                f" Failed e-mails ('{DOWN}-…') are retried.\nThe mailbox is {mailbox}/. Remove the faults"
+                " there, then select the dead letters and resend them."
             )
         else:
-            self.stdout.write("The mailbox is Mailpit, which refuses nobody. It is on port 8025.")
-        self.stdout.write(f"All of this run's log lines and rows carry the correlation id {run}.")
+            self.stdout.write("The mailbox is Mailpit, on port 8025. It refuses no e-mail.")
+        self.stdout.write(f"All log lines and rows of this run have the correlation id {run}.")
 
 
 def find_mailbox() -> str:
@@ -121,9 +122,7 @@ def find_mailbox() -> str:
         base = f"{url.scheme}://{url.netloc}"
         if url.hostname in ("127.0.0.1", "localhost") and _ask(f"{base}/control/stats"):
             return base
-    raise CommandError(
-        "The demo sends only to a mailbox: start one with `make run`, or with docker/compose.yaml."
-    )
+    raise CommandError("The demo sends only to a mailbox. Start one with `make run` or docker/compose.yaml.")
 
 
 def _ask(url: str) -> dict[str, Any]:
@@ -136,7 +135,7 @@ def _ask(url: str) -> dict[str, Any]:
 
 
 def write_history(*, orders: int, days: int) -> History:
-    """Write the history of the last `days` and its sums, without rows whose partition would have left."""
+    """Write the history of the last `days` and its sums, without rows whose partition would be detached."""
     now = database_now()
     oldest = {model: _oldest(model, days=days) for model in partitions.partitioned_models()}
     history = make_history(orders=orders, days=days, now=now, oldest=oldest)
@@ -153,7 +152,7 @@ def write_history(*, orders: int, days: int) -> History:
 
 
 def _copy(model: type[Model], rows: Sequence[Model]) -> None:
-    """Write rows by COPY, in less than half the time of an INSERT."""
+    """Write rows by COPY, because INSERT takes more than twice the time."""
     if not rows:
         return
     connection, everything = connections["default"], model._meta.concrete_fields
@@ -167,14 +166,14 @@ def _copy(model: type[Model], rows: Sequence[Model]) -> None:
 
 
 def _oldest(model: PartitionedModel, *, days: int) -> dt.datetime:
-    """Make the partitions of the last `days` that would still be attached; return the oldest one's start."""
+    """Make the partitions of the last `days` that would still be attached. Return the start of the oldest."""
     back = days + 1 if model.retention.interval == "day" else days // 28 + 1
     partitions.make_missing(model=model, using="owner", behind=back, ahead=0)
     return partitions.attached(model=model, using="owner")[0].since
 
 
 def _sum(span: int, since: dt.datetime, until: dt.datetime, *, now: dt.datetime) -> None:
-    """Sum the history as the minutes would have been, with the breakers of its outages."""
+    """Write the sums of the history, with an open breaker during its outages. `span` is in seconds."""
     sums = minutes.read_window(Window(since=since, until=until, span=span))
     breaker = f"open:{settings.EMAIL_PROVIDERS[0]}"
     for start, one in sums.items():

@@ -1,4 +1,4 @@
-"""`manage.py make_topics`: make Kafka's topics before the first event, by one policy."""
+"""`manage.py make_topics`: make Kafka's topics with one policy, before the first event."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox.events.transports import BrokerAway
 
 
 def topics() -> list[str]:
-    """Return every topic that orderpost writes or reads, its inbound dead letters' among them."""
+    """Return every topic that orderpost writes or reads, including those of inbound dead letters."""
     outgoing = [event.topic for event in EVENTS.values()]
     emails = list(EMAIL_TOPICS.values()) if settings.EMAIL_EVENTS else []
     incoming = sorted(subscribed())
@@ -29,10 +29,10 @@ def at_least_one(text: str) -> int:
 
 
 class Command(BaseCommand):
-    help = "Make the Kafka topics that are missing, and say where others differ from the policy."
+    help = "Make the missing Kafka topics, and report where existing topics differ from the policy."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--dry-run", action="store_true", help="ask the broker, and make none")
+        parser.add_argument("--dry-run", action="store_true", help="only report what would be made")
         for name, default, meaning in (
             ("--partitions", 6, "of each topic"),
             ("--replication-factor", 3, "how many brokers keep a copy"),
@@ -47,7 +47,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         if settings.EVENT_TRANSPORT != "kafka":
-            raise CommandError("EVENT_TRANSPORT is not kafka: Redis makes a stream with its first event.")
+            raise CommandError("EVENT_TRANSPORT is not kafka. Redis makes a stream with its first event.")
         if options["min_insync_replicas"] > options["replication_factor"]:
             raise CommandError(
                 "--min-insync-replicas must not exceed --replication-factor: the topics would take no event."
@@ -65,10 +65,10 @@ class Command(BaseCommand):
             for one in make_topics([*topics(), *options["topic"]], policy=policy, dry_run=options["dry_run"]):
                 failed += bool(one.reason)
                 made = "would be made" if options["dry_run"] else "made"
-                text = one.reason or (made if one.made else "; ".join(one.differs) or "is there")
+                text = one.reason or (made if one.made else "; ".join(one.differs) or "exists")
                 if one.reason or options["verbosity"] > 0:
                     self.stdout.write(f"{one.topic}: {text}")
         except BrokerAway as error:
             raise CommandError(f"Kafka does not answer: {error}") from error
         if failed:
-            raise CommandError(f"{failed} topics could not be made; the reasons stand above.")
+            raise CommandError(f"{failed} topics could not be made. See the reasons above.")

@@ -17,7 +17,7 @@ from orders.emails import email_context, present_change
 from orders.events import EMAILS
 from orders.models import Order
 
-#: The details of an example's change, where the e-mail shows some.
+#: event -> the details of the example's change that the e-mail shows
 CHANGES: dict[str, dict[str, Any]] = {
     "order.completed": {"tracking_url": "https://parcels.example.com/42"},
     "order.cancelled": {"reason": "Out of stock", "was_paid": True},
@@ -27,13 +27,13 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 class Command(BaseCommand):
-    help = "Write an e-mail, as the templates are now, into an HTML file: all languages side by side."
+    help = "Render an e-mail with the current templates into an HTML file, all languages side by side."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("event", choices=EMAILS, metavar="EVENT", help=", ".join(EMAILS))
-        parser.add_argument("--order", metavar="ID", help="an order to show; without it, an example")
+        parser.add_argument("--order", metavar="ID", help="the order to show (default: an example)")
         parser.add_argument(
-            "--locale", metavar="TAG", help="one locale, such as de-AT; without it, all languages"
+            "--locale", metavar="TAG", help="one locale, such as de-AT (default: all languages)"
         )
         parser.add_argument("--output", metavar="FILE", type=Path, help="default: var/preview/EVENT.html")
 
@@ -41,7 +41,7 @@ class Command(BaseCommand):
         self, *, event: str, order: str | None, locale: str | None, output: Path | None, **_: Any
     ) -> None:
         if locale and not is_locale(locale):
-            raise CommandError(f"{locale} is no language tag, such as en or de-AT.")
+            raise CommandError(f"{locale} is not a language tag, such as en or de-AT.")
         shown = _stored(order) if order else _example(refunded=CHANGES.get(event, {}).get("amount", 0))
         context = email_context(
             order=shown, change=present_change(shown) if order else CHANGES.get(event, {})

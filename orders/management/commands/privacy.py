@@ -1,7 +1,11 @@
-"""`manage.py privacy export | erase --email ADDRESS`: export or erase what is stored of a customer.
+"""`manage.py privacy export | erase --email ADDRESS`: export or erase a customer's data.
 
-Exit codes: 0 when done, 1 when an order or e-mail of theirs is not finished or the database role is wrong, 75
-when it has to be run again.
+Exit codes:
+
+0   done
+1   an order or e-mail of the customer is not finished, or the database role is wrong
+2   the address is wrong
+75  the command has to be run again
 """
 
 from __future__ import annotations
@@ -23,16 +27,16 @@ from outbox.retention.partitions.partitions import NotOwner
 
 
 class Command(BaseCommand):
-    help = "Exports what is stored of a person as JSON, or erases it: live rows, old tables and archives."
+    help = "Export a person's data as JSON, or erase it, in live rows, detached tables and archives."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        export = verbs.add_parser("export", help="one JSON document on standard output")
-        erase = verbs.add_parser("erase", help="overwrite everything personal; prints what was changed")
+        export = verbs.add_parser("export", help="print one JSON document")
+        erase = verbs.add_parser("erase", help="overwrite all personal data, and print what was changed")
         for verb in (export, erase):
-            verb.add_argument("--email", required=True, help="the person's address; upper or lower case")
+            verb.add_argument("--email", required=True, help="the person's address, in upper or lower case")
         erase.add_argument(
-            "--force", action="store_true", help="also when an order or e-mail is not finished"
+            "--force", action="store_true", help="erase even if an order or e-mail is not finished"
         )
         erase.add_argument("--now", action="store_true", help="rewrite the archives at once")
 
@@ -66,5 +70,5 @@ class Command(BaseCommand):
         )
         if done.archives:
             self.stderr.write(
-                "The archives named are rewritten by the first rollover of next month; --now does it at once."
+                "The first rollover of next month rewrites these archives. --now rewrites them at once."
             )

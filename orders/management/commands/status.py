@@ -1,4 +1,4 @@
-"""`manage.py status`: what is unfinished, how fast things go, and what needs a person."""
+"""`manage.py status`: show the queues, recent rates and what needs a person (orders.status)."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from orders.status import Document, read_status
 
 
 class Command(BaseCommand):
-    help = "Shows what is unfinished, the last minutes, providers, lags, partitions, and what needs a person."
+    help = "Show the queues, the last minutes, providers, lags, partitions, and what needs a person."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--json", action="store_true", help="one line of JSON")
+        parser.add_argument("--json", action="store_true", help="print one line of JSON")
         parser.add_argument(
             "--watch",
             type=float,
             nargs="?",
             const=2.0,
             metavar="SECONDS",
-            help="again and again, until Ctrl-C",
+            help="repeat every SECONDS (default 2) until Ctrl-C",
         )
 
     def handle(self, *args: Any, watch: float | None, **options: Any) -> None:
-        console = Console(file=self.stdout, highlight=False)  # type: ignore[arg-type]  # it writes as a file does
+        console = Console(file=self.stdout, highlight=False)  # type: ignore[arg-type]  # it has a file's `write`
         try:
             while True:
                 self._show(console, as_json=options["json"], clear=watch is not None)

@@ -1,4 +1,4 @@
-"""`manage.py timeline ORDER`: print an order's timeline; with --archives, out of the archives, too."""
+"""`manage.py timeline ORDER`: print an order's timeline (orders.timeline)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from outbox.database.postgres.connection import patient
 
 
 class Command(BaseCommand):
-    help = "Prints every change, e-mail, attempt, delivery, event and person's act of an order."
+    help = "Print every change, e-mail, attempt, delivery, event and act of a person for one order."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("order", help="the order's id or its reference")
-        parser.add_argument("--archives", action="store_true", help="read the archives, too: minutes a year")
-        parser.add_argument("--json", action="store_true", help="one JSON list instead of lines")
+        parser.add_argument(
+            "--archives", action="store_true", help="also read the archives: minutes for a year"
+        )
+        parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
 
     def handle(self, *args: Any, order: str, archives: bool, **options: Any) -> None:
         with patient(

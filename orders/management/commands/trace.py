@@ -1,4 +1,4 @@
-"""`manage.py trace CORRELATION_ID`: print what was recorded of a correlation id, as a tree with times."""
+"""`manage.py trace CORRELATION_ID`: print the history of a correlation id as a tree (orders.trace)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from outbox.database.postgres.connection import patient
 
 class Command(BaseCommand):
     help = (
-        "Prints what the database has of a correlation id: orders, changes, e-mails, attempts, deliveries and"
-        " events, each below its cause. Needs no collector of traces."
+        "Print the history of a correlation id: orders, changes, e-mails, attempts, deliveries and events,"
+        " each below its cause. It works without a collector of traces."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "correlation_id", help="or an order's id or reference, for the correlation id of its placing"
+            "correlation_id",
+            help="or the id or reference of the order that it placed",
         )
-        parser.add_argument("--archives", action="store_true", help="read the archives, too: minutes a year")
+        parser.add_argument(
+            "--archives", action="store_true", help="also read the archives: minutes for a year"
+        )
 
     def handle(self, *args: Any, correlation_id: str, archives: bool, **options: Any) -> None:
         with patient(
@@ -36,18 +39,21 @@ class Command(BaseCommand):
 
 
 def _resolve(text: str) -> str:
-    """Return `text` if it is a correlation id, or that of the order which it names."""
+    """Return `text` if it is a known correlation id, or the correlation id of the order that it names.
+
+    Raise `CommandError` if it is neither.
+    """
     if is_known(correlation_id=text):
         return text
     order = find_order(text) if text else None
     if order is None:
         raise CommandError(
-            f"No order and no e-mail has the correlation id {text}, and no order this id or reference."
-            " E-mails whose month has left the table are found only by their order. For a trace id take the"
-            " correlation id of its log lines or spans."
+            f"No order or e-mail has the correlation id {text}, and no order has this id or reference."
+            " For an e-mail of a detached month, give its order. For a trace id, give the correlation id of"
+            " its log lines or spans."
         )
     if not order.correlation_id:
-        raise CommandError(f"The order was placed without a correlation id: manage.py timeline {order.id}")
+        raise CommandError(f"The order has no correlation id. Run manage.py timeline {order.id}")
     return order.correlation_id
 
 
@@ -64,7 +70,7 @@ def _lines(trace: Trace) -> Iterator[str]:
     if trace.more_orders:
         yield f"and {trace.more_orders} more orders"
     if trace.unread:
-        yield f"Not read, may have more of it: {', '.join(trace.unread)} (archived; --archives reads them)"
+        yield f"Archives that may have more entries: {', '.join(trace.unread)} (--archives reads them)"
 
 
 def _branches(nodes: Sequence[Node], indent: str, start: dt.datetime | None) -> Iterator[str]:
@@ -78,7 +84,7 @@ def _branches(nodes: Sequence[Node], indent: str, start: dt.datetime | None) -> 
 
 
 def _times(nodes: Sequence[Node]) -> Iterator[dt.datetime]:
-    """Yield the times of what happened; those to come are no part of its duration."""
+    """Yield the times of all entries that have happened. Planned entries do not count in the duration."""
     for node in nodes:
         if node.at is not None and not node.plan:
             yield node.at

@@ -209,7 +209,7 @@ def test_topics_are_made_by_the_policy_and_others_are_told(shared):
     said = say()
     assert f"{also}: made" in said and len(said) == len(topics()) + 2
     said = say()
-    assert f"{also}: is there" in said
+    assert f"{also}: exists" in said
     (theirs,) = [line for line in said if line.startswith(other)]
     assert "2 partitions, not 3" in theirs and "min.insync.replicas" not in theirs
     resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, also)
