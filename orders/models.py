@@ -23,7 +23,7 @@ class Seen(NamedTuple):
 
     order: Order
     now: dt.datetime
-    #: The id of the transaction that wrote the row (`xmin`). Every update of the row changes it.
+    #: The id of the transaction that wrote the row (`xmin`). An update in any later transaction changes it.
     row: str
 
 

@@ -104,7 +104,7 @@ class ChangeProblemSerializer(ProblemSerializer):
     current_status = serializers.ChoiceField(choices=Order.Status.choices, required=False)
     allowed_statuses = serializers.ListField(child=serializers.CharField(), required=False)
     allowed_actions = serializers.ListField(child=serializers.CharField(), required=False)
-    left = serializers.IntegerField(required=False, help_text="The balance, in minor units")
+    left = serializers.IntegerField(required=False, help_text="The refundable amount, in minor units")
     source = serializers.CharField(  # type: ignore[assignment] # the field hides an attribute of DRF's
         required=False, help_text="The system that owns the order"
     )
