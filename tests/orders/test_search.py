@@ -65,7 +65,8 @@ def test_several_hits_are_listed_and_none_teaches_what_can_be_searched(admin_cli
 def test_nobody_finds_what_they_may_not_see():
     order = make_order(email="ann@example.com")
     make_mail(order_id=order.id, recipient_email="ann@example.com")
-    assert b"Nothing was found for" in staff_client(name="nobody").get(SEARCH, {"q": "ann@example.com"}).content
+    nobody = staff_client(name="nobody").get(SEARCH, {"q": "ann@example.com"})
+    assert b"Nothing was found for" in nobody.content
     page = staff_client("view_order").get(SEARCH, {"q": "ann@example.com"})
     assert page.url == f"/admin/orders/order/{order.id}/change/"
 
