@@ -24,7 +24,8 @@ from outbox.models import BulkJob, Erasure, OutboxEvent, Pause, ProcessedEvent
 
 log = structlog.get_logger(__name__)
 
-#: How far the clocks of the processes and of the database may differ. Earlier lines are skipped.
+#: How far the clocks of the processes and of the database may differ. Lines from before `since` less this are
+#: skipped.
 SLACK = dt.timedelta(minutes=10)
 BATCH = 1000
 

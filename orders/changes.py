@@ -1,7 +1,7 @@
-"""Decide each change of an order: its next state, its events and its e-mails. Nothing is written here.
+"""Decide each change of an order: its next state, its events and its e-mails.
 
-A function takes the order as it was read and returns an `OrderChange`. orders.services writes it for inbound
-events and commands, and orders.api.changing for requests.
+A function takes the order as it was read and returns an `OrderChange`, without writing it. orders.services
+then writes it for inbound events and commands, and orders.api.changing for requests.
 """
 
 from __future__ import annotations

@@ -59,8 +59,7 @@ DEFAULT_EMAILS = [event.name for event in EVENTS.values() if event.email is Emai
 def event_payload(*, order: Order, details: dict[str, Any]) -> dict[str, Any]:
     """Return the payload of an order's event. `details` are the fields of this kind of event, in camelCase.
 
-    The payload has no name and no address, so that brokers hold no personal data. Consumers read them from
-    the API.
+    The payload has no name and no address. Consumers read them from the API.
     """
     return {
         "orderId": str(order.id),

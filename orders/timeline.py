@@ -184,7 +184,7 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
     resent = _time(mail.get("resent_at"))
     known = {act.action_time for act in acts if act.object_id == str(id)}
     if resent and not any(abs(resent - time) < SAME_ACT for time in known):
-        yield from entry(resent, "person", "resent", f"{name}: resent by a person")
+        yield from entry(resent, "person", "resent", f"{name}: resend requested")
     by = str(mail["provider"] or "")
     yield from entry(mail["sent_at"], "delivery", "sent", f"{name}: accepted by {by or 'the provider'}", by)
     # Providers report whole seconds, so their time may be before the e-mail was sent or even saved.

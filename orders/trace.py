@@ -132,7 +132,7 @@ def _tree(
 
 
 def _received(id: uuid.UUID, at: dt.datetime, inbox: dict[uuid.UUID, ProcessedEvent]) -> Node:
-    """Return the node of another service's event. The inbox deletes an event before the order is deleted."""
+    """Return the node of another service's event, which the inbox may have deleted by now."""
     if (row := inbox.get(id)) is None:
         return Node(f"Event of another service, no longer in the inbox [{id}]", at)
     times = f", received {row.receive_count} times" if row.receive_count > 1 else ""

@@ -19,7 +19,7 @@ from orders.models import Order
 from outbox.database.ids import EPOCH, id_time
 from outbox.privacy import ERASED_ADDRESS
 
-#: The connection of the app role without a pooler.
+#: The connection of the app role without a pooler. The role reads and writes the rows of every table.
 DIRECT = "direct"
 #: Counts of a person's rows stop here.
 MANY = 10_000
@@ -73,8 +73,8 @@ def count_person(*, email: str) -> Count:
 def first_row(order_ids: Collection[uuid.UUID]) -> dt.datetime:
     """Return a time before every e-mail and event of these orders. `order_ids` must not be empty.
 
-    The time is read from the id. Only for another system's order `created_at` is used, because its id may not
-    contain a time. That system's clock may be wrong, so `CLOCKS_APART` is subtracted.
+    The id of our order contains its time. For another system's order use `created_at` less `CLOCKS_APART`,
+    because its id may contain no time and that system's clock may be wrong.
     """
     rows = Order.objects.filter(id__in=order_ids).values_list("id", "source", "created_at")
     known = {id: (source, created_at) for id, source, created_at in rows}
