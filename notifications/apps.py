@@ -1,5 +1,3 @@
-"""Everything about getting an e-mail out; knows of orders no more than their id."""
-
 from django.apps import AppConfig
 
 

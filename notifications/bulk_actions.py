@@ -1,4 +1,4 @@
-"""What can be done to any number of e-mails in the background: resend, give up, mark as sent."""
+"""The bulk actions of e-mails: resend, give up, mark as sent."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from notifications.providers.registry import declarations
 
 @register(Tags.security, deploy=True)
 def check_webhook_keys(**_: Any) -> list[CheckMessage]:
-    """Warn of each configured provider whose webhook has no key: it believes nobody, or everybody."""
+    """Warn of each configured provider whose webhook has no key: it takes no events, or anybody's."""
     unsigned = settings.DEBUG or settings.WEBHOOKS_UNSIGNED
     effect = (
         "takes anybody's events, which make e-mails sent and suppress addresses"
@@ -34,12 +34,12 @@ def check_webhook_keys(**_: Any) -> list[CheckMessage]:
 
 @register(Tags.security, deploy=True)
 def check_unsigned(**_: Any) -> list[CheckMessage]:
-    """Warn of WEBHOOKS_UNSIGNED, which is for trying things out."""
+    """Warn of WEBHOOKS_UNSIGNED, which is for local experiments."""
     if not settings.WEBHOOKS_UNSIGNED:
         return []
     return [
         Warning(
-            "WEBHOOKS_UNSIGNED is on: whoever knows a notification's id can make it count as sent.",
+            "WEBHOOKS_UNSIGNED is on, so anybody who knows a notification's id can mark it as sent.",
             hint="Turn it off, and set the key of each provider's webhook.",
             id="notifications.W002",
         )

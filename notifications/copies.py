@@ -1,4 +1,4 @@
-"""Copies of e-mails: new ones with the content of ended ones. orders.corrections makes them."""
+"""Copies: new e-mails with the content of ended ones. Called by orders.corrections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COPIED = ("order", "event_type", "recipient_email", "to_name", "locale", "subjec
 
 
 class NotCopied(Exception):
-    """An e-mail is not copied. The text says why, `status` in which state it is."""
+    """An e-mail cannot be copied. The text says why; `status` is the e-mail's state."""
 
     def __init__(self, reason: str, *, status: str) -> None:
         super().__init__(reason)
@@ -29,15 +29,15 @@ class NotCopied(Exception):
 
 
 def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
-    """Save a new e-mail with the content of an ended one, to the same address or another, and return its id.
+    """Insert a copy of an ended e-mail, to the same or another address, and return the copy's id.
 
-    The first one stays as it is. The caller has locked the order, so that no erasure can miss the copy. Raise
+    The caller must have locked the order, or an erasure could miss the copy. Raise
     `EmailNotification.DoesNotExist`, or `NotCopied` with the reason.
     """
     require_transaction("a copy")
     mail = EmailNotification.objects.select_for_update(no_key=True).only("status", *COPIED).get(id=id)
     if mail.status not in ENDED:
-        raise NotCopied(f"it is {mail.status} and may still be sent by itself", status=mail.status)
+        raise NotCopied(f"it is {mail.status} and may still be sent", status=mail.status)
     if mail.recipient_email == ERASED_ADDRESS:
         raise NotCopied("its data was erased", status=mail.status)
     mail.recipient_email = recipient_email or mail.recipient_email

@@ -1,7 +1,4 @@
-"""What a provider's webhook proves about one e-mail: a plain value.
-
-The providers' folders make it; `notifications.services.record_evidence` writes it.
-"""
+"""The evidence of one event of a provider's webhook. `notifications.services.record_evidence` writes it."""
 
 from __future__ import annotations
 
@@ -14,9 +11,10 @@ from notifications.models import Suppression
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Evidence:
-    """The provider has the e-mail `id`. Times are the provider's own; `suppress` says why, if it must.
+    """The provider has the e-mail `id`. Times are the provider's.
 
-    An event without an id is counted and changes nothing: it names no e-mail of ours, or proves nothing.
+    `id` is None if the event names none of our e-mails or proves nothing. It is then only counted. `suppress`
+    is the reason to suppress the address, or None.
     """
 
     id: uuid.UUID | None

@@ -1,6 +1,6 @@
-"""The filters of lists of e-mails, by the names of their parameters in a URL.
+"""The filters of e-mails, by the names of their URL parameters.
 
-One definition for the admin's list, its CSV files and bulk jobs, which store the parameters.
+The admin's list, its CSV files and bulk jobs share them. Bulk jobs store the parameters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from notifications.models import EmailNotification, EmailNotificationQuerySet
 from outbox.database import periods
 from outbox.delivery.rows.outcomes import Status
 
-#: Parameters that are the value of one column, with that column.
+#: Parameters that filter by the value of one column, with that column.
 COLUMNS = {
     "status": "status",
     "event_type": "event_type",
@@ -25,25 +25,25 @@ NAMES = (*COLUMNS, "failing", *periods.NAMES)
 
 
 def narrow(rows: EmailNotificationQuerySet, params: Mapping[str, str]) -> EmailNotificationQuerySet:
-    """Keep the rows that the parameters name. Empty and unknown ones narrow nothing."""
+    """Apply the parameters. Ignore empty and unknown ones."""
     for name, column in COLUMNS.items():
         if value := params.get(name):
             rows = rows.filter(**{column: value})
     if params.get("cause"):
-        rows = rows.filter(status=Status.DEAD_LETTERED)  # what the index of causes has
+        rows = rows.filter(status=Status.DEAD_LETTERED)  # the condition of the index of causes
     if params.get("failing") == "hour":
         rows = rows.failing()
     return periods.narrow_to_period(rows, params, now=timezone.now())
 
 
 def rows_at(params: Mapping[str, str], started_at: dt.datetime | None) -> EmailNotificationQuerySet:
-    """Return the rows that match; with `started_at` only those that have not changed since."""
+    """Return the rows that match. With `started_at`, only those that have not changed since then."""
     rows = narrow(EmailNotification.objects.all(), params)
     return rows if started_at is None else rows.filter(updated_at__lte=started_at)
 
 
 def freeze(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, str]:
-    """Return the parameters that narrow, with the moments that they mean now."""
+    """Return the known parameters, with relative periods replaced by moments (`now` is the reference)."""
     known = {name: str(params[name]) for name in NAMES if params.get(name)}
     return periods.freeze_period(known, now=now)
 

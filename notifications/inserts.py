@@ -1,4 +1,4 @@
-"""The insert of an e-mail: at most one for each order, event and version of the order."""
+"""Insert an e-mail, at most one for each order, event and version of the order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class NewEmail(TypedDict):
 
 
 def insert_once(email: NewEmail, *, version: int, on_commit: Callable[[], None]) -> Part:
-    """Return the insert as a part of a statement. It inserts nothing if the e-mail exists."""
+    """Return a part of a statement that inserts the e-mail unless it exists."""
     key = _key(email["order_id"], email["event_type"], version)
     first = insert(
         "idempotency_keys", {"key": key, "notification_id": email["id"]}, fixed=_KEY_OF_EMAIL, once=True
@@ -50,15 +50,15 @@ def insert_once(email: NewEmail, *, version: int, on_commit: Callable[[], None])
 
 
 def insert_copy(email: NewEmail, *, of: uuid.UUID, on_commit: Callable[[], None]) -> Part:
-    """Return the insert of a copy of the e-mail `of`. It has a key of its own."""
+    """Return a part of a statement that inserts a copy of the e-mail `of`, with its own idempotency key."""
     row = {**email, "idempotency_key": f"copy:{email['id']}", "resend_of": of}
     return insert("email_notifications", row, fixed=_NEW, on_commit=on_commit)
 
 
 def email_exists(*, order_id: uuid.UUID, event_type: str, version: int) -> bool:
-    """Tell whether the e-mail was inserted before, as long as its row is in the table.
+    """Tell whether the table has the e-mail.
 
-    The key in `idempotency_keys` is forgotten sooner.
+    Do not rely on `idempotency_keys`, whose rows are dropped sooner.
     """
     with connection.cursor() as cursor:
         cursor.execute(

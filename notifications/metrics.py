@@ -1,4 +1,4 @@
-"""The metrics of e-mails: counters of the process, and the breakers as the broker has them."""
+"""The metrics of e-mails: the counters of this process, and the breakers' state in the broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outbox.telemetry.metrics import REGISTRY, from_broker
 if TYPE_CHECKING:
     from notifications.models import EventTimes
 
-#: The columns in which a provider's reports are kept.
+#: The columns of a provider's reports.
 REPORTED = ("delivered_at", "bounced_at", "complained_at")
 #: Seconds from the order's change to `sent`: milliseconds when all is well, a day after an outage.
 DELAYS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
@@ -77,7 +77,7 @@ WEBHOOK_EVENTS = Counter(
 
 
 def show_zeros() -> None:
-    """Show the counters that alerts watch before they count: Prometheus sees no growth from nothing."""
+    """Export the counters that alerts watch with 0: Prometheus sees no increase in a series' first value."""
     for provider in settings.EMAIL_PROVIDERS:
         OPENINGS.labels(provider)
         for outcome in (*NOT_ACCEPTED, Verdict.ACCEPTED, Verdict.PERMANENT, Verdict.AMBIGUOUS):
@@ -92,7 +92,7 @@ def show_zeros() -> None:
 
 
 def count_attempt(outcome: Outcome, *, provider: str, seconds: float, held: bool) -> None:
-    """Count one answer of a provider; `held`: the e-mail waits for its webhook now."""
+    """Count one answer of a provider. `held`: the e-mail now waits for the provider's webhook."""
     ATTEMPTS.labels(provider, str(outcome.verdict)).inc()
     SENDS.labels(provider).observe(seconds)
     if held:
@@ -110,14 +110,14 @@ def count_changes(changes: Sequence[Transition]) -> None:
 
 
 def newly_reported(times: EventTimes, stored: Sequence[dt.datetime | None]) -> Iterator[str]:
-    """Yield what a provider reports of an e-mail for the first time; `stored` has what `REPORTED` names."""
+    """Yield the kinds of event that a provider reports first now. `stored` has the columns `REPORTED`."""
     for column, before in zip(REPORTED, stored, strict=True):
         if before is None and getattr(times, column) is not None:
             yield column.removesuffix("_at")
 
 
 def count_feedback(provider: str, *, events: int, unknown: int, news: Mapping[str, int]) -> None:
-    """Count the events of an accepted post; `news` has the e-mails by what is known of them only now."""
+    """Count the events of an accepted post. `news` is the number of e-mails by newly reported kind."""
     WEBHOOK_EVENTS.labels(provider, "no").inc(unknown)
     WEBHOOK_EVENTS.labels(provider, "yes").inc(events - unknown)
     for event, emails in news.items():

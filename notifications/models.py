@@ -1,4 +1,4 @@
-"""The e-mails that customers must get, and the addresses that must not be written to."""
+"""The e-mails that are owed to customers, and the suppressed addresses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from outbox.events.publishing.publish import write_event
 
 log = structlog.get_logger(__name__)
 
-#: The events that an e-mail's end causes, with EMAIL_EVENTS.
+#: The topics of the events that EMAIL_EVENTS publishes, by the e-mail's new state.
 TOPICS = {
     Status.SENT: "notification.email.sent.v1",
     Status.DEAD_LETTERED: "notification.email.dead_lettered.v1",
@@ -34,11 +34,11 @@ TOPICS = {
 
 
 def _by_minute(column: str) -> RawSQL:
-    """Return the expression of an index by minute: as the minute goes on, its rows change no entry."""
+    """Return the expression of an index by minute."""
     return RawSQL(f"(date_bin('1 minute', {column}, '2000-01-01 00:00+00'))", [])  # noqa: S611 - our columns
 
 
-#: When the last attempt failed, as the text that is stored: ISO 8601 in UTC.
+#: The time of the last failed attempt, as stored: text in ISO 8601 and UTC.
 _LAST_ERROR_AT = RawSQL("""((errors -> -1 ->> 'at') COLLATE "C")""", [])
 
 
@@ -47,7 +47,7 @@ def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
         aggregate_type="notification",
         aggregate_id=mail.id,
         event_type=topic,
-        sequence=len(mail.errors) + 1,  # grows with every attempt that failed
+        sequence=len(mail.errors) + 1,  # grows with each failed attempt
         payload={
             "notificationId": str(mail.id),
             "orderId": str(mail.order_id),
@@ -58,7 +58,7 @@ def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
 
 
 class EventTimes(NamedTuple):
-    """When a provider said that an e-mail was delivered, bounced or complained about."""
+    """A provider's times of an e-mail's delivery, bounce and complaint."""
 
     id: uuid.UUID
     delivered_at: dt.datetime | None = None
@@ -67,7 +67,7 @@ class EventTimes(NamedTuple):
 
 
 class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
-    """The verbs, with a domain event in the transaction that settles an e-mail for good, if wanted."""
+    """With EMAIL_EVENTS, write an event in the transaction that makes an e-mail `sent` or a dead letter."""
 
     def _write(self, decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[Transition]:
         changes = super()._write(decided)
@@ -81,9 +81,9 @@ class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
                 with transaction.atomic(using=self.db):
                     for mail, outcome, topic in ended:
                         _publish_end(mail, outcome, topic)
-            except DatabaseError:  # what a provider accepted stays accepted
+            except DatabaseError:  # keep the outcomes: a provider may have accepted these e-mails
                 if connections[self.db].needs_rollback:
-                    raise  # with the connection the whole transaction is lost: it is settled again
+                    raise  # the whole transaction is lost, so the caller settles again
                 log.exception("events of e-mails not written", ids=[str(mail.id) for mail, _, _ in ended])
         return changes
 
@@ -118,14 +118,14 @@ class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
 
 
 class EmailNotification(Deliverable, Partitioned):
-    """An e-mail, rendered when the order changed; the sender needs neither a template nor the order."""
+    """An e-mail, rendered when the order changed, so that sending needs neither a template nor the order."""
 
     retention = EMAIL_RETENTION
     payload_fields = ("subject", "body", "body_text")
     claim_fields = (*Deliverable.claim_fields, "order", "event_type", "recipient_email", "to_name")
 
-    # No foreign key in the database: it would make partition upkeep lock the shop's main table. The
-    # transaction that writes both is the guarantee.
+    # A foreign key in the database would make partition upkeep lock the shop's main table. The transaction
+    # that writes both rows guarantees that the order exists.
     order = models.ForeignKey(
         "orders.Order",
         on_delete=models.DO_NOTHING,
@@ -153,10 +153,10 @@ class EmailNotification(Deliverable, Partitioned):
         db_table = "email_notifications"
         indexes = [
             *Deliverable.Meta.indexes,
-            # "what did you send me?", newest first: API, the admin's lists and search, a person's data. All
-            # ask `recipient_email__iexact`.
+            # a person's e-mails, newest first (API, the admin's list and search, personal data), all by
+            # `recipient_email__iexact`
             models.Index(Upper("recipient_email"), F("id").desc(), name="emailnotification_any_case"),
-            # what release 0.1.0 asks instead; to be dropped in 0.3
+            # release 0.1.0 queries this one instead; drop it in 0.3
             models.Index(fields=["recipient_email", "-id"], name="emailnotification_recipient"),
             # an order's notifications: API, admin
             models.Index(fields=["order"], name="emailnotification_order"),
@@ -167,20 +167,20 @@ class EmailNotification(Deliverable, Partitioned):
                 name="emailnotification_at_provider",
                 condition=~Q(provider_message_id=""),
             ),
-            # the lists of ended e-mails that are few, newest first: API and admin
+            # the lists of suppressed and discarded e-mails, newest first (API, admin), which are few
             *(
                 models.Index(fields=["-id"], name=f"emailnotification_{status}", condition=Q(status=status))
                 for status in ("suppressed", "discarded")
             ),
-            # the sums of each minute: what was sent, delivered and bounced in it
+            # the sums of each minute: e-mails sent, delivered and bounced in it
             BrinIndex(
                 *(_by_minute(column) for column in ("sent_at", "delivered_at", "bounced_at")),
                 name="emailnotification_minutes",
                 autosummarize=True,
                 pages_per_range=64,
             ),
-            # the sums of each minute: the attempts that failed in it. Not by updated_at: every update would
-            # then write to every index.
+            # the sums of each minute: the attempts that failed in it. An index on updated_at would make
+            # every update write to every index.
             models.Index(_LAST_ERROR_AT, name="emailnotification_errors", condition=~Q(errors=[])),
         ]
         permissions = [
@@ -195,7 +195,7 @@ class EmailNotification(Deliverable, Partitioned):
 
 
 class Suppression(models.Model):
-    """An address that must not be written to, as a keyed hash. Lifting one deletes it."""
+    """A suppressed address, as a keyed hash. Lifting the suppression deletes the row."""
 
     class Reason(models.TextChoices):
         HARD_BOUNCE = "hard_bounce", "the address bounced"
@@ -206,7 +206,7 @@ class Suppression(models.Model):
     address_hash = models.CharField(max_length=64, unique=True, editable=False)
     reason = models.CharField(max_length=20, choices=Reason)
     provider = models.CharField(max_length=50, default="", blank=True, editable=False)
-    notification_id = models.UUIDField(null=True, editable=False)  # whose e-mail told us
+    notification_id = models.UUIDField(null=True, editable=False)  # the e-mail that gave the reason
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:

@@ -1,13 +1,13 @@
-"""Render an e-mail from plain data: subject, HTML and text, in the reader's language and number formats.
+"""Render an e-mail from plain data: subject, HTML and text, in the recipient's language and number formats.
 
-The statement of a change holds its e-mail, so `render_email` runs in the transaction of the change. It reads
+`render_email` runs in the transaction of the order's change, whose statement inserts the e-mail. So it reads
 neither a table nor the network.
 
-An event has an e-mail if the folder templates/emails/<event>/ exists. The templates are Jinja2's. A file of
-EMAIL_TEMPLATES_DIR replaces the one of the same name; notifications.template_checks tries all of them at the
-start. There is one template for all languages: its sentences are gettext's, and the catalogues are in
-locale/. docs/emails.md explains the variables and how to compile a catalogue. Short labels carry a context,
-because "Order" and "Paid" alone could mean several things.
+An event has an e-mail if the folder templates/emails/<event>/ exists. A file of EMAIL_TEMPLATES_DIR replaces
+the file of the same name; notifications.template_checks renders all of them when the process starts. One
+Jinja2 template serves all languages: gettext translates its sentences from the catalogues in locale/. Short
+labels carry a context, because "Order" and "Paid" alone are ambiguous. docs/emails.md explains the variables
+and how to compile a catalogue.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _INVISIBLE = re.compile(
 _LETTER_BY_DIGIT = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
 _BLANK_LINES = re.compile(r"\n\s*\n\s*\n")
 _INDENT = re.compile(r"\n\s+")
-# Django's own gettext looks the language up for each sentence, which takes a fifth of the time of an e-mail.
+# Django's gettext finds the language again for each sentence, which takes a fifth of an e-mail's rendering.
 _catalogue: ContextVar[gettext.NullTranslations] = ContextVar("catalogue")
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _SUBJECT_LIMIT = 255
-# Digits of the minor unit where it is not 2, from ISO 4217 list one. Babel's digits are CLDR's, which say how
-# people write amounts (RSD 0, IQD 0). Amounts here are counted in ISO's units.
+# Digits of the minor unit if not 2, from ISO 4217 list one. Amounts here count ISO's units. Babel has CLDR's
+# digits, which say how people write amounts (RSD 0, IQD 0).
 _MINOR_DIGITS = {
     code: digits
     for digits, codes in (
@@ -67,12 +67,12 @@ _MINOR_DIGITS = {
 
 
 class UnknownEmail(LookupError):
-    """There are no templates for this event."""
+    """The event has no templates."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedEmail:
-    """An e-mail to be stored and sent. The subject has one line."""
+    """The content of an e-mail. The subject has one line."""
 
     subject: str
     body_html: str
@@ -80,13 +80,17 @@ class RenderedEmail:
 
 
 def render_email(*, event_type: str, locale: str, context: Mapping[str, object]) -> RenderedEmail:
-    """Render the e-mail of an event in the reader's language. Raise `UnknownEmail`.
+    """Render the e-mail of an event in the language of `locale`, or in English without a catalogue for it.
 
-    `context` is plain data. The end of a key says how its value is shown. An int under `…_amount` is money in
-    minor units of `context["currency"]`. A datetime under `…_at` becomes its date in UTC. A string under
-    `…_url` becomes empty unless it is an http(s) URL. Every other string becomes one line without control
-    characters. Lists of mappings are treated alike. A locale without a catalogue gets English. Raise
-    `jinja2.UndefinedError` if a template uses a variable that `context` does not have.
+    The end of a key of `context` says how its value is shown:
+
+    - an int under `…_amount` as money in minor units of `context["currency"]`;
+    - a datetime under `…_at` as its date in UTC;
+    - a string under `…_url` unchanged if it is an http(s) URL, else as an empty string;
+    - every other string as one line without control characters;
+    - a list of mappings by the same rules.
+
+    Raise `UnknownEmail`, or `jinja2.UndefinedError` if a template uses a variable that `context` lacks.
     """
     if event_type not in event_types():
         raise UnknownEmail(f"no e-mail templates for the event {event_type!r}")
@@ -112,10 +116,9 @@ def render_email(*, event_type: str, locale: str, context: Mapping[str, object])
 
 
 def format_amount(*, amount: int, currency: str, locale: str) -> str:
-    """Format an amount of money as the readers of a locale expect it.
+    """Format an amount of money for a locale, or for English if Babel cannot parse the locale.
 
-    `amount` is in minor units of the ISO 4217 currency (cents, yen, fils). A locale that Babel cannot parse
-    gets English formats.
+    `amount` is in minor units of the ISO 4217 currency (cents, yen, fils).
 
     >>> format_amount(amount=123456, currency="USD", locale="en")
     '$1,234.56'
@@ -124,12 +127,12 @@ def format_amount(*, amount: int, currency: str, locale: str) -> str:
 
 
 def is_currency(code: str) -> bool:
-    """Tell whether a code is an ISO 4217 currency that is legal tender somewhere today."""
+    """Tell whether some territory uses the ISO 4217 currency as legal tender today."""
     return code in _currencies()
 
 
 def is_locale(tag: str) -> bool:
-    """Tell whether a string is a language tag that Babel knows: "en", "de-AT"."""
+    """Tell whether Babel knows a language tag, such as "en" or "de-AT"."""
     return _parsed(tag) is not None
 
 
@@ -140,37 +143,37 @@ def event_types() -> frozenset[str]:
 
 
 def our_folder() -> Path:
-    """Return the folder of the e-mails' templates. A shop's own files are elsewhere."""
+    """Return the folder of the project's templates. A shop's own files are in EMAIL_TEMPLATES_DIR."""
     return Path(settings.BASE_DIR) / "templates" / "emails"
 
 
 def make_environment(*, loader: BaseLoader, **_: Any) -> Environment:
-    """Return the Jinja2 environment of the e-mails. Django calls this for the entry "emails" of TEMPLATES.
+    """Return the Jinja2 environment of the e-mails. Django calls it for the entry "emails" of TEMPLATES.
 
-    `loader` reads the folders of that entry. `orderpost/<name>` is always our file, so that a file that
-    replaces it can extend it.
+    `loader` reads the folders of that entry. The name `orderpost/<name>` always means the project's file, so
+    that a file that replaces it can extend it.
     """
     ours = PrefixLoader({"orderpost": FileSystemLoader(our_folder())})
     environment = Environment(
         loader=ChoiceLoader([loader, ours]),
         autoescape=select_autoescape(["html"]),
         undefined=StrictUndefined,
-        auto_reload=False,  # an edit would change the parts of an e-mail one by one
+        auto_reload=False,  # otherwise one e-mail could mix parts from before and after an edit
         extensions=["jinja2.ext.i18n"],
     )
-    environment.install_gettext_callables(  # type: ignore[attr-defined]  # of the extension
+    environment.install_gettext_callables(  # type: ignore[attr-defined]  # the extension adds it
         gettext=lambda *text: _catalogue.get().gettext(*text),
         ngettext=lambda *text: _catalogue.get().ngettext(*text),
         pgettext=lambda *text: _catalogue.get().pgettext(*text),
         npgettext=lambda *text: _catalogue.get().npgettext(*text),
-        newstyle=True,  # escapes the values in a sentence of a .html file
+        newstyle=True,  # escapes the values in the sentences of .html files
     )
     return environment
 
 
 def environment() -> Environment:
-    """Return the environment that holds the loaded templates of this process."""
-    found: Environment = engines["emails"].env  # type: ignore[attr-defined]  # of Django's Jinja2 backend
+    """Return the environment of this process, which caches the templates."""
+    found: Environment = engines["emails"].env  # type: ignore[attr-defined]  # Django's Jinja2 backend has it
     return found
 
 
@@ -189,7 +192,7 @@ def _parsed(tag: str) -> Locale | None:
 
 @functools.lru_cache(maxsize=1024)
 def _reader(tag: str) -> Locale:
-    """Return the locale if its language has a catalogue, else English, for sentences and numbers alike."""
+    """Return the locale if its language has a catalogue, else English, for both sentences and numbers."""
     locale = _parsed(tag)
     return locale if locale and locale.language in dict(settings.LANGUAGES) else _ENGLISH
 
@@ -217,12 +220,12 @@ def _date(day: dt.date, locale: Locale) -> str:
     return format_date(day, "long", locale)
 
 
-@functools.lru_cache(maxsize=8192)  # prices repeat, and one amount stands in an e-mail several times
+@functools.lru_cache(maxsize=8192)  # prices repeat, also within one e-mail
 def _money(amount: int, currency: str, locale: Locale) -> str:
     digits = _MINOR_DIGITS.get(currency, 2)
     value = Decimal(amount).scaleb(-digits)
     written = _money_pattern(locale, digits).apply(value, locale, currency=currency, currency_digits=False)
-    # CLDR's currencySpacing, which Babel leaves out: "KWD 1.500", not "KWD1.500".
+    # Babel omits CLDR's currencySpacing: "KWD 1.500", not "KWD1.500".
     return _LETTER_BY_DIGIT.sub(_NO_BREAK, written)
 
 
@@ -257,7 +260,7 @@ def _shortened(value: str) -> str:
 
 
 def _safe_url(value: str) -> str:
-    """Return an http(s) URL with a host and no invisible characters as it is, else an empty string."""
+    """Return `value` if it is an http(s) URL with a host and no invisible characters, else ""."""
     if not value.isprintable() or " " in value:
         return ""
     try:

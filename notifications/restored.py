@@ -1,4 +1,4 @@
-"""E-mails of a database that was restored from a backup: what logs prove, and what a person has to decide.
+"""Correct e-mails after a restore from a backup: mark those that logs prove sent, hold the uncertain ones.
 
 Called by `manage.py after_restore` and the admin.
 """
@@ -26,14 +26,14 @@ MARKED = (*DUE_STATES, Status.DEAD_LETTERED)
 
 
 class Sent(NamedTuple):
-    """What a log says of an e-mail that a provider took."""
+    """The provider that accepted an e-mail, and its message id, as a log line has them."""
 
     provider: str
     message_id: str
 
 
 def settle_logged(*, sent: Mapping[uuid.UUID, Sent]) -> int:
-    """Make e-mails `sent` that a log says were sent; return how many were not sent before."""
+    """Mark the e-mails of a log `sent`. Return how many were not `sent` before."""
     unsent = EmailNotification.objects.filter(id__in=list(sent)).exclude(status=Status.SENT)
     by_provider: defaultdict[str, list[Evidence]] = defaultdict(list)
     for id in unsent.values_list("id", flat=True):
@@ -44,7 +44,7 @@ def settle_logged(*, sent: Mapping[uuid.UUID, Sent]) -> int:
 
 
 def hold_unproven(*, until: dt.datetime, reason: str) -> int:
-    """Make dead letters of all e-mails that may have been sent by `until`; return how many."""
+    """Make dead letters of all e-mails that may have been sent before `until`. Return their number."""
     held = 0
     while changes := EmailNotification.objects.set_aside(until=until, reason=reason, limit=BATCH):
         log_changes(changes)
@@ -53,9 +53,9 @@ def hold_unproven(*, until: dt.datetime, reason: str) -> int:
 
 
 def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]]:
-    """Make e-mails `sent` because a person knows that the customers have them.
+    """Mark dead letters and waiting e-mails `sent` because a person knows that the customers have them.
 
-    Takes dead letters and e-mails that wait. Return the changes and the refusals.
+    Return the changes and the refusals.
     """
     wanted = set(ids)
     with transaction.atomic():

@@ -15,7 +15,7 @@ EMAIL_RETENTION = RetentionRules(
     unfinished_help="Resend them or give them up, in the admin or by POST /notifications/{id}/resend.",
     owner_column="order_id",
     address_column="recipient_email",
-    # A row that is being sent is left to a second pass: settling it would write its errors again.
+    # Leave a row that is being sent to a second pass, because settling would write its errors again.
     personal=f"recipient_email <> '{ERASED_ADDRESS}' AND status <> 'processing'",
     erased={
         "recipient_email": f"'{ERASED_ADDRESS}'",
@@ -23,9 +23,9 @@ EMAIL_RETENTION = RetentionRules(
         "subject": f"'{ERASED}'",
         "body": "''",
         "body_text": "''",
-        # A provider's text may repeat the address in any spelling; time, provider and code stay.
+        # A provider's text may repeat the address in any spelling. Keep time, provider and code.
         "last_error": f"CASE WHEN last_error = '' THEN '' ELSE '{ERASED}' END",
-        "errors": "(SELECT coalesce(jsonb_agg(one || "  # noqa: S608 - of our own constant
+        "errors": "(SELECT coalesce(jsonb_agg(one || "  # noqa: S608 - only a constant is inserted
         f"jsonb_build_object('text', '{ERASED}') ORDER BY n), '[]')"
         " FROM jsonb_array_elements(errors) WITH ORDINALITY AS each (one, n))",
         "updated_at": "statement_timestamp()",

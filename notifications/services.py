@@ -1,6 +1,6 @@
-"""What others may do with e-mails: make one, resend, give up, settle evidence. Every change is logged.
+"""The operations on e-mails: insert, preview, resend, withdraw, give up, record evidence.
 
-Called by orders (in its transaction), the API, the admin and commands.
+Every change is logged. Called by orders (in its transaction), the API, the admin, webhooks and commands.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from outbox.telemetry import tracing
 
 log = structlog.get_logger(__name__)
 
-#: Dead letters that one statement resends.
+#: The number of dead letters that one statement resends.
 CHUNK = 500
 
 
@@ -46,17 +46,17 @@ def email_part(
     locale: str,
     context: Callable[[], Mapping[str, object]],
 ) -> Part | None:
-    """Render an e-mail and return its insert, for the statement of the change that owes it.
+    """Render an e-mail and return its insert, as a part of the statement that changes the order.
 
-    Return None when `NOTIFY_ON` does not list the event. There is one e-mail for each order, event and
-    version: if it exists, nothing is inserted. `context` returns the template's data; it is called only when
-    the e-mail is rendered. Raise `UnknownEmail` for an event without templates.
+    Return None if `NOTIFY_ON` does not list the event. The part inserts nothing if the order has an e-mail
+    for this event and version. `context` returns the template's data; it is called only if the e-mail is
+    rendered. Raise `UnknownEmail` for an event without templates.
     """
     if event_type not in settings.NOTIFY_ON:
         return None
     mail = render_email(event_type=event_type, locale=locale, context=context())
     work = work_context.current()
-    # The e-mails that an erased person would still get are recorded and never sent.
+    # Record an e-mail to an erased person, but never send it.
     erased = recipient_email == ERASED_ADDRESS
 
     def on_commit() -> None:
@@ -84,9 +84,9 @@ def email_part(
 
 
 def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, recipient_email: str) -> str:
-    """Hand a rendered e-mail to the first provider at once, saving nothing, for the person who looks at it.
+    """Send a rendered e-mail through the first provider at once, without saving it.
 
-    Return why the provider did not take it, or an empty string.
+    Return the provider's error, or an empty string if it accepted the e-mail.
     """
     preview = EmailNotification(
         order_id=order_id,
@@ -101,17 +101,17 @@ def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, r
     try:
         outcome = provider.send(preview)
     finally:
-        provider.close()  # a web process keeps no connection to it
+        provider.close()  # a web process keeps no connections to providers
     return "" if outcome.verdict is Verdict.ACCEPTED else outcome.error
 
 
 def withdraw_emails(*, ids: Iterable[uuid.UUID]) -> None:
-    """Give up unsent e-mails to a person who is being erased, in the caller's transaction."""
+    """Give up the unsent e-mails of a person who is being erased, in the caller's transaction."""
     require_transaction("a withdrawal")
     changes = EmailNotification.objects.withdraw(ids)
     for change in changes:
         assert isinstance(change.row, EmailNotification)
-        change.row.recipient_email = ERASED_ADDRESS  # as it is when this is logged
+        change.row.recipient_email = ERASED_ADDRESS  # so that the log line has no address
     log_changes(changes)
 
 
@@ -119,7 +119,7 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]
     """Make notifications due again and wake the workers. Return the changes and the refusals.
 
     Take `dead_lettered`, `discarded` and `failed` notifications that are not held, and `suppressed` ones
-    whose address is no longer suppressed. Each gets all its retries again; its list of errors stays.
+    whose address is no longer suppressed. Each gets all its retries again and keeps its list of errors.
     """
     wanted = list(ids)
     rows = EmailNotification.objects.filter(id__in=wanted, status=Status.SUPPRESSED)
@@ -135,8 +135,8 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]
 def resend_dead_letters() -> tuple[int, int]:
     """Resend all dead letters in the caller's transaction. Return the numbers of changes and of refusals.
 
-    Leave those that a restore of the database made dead letters: a provider may have accepted them, so a
-    person decides. A command from before the restore may be delivered again.
+    Skip those that `manage.py after_restore` made: a provider may have accepted them, so a person decides.
+    Without this, a command from before the restore that is delivered again would resend them.
     """
     require_transaction("a resend")
     changed, refused, last = 0, 0, uuid.UUID(int=0)
@@ -150,10 +150,10 @@ def resend_dead_letters() -> tuple[int, int]:
 
 
 def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
-    """Write what a provider told: unsent e-mails become `sent`, times are kept, addresses are suppressed.
+    """Write a provider's evidence: mark unsent e-mails `sent`, keep times, suppress addresses.
 
-    The number of statements does not depend on the number of events; a repeated event changes nothing. Of
-    several times of a kind the earliest counts.
+    The number of statements does not depend on the number of events. A repeated event changes nothing. If
+    events of a kind have several times, the earliest counts.
     """
     facts = list(evidence)
     by_id: dict[uuid.UUID, list[Evidence]] = {}

@@ -1,7 +1,7 @@
-"""What the admin's charts show of e-mails and providers.
+"""The sums of e-mails and providers for the admin's charts.
 
-E-mails are found by their times: through a BRIN index by minute, which costs the writers next to nothing, and
-through an index of the few rows with errors. Partitions of times to come are pruned by the id.
+Queries find e-mails by time, through a BRIN index by minute (which is cheap to write) and through an index of
+the few rows with errors. A condition on the id prunes the partitions of later times.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from outbox.delivery.gate.breaker import State
 from outbox.traffic.spread import bucket_sql
 from outbox.traffic.summed import STEP, Cell, Window, sampled, select_cells, summed
 
-#: A row's id is at most two days ahead of the database's clock: the CHECK of its partition holds that.
+#: A partition's CHECK keeps a row's id at most two days ahead of the database's clock.
 AHEAD = dt.timedelta(days=3)
 #: The expression of the BRIN index, and of the conditions that use it.
 BY_MINUTE = "date_bin('1 minute', {}, '2000-01-01 00:00+00')"
@@ -23,7 +23,7 @@ BY_MINUTE = "date_bin('1 minute', {}, '2000-01-01 00:00+00')"
 
 @summed
 def sent_mails(window: Window) -> Iterable[Cell]:
-    """Count the e-mails that a provider took, and how long after their commit or resend that was."""
+    """Count sent e-mails by provider, and in total with the delay from commit or resend to `sent`."""
     cells = _select(
         window,
         "sent_at",
@@ -47,7 +47,7 @@ def bounced_mails(window: Window) -> Iterable[Cell]:
 
 @summed
 def failed_attempts(window: Window) -> Iterable[Cell]:
-    """Count the failed attempts by provider. The last of a row's attempts finds it."""
+    """Count the failed attempts by provider. The index finds a row by the time of its last attempt."""
     return select_cells(
         f"SELECT {STEP.format('at')}, 'failed:' || (entry->>'provider'), count(*)"  # noqa: S608
         " FROM email_notifications AS row, jsonb_array_elements(errors) AS entry,"
@@ -62,7 +62,7 @@ def failed_attempts(window: Window) -> Iterable[Cell]:
 
 @sampled
 def open_breakers() -> Mapping[str, int]:
-    """Tell which providers' breakers are open now, or have closed within the last minute."""
+    """Return 1 for each provider whose breaker is not closed, or was closed by a success a minute ago."""
     return {
         f"open:{view.provider}": int(
             view.state is not State.CLOSED

@@ -1,7 +1,7 @@
-"""Suppressed addresses: they bounced, their owner complained, or an operator suppressed them.
+"""Suppressed addresses: they bounced, their owner complained, or a person suppressed them.
 
-They are kept as keyed hashes (PRIVACY_KEY), never in clear. Webhooks and the admin add them. Delivery looks
-them up between claim and send, so that a suppressed e-mail stays visible as a row.
+Only keyed hashes (PRIVACY_KEY) of them are stored. Webhooks and the admin add them. Delivery checks them
+between claim and send, so that a suppressed e-mail stays visible as a row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from outbox.privacy import ERASED_ADDRESS, address_hash
 
 
 class SuppressionReason(NamedTuple):
-    """Why an address is to be suppressed, and which e-mail gave the reason."""
+    """Why to suppress an address, and the e-mail that gave the reason."""
 
     recipient_email: str
     reason: Suppression.Reason
@@ -24,7 +24,7 @@ class SuppressionReason(NamedTuple):
 
 
 def suppress(causes: Iterable[SuppressionReason]) -> None:
-    """Suppress addresses in one statement. Those that are suppressed already keep their reason."""
+    """Suppress addresses in one statement. Addresses that are suppressed already keep their reason."""
     rows = {
         address_hash(cause.recipient_email): Suppression(
             address_hash=address_hash(cause.recipient_email),
@@ -35,12 +35,12 @@ def suppress(causes: Iterable[SuppressionReason]) -> None:
         for cause in causes
         if cause.recipient_email != ERASED_ADDRESS
     }
-    ordered = [rows[key] for key in sorted(rows)]  # one lock order
+    ordered = [rows[key] for key in sorted(rows)]  # concurrent inserts in one order cannot deadlock
     Suppression.objects.bulk_create(ordered, ignore_conflicts=True)
 
 
 def suppressed_among(mails: Sequence[EmailNotification]) -> Mapping[uuid.UUID, str]:
-    """Return the reason for each of these e-mails whose address is suppressed, in one statement."""
+    """Return the reasons of those e-mails whose address is suppressed or erased, in one statement."""
     hashes = {mail.id: address_hash(mail.recipient_email) for mail in mails}
     found = dict(
         Suppression.objects.filter(address_hash__in=set(hashes.values())).values_list(
@@ -53,5 +53,5 @@ def suppressed_among(mails: Sequence[EmailNotification]) -> Mapping[uuid.UUID, s
 
 
 def suppression_of(recipient_email: str) -> Suppression | None:
-    """Return the suppression of an address, however it is capitalised, or None."""
+    """Return the suppression of an address in any case, or None."""
     return Suppression.objects.filter(address_hash=address_hash(recipient_email)).first()

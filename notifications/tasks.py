@@ -1,4 +1,4 @@
-"""Celery's tasks of delivery. A task carries nothing: the rows are in PostgreSQL, a task only says "look"."""
+"""The Celery tasks of delivery. A task has no arguments, because PostgreSQL has the rows."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from outbox.process.alarm import Alarm
 from outbox.process.redis_client import make_client
 from outbox.process.waker import Waker
 
-#: No wake-up is added to a queue of so many messages: no worker takes them, or all are busy.
+#: Add no wake-up to a queue of so many messages: either no worker takes them, or all are busy.
 MOST_WAITING = 20
 
 
 @shared_task
 def drain_emails(**_: Any) -> None:
-    """Send what is due, and ask for another drain if this one ended before the rows did."""
+    """Send due e-mails. Enqueue another drain if this one returns before all are sent."""
     _go_on(drain.drain_emails())
 
 
 @shared_task
 def poll_outbox(**_: Any) -> None:
-    """Have bulk jobs gone on with, recover expired claims, then drain."""
+    """Resume bulk jobs, recover expired claims, then drain."""
     bulk.wake_for_unfinished()
     _go_on(drain.poll())
 
 
 def _go_on(done: Drained | None) -> None:
-    """Have the next drain start when there is something to do: due means now, not at the next poll."""
+    """Start the next drain when its first row is due, instead of at the next poll."""
     if done is None:
         return
     if done.more:
@@ -59,14 +59,14 @@ os.register_at_fork(after_in_child=_broker.cache_clear)
 
 
 def _enqueue_drain() -> None:
-    # Redis keeps expired messages until a worker takes them. Those that wait already say what this one would.
+    # Redis keeps expired messages until a worker takes them. More wake-ups would add nothing to those.
     if _broker().llen(current_app.conf.task_default_queue) >= MOST_WAITING:
         return
-    # A wake-up older than a poll has nothing to say that the poll has not said.
+    # A poll makes an older wake-up redundant.
     drain_emails.apply_async(expires=settings.POLL_INTERVAL)
 
 
-#: After a commit: `waker.wake()`.
+#: Call `waker.wake()` after a commit that makes rows due.
 waker = Waker(_enqueue_drain, target="drain")
-#: In a worker: when the earliest waiting row is due.
+#: Runs a drain in a worker when the earliest waiting row is due.
 alarm = Alarm(_drain_when_due)

@@ -1,7 +1,7 @@
-"""Render samples of every e-mail at the start of a process.
+"""Render samples of every e-mail when a process starts.
 
-A template that is missing or broken then stops the process with a sentence. Otherwise it would fail the
-change of an order that owes the e-mail. `warm_up` also loads the catalogues and Babel's data.
+A missing or broken template then stops the process with a clear message. Otherwise it would fail each change
+of an order that owes the e-mail. `warm_up` also loads the catalogues and Babel's data.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jinja2 import TemplateError, TemplateSyntaxError, meta, nodes
 from notifications.rendering import environment, event_types, is_currency, our_folder, render_email
 
 PARTS = ("subject.txt", "body.txt", "body.html")
-#: Every variable of docs/emails.md, but those that `render_email` adds.
+#: Every variable of docs/emails.md except those that `render_email` adds.
 SAMPLE: Mapping[str, object] = {
     "name": "Anna Schmidt",
     "reference": "A-10234",
@@ -42,7 +42,7 @@ SAMPLE: Mapping[str, object] = {
     "was_paid": True,
 }
 ADDED = frozenset({"lang", "shop_name", "shop_address", "shop_url", "subject"})
-#: The same for an order with as little as possible, because it takes the other branches of `{% if %}`.
+#: The same with as little data as possible, to render the other branches of `{% if %}`.
 _BARE: Mapping[str, object] = {
     **SAMPLE,
     **dict.fromkeys(("name", "reason", "tracking_url"), ""),
@@ -56,7 +56,7 @@ _BARE: Mapping[str, object] = {
 def check_templates(*, declared: Collection[str]) -> None:
     """Raise `ImproperlyConfigured` for a template that is missing, misplaced or cannot be rendered.
 
-    `declared` are the events that must have an e-mail, and no others may.
+    Exactly the events `declared` must have templates.
     """
     ours = _files(our_folder())
     if missing := {f"{event}/{part}" for event in declared for part in PARTS} - ours:
@@ -89,7 +89,7 @@ def check_templates(*, declared: Collection[str]) -> None:
 
 
 def warm_up() -> None:
-    """Render every e-mail in every language once, so that no request pays for the first use."""
+    """Render every e-mail in every language once, so that the first request does not wait for loading."""
     is_currency("EUR")  # loads the list
     for event_type in event_types():
         for language, _ in settings.LANGUAGES:
@@ -102,7 +102,7 @@ def _replacements(ours: AbstractSet[str]) -> AbstractSet[str]:
         return frozenset()
     folder = Path(settings.EMAIL_TEMPLATES_DIR)
     if not folder.is_dir():
-        raise ImproperlyConfigured(f"EMAIL_TEMPLATES_DIR: {folder} is no folder.")
+        raise ImproperlyConfigured(f"EMAIL_TEMPLATES_DIR: {folder} is not a folder.")
     theirs = _files(folder)
     if strays := theirs - ours:
         raise ImproperlyConfigured(
@@ -112,14 +112,14 @@ def _replacements(ours: AbstractSet[str]) -> AbstractSet[str]:
 
 
 def _check_variables(theirs: AbstractSet[str], ours: AbstractSet[str]) -> None:
-    """Find the unknown variables of a shop's files, in the branches that no sample reaches, too."""
+    """Raise `ImproperlyConfigured` for an unknown variable in a shop's file, rendered or not."""
     loader = environment().loader
     assert loader
     trees = {
         name: environment().parse(loader.get_source(environment(), name)[0])
         for name in [*ours, *(f"orderpost/{name}" for name in ours)]
     }
-    # A file may use a name that another one sets, as `colon` of _layout.txt.
+    # A file may use a name that another one sets, such as `colon` of _layout.txt.
     known = {*SAMPLE, *ADDED}
     for tree in trees.values():
         known |= {node.name for node in tree.find_all(nodes.Name) if node.ctx == "store"}
@@ -132,13 +132,13 @@ def _check_variables(theirs: AbstractSet[str], ours: AbstractSet[str]) -> None:
 
 
 def _files(folder: Path) -> AbstractSet[str]:
-    """Return the names of the files below a folder. Hidden ones are an editor's or a volume's."""
+    """Return the names of the files below a folder. Skip hidden ones, which editors and volumes make."""
     names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return {str(name) for name in names if not any(part.startswith(".") for part in name.parts)}
 
 
 def _place(error: Exception) -> str:
-    """Return the template's file and line of an error, as far as Jinja2 tells them."""
+    """Return " (file, line n)" for the innermost template frame of an error, or ""."""
     places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, TemplateSyntaxError):
         places.append((str(error.filename), error.lineno))

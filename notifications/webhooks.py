@@ -1,6 +1,6 @@
-"""`POST /webhooks/<provider>`: what the configured providers tell of the e-mails that they have.
+"""`POST /webhooks/<provider>`: take the configured providers' events about e-mails.
 
-Loads a provider's webhook module at the first request to its address. config.urls includes `urlpatterns`.
+The first request to a provider's address loads its webhook module. config.urls includes `urlpatterns`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from outbox.models import Heartbeat
 
 MOST_BYTES = 1_000_000
 NOTE_SECONDS = 5.0
-#: The slugs of the problems that a post can have; any other error is ours.
+#: The problems that a provider's post can cause. The metrics count all others as `error`.
 REFUSALS = frozenset({"unsigned", "malformed", "too-large", "unverifiable"})
 _noted: dict[str, float] = {}
 
 
 @csrf_exempt
 def receive(request: HttpRequest, provider: str) -> HttpResponse:
-    """Answer a provider's post, never with a 500 for what was sent."""
+    """Answer a provider's post. No content of a post may cause a 500."""
     declared = declarations().get(provider)
     if declared is None or not declared.webhook or provider not in settings.EMAIL_PROVIDERS:
         return unknown_path(request)
@@ -57,7 +57,7 @@ def _record(request: HttpRequest, declared: Declaration) -> None:
     try:
         evidence = webhook_of(declared.webhook, key).read(request)
     except Unsigned as error:
-        if error.challenge:  # some post without the password until they are asked for it
+        if error.challenge:  # some providers send the password only after a challenge
             challenge = 'Basic realm="webhooks"'
             raise refusal(
                 401, "unsigned", "Basic authentication is needed.", **{"WWW-Authenticate": challenge}
@@ -74,13 +74,13 @@ def _record(request: HttpRequest, declared: Declaration) -> None:
 
 @functools.lru_cache
 def webhook_of(dotted_path: str, key: str) -> Webhook:
-    """Return a provider's webhook with its key."""
+    """Return a provider's webhook object. Cached."""
     made: Webhook = import_string(dotted_path)(key=key)
     return made
 
 
 def _note(provider: str) -> None:
-    """Record, at most every five seconds, that this provider's events arrive: held e-mails wait for them."""
+    """Record, at most every five seconds, that this provider's events arrive. Holds depend on it."""
     now = time.monotonic()
     if now - _noted.get(provider, -NOTE_SECONDS) >= NOTE_SECONDS:
         _noted[provider] = now
@@ -88,7 +88,7 @@ def _note(provider: str) -> None:
 
 
 def refusal(status: int, slug: str, detail: str, **headers: str) -> Problem:
-    """Make the answer to a post that is not taken."""
+    """Return the problem of a post that is not taken."""
     return Problem(status=status, slug=slug, title="Not taken", detail=detail, headers=headers)
 
 

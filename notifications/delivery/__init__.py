@@ -1,4 +1,4 @@
-"""From a due e-mail to a provider, in this process. Every trigger ends in a function of `drain`.
+"""Send due e-mails to the providers from this process. Every trigger calls a function of `drain`.
 
-Tasks, commands, webhooks and the admin import it.
+Imported by the other modules of notifications and by config.
 """

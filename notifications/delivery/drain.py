@@ -1,6 +1,6 @@
-"""The drain of e-mails in this process, and the poll. Tasks, commands and a person's resend end here.
+"""The drain of e-mails in this process, and the poll. Tasks, commands and `WokenDrain` call them.
 
-Both functions may be called at any time, by any number of threads and processes at once.
+Any number of threads and processes may call both at any time.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from outbox.delivery.sender import Drained, Limits
 from outbox.models import Heartbeat
 from outbox.telemetry import instruments, tracing
 
-#: How long one drain claims before it makes room for the worker's other tasks.
+#: How long one drain claims before it returns, so that the worker can run other tasks.
 DRAIN_SECONDS = 30.0
 POLL = "poll"
 RECOVER_BATCH = 500
 
 
 class EmailSender:
-    """What the generic drain needs to know of e-mails."""
+    """The `Sender` of e-mails for the generic drain."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -68,10 +68,9 @@ def _drain_of(process: Process) -> Drain[EmailNotification]:
 
 
 def drain_emails() -> Drained | None:
-    """Send all that is due, unless a drain of this process already does.
+    """Send due e-mails. Return None if a drain of this process already runs or the process is stopping.
 
-    A drain that runs already is told to claim once more, and this call returns None; likewise while the
-    process is stopping. `more` in the answer: call again.
+    A drain that already runs claims once more. If the result has `more`, call again.
     """
     process = processes.current()
     drain = _drain_of(process)
@@ -94,25 +93,24 @@ def drain_emails() -> Drained | None:
 
 
 def drain_due() -> Drained | None:
-    """Drain, and say in `next_due` when the earliest of all waiting rows is due."""
+    """Drain, and set `next_due` to the seconds until the earliest waiting row is due."""
     lookback = _drain_of(processes.current()).lookback
     if (done := drain_emails()) is not None:
         seconds = lookback.seconds(now=time.monotonic())
         waiting = EmailNotification.objects.next_due_in(lookback=seconds)
-        if waiting is not None and waiting <= 0.0:  # another session has locked it, or it came just now
+        if waiting is not None and waiting <= 0.0:  # another session locks it, or it was inserted just now
             waiting = SHORT_PAUSE
-        # What the run knows is earlier where it gave rows back or left sends behind.
+        # The run knows an earlier time if it gave rows back or left sends in flight.
         done.next_due = min((one for one in (done.next_due, waiting) if one is not None), default=None)
     return done
 
 
 @instruments.POLLS.time()
 def poll(*, record: bool = True) -> Drained | None:
-    """Take back expired claims and drain: what beat schedules every `POLL_INTERVAL`.
+    """Recover expired claims and drain. Beat schedules it every `POLL_INTERVAL` seconds.
 
-    The first claim looks at every due row.
-    `record` notes that a poll ran, which keeps the standby quiet; the standby itself does not note its own. A
-    poll counts only if the process's drain got something from the database.
+    The first claim reads every due row. With `record`, write the heartbeat that keeps the standby idle, if
+    the process's drain made progress. The standby itself does not record its polls.
     """
     process = processes.current()
     while changes := EmailNotification.objects.recover(lease=settings.LEASE_SECONDS, limit=RECOVER_BATCH):
@@ -131,20 +129,20 @@ def poll(*, record: bool = True) -> Drained | None:
 
 
 def claim_again() -> None:
-    """Have a drain of this process that runs claim once more, without waiting for it."""
+    """Make a running drain of this process claim once more. Do not wait for it."""
     _drain_of(processes.current()).wake()
 
 
 def stop() -> None:
-    """Have the process's drain give back what it has not begun, and start no other."""
+    """Make the process's drain give back the rows that it has not begun. Start no other drain."""
     processes.current().stopping.set()
 
 
 def finish() -> None:
-    """Return once every row that this process claimed is settled or given back; call it after `stop`.
+    """Wait until every row that this process claimed is settled or given back. Call it after `stop`.
 
-    It waits for the drain of any thread, because Python does not wait for the alarm's. It then collects the
-    sends that an earlier drain left behind, because no other drain follows.
+    Wait for the drain of any thread, because Python does not wait for the alarm's thread. Then collect the
+    sends that an earlier drain left in flight, because no other drain follows.
     """
     process = processes.current()
     with process.draining:

@@ -1,7 +1,7 @@
-"""What the WAL shows wakes the drain of this process. Run by `manage.py follow_wal`.
+"""Wake the drain of this process when the write-ahead log shows a due row. Run by `manage.py follow_wal`.
 
-It needs PostgreSQL and the provider, no Redis, no worker and no beat. A row that another drain sends
-meanwhile is simply no longer due.
+It needs PostgreSQL and a provider, but no Redis, worker or beat. Other drains may run at the same time,
+because a row that one of them sends is no longer due.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ EMAILS = Watched(
 )
 EVENTS = Watched("outbox_events")
 WATCHED = (EMAILS, EVENTS)
-#: The heartbeat of the follower that receives.
+#: The heartbeat of the follower that receives the stream.
 FOLLOWER = "follower"
 BEAT_SECONDS = 5.0
-#: How often to claim while nobody is known to receive.
+#: Seconds between claims while no follower is known to receive.
 POLL_SECONDS = 1.0
 
 
 class Looks:
-    """The follower's listener: wakes a drain, and the relays."""
+    """The follower's listener. It wakes the drain and the relays."""
 
     def __init__(self, emails: WokenDrain) -> None:
         self._emails = emails
@@ -50,7 +50,7 @@ class Looks:
         if EMAILS.table in committed.tables:
             self._emails.wake(committed.xid)
         if EVENTS.table in committed.tables and settings.FAST_PATH:
-            notify.waker.wake()  # through Redis; without it a relay queries every half second
+            notify.waker.wake()  # through Redis; without Redis a relay queries every half second
 
     def alive(self) -> None:
         if time.monotonic() - self._beat_at < BEAT_SECONDS:
@@ -59,7 +59,7 @@ class Looks:
         try:
             Heartbeat.beat(name=FOLLOWER)
         except (DatabaseError, InterfaceError):
-            connections.close_all()  # the stream has its own connection, and says when that is lost
+            connections.close_all()  # the stream has its own connection and reports its loss
 
 
 def follower(emails: WokenDrain) -> Follower:

@@ -1,4 +1,4 @@
-"""The log of every change of an e-mail's state, and the reminders of what stays wrong."""
+"""Log every change of an e-mail's state, and remind of failures that last."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ def ids_of(mail: EmailNotification) -> dict[str, str]:
 
 
 def log_changes(changes: Sequence[Transition]) -> None:
-    """Count changes of state, and log each, after the commit.
-
-    Dead letters are errors, other failures are warnings.
-    """
+    """Count and log changes of state after the commit: dead letters as errors, other failures as warnings."""
     if changes:
         after_commit(lambda: _log_changes(changes), using=changes[0].row._state.db or "default")
 
@@ -74,10 +71,7 @@ def _log_changes(changes: Sequence[Transition]) -> None:
 
 
 def log_created(email: NewEmail, *, resend_of: uuid.UUID | None = None) -> None:
-    """Count a new e-mail, and log it like every other change of state; `was` is empty.
-
-    Called after the commit.
-    """
+    """Count a new e-mail, and log it as a change of state with an empty `was`. Call it after the commit."""
     metrics.CREATED.labels(email["event_type"]).inc()
     more = {"resend_of": str(resend_of)} if resend_of else {}
     if email["traceparent"]:
@@ -96,7 +90,7 @@ def log_created(email: NewEmail, *, resend_of: uuid.UUID | None = None) -> None:
 
 
 def log_reminders(process: Process) -> None:
-    """Log every hour what keeps failing, and every day which breakers a person has forced."""
+    """Log every hour that e-mails keep failing, and every day which breakers a person has forced."""
     if _is_due("reminder:failing", FAILING_EVERY):
         failing = EmailNotification.objects.failing()
         oldest = failing.order_by("next_attempt_at").values_list("created_at", flat=True).first()
@@ -112,6 +106,6 @@ def log_reminders(process: Process) -> None:
 
 
 def _is_due(name: str, every: float) -> bool:
-    """Return whether the reminder was last given more than `every` seconds ago."""
+    """Return whether the reminder was last logged more than `every` seconds ago, or never."""
     age = Heartbeat.age(name=name)
     return age is None or age > every

@@ -1,4 +1,4 @@
-"""What one process keeps between drains: threads, the gate, its first attempts. Made anew after a fork."""
+"""The state that one process keeps between drains: threads, the gate, first attempts. A fork resets it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from outbox.delivery.gate.breaker import Rules
 from outbox.delivery.gate.gate import Gate
 from outbox.delivery.gate.neighbours import Neighbours
 
-#: How often an open breaker lets a mail through that was never tried.
+#: Seconds between the untried e-mails that an open breaker lets through.
 UNTRIED_SECONDS = 5.0
 
 
 class Process:
-    """The pool and the gate are made when they are first needed, with the settings of that moment."""
+    """The pool and the gate are created at their first use, with the settings of that moment."""
 
     def __init__(self) -> None:
         self.draining = threading.Lock()
         self.stopping = threading.Event()
         self.neighbours = Neighbours()
-        self.drain_span = ""  # the traceparent of the drain that runs, where spans are recorded
+        self.drain_span = ""  # the traceparent of the running drain; empty if no spans are recorded
 
     @functools.cached_property
     def pool(self) -> ThreadPoolExecutor:
@@ -52,12 +52,12 @@ def current() -> Process:
 
 
 def gate() -> Gate:
-    """Return this process's view of the breakers and the rate."""
+    """Return this process's circuit breakers and rate limit."""
     return _process.gate
 
 
 def start_anew() -> None:
-    """Forget the state: after a fork, or when settings have changed."""
+    """Discard the state, after a fork or a change of settings (tests)."""
     global _process
     _process = Process()
 
@@ -66,6 +66,6 @@ os.register_at_fork(after_in_child=start_anew)
 
 
 def spare(seconds: float) -> float:
-    """Return `seconds`, or less where the lease is short: a send has to end within it, its waits included."""
+    """Return `seconds`, or less if the lease is short: a send and its waits must fit into the lease."""
     left = settings.LEASE_SECONDS - settings.EMAIL_CONNECT_TIMEOUT - settings.EMAIL_READ_TIMEOUT
     return float(min(seconds, left / 4))

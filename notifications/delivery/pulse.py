@@ -1,4 +1,4 @@
-"""Record a heartbeat of the web process, so that screening knows since when webhooks can arrive."""
+"""The heartbeat of the web process. Screening reads from it since when webhooks could arrive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PULSE_SECONDS = 5.0
 
 
 def pulse() -> None:
-    """Beat until the process ends; for a thread of the web process."""
+    """Beat until the process exits. Run it in a thread of the web process."""
     while True:
         health.beat()
         try:

@@ -1,4 +1,4 @@
-"""Between claim and send: which e-mails must not be sent now, and whose fault their last failure was."""
+"""Between claim and send: find the e-mails that must not be sent now, and count failures of their own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outbox.delivery.rows.attempts import entries_since, last_doubt, time_of
 from outbox.delivery.rows.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from outbox.models import Heartbeat
 
-#: The heartbeat of the process that takes webhooks.
+#: The heartbeat of the process that receives webhooks.
 ENDPOINT = "web"
 #: Webhooks are in use if an event came within this time.
 WEBHOOKS_IN_USE = dt.timedelta(days=7)
@@ -28,10 +28,13 @@ LONGEST_HOLD = dt.timedelta(days=1)
 
 
 def screen(process: Process, mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
-    """Name the outcome of claimed e-mails that must not be sent now, and judge the failures of the others.
+    """Return the outcomes of claimed e-mails that must not be sent now, and charge retries to the others.
 
-    Not sent are those whose address is suppressed, those that a provider may have already while its evidence
-    may still come, and those whose failures used up all retries.
+    Do not send:
+
+    - an e-mail whose address is suppressed;
+    - an e-mail that a provider may have accepted, while its webhook may still prove it;
+    - an e-mail whose own failures used up all retries.
     """
     reasons = suppressed_among(mails)
     outcomes = {id: Outcome(Verdict.SUPPRESSED, text=f"not sent: {reason}") for id, reason in reasons.items()}
@@ -47,13 +50,14 @@ def screen(process: Process, mails: Sequence[EmailNotification]) -> dict[uuid.UU
 
 
 def retries_used(process: Process, mail: EmailNotification) -> int:
-    """Judge all failed attempts since the last resend by what other e-mails met around them.
+    """Return how many retries the failed attempts since the last resend use up, judged by their neighbours.
 
-    Return 0 while it is not proven that they are the e-mail's own. Once it is, lost workers count, too. A
-    provider that is asked again with the same key fails once: four answers within seconds would otherwise use
+    Return 0 until the neighbours prove that the failures are the e-mail's own. Then lost workers count, too.
+    Ambiguous answers to repeats with the same key count once: otherwise four answers within seconds could use
     up all retries before another provider may be asked.
     """
-    ahead = mail.claimed_epoch - time.monotonic()  # of the database's clock; the claim was a moment ago
+    # The database's clock minus this process's; the claim was a moment ago.
+    ahead = mail.claimed_epoch - time.monotonic()
     failures: defaultdict[str, list[float]] = defaultdict(list)
     ambiguous: Counter[str] = Counter()
     entries = entries_since(mail.errors, mail.resent_at)
@@ -73,9 +77,9 @@ def retries_used(process: Process, mail: EmailNotification) -> int:
 
 
 def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
-    """Hold e-mails that may have been accepted, except those that their provider would know by its key.
+    """Hold e-mails that may have been accepted, except those whose provider knows them by an idempotency key.
 
-    The hold does not run while no process of ours took webhooks.
+    Time in which no process of ours received webhooks does not count toward the hold.
     """
     left: dict[uuid.UUID, float] = {}
     for mail in mails:
@@ -92,7 +96,7 @@ def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
 
 
 def _endpoint_missing() -> float:
-    """Return for how many seconds the webhook endpoint must still be up, if events arrive there at all."""
+    """Return the seconds for which the webhook endpoint must still be up; 0 if no provider uses it."""
     arrive = Heartbeat.objects.filter(name__startswith="webhook:", beat_at__gt=Now() - WEBHOOKS_IN_USE)
     if not arrive.exists():
         return 0.0

@@ -1,6 +1,6 @@
-"""One attempt: hand an e-mail to the first provider that may be asked, and to the next where that is safe.
+"""One attempt: hand an e-mail to the first provider that may be asked, and to the next if that is safe.
 
-Runs in the sending threads; touches no database.
+Runs in the sending threads. Does not use the database.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from outbox.telemetry import tracing
 
 log = structlog.get_logger(__name__)
 
-#: How long everyone keeps away from a provider that asks for a pause and does not say how long.
+#: The pause of a provider that asks for one without saying how long, for all processes.
 PAUSE_SECONDS = 30.0
-#: A send waits at most so long for its slot; its claim is given back otherwise.
+#: The longest wait of a send for its slot. After it the claim is given back.
 SLOT_SECONDS = 5.0
-#: A provider with idempotency keys is asked again so soon after each ambiguous answer; then a hold begins.
-#: Their sum is short, because an e-mail leaves only after both.
+#: Seconds from each ambiguous answer of a provider with idempotency keys until it is asked again. Then a hold
+#: begins. Their sum is short, because another provider may be asked only after the repeats and the hold.
 REPEATS = (1.0, 2.0, 4.0)
 
 
 def send(process: Process, mail: EmailNotification) -> Outcome:
-    """Hand `mail` to the first provider that may be asked; errors are outcomes.
+    """Hand `mail` to the first provider that may be asked, and return the outcome. Errors are outcomes.
 
-    What was certainly not accepted goes to the next provider at once. What may have been accepted does not
-    before its hold is over, but a provider with idempotency keys is asked again with the same key. After the
-    hold, providers that may have accepted it are asked last: otherwise an outage with ambiguous answers would
-    hold it again and again.
+    If a provider certainly did not accept it, ask the next provider at once. If a provider may have accepted
+    it, ask no other before the hold is over; a provider with idempotency keys is asked again with the same
+    key. After the hold, ask the providers that may have accepted it last. Otherwise an outage with ambiguous
+    answers would hold the e-mail again and again.
     """
     asked: list[str] = [""]
     answers: list[Outcome] = []
     pinned = pinned_to(mail)
     doubted = [doubt.provider for doubt in reversed(doubts(mail.errors, mail.resent_at))]
-    last = list(dict.fromkeys(doubted))[::-1]  # the newest doubt at the end
+    last = list(dict.fromkeys(doubted))[::-1]  # the provider of the newest doubt at the end
     while mail.may_be_sent():
         entry = process.gate.enter(
             patience=spare(SLOT_SECONDS),
@@ -59,11 +59,11 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
         if mail.should_stop():
             break
         if not entry.provider:
-            if not answers and pinned:  # others may be asked, so the drain does not pause for this row
+            if not answers and pinned:  # other rows may be sent elsewhere, so the drain must not pause
                 return Outcome(Verdict.RETURNED, wait=max(1.0, min(entry.wait, pin_left(mail))))
             break
         outcome = _ask(process, entry, mail)
-        if outcome.verdict is Verdict.RETURNED:  # the process stops, and the message is not out
+        if outcome.verdict is Verdict.RETURNED:  # the process is stopping, and the message was not sent
             break
         answers.append(outcome)
         if outcome.verdict not in NOT_ACCEPTED:
@@ -80,7 +80,7 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
         return Outcome(Verdict.RETURNED)
     longest = math.inf
     if pinned and answers[-1].verdict in NOT_ACCEPTED:
-        # Others may take it after the pin, so neither a long backoff nor a long pause of this one counts.
+        # Other providers may be asked after the pin, so do not wait longer for this one's backoff or pause.
         longest = max(1.0, pin_left(mail))
     return dataclasses.replace(answers[-1], longest_wait=longest, earlier=tuple(answers[:-1]))
 
@@ -102,7 +102,7 @@ def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome
             span.set_attribute("error.type", outcome.code or str(outcome.verdict))
             span.set_status(StatusCode.ERROR, str(outcome.verdict))
     if outcome.verdict is Verdict.RETURNED:
-        return outcome  # the provider did not fail, so neither breaker nor neighbours learn of it
+        return outcome  # the provider did not fail, so do not report it to the breaker or the neighbours
     ambiguous = outcome.verdict is Verdict.AMBIGUOUS
     repeat = repeat_in(mail, entry.provider) if ambiguous else None
     held = ambiguous and repeat is None
@@ -131,14 +131,15 @@ def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome
 
 
 def is_untried(mail: EmailNotification) -> bool:
-    """Return whether this is a first attempt: none is recorded, and nobody asked for a new round."""
+    """Return whether this is a first attempt: no error is recorded, and nobody has resent the e-mail."""
     return not mail.errors and mail.resent_at is None
 
 
 def pinned_to(mail: EmailNotification) -> str | None:
-    """Return the provider that may have this mail already, and would know it again by its key.
+    """Return the provider that may have accepted this e-mail and would recognise it by its idempotency key.
 
-    It alone is asked until the hold is over; where it is the only provider, always.
+    Ask only this provider until the hold is over. Return None if there is none, or when the hold is over; an
+    only provider stays pinned.
     """
     doubt = last_doubt(mail.errors, mail.resent_at)
     if doubt is None:
@@ -158,10 +159,10 @@ def pin_left(mail: EmailNotification) -> float:
 
 
 def repeat_in(mail: EmailNotification, provider: str) -> float | None:
-    """Return when to ask a provider again after its ambiguous answer, None if the e-mail is held instead.
+    """Return after how many seconds to repeat after a provider's ambiguous answer; None to begin a hold.
 
-    Its earlier answers count, whenever they came: slow answers or a backlog may put them so far apart that a
-    hold would never have seen enough of them.
+    Count the provider's earlier ambiguous answers of any age. A limit on their age could put off the hold for
+    ever if slow answers or a backlog keep them far apart.
     """
     if not PROVIDERS[provider].idempotent:
         return None
@@ -170,16 +171,16 @@ def repeat_in(mail: EmailNotification, provider: str) -> float | None:
 
 
 def is_repeat(provider: str, *, earlier: int) -> bool:
-    """Return whether a provider gave an ambiguous answer when it was asked again, before the hold.
+    """Return whether a provider's ambiguous answer was to a repeat before the hold.
 
-    `earlier`: how many ambiguous answers it had given before.
+    `earlier` is the number of its ambiguous answers before that one.
     """
     known = PROVIDERS.get(provider)
     return known is not None and known.idempotent and earlier % (len(REPEATS) + 1) > 0
 
 
 def hold_left(mail: EmailNotification, doubt: Doubt) -> float:
-    """Return the seconds from the claim to the end of a doubt's hold, below 0 if it was over."""
+    """Return the seconds from the claim to the end of a doubt's hold; negative if the hold was over."""
     return float(settings.AMBIGUOUS_HOLD_SECONDS) - (mail.claimed_epoch - doubt.at.timestamp())
 
 

@@ -1,7 +1,7 @@
-"""A drain that a trigger wakes in this process, with no broker and no worker: follow_wal and consume_cdc.
+"""The drain of follow_wal and consume_cdc, which a trigger wakes in this process without broker or worker.
 
-A trigger carries nothing: it leads to a claim, which decides which process sends a row. Any number of
-triggers, workers and polls may see the same row.
+A trigger only causes a claim, and the claim decides which process sends a row. So any number of triggers,
+workers and polls may see the same row.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from outbox.telemetry import health
 
 log = structlog.get_logger(__name__)
 
-#: Seconds between two claims while changes keep coming: one claim takes the rows of all of them.
+#: Seconds between two claims while changes keep coming. One claim takes the rows of several changes.
 INTERVAL = 0.05
-#: Seconds until the next claim while a transaction that is known to be committed is not visible.
+#: Seconds until the next claim while a committed transaction is not visible yet.
 AGAIN_SECONDS = 0.1
 
 
 class WokenDrain:
-    """For a `with` block: a thread that sends what is due when woken, and when a retry becomes due.
+    """A context manager with a thread that sends due e-mails when woken, and when a retry becomes due.
 
-    It polls at its start and every POLL_INTERVAL too, so that nothing waits for a trigger that was lost. At
-    the end of the block it gives back what is not begun and waits for the sends in flight. If the thread
+    The thread polls when it starts and every POLL_INTERVAL, so that no e-mail waits for a lost trigger. The
+    exit of the block gives back the rows that are not begun and waits for the sends in flight. If the thread
     fails, it sets `stopped`, and the block raises its error.
     """
 
@@ -49,16 +49,16 @@ class WokenDrain:
         self._poll_at = self._due_at = self._claimed_at = 0.0  # monotonic
         self._every = math.inf
         self._polls_now = threading.Event()
-        #: Transactions that the write-ahead log told of; None: those before it are another stream's.
+        #: Transactions that the write-ahead log reported. None: those before it came from another stream.
         self._told: deque[int | None] = deque()
-        self._invisible: set[int] = set()  # those of them that no claim sees yet
+        self._invisible: set[int] = set()  # the reported transactions that no claim sees yet
         self._error: Exception | None = None
         self._waker = Waker(self._claim_again, target="here", interval=INTERVAL, busy=INTERVAL)
-        context = contextvars.copy_context()  # the health of the caller's role
+        context = contextvars.copy_context()  # so that the thread beats for the caller's role
         self._thread = threading.Thread(target=context.run, args=[self._run], name="woken-drain")
 
     def wake(self, xid: int | None = None) -> None:
-        """Have due rows claimed soon, without waiting. For any thread.
+        """Claim due rows soon, without waiting. For any thread.
 
         With the `xid` of a committed transaction, claim again until its rows are visible.
         """
@@ -67,18 +67,18 @@ class WokenDrain:
         self._waker.wake()
 
     def poll_now(self) -> None:
-        """Look at everything: the trigger may have missed changes. For any thread."""
+        """Poll soon, because the trigger may have missed changes. For any thread."""
         self._told.append(None)
         self._polls_now.set()
         self._claim_again()
 
     def poll_every(self, seconds: float) -> None:
-        """Look so often without being woken, until the next call. For any thread."""
+        """Claim every `seconds` without being woken, until the next call. For any thread."""
         self._every = seconds
         self._due.set()  # ends a wait that was longer
 
     def targets(self) -> Mapping[str, Callable[[], None]]:
-        """Return what a change of each table wakes: this drain, or the relays, through Redis."""
+        """Return the function to call for a change of each table: wake this drain, or the relays by Redis."""
         return {"email_notifications": self.wake, "outbox_events": notify.waker.wake}
 
     def __enter__(self) -> Self:
@@ -124,8 +124,8 @@ class WokenDrain:
         if self._stopped.is_set():
             return
         self._due.clear()
-        self._due_at = 0.0  # should this drain fail
-        health.end("woken")  # a backlog takes hours; the drain's own loop is watched meanwhile
+        self._due_at = 0.0  # so that the next step claims at once if this drain fails
+        health.end("woken")  # a backlog can take hours; the drain's own loop is watched during it
         polls = self._polls_now.is_set() or time.monotonic() >= self._poll_at
         if polls:
             self._polls_now.clear()
@@ -154,7 +154,7 @@ class WokenDrain:
 
 
 def _pause(done: Drained | None) -> float:
-    """Return the seconds until a drain without a wake-up is of use, by what the last one did."""
+    """Return the seconds until the next drain without a wake-up, from the result of the last one."""
     if done is None:
         return math.inf
     if done.more:

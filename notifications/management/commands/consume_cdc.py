@@ -1,4 +1,4 @@
-"""`manage.py consume_cdc`: sends e-mails as soon as Debezium tells of their rows. Any number may run."""
+"""`manage.py consume_cdc`: send e-mails as soon as Debezium reports their rows. Any number may run."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from outbox.telemetry.metrics_server import watch
 
 class Command(BaseCommand):
     help = (
-        "Reads what a Debezium connector writes to Kafka about new rows of email_notifications and "
-        "outbox_events, sends the e-mails in this process and wakes the relays. A message only says where to "
-        "look: may run beside workers, polls and other triggers."
+        "Reads a Debezium connector's messages about new rows of email_notifications and outbox_events from "
+        "Kafka, sends due e-mails in this process and wakes the relays. May run next to workers, polls and "
+        "other triggers, because a message only wakes the drain."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run until SIGTERM or SIGINT: then give back what is not begun, and end."""
+        """Run until SIGTERM or SIGINT. Then give back the rows that are not begun, and return."""
         connect = _connector()
         watch("cdc")
         stopped = stop_on_signals(also=drain.stop)
@@ -42,7 +42,7 @@ def _connector() -> Callable[[], Consumer]:
     member = member_name()
 
     def connect() -> Consumer:
-        # The connector makes the topics, with its own retention.
+        # The connector creates the topics, with its own retention.
         return kafka.Consumer(
             topics=settings.CDC_TOPICS, group=settings.CDC_GROUP, name=member, creates=False
         )

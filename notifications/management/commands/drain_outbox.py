@@ -1,4 +1,4 @@
-"""`manage.py drain_outbox [--standby | --loop]`: delivery with no broker, no worker and no beat at all."""
+"""`manage.py drain_outbox [--standby | --loop]`: send e-mails without broker, worker or beat."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from outbox.telemetry.metrics_server import watch
 
 log = structlog.get_logger(__name__)
 
-#: The standby acts once the last poll is older than this many intervals, and looks this often in each.
+#: The standby polls when the last poll is older than STANDBY_AFTER intervals. It checks LOOKS times in each.
 STANDBY_AFTER = 2
 LOOKS = 4
-#: The heartbeat of a standby, which shows that one is there.
+#: The heartbeat of a running standby.
 STANDBY = "standby"
 
 
 class Command(BaseCommand):
     help = (
-        "Takes back expired claims, then claims and sends e-mails until none is due, and does the batches of "
-        "bulk jobs in between. Needs PostgreSQL and the provider, nothing else. May run next to workers and "
-        "other drains."
+        "Recovers expired claims, then claims and sends e-mails until none is due, with batches of bulk jobs "
+        "in between. Needs only PostgreSQL and a provider. May run next to workers and other drains."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -40,11 +39,11 @@ class Command(BaseCommand):
         mode.add_argument(
             "--standby",
             action="store_true",
-            help="poll only while nobody else does: the last recorded poll is older than two intervals",
+            help="poll only if no other process does (the last recorded poll is older than two intervals)",
         )
 
     def handle(self, *args: Any, loop: bool, standby: bool, **options: Any) -> None:
-        """Run until done, or until SIGTERM or SIGINT: then give back what is not begun, and end."""
+        """Run until done, or until SIGTERM or SIGINT. Then give back rows that are not begun, and return."""
         stopped = stop_on_signals(also=drain.stop)
         if not (loop or standby):
             while _drain(stopped, record=True)[0]:
@@ -80,12 +79,12 @@ class Command(BaseCommand):
 
 
 def _drain(stopped: threading.Event, *, record: bool) -> tuple[bool, float | None]:
-    """Poll, which sends for half a minute at most, then do one batch of a bulk job.
+    """Poll, which sends for at most half a minute, then do one batch of a bulk job.
 
-    E-mails come first, so that neither a job that fails nor one of a million rows keeps them waiting. Return
-    whether to go on at once, and in how many seconds the next row is due, None if nothing waits.
+    E-mails come first, so that they do not wait for a job that fails or that has a million rows. Return
+    whether to continue at once, and the seconds until the next row is due, None if no row waits.
     """
-    health.end()  # the drain's own loop is watched meanwhile
+    health.end()  # the drain's own loop is watched during the poll
     done = drain.poll(record=record)
     if done is not None and done.settled:
         log.info("drained", settled=done.settled)
@@ -98,7 +97,7 @@ def _drain(stopped: threading.Event, *, record: bool) -> tuple[bool, float | Non
 
 
 def _nobody_polls(*, since: float) -> bool:
-    """Tell whether a poll is missed; where none ever was, one is due since this standby began."""
+    """Tell whether polls are missing. If no poll was ever recorded, count from `since` (monotonic)."""
     age = Heartbeat.age(name=drain.POLL)
     missed = time.monotonic() - since if age is None else age
     return missed > STANDBY_AFTER * settings.POLL_INTERVAL

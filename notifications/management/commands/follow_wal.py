@@ -1,4 +1,4 @@
-"""`manage.py follow_wal`: sends e-mails within milliseconds of a commit that makes them due. No broker."""
+"""`manage.py follow_wal`: send e-mails within milliseconds of the commit that makes them due. No broker."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from outbox.wal.stream import NotReady
 
 class Command(BaseCommand):
     help = (
-        "Follows PostgreSQL's write-ahead log (REPLICATION_DATABASE_URL) and drains e-mails whenever a commit"
-        " makes one due, whoever wrote it. One process follows, others wait for their turn."
+        "Follows PostgreSQL's write-ahead log (REPLICATION_DATABASE_URL) and drains e-mails whenever any"
+        " client's commit makes one due. One process follows; others wait to take over."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
             "--make-publications",
             action="store_true",
-            help="make the publications as the tables' owner (PARTITION_DATABASE_URL), and end",
+            help="create the publications as the tables' owner (PARTITION_DATABASE_URL), and exit",
         )
 
     def handle(self, *args: Any, make_publications: bool, **options: Any) -> None:
-        """Run until SIGTERM or SIGINT: then give back what is not begun, and end."""
+        """Run until SIGTERM or SIGINT. Then give back the rows that are not begun, and return."""
         if make_publications:
             self._make_publications()
             return
