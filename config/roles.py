@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 WAIT_SECONDS = 3.0
@@ -31,6 +32,8 @@ MANAGE_COMMANDS = {
 }
 #: Started as they stand: deployments of release 0.1.0 give the image whole commands.
 PROGRAMS = ("python", "celery", "gunicorn", "sh")
+#: How every switch is set, in any case.
+ON, OFF = ("on", "true", "1", "yes"), ("off", "false", "0", "no")
 PROJECT = Path(__file__).resolve().parent.parent
 ALL = "0.0.0.0"  # noqa: S104 - a container's web listens on each of its addresses
 
@@ -64,6 +67,28 @@ def number_from(name: str) -> int | None:
     return int(given) if given else None
 
 
+def parse_switch(name: str, given: str) -> bool:
+    """Return whether `given`, the value of the variable `name`, means on.
+
+    Raise ValueError with a sentence for another word.
+    """
+    word = given.strip().lower()
+    if word not in ON + OFF:
+        raise ValueError(f"{name} must be on or off (true or false, 1 or 0, yes or no), not {given!r}.")
+    return word in ON
+
+
+def switch_from(name: str, *, environ: Mapping[str, str]) -> bool:
+    """Return whether a switch of `environ` is on, and exit with a sentence for another word.
+
+    Unset and empty mean off.
+    """
+    try:
+        return parse_switch(name, environ.get(name, "").strip() or "off")
+    except ValueError as error:
+        sys.exit(str(error))
+
+
 def wait_for_migrations() -> None:
     """Return once the database answers and every migration is applied, which `migrate --check` tells."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # else process 1 ignores it
@@ -86,7 +111,8 @@ def main(arguments: list[str]) -> None:
     os.chdir(PROJECT)
     if name in PROGRAMS:
         os.execvp(name, [name, *rest])  # noqa: S606 - no shell is wanted
-    if os.environ.get("WAIT_FOR_MIGRATIONS") == "on" and name in {*found, *AFTER_THEM} - {"migrate"}:
+    waits = switch_from("WAIT_FOR_MIGRATIONS", environ=os.environ)
+    if waits and name in {*found, *AFTER_THEM} - {"migrate"}:
         wait_for_migrations()
     os.execv(command[0], [*command, *rest])  # noqa: S606 - no shell is wanted
 

@@ -22,6 +22,7 @@ from sentry_sdk.utils import BadDsn
 
 from config import sentry
 from config.addresses import parse_database
+from config.roles import parse_switch
 from config.validation import (
     appendable,
     at_least_one,
@@ -44,7 +45,16 @@ warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # docs/providers.md
 BASE_DIR = Path(__file__).resolve().parent.parent
 LOCAL_ENV = BASE_DIR / "var" / "local.env"
 
-env = FileAwareEnv(eager=True, strip_whitespace=True)  # an editor ends a file with a line break
+
+class _Environment(FileAwareEnv):
+    """Reads switches as `config.roles` does."""
+
+    def bool(self, name: str, default: Any = None) -> Any:  # type: ignore[override]
+        given = self.str(name, "").strip()
+        return parse_switch(name, given) if given else default
+
+
+env = _Environment(eager=True, strip_whitespace=True)  # an editor ends a file with a line break
 # A line break at the end of a key's file belongs to the key: stored hashes were made with it.
 raw = FileAwareEnv(eager=True)
 if LOCAL_ENV.exists():

@@ -20,15 +20,14 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from config.roles import MANAGE_COMMANDS
-from local.environment import is_on
+from config.roles import MANAGE_COMMANDS, switch_from
 from outbox.process.backoff import ceiling, jitter
 from outbox.process.loop import stop_on_signals
 
 log = structlog.get_logger(__name__)
 
 PARTS = ["relay", "consumer", "standby", "partitions"]
-if is_on("FOLLOW_WAL", environ=os.environ):
+if switch_from("FOLLOW_WAL", environ=os.environ):
     PARTS.append("follower")
 
 #: Seconds before a part starts again: 1, 2, 4 … 60 with jitter. A part that ran for a minute begins at 1.

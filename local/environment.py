@@ -34,11 +34,6 @@ def is_given(name: str, *, environ: Mapping[str, str]) -> bool:
     return bool(environ.get(name) or environ.get(f"{name}_FILE"))
 
 
-def is_on(name: str, *, environ: Mapping[str, str]) -> bool:
-    """Return whether a variable that turns something on is set."""
-    return environ.get(name, "").strip().lower() in ("1", "on", "true", "yes")
-
-
 def complete(
     *,
     environ: Mapping[str, str],

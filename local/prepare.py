@@ -16,7 +16,7 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.db.migrations.executor import MigrationExecutor
 
-from local.environment import is_on
+from config.roles import switch_from
 from outbox.apps import need_own_session
 
 ATTEMPTS = 10  # DATABASE_URL may name a server that is starting, too
@@ -62,7 +62,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 1
     migrate()
-    if is_on("FOLLOW_WAL", environ=os.environ):
+    if switch_from("FOLLOW_WAL", environ=os.environ):
         call_command("follow_wal", make_publications=True, stdout=StringIO())
     if "--local-login" in sys.argv[1:]:
         make_local_login()

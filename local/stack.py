@@ -18,7 +18,7 @@ from django.core.exceptions import ImproperlyConfigured
 from config import roles
 from local import environment, orphans
 from local.console import Console
-from local.environment import is_given, is_on
+from local.environment import is_given
 from local.kafka.broker import EmbeddedKafka
 from local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded
 from local.servers import EmbeddedPostgres, EmbeddedValkey, Server
@@ -49,7 +49,7 @@ class Stack:
             None if given["DATABASE_URL"] else EmbeddedPostgres(data=POSTGRES_DATA, port=free_port())
         )
         self.valkey = None if given["REDIS_URL"] else EmbeddedValkey(data=VAR / "valkey", port=free_port())
-        wants_kafka = is_on("KAFKA", environ=os.environ) and not is_given(
+        wants_kafka = roles.switch_from("KAFKA", environ=os.environ) and not is_given(
             "KAFKA_BOOTSTRAP_SERVERS", environ=os.environ
         )
         self.kafka = EmbeddedKafka(data=VAR / "kafka", port=free_port()) if wants_kafka else None

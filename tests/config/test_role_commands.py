@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from config import roles
 from local.machine import PROJECT
 
 
@@ -40,3 +41,45 @@ def test_a_bad_number_stops_the_start_with_a_sentence(given: str) -> None:
 def test_a_role_takes_more_arguments() -> None:
     done = orderpost("web", "--help", PYTHONPATH=str(PROJECT))
     assert done.returncode == 0 and "python -m config.web" in done.stdout, done.stderr
+
+
+class Started(Exception):
+    """Raised in place of the role's process."""
+
+
+@pytest.mark.parametrize(
+    ("given", "waits"),
+    [("on", True), ("true", True), ("1", True), ("Yes", True), ("off", False), ("false", False), ("", False)],
+)
+def test_a_role_waits_for_the_migrations_by_each_word_of_a_switch(
+    given: str, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[str] = []
+
+    def execv(path: str, command: list[str]) -> None:
+        raise Started
+
+    monkeypatch.setattr(os, "chdir", lambda path: None)
+    monkeypatch.setattr(os, "execv", execv)
+    monkeypatch.setattr(roles, "wait_for_migrations", lambda: waited.append("waited"))
+    monkeypatch.setenv("WAIT_FOR_MIGRATIONS", given)
+    with pytest.raises(Started):
+        roles.main(["relay"])
+    assert bool(waited) == waits
+
+
+def test_another_word_for_a_switch_stops_the_start_with_a_sentence() -> None:
+    done = orderpost("relay", WAIT_FOR_MIGRATIONS="please")
+    assert done.returncode == 1
+    assert (
+        done.stderr
+        == "WAIT_FOR_MIGRATIONS must be on or off (true or false, 1 or 0, yes or no), not 'please'.\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["KAFKA", "FOLLOW_WAL"])
+def test_a_local_run_reads_its_switches_alike(name: str) -> None:
+    assert roles.switch_from(name, environ={name: "TRUE"})
+    assert not roles.switch_from(name, environ={name: "no"}) and not roles.switch_from(name, environ={})
+    with pytest.raises(SystemExit, match=f"{name} must be on or off"):
+        roles.switch_from(name, environ={name: "2"})

@@ -77,6 +77,39 @@ def test_it_refuses_a_bad_value_by_name(name: str, value: str) -> None:
     assert name in refusal(**{name: value})
 
 
+SWITCHES = {
+    "on": True,
+    "TRUE": True,
+    "1": True,
+    "yes": True,
+    "off": False,
+    "False": False,
+    "0": False,
+    "no": False,
+}
+
+
+@pytest.mark.parametrize(("word", "means"), SWITCHES.items())
+def test_a_switch_is_on_or_off_by_four_words_each_in_any_case(word: str, means: bool) -> None:
+    code = "from config import settings as s; print(s.FAST_PATH, s.EMAIL_EVENTS, s.EMAIL_USE_TLS)"
+    done = start(code, FAST_PATH=word, EMAIL_EVENTS=f" {word} ", EMAIL_USE_TLS=word)
+    assert done.stdout == f"{means} {means} {means}\n", done.stderr
+
+
+def test_a_switch_that_is_set_and_empty_has_its_default() -> None:
+    code = "from config import settings as s; print(s.FAST_PATH, s.EMAIL_EVENTS, s.PREPARED_STATEMENTS)"
+    done = start(code, FAST_PATH="", EMAIL_EVENTS=" ", PREPARED_STATEMENTS="")
+    assert done.stdout == "True False None\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["DEBUG", "TRUST_PROXY", "HTTPS", "PREPARED_STATEMENTS", "FAST_PATH", "EVENT_COMMANDS", "EMAIL_USE_TLS"],
+)
+def test_a_switch_takes_no_other_word(name: str) -> None:
+    assert f"{name} must be on or off" in refusal(**{name: "t"})
+
+
 def test_it_refuses_kafka_without_servers() -> None:
     assert "KAFKA_BOOTSTRAP_SERVERS" in refusal(EVENT_TRANSPORT="kafka")
 
