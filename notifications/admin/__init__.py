@@ -1,4 +1,4 @@
-"""The admin of e-mails, providers and suppressed addresses. Django imports this module by its name."""
+"""The admin of e-mails, providers and suppressed addresses. Django finds this package by its name."""
 
 from notifications.admin import attention, emails, search, suppressions
 

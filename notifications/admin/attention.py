@@ -1,4 +1,4 @@
-"""What the first page says of e-mails and providers."""
+"""The first page's tiles and charts of e-mails and providers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from outbox.delivery.gate.gate import ProviderState
 from outbox.delivery.rows.outcomes import Status
 
 PERMISSION = "notifications.view_emailnotification"
-#: E-mails that failed and are unfinished an hour after they were due first, among those due the longest.
+#: Among the e-mails that have been due the longest: those that failed, an hour after they were first due.
 _FAILING = f"""
     SELECT 1 FROM (
         SELECT errors, resent_at, created_at FROM email_notifications
         WHERE status IN ('pending', 'failed') ORDER BY next_attempt_at LIMIT {COUNT_LIMIT + 1}
     ) AS longest
     WHERE errors <> '[]' AND coalesce(resent_at, created_at) < statement_timestamp() - interval '1 hour'
-"""  # noqa: S608 - of our own constant
+"""  # noqa: S608 - only a constant is inserted
 
 
 def _list(query: str) -> str:
@@ -39,7 +39,7 @@ def mails(request: HttpRequest) -> Iterator[Tile]:
         label="dead letters",
         url=_list("status=dead_lettered"),
         found=found("EmailDeadLetters"),
-        help="Not tried again until somebody resends them or gives them up.",
+        help="Not tried again until a person resends them or gives them up.",
     )
     yield from sentences(_list("status=pending"), found("EmailOverdue"))
     yield from sentences(_list("status=processing"), found("EmailProcessingStuck"))
@@ -47,31 +47,31 @@ def mails(request: HttpRequest) -> Iterator[Tile]:
         label="failing for an hour",
         url=_list("failing=hour"),
         rows=(_FAILING, []),
-        help="They fail, and nothing shows whether the e-mail or the provider is to blame. They are retried.",
+        help="Retried, because nothing shows yet whether the e-mail or the provider causes the failures.",
     )
     yield Tile(
         label="suppressed",
         url=_list("status=suppressed"),
         rows=mails.filter(status=Status.SUPPRESSED),
-        help="Not sent, because the address bounced or complained before.",
+        help="Not sent, because the address bounced, complained, or was suppressed or erased by a person.",
     )
     yield Tile(
         label="waiting to be sent",
         url=_list("status=pending"),
         rows=mails.filter(status=Status.PENDING),
-        help="Written, and not tried yet or given back by a provider that is away.",
+        help="Not tried yet, or waiting for a provider that is down.",
     )
 
 
 def provider_conditions(views: Sequence[ProviderState]) -> list[Condition]:
-    """Decide on breakers as this process sees them. While Valkey is away, that alone is a condition."""
+    """Return the conditions of the breakers as this process sees them, or only BrokerDown without Valkey."""
     providers = {view.provider: (view.state, view.breaker.forced) for view in views}
     return decide(Facts(providers=providers if gate().is_shared else None))
 
 
 @attention(20)
 def breakers(request: HttpRequest) -> Iterator[Tile]:
-    """Name the providers whose breaker is not closed, or that somebody has forced."""
+    """Show the providers whose breaker is not closed or is forced."""
     if not request.user.has_perm(PERMISSION):
         return
     views = gate().read_providers()

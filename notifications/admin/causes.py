@@ -1,4 +1,4 @@
-"""Dead letters by cause: how many, since when, what it means, what to do, and buttons for the whole group."""
+"""The page of dead letters by cause: number, age, meaning, advice, and buttons for the whole group."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from outbox.admin.shared.base import ago
 from outbox.database.ids import id_time
 from outbox.delivery.rows.failure_causes import COUNT_LIMIT, dead_causes
 
-#: Groups on the page.
+#: The number of groups on the page.
 SHOWN = 50
 ON_FIRST_PAGE = 5
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """One cause on the page. `count` is a text, for a count stops at COUNT_LIMIT."""
+    """One cause on the page. `count` is text, because counting stops at COUNT_LIMIT ("10,000+")."""
 
     fingerprint: str
     count: str
@@ -38,7 +38,7 @@ class Group:
 
     @property
     def may_be_sent(self) -> bool:
-        """Whether these are held after a restore: they may be sent already."""
+        """Whether `manage.py after_restore` made these dead letters, so that they may have been sent."""
         return self.means is RESTORED
 
 
@@ -62,7 +62,7 @@ def cause_groups(*, limit: int = SHOWN) -> list[Group]:
 
 
 class CausesPage(admin.ModelAdmin[EmailNotification]):
-    """A mixin of the e-mails' admin, which gives the page its address."""
+    """A mixin of `EmailNotificationAdmin`, which routes to the page."""
 
     def causes_view(self, request: HttpRequest) -> HttpResponse:
         if not self.has_view_permission(request):
@@ -84,7 +84,7 @@ class CausesPage(admin.ModelAdmin[EmailNotification]):
 
 @panel(10)
 def largest_causes(request: HttpRequest) -> SafeString:
-    """Show the largest groups on the first page."""
+    """Return the first page's panel of the largest groups."""
     if not request.user.has_perm("notifications.view_emailnotification"):
         return SafeString("")
     groups = cause_groups(limit=ON_FIRST_PAGE + 1)

@@ -1,7 +1,7 @@
 """Resend, give up, mark as sent: ask for a confirmation, then change the chosen e-mails and log each change.
 
-Rows that were ticked are changed at once. All that match a filter, or all of one cause, are changed in the
-background by a bulk job.
+The request itself changes ticked rows and the results of a search. A bulk job changes all e-mails that match
+a filter, or all of one cause.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from outbox.admin.front import COUNT_LIMIT
 from outbox.database.clock import database_now
 from outbox.delivery.rows.outcomes import Status
 
-#: What a search found is changed at once, and at most so many rows of it.
+#: The most rows of a search's results that one request changes.
 MAX_ROWS = 5_000
 CHUNK = 500
 ACTIONS = {"resend": RESEND, "give_up": GIVE_UP, "mark_sent": MARK_SENT}
-#: What the message says after each action.
+#: The message's verb after each action.
 DONE = {"resend": "Resent", "give_up": "Given up", "mark_sent": "Marked as sent"}
-#: The states that each action changes; others are left alone.
+#: The states that each action changes. It leaves other e-mails unchanged.
 TAKEN = {
     "resend": (Status.DEAD_LETTERED, Status.DISCARDED, Status.SUPPRESSED, Status.FAILED),
     "give_up": (Status.DEAD_LETTERED, Status.FAILED),
     "mark_sent": MARKED,
 }
-#: Without one of these parameters a list is too long to be changed as a whole.
+#: A bulk job needs one of these parameters; a list without them is too long.
 NARROW = ("status", "failing", "cause")
 
 
@@ -69,11 +69,11 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
     def _act(
         self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str
     ) -> HttpResponse | None:
-        """Change the ticked rows, or what a search found; lead everything else to `bulk_view`."""
+        """Change the ticked rows or the results of a search. Send everything else to `bulk_view`."""
         across = request.POST.get("select_across") == "1"
         if across and not request.GET.get("q"):
             if not any(request.GET.get(name) for name in NARROW):
-                text = "Filter by status first: a list of all e-mails is not changed as a whole."
+                text = "Filter by status first. An action cannot change all e-mails at once."
                 self.message_user(request, text, messages.WARNING)
                 return None
             params = filters.freeze(request.GET.dict(), now=database_now())
@@ -87,7 +87,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         return None
 
     def bulk_view(self, request: HttpRequest) -> HttpResponse:
-        """Ask, and then start a job for every e-mail that the posted filter matches."""
+        """Ask for a confirmation, then start a bulk job for all e-mails that match the posted filter."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         name = request.POST.get("action", "")
@@ -111,7 +111,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
 
     def _change(self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str) -> None:
-        """Change up to MAX_ROWS rows, CHUNK in each transaction, and report what was done and refused."""
+        """Change up to MAX_ROWS rows, CHUNK in each transaction. Report changes and refusals."""
         reason = request.POST.get("reason", "").strip()[:200]
         ids = list(queryset.order_by("id").values_list("id", flat=True)[:MAX_ROWS])
         changed, refused = 0, Counter[str]()
@@ -148,7 +148,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         hidden: list[tuple[str, str]],
         to: str = "",
     ) -> HttpResponse:
-        """Show what would be done to how many; the answer is posted to `to`, by default to this page."""
+        """Ask for a confirmation with the counts by state. The form posts to `to` or to this page."""
         counts = Counter(queryset.order_by().values_list("status", flat=True)[: COUNT_LIMIT + 1])
         total, taken = sum(counts.values()), TAKEN[action]
         more = total > COUNT_LIMIT
@@ -181,5 +181,5 @@ def _words(status: str) -> str:
 
 
 def _count(number: int, more: bool) -> str:
-    """Return a count as text; of more rows than were counted, that there are more."""
+    """Return a count as text, with "+" if `more` rows exist than were counted."""
     return f"{min(number, COUNT_LIMIT):,}+" if more else f"{number:,}"

@@ -1,4 +1,4 @@
-"""The page of one e-mail: its delivery, the errors of its attempts, its content."""
+"""The page of one e-mail: its delivery, the errors of its attempts, and its content."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
     @admin.display(description="address")
     def suppressed(self, mail: EmailNotification) -> SafeString | str:
         if (found := suppression_of(mail.recipient_email)) is None:
-            return "may be written to"
+            return "not suppressed"
         url = f"{reverse('admin:notifications_suppression_changelist')}?q={quote(mail.recipient_email)}"
         return format_html('suppressed: {} (<a href="{}">lift</a>)', found.get_reason_display(), url)
 
@@ -76,10 +76,10 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         until = held_until(mail)
         if until is None or until <= timezone.now():
             return "no"
-        words = "its last attempt may have been accepted: it waits for the provider's evidence until"
+        words = "the provider may have accepted the last attempt; waits for its webhook until"
         return format_html("{} {} ({})", words, f"{until:%H:%M:%S}", ago(until))
 
-    @admin.display(description="attempts that failed")
+    @admin.display(description="failed attempts")
     def error_table(self, mail: EmailNotification) -> SafeString | str:
         if not mail.errors:
             return "none"
@@ -96,16 +96,16 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                 for one in mail.errors
             ),
         )
-        head = "<tr><th>Time (UTC)</th><th>Provider</th><th>Outcome</th><th>What it said</th></tr>"
+        head = "<tr><th>Time (UTC)</th><th>Provider</th><th>Outcome</th><th>Answer</th></tr>"
         return format_html('<table class="errors">' + head + "{}</table>", lines)
 
     @admin.display(description="as HTML")
     def preview(self, mail: EmailNotification) -> SafeString:
-        # The frame can neither load nor run anything: see preview.py.
+        # The frame can neither load nor run anything: see POLICY in email_preview.py.
         url = reverse("admin:notifications_emailnotification_preview", args=[mail.id])
         return format_html(
             '<div class="frames" role="group" aria-label="Width">'
-            '<input type="radio" name="width" id="width-desk" checked><label for="width-desk">Desk</label>'
+            '<input type="radio" name="width" id="width-desk" checked><label for="width-desk">Desktop</label>'
             '<input type="radio" name="width" id="width-phone"><label for="width-phone">Phone</label>'
             '<iframe class="preview" sandbox src="{}" title="The e-mail as HTML"></iframe></div>',
             url,

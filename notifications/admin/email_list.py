@@ -1,4 +1,4 @@
-"""The list of e-mails: columns, filters, search, and the tiles above it."""
+"""The list of e-mails: columns, filters, search, and the tiles above the list."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from outbox.models import Heartbeat
 
 
 class ParameterFilter(ChoiceFilter):
-    """A filter whose meaning is in notifications.filters, which bulk jobs use too."""
+    """A filter that notifications.filters applies, so that bulk jobs select the same rows."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         params = {str(self.parameter_name): self.value() or ""}
@@ -46,7 +46,7 @@ class StatusFilter(ParameterFilter):
 
 
 class CauseFilter(ParameterFilter):
-    """One group of the page of causes; shown only when one is chosen there."""
+    """One group of the page of causes. Shown only if the URL has one."""
 
     title, parameter_name = "cause", "cause"
 
@@ -123,7 +123,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
 
     @admin.display(description="order")
     def order_link(self, mail: EmailNotification) -> SafeString:
-        # The beginning of an id is the time: only the end tells two orders apart.
+        # An id begins with its time, so only its end distinguishes two orders of the same moment.
         url = reverse("admin:orders_order_change", args=[mail.order_id])
         return format_html('<a href="{}" title="{}">…{}</a>', url, mail.order_id, str(mail.order_id)[-8:])
 
@@ -145,7 +145,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         return ago(mail.next_attempt_at) if mail.status in (Status.PENDING, Status.FAILED) else "–"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EmailNotification]:
-        """Load the bodies only for the page of one e-mail."""
+        """Load bodies and errors only for the page of one e-mail."""
         rows = super().get_queryset(request)
         match = request.resolver_match
         one = match is not None and str(match.url_name).endswith("_change")
@@ -154,7 +154,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[EmailNotification], search_term: str
     ) -> tuple[QuerySet[EmailNotification], bool]:
-        """Search one indexed column, chosen by the form of the term: address, id or reference."""
+        """Search an indexed column, chosen by the form of the term: address, id or reference."""
         if not (text := search_term.strip()):
             return queryset, False
         if "@" in text:
@@ -175,7 +175,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
 
 
 def attention() -> list[dict[str, Any]]:
-    """Count what needs attention, in one bounded statement on partial indexes. Return the tiles."""
+    """Return the tiles. One bounded statement on partial indexes counts the e-mails by state."""
     statuses = (Status.DEAD_LETTERED, Status.FAILED, Status.PENDING, Status.PROCESSING)
     labels = ("dead letters", "failed, will be retried", "pending", "being sent")
     counts = count_each(EmailNotification.objects.filter(status=status) for status in statuses)
@@ -199,6 +199,6 @@ def attention() -> list[dict[str, Any]]:
     shut = {one.subject for one in provider_conditions(views)}
     for view in views:
         value = "sends" if view.state is State.CLOSED else view.state
-        bad = bool(shut & {"", view.provider})  # "": all of them
+        bad = bool(shut & {"", view.provider})  # "": a condition of all providers
         tiles.append({"label": view.provider, "value": value, "bad": bad, "query": providers})
     return tiles

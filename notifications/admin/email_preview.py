@@ -1,4 +1,4 @@
-"""The stored HTML of one e-mail, for the frame on its page, and the whole as a MIME message."""
+"""The stored HTML of one e-mail for the frame on its page, and the e-mail as a MIME message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PreviewPage(admin.ModelAdmin[EmailNotification]):
         return framed(body)
 
     def mime_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        """Answer with the message as a file. A provider adds headers of its own on the way."""
+        """Answer with the message as a file. The provider adds its own headers when it sends it."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         mail = EmailNotification.objects.filter(id=id).first()
@@ -38,7 +38,7 @@ class PreviewPage(admin.ModelAdmin[EmailNotification]):
 
 
 def mime_of(mail: EmailNotification) -> Message:
-    """Build the message as it was or will be handed over, dated when it was sent or else saved."""
+    """Build the message as providers get it. Its Date is when the e-mail was sent, or else saved."""
     message: Message = build_message(mail, None).message()
     del message["Date"]
     message["Date"] = format_datetime(mail.sent_at or mail.created_at)
@@ -46,7 +46,7 @@ def mime_of(mail: EmailNotification) -> Message:
 
 
 def framed(html: str) -> HttpResponse:
-    """Answer with an e-mail's HTML. The policy forbids it to load or run anything."""
+    """Answer with an e-mail's HTML. The policy lets it neither load nor run anything."""
     return HttpResponse(
         html, headers={"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
     )

@@ -1,4 +1,4 @@
-"""The admin of e-mails. Each page is a class in a file of its own; this one puts them together."""
+"""The admin of e-mails, put together from one mixin for each page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ class EmailNotificationAdmin(
     ListPage, DetailPage, ActionsPage, CausesPage, PreviewPage, ProvidersPage, TriageAdmin[EmailNotification]
 ):
     menu = MenuItem(20, "E-mails")
-    empty_text = "An order's change writes its e-mail here: paid, completed, cancelled or refunded."
+    empty_text = (
+        "Nothing here yet. A change of an order adds its e-mail: paid, completed, cancelled or refunded."
+    )
     more_menu = (
         MenuItem(25, "Causes", "notifications_emailnotification_causes"),
         MenuItem(60, "Providers", "notifications_emailnotification_providers"),

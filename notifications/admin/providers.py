@@ -1,4 +1,4 @@
-"""The providers' page: each one's circuit breaker, how to override it, and its last day from the sums."""
+"""The page of the providers: circuit breakers, buttons that force them, and the last day from the sums."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from outbox.traffic.minutes import Steps, Sums
 
 
 class ProvidersPage(admin.ModelAdmin[EmailNotification]):
-    """A mixin of the e-mails' admin, which gives the page its address."""
+    """A mixin of `EmailNotificationAdmin`, which routes to the page."""
 
     def providers_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the circuit breakers; on POST force one open or closed, or end that."""
+        """Show the circuit breakers. On POST force one open or closed, or release it."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         may_force = request.user.has_perm("notifications.force_provider")
@@ -55,7 +55,7 @@ class ProvidersPage(admin.ModelAdmin[EmailNotification]):
         if not gate().force(provider, word, reason=f"by {request.user.get_username()}"):
             self.message_user(request, "Valkey does not answer, so nothing was forced.", messages.ERROR)
             return
-        done = f"Forced {provider} {to}." if to else f"{provider} decides itself again."
+        done = f"Forced {provider} {to}." if to else f"The breaker of {provider} is no longer forced."
         LogEntry.objects.create(
             user_id=request.user.pk or 0,
             content_type=ContentType.objects.get_for_model(EmailNotification),
@@ -68,7 +68,7 @@ class ProvidersPage(admin.ModelAdmin[EmailNotification]):
 
 @panel(60)
 def providers(request: HttpRequest) -> SafeString:
-    """Return the first page's table of the providers, for those who may see e-mails."""
+    """Return the first page's table of the providers, for users who may view e-mails."""
     if not request.user.has_perm("notifications.view_emailnotification"):
         return SafeString("")
     context = {"providers": _with_history(request, [{"view": view} for view in gate().read_providers()])}
@@ -76,7 +76,7 @@ def providers(request: HttpRequest) -> SafeString:
 
 
 def provider_lines() -> list[dict[str, Any]]:
-    """Return each provider's circuit breaker and when its events last arrived."""
+    """Return each provider's circuit breaker and the time of its last webhook event."""
     beats = dict(Heartbeat.objects.filter(name__startswith="webhook:").values_list("name", "beat_at"))
     return [
         {
@@ -89,7 +89,7 @@ def provider_lines() -> list[dict[str, Any]]:
 
 
 def _with_history(request: HttpRequest, lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add to each provider the last day: the strip, and how many e-mails it took and refused."""
+    """Add the last day to each provider: the strip, and the numbers of sent e-mails and failed attempts."""
     steps = FrontPage.of(request).steps(RANGES["day"])
     day = Sums.total(sums for _, sums in steps if sums is not None)
     return [
@@ -104,7 +104,7 @@ def _with_history(request: HttpRequest, lines: list[dict[str, Any]]) -> list[dic
 
 
 def _strip(provider: str, steps: Steps) -> SafeString:
-    """Draw the last day: red where the breaker was open, orange where some attempts failed."""
+    """Draw the last day: red while the breaker was open, orange while some attempts failed."""
     cells = []
     for number, (start, sums) in enumerate(steps):
         words = f"{start:%H:%M}: "

@@ -1,4 +1,4 @@
-"""What the search box finds among e-mails."""
+"""The search box's results among e-mails."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from outbox.admin.shared.search import SHOWN, Hit, searches
 
 @searches(20)
 def mails(request: HttpRequest, term: str) -> Iterator[Hit]:
-    """Find by address, id, correlation id and the provider's message id: one statement, each part an index.
+    """Find e-mails by address, id, correlation id or the provider's message id, in one statement by indexes.
 
-    The e-mails of an order are on the order's page, which its id and reference lead to.
+    A search for an order's id or reference finds the order, whose page lists its e-mails.
     """
     if not request.user.has_perm("notifications.view_emailnotification"):
         return

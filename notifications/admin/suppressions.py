@@ -1,4 +1,4 @@
-"""Suppressed addresses in the admin: look one up, add one, lift some."""
+"""The admin of suppressed addresses: search, add, lift."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ class ReasonFilter(ChoiceFilter):
 
 
 class SuppressionForm(forms.ModelForm[Suppression]):
-    """Take an address, of which only the hash is kept."""
-
-    address = forms.EmailField(help_text="Only a keyed hash of it is stored.")
+    address = forms.EmailField(help_text="Only a keyed hash of the address is stored.")
 
     class Meta:
         model = Suppression
@@ -49,11 +47,11 @@ class SuppressionAdmin(admin.ModelAdmin[Suppression]):
     paginator = EstimatingPaginator
     show_full_result_count = False
     menu = MenuItem(50, "Suppressions")
-    empty_text = "An address is put here when it bounces for good or complains, or by a person."
+    empty_text = "Nothing here yet. A permanent bounce, a complaint or a person adds an address."
     list_display = ["short", "reason", "provider", "mail", "since"]
     list_filter = [ReasonFilter]
     search_fields = ["address_hash"]
-    search_help_text = "A whole address, capitalised or not: its hash is looked up."
+    search_help_text = "A whole address, in any case. The search compares its hash."
     ordering = ["-id"]
     actions = ["lift"]
 
@@ -93,7 +91,7 @@ class SuppressionAdmin(admin.ModelAdmin[Suppression]):
 
     @admin.action(description="Lift: send to these addresses again", permissions=["lift"])
     def lift(self, request: HttpRequest, queryset: QuerySet[Suppression]) -> None:
-        """Delete up to 1,000 suppressions; the e-mails that they stopped can be resent then."""
+        """Delete up to 1,000 suppressions. The e-mails that they stopped can be resent afterwards."""
         rows = list(queryset.order_by("id")[:1000])
         for row in rows:
             self.log_change(request, row, f"Lifted ({row.reason}).")

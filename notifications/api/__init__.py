@@ -1,1 +1,1 @@
-"""The REST API of e-mails. config.urls imports it, and orders.api the form of an e-mail."""
+"""The REST API of e-mails. Imported by config.urls; orders.api imports its serializers."""

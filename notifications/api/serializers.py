@@ -1,4 +1,4 @@
-"""The queries and answers of the API of notifications. Bodies of e-mails are not shown."""
+"""The queries and answers of the API of notifications, which never show an e-mail's body."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     retry_count = serializers.IntegerField()
     max_retries = serializers.IntegerField()
     last_error = serializers.CharField()
-    next_attempt_at = serializers.SerializerMethodField(help_text="null where no attempt follows by itself")
+    next_attempt_at = serializers.SerializerMethodField(help_text="null if no attempt is planned")
     provider = serializers.CharField()
     provider_message_id = serializers.CharField()
     created_at = serializers.DateTimeField()
@@ -42,12 +42,12 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_next_attempt_at(self, mail: EmailNotification) -> Any:
-        """Return the time of the next attempt, or None where none is planned."""
+        """Return the time of the next attempt, or None if none is planned."""
         time: dt.datetime = mail.next_attempt_at
         return serializers.DateTimeField().to_representation(time) if mail.status in DUE_STATES else None
 
 
-#: The columns that a query must load: each field shows the one of its name.
+#: The columns that a query must load: those with the names of the fields.
 COLUMNS = tuple(NotificationSerializer().fields)
 
 
@@ -60,9 +60,7 @@ class NotificationHotPageSerializer(HotPageSerializer):
 
 
 class ResendProblemSerializer(ProblemSerializer):
-    """Why a resend is refused."""
-
     current_status = serializers.ChoiceField(choices=Status.choices, required=False)
     until = serializers.DateTimeField(
-        allow_null=True, required=False, help_text="When it may be possible, if waiting helps"
+        allow_null=True, required=False, help_text="When a resend may be possible, if waiting helps"
     )

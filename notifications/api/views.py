@@ -27,8 +27,6 @@ TAGS = ["notifications"]
 
 
 class Notifications(ApiView):
-    """The notifications that are not archived."""
-
     scopes = {"GET": READ, "HEAD": READ}
     query_serializer = NotificationQuery
 

@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
     ]
 
     operations = [
-        # The column takes an instant and a lock on the big table; rather fail than queue behind a long reader.
+        # Adding a column locks the big table for a moment. Fail instead of blocking others behind a long reader.
         migrations.RunSQL("SET LOCAL lock_timeout = '3s'", migrations.RunSQL.noop),
         migrations.AddField(
             model_name="emailnotification",

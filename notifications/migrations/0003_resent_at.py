@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """When a person last asked for a new round of attempts. Nullable, so release 0.1.0 can go on inserting."""
+    """When a person last resent the e-mail. Nullable, because release 0.1.0 still inserts rows without it."""
 
     dependencies = [
         ("notifications", "0002_suppressions_and_complaints"),

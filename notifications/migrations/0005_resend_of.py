@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """Which e-mail a row is a copy of. Nullable, so release 0.1.0 can go on inserting."""
+    """The e-mail that a row is a copy of. Nullable, because release 0.1.0 still inserts rows without it."""
 
     dependencies = [
         ("notifications", "0004_indexes_of_ended_lists"),

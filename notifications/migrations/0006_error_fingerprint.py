@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """The cause of the last error. Nullable, so release 0.1.0 can go on inserting."""
+    """The cause of the last error. Nullable, because release 0.1.0 still inserts rows without it."""
 
     dependencies = [
         ("notifications", "0005_resend_of"),

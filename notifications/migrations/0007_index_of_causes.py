@@ -5,7 +5,7 @@ from outbox.database.partitioned_migrations import AddPartitionedIndex
 
 
 class Migration(migrations.Migration):
-    atomic = False  # built on each partition beside its writers
+    atomic = False  # build on each partition while clients write to it
 
     dependencies = [
         ("notifications", "0006_error_fingerprint"),

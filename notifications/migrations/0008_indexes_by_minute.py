@@ -6,9 +6,9 @@ from outbox.database.partitioned_migrations import AddPartitionedIndex
 
 
 class Migration(migrations.Migration):
-    """What the sums of each minute are read by."""
+    """The indexes of the sums of each minute."""
 
-    atomic = False  # built on each partition beside its writers
+    atomic = False  # build on each partition while clients write to it
 
     dependencies = [
         ("notifications", "0007_index_of_causes"),

@@ -6,9 +6,9 @@ from outbox.database.partitioned_migrations import AddPartitionedIndex
 
 
 class Migration(migrations.Migration):
-    """The admin's search box. Hash indexes: smaller than B-trees, and each look-up is for one value."""
+    """Indexes of the admin's search. Hash indexes suffice for equality and are smaller than B-trees."""
 
-    atomic = False  # built on each partition beside its writers
+    atomic = False  # build on each partition while clients write to it
 
     dependencies = [
         ("notifications", "0008_indexes_by_minute"),

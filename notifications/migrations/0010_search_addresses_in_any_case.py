@@ -7,7 +7,7 @@ from outbox.database.partitioned_migrations import AddPartitionedIndex
 class Migration(migrations.Migration):
     """Lists, the search and a person's data find e-mails by address in any case."""
 
-    atomic = False  # built on each partition while it is written to
+    atomic = False  # build on each partition while clients write to it
 
     dependencies = [
         ("notifications", "0009_indexes_of_the_search"),

@@ -1,4 +1,4 @@
-"""The e-mail providers: a folder each, with how to send, what the answers mean, and how to read its webhook.
+"""The e-mail providers. Each has a folder, which sends, interprets the answers and reads the webhook.
 
-`registry` lists them, `sending` makes the objects that send. Anymail is imported in this package alone.
+`registry` lists the providers; `sending` creates the objects that send. Only this package imports anymail.
 """

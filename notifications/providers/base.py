@@ -1,4 +1,4 @@
-"""What every provider shares: the message, and one open connection for each thread."""
+"""The base class of the providers: it builds the message and keeps one open connection for each thread."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 from notifications.models import EmailNotification
 from outbox.delivery.rows.outcomes import Outcome, Verdict
 
-#: A connection that was idle for longer is opened anew: the other side may be about to close it, and a
-#: reset at that moment could not be told from one after the mail was taken.
+#: Open a new connection after so many idle seconds. The server may be about to close the old one, and a reset
+#: at that moment looks like a reset after it took the mail.
 IDLE_SECONDS = 15.0
 
 
 class Provider(ABC):
-    """One way out. `send` may be called by many threads at once; each keeps its own connection."""
+    """A provider. Many threads may call `send` at once, because each has its own connection."""
 
     name: str
     backend: str
-    #: Whether a repeated send of the same notification makes no second mail.
+    #: Whether an idempotency key keeps a repeated send of the same notification from making a second mail.
     idempotent: bool = False
 
     def __init__(self) -> None:
         self._local = threading.local()
 
     def send(self, mail: EmailNotification) -> Outcome:
-        """Hand `mail` to the provider and say what became of it; it does not raise."""
+        """Hand `mail` to the provider and return the outcome. Does not raise."""
         try:
             connection = self._connection()
         except Exception as error:  # noqa: BLE001 - each provider knows its own errors
@@ -71,23 +71,23 @@ class Provider(ABC):
         return connection
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:  # noqa: B027
-        """Add what only this provider wants to a message; by default nothing."""
+        """Add what only this provider needs to a message. By default, add nothing."""
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Take the id that anymail found in the provider's answer."""
+        """Return the outcome with the id that anymail read from the provider's answer."""
         return Outcome(Verdict.ACCEPTED, self.name, message.anymail_status.message_id)  # type: ignore[attr-defined]
 
     @abstractmethod
     def refused(self, error: Exception) -> Outcome:
-        """Say what an error of a send means."""
+        """Return the outcome of a send that raised `error`."""
 
     def not_connected(self, error: Exception) -> Outcome:
-        """Blame our configuration for what failed before the send: anymail's backends connect later."""
+        """Return the outcome of a failed `open`. Anymail's backends connect later, so blame our settings."""
         return Outcome(Verdict.MISCONFIGURED, self.name, code=type(error).__name__, text=str(error))
 
 
 def metadata_of(mail: EmailNotification) -> dict[str, str]:
-    """Return the ids that travel with the mail and come back in the provider's webhooks."""
+    """Return the ids to send with the mail, which the provider's webhooks return."""
     return {
         "notification_id": str(mail.id),
         "order_id": str(mail.order_id),
@@ -96,7 +96,7 @@ def metadata_of(mail: EmailNotification) -> dict[str, str]:
 
 
 def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlternatives:
-    """Make the message; its Message-ID is the same at every try."""
+    """Build the message. Its Message-ID is the same in every attempt."""
     message = EmailMultiAlternatives(
         subject=mail.subject,
         body=mail.body_text,
@@ -111,7 +111,7 @@ def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlterna
 
 
 def message_id(notification_id: uuid.UUID) -> str:
-    """Return the RFC 5322 Message-ID of a notification, at our own domain."""
+    """Return the RFC 5322 Message-ID of a notification, at the domain of DEFAULT_FROM_EMAIL."""
     return f"<{notification_id}@{_domain_of(settings.DEFAULT_FROM_EMAIL)}>"
 
 
@@ -121,7 +121,7 @@ def _domain_of(address: str) -> str:
 
 
 def formatted_address(*, name: str, recipient_email: str) -> str:
-    """Join a name, freed of control characters, and an address for a header."""
+    """Return a header's "name <address>", without the control characters of the name."""
     name = " ".join("".join(c if c.isprintable() else " " for c in name).split())
     user, _, domain = recipient_email.rpartition("@")
     return str(Address(display_name=name, username=user, domain=domain)) if name else recipient_email

@@ -1,7 +1,7 @@
-"""Find what a provider's error means in words, and what to do about it. Pure.
+"""Explain a provider's error. Pure.
 
-Written from RFC 3463 (enhanced codes), RFC 5321 and the documents that each provider's `sending` names.
-What only one provider says is in its declaration.
+Written from RFC 3463 (enhanced codes), RFC 5321 and the documents that each provider's `sending` names. A
+provider's declaration has the patterns of errors that only it gives.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from notifications.providers.registry import Protocol, declarations
 
 ANY, HTTP, SMTP = None, Protocol.HTTP, Protocol.SMTP
 
-#: The protocol, a pattern of `last_error`, and what it means. Special patterns come before general ones.
+#: The protocol, a pattern of `last_error`, and its explanation. Special patterns come before general ones.
 _KNOWN: list[tuple[Protocol | None, str, Explanation]] = [
     (ANY, r"^lease expired\b", LEASE),
     (ANY, r"^restored\b", RESTORED),
-    (HTTP, r"^(502|504|520|524)\b", NO_ANSWER),  # a gateway's, so the words are not the provider's
+    (HTTP, r"^(502|504|520|524)\b", NO_ANSWER),  # a gateway wrote the text
     (HTTP, r"suppress(ed|ion) list|inactive (address|recipient)", INACTIVE),
     (
         ANY,
@@ -127,9 +127,9 @@ def _compiled(provider: str) -> list[tuple[re.Pattern[str], Explanation]]:
 
 
 def explain(*, provider: str, error: str) -> Explanation:
-    """Return what a row's `last_error` at its `provider` means; `UNKNOWN` if no pattern matches.
+    """Explain the `last_error` of a row by the first pattern that matches, or return `UNKNOWN`.
 
-    The first match is the answer. The provider's own patterns come first, then the table's in its order.
+    The provider's own patterns come first, then the table's in its order.
     """
     for pattern, explanation in _compiled(provider):
         if pattern.search(error):

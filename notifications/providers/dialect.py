@@ -1,9 +1,9 @@
-"""How the local sandbox plays a provider: its paths, keys, answers and events.
+"""The base class of the dialects, by which the local sandbox plays a provider: paths, keys, answers, events.
 
-The sandbox (local/sandbox) keeps mails in one form, whoever they were for: an object with `from`,
+The sandbox (local/sandbox) keeps the mails for all providers in one form: an object with `from`,
 `personalizations` (each with lists `to`, `cc`, `bcc` of `{email, name}`), `subject`, `content` (a list of
-`{type, value}`), `headers` and `custom_args`. A dialect translates a request into that form. No process of
-the shop itself loads one.
+`{type, value}`), `headers` and `custom_args`. A dialect translates a request into that form. Production
+processes load no dialect.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Header = Callable[[str], str | None]
 
 
 class Problem(NamedTuple):
-    """One reason why a request is refused."""
+    """One reason to refuse a request."""
 
     message: str
     field: str | None = None
@@ -29,8 +29,6 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class ProviderAnswer:
-    """Status, body and headers of an answer to a request."""
-
     status: int
     body: bytes = b""
     content_type: str = "application/json"
@@ -38,7 +36,7 @@ class ProviderAnswer:
 
 
 class Event(NamedTuple):
-    """What became of a mail: processed, delivered, deferred, bounce, blocked, dropped or spamreport."""
+    """An event of a mail. `kind`: processed, delivered, deferred, bounce, blocked, dropped or spamreport."""
 
     kind: str
     message_id: str
@@ -49,14 +47,12 @@ class Event(NamedTuple):
 
 
 class Post(NamedTuple):
-    """The body and the headers of a webhook's post."""
-
     body: bytes
     headers: Mapping[str, str]
 
 
 class Dialect(ABC):
-    """One provider's protocol. `path` is where mails are posted to."""
+    """One provider's protocol. Clients post mails to `path`."""
 
     name: str
     path: re.Pattern[str]
@@ -64,37 +60,37 @@ class Dialect(ABC):
 
     @abstractmethod
     def payload(self, body: bytes) -> dict[str, Any] | None:
-        """Translate a body; None if it cannot be read."""
+        """Return a body in the sandbox's form, or None if it cannot be read."""
 
     @abstractmethod
     def key(self, header: Header) -> str | None:
-        """Return the API key of a request, None without one."""
+        """Return the API key of a request, or None."""
 
     @abstractmethod
     def accepted(self, message_id: str) -> ProviderAnswer:
-        """Make the answer to a mail that was taken."""
+        """Return the answer to an accepted mail."""
 
     @abstractmethod
     def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
-        """Make the answer to a request that was refused."""
+        """Return the answer to a refused request."""
 
     def seen_before(self, body: bytes, header: Header) -> ProviderAnswer | None:
-        """Return the answer to a request whose idempotency key is known, where the provider has such keys."""
+        """Return the answer to a request whose idempotency key is known, else None."""
         return None
 
     def took(self, message_id: str, body: bytes, header: Header) -> None:  # noqa: B027
-        """Remember the idempotency key of a mail that was taken."""
+        """Remember the idempotency key of an accepted mail."""
 
     def posts(self, events: Sequence[Event], *, key: str) -> list[Post]:
-        """Return the webhook posts that tell of these events, signed with `key`; none are played by default.
+        """Return the webhook posts of these events, signed with `key`. By default, return none.
 
-        Called again for each try, so that times and ids of the post are new.
+        The sandbox calls it again for each try, so that the times and ids of the post are new.
         """
         return []
 
 
 def as_object(body: bytes) -> dict[str, Any] | None:
-    """Read a body; None when it is no JSON object."""
+    """Parse a body. Return None if it is not a JSON object."""
     try:
         payload = json.loads(body)
     except (ValueError, RecursionError):
@@ -115,19 +111,19 @@ def address(value: object) -> dict[str, str]:
 
 
 def parts(*, text: object, html: object) -> list[dict[str, Any]]:
-    """Return the content that is there, text first."""
+    """Return the content that is not empty, text first."""
     return [
         {"type": kind, "value": value} for kind, value in (("text/plain", text), ("text/html", html)) if value
     ]
 
 
 def strings(value: object) -> dict[str, str]:
-    """Return an object's values as text; nothing where `value` is no object."""
+    """Return an object's values as text, or {} if `value` is not an object."""
     return {str(name): str(one) for name, one in value.items()} if isinstance(value, dict) else {}
 
 
 def metadata(header: object) -> dict[str, str]:
-    """Read the header in which anymail puts the metadata where a provider has no place for them."""
+    """Parse the header X-Metadata, which anymail uses for providers without a field for metadata."""
     try:
         return strings(json.loads(str(header)))
     except ValueError:

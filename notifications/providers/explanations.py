@@ -1,4 +1,4 @@
-"""What errors mean in words, and what to do about them: the texts that declarations and `causes` name."""
+"""The explanations of errors: what each means and what to do. Used by declarations and `causes`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Explanation:
-    """`meaning` and `advice` are sentences; `helps`: sending again can help before anything is mended."""
+    """`meaning` and `advice` are sentences. `helps`: resending can succeed before anything is fixed."""
 
     title: str
     meaning: str
@@ -22,12 +22,12 @@ NO_SUCH_ADDRESS = Explanation(
 )
 MALFORMED_ADDRESS = Explanation(
     "The address is malformed",
-    "The provider does not read it as an e-mail address; usually it has a typo.",
+    "The provider does not accept it as an e-mail address. Usually it has a typo.",
     "Correct the address with the customer and send a copy to it. Sending to this one again cannot help.",
 )
 INACTIVE = Explanation(
     "The provider suppresses the address",
-    "The address bounced or complained before, and the provider refuses to write to it.",
+    "The address bounced or complained before, so the provider refuses to send to it.",
     "If the customer wants the e-mail, remove the address from the provider's suppressions, then resend.",
 )
 MAILBOX_FULL = Explanation(
@@ -38,22 +38,23 @@ MAILBOX_FULL = Explanation(
 )
 BLOCKED = Explanation(
     "The recipient's server blocks our provider",
-    "A block list or the reputation of the sending servers is the reason, not this e-mail.",
+    "A block list or the sending servers' reputation causes this, not the e-mail.",
     "Ask the provider for another sending server or to be taken off the list, then resend.",
 )
 POLICY = Explanation(
     "Rejected by policy",
-    "The recipient's server refuses content or sender, often for a missing SPF, DKIM or DMARC record.",
+    "The recipient's server refuses the content or the sender, often because an SPF, DKIM or DMARC record is"
+    " missing.",
     "Check the sending domain's DNS records at the provider, then resend.",
 )
 TOO_LARGE = Explanation(
     "The e-mail is too large",
-    "It is larger than the provider or the recipient's server takes.",
+    "It is larger than the provider or the recipient's server accepts.",
     "Make the template smaller. Stored e-mails keep their content, so give these up.",
 )
 NO_CREDIT = Explanation(
     "The provider's credit or quota is used up",
-    "The account may send no more until it is paid for, or until its period ends.",
+    "The account may not send until it is paid for or a new period begins.",
     "Raise the plan or wait for the new period, then resend.",
 )
 SENDER = Explanation(
@@ -68,57 +69,57 @@ ACCOUNT = Explanation(
 )
 RATE = Explanation(
     "The provider's rate limit",
-    "More e-mails were sent than the provider takes in that time.",
-    "Lower EMAIL_RATE_LIMIT if this happens often. Resending is safe: it keeps to the rate.",
+    "More e-mails were sent than the provider accepts in that time.",
+    "Lower EMAIL_RATE_LIMIT if this happens often. Resending is safe, because the rate limit applies to it.",
     helps=True,
 )
 IDEMPOTENCY = Explanation(
-    "The same key was used for another content",
-    "An earlier attempt of this e-mail had another sender or content, and the provider still keeps its key.",
+    "The same key was used for other content",
+    "An earlier attempt of this e-mail had other content or another sender, and its key is still valid.",
     "If no webhook proves that the earlier attempt arrived, resend after 24 hours.",
 )
 LEASE = Explanation(
     "The worker was lost during the attempt",
-    "A worker was killed or hung while it sent this e-mail, more often than retries allow.",
-    "Look for crashes in the worker's log at these times. The e-mail may have arrived; then resend.",
+    "Workers were killed or hung while they sent this e-mail, more often than its retries allow.",
+    "Find the crashes in the workers' logs at these times. Then resend, unless the e-mail has arrived.",
 )
 NO_ANSWER = Explanation(
     "The provider's answer was lost",
-    "The connection broke, or a gateway answered instead, after the e-mail was handed over, so the provider"
-    " may have it.",
-    "Look at the provider's log or wait for its webhook. If it did not arrive, resend.",
+    "The connection broke, or a gateway answered, after the e-mail was handed over. So the provider may have"
+    " it.",
+    "Check the provider's log, or wait for its webhook. If the e-mail did not arrive, resend.",
     helps=True,
 )
 NO_CONNECTION = Explanation(
     "The provider could not be reached",
-    "No connection came about: DNS, network, firewall, TLS or a wrong address of the API.",
+    "The connection failed because of DNS, the network, a firewall, TLS or a wrong address of the API.",
     "Check the network and the provider's status page, then resend.",
     helps=True,
 )
 PROVIDER_DOWN = Explanation(
     "An error at the provider",
-    "The provider answered that something failed on its side.",
-    "Look at the provider's status page. Once it works, resend.",
+    "The provider answered that it failed.",
+    "Check the provider's status page. Resend when the provider works again.",
     helps=True,
 )
 MAILBOX_UNAVAILABLE = Explanation(
     "The mailbox is unavailable",
-    "The recipient's server does not take e-mails for this address now: it is disabled, moved or greylisted.",
-    "Resend later. If it stays, ask the customer for another address.",
+    "The recipient's server accepts no e-mail for it now. It may be disabled, moved or greylisted.",
+    "Resend later. If that fails, too, ask the customer for another address.",
     helps=True,
 )
 CONTENT = Explanation(
     "The message is invalid",
-    "The provider cannot read what we built: a template, a header or a field is wrong.",
-    "Mend the template or the setting that the example names. Stored e-mails keep their content.",
+    "The provider cannot read the message, because a template, a header or a field is wrong.",
+    "Fix the template or the setting that the example names. Stored e-mails keep their content.",
 )
 RESTORED = Explanation(
     "Held after a restore of the database",
-    "It was due or in flight when the lost time began, and no log shows whether it was sent in it.",
-    "Look for some of them in the provider's own list. Mark those as sent that are there; resend the others.",
+    "It was due or being sent when the lost time began, and no log shows whether it was sent.",
+    "Search for them in the provider's list. Mark those that it has as sent, and resend the others.",
 )
 UNKNOWN = Explanation(
     "Not known yet",
-    "No entry of the table of causes matches this error.",
-    "Read the example. Resend one e-mail first, and the others once it is sent.",
+    "The table of causes has no entry for this error.",
+    "Read the example. Resend one e-mail first. When it is sent, resend the others.",
 )

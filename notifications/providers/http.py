@@ -1,6 +1,6 @@
-"""What the providers with an HTTP API share: reading their answers and failures.
+"""The base class of the providers with an HTTP API. It interprets answers and failures.
 
-The rules are HTTP's own (RFC 9110, 15). A provider's module names the answers for which its documentation
+The rules are those of HTTP (RFC 9110, 15). A provider's module lists the answers for which its documentation
 says otherwise.
 """
 
@@ -26,15 +26,16 @@ from notifications.providers.connecting import failed_to_connect
 from notifications.providers.session import NeverConnected, Session, make_session
 from outbox.delivery.rows.outcomes import Outcome, Verdict
 
-#: Answers about us rather than the message: a wrong key, plan, or address of the API.
+#: Statuses about our account or settings, not the message: a wrong key, plan, or address of the API.
 ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})
-#: A gateway's answers (504: RFC 9110, 15.6.5; 520 and 524: Cloudflare's). It lost the answer of the provider
-#: behind it, which may have taken the e-mail. 521, 522, 523, 525 and 526 say that it never reached it.
+#: A gateway's statuses (504: RFC 9110, 15.6.5; 520 and 524: Cloudflare's). The gateway lost the answer of the
+#: provider behind it, which may have accepted the e-mail. 521, 522, 523, 525 and 526 say that the gateway
+#: never reached the provider.
 FROM_A_GATEWAY = frozenset({502, 504, 520, 524})
 _LONGEST_WAIT = 3600.0
 
 
-# The only place where anymail takes another parser.
+# Anymail has no setting for its parser of addresses, so replace it here.
 BasePayload.base_message_attrs = tuple(  # type: ignore[assignment]
     (
         name,
@@ -46,7 +47,7 @@ BasePayload.base_message_attrs = tuple(  # type: ignore[assignment]
 
 
 class LeanBackend(AnymailRequestsBackend):
-    """A mixin of anymail's backends: posts over a `Session`, except behind a proxy."""
+    """A mixin of anymail's backends. It posts over a `Session`, or over requests behind a proxy."""
 
     def create_session(self) -> Session | requests.Session:
         theirs: requests.Session = super().create_session()  # type: ignore[no-untyped-call]
@@ -55,24 +56,24 @@ class LeanBackend(AnymailRequestsBackend):
 
 
 class HttpProvider(Provider):
-    """A provider whose backend is one of anymail's that use requests, with `LeanBackend` before it."""
+    """A provider whose backend is `LeanBackend` with one of anymail's backends that use requests."""
 
-    #: The provider's own names of errors whose verdict their status does not tell.
+    #: Verdicts by the provider's names of errors, for errors whose status would mislead.
     verdicts: Mapping[str, Verdict] = {}
 
     @abstractmethod
     def read_error(self, body: Any) -> tuple[str, str]:
-        """Return an error's name and text from its JSON; raise LookupError or TypeError without one."""
+        """Return an error's name and text from its JSON. Raise LookupError or TypeError if it has none."""
 
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:
-        """Say what an answer means: by the name of its error, else by its status."""
+        """Return an answer's verdict by the name of its error, else by its status."""
         return self.verdicts.get(name) or by_status(status)
 
     def refused(self, error: Exception) -> Outcome:
-        """Say what an error means.
+        """Return the outcome of an error.
 
-        With an answer, the answer decides. Without one it matters whether the request can have reached the
-        provider: not when no connection was made (unreachable), perhaps otherwise (ambiguous).
+        If the provider answered, its answer decides. Otherwise the outcome is unreachable if no connection
+        was made, and ambiguous if the request may have reached the provider.
         """
         response: requests.Response | None = getattr(error, "response", None)
         if isinstance(error, AnymailRequestsAPIError) and response is not None:
@@ -84,7 +85,7 @@ class HttpProvider(Provider):
             return Outcome(verdict, self.name, code=code, text=str(error.__cause__ or error))
         if isinstance(error, AnymailConfigurationError):
             return Outcome(Verdict.MISCONFIGURED, self.name, code=code, text=str(error))
-        # Whatever else is raised comes from making the message: a header or an address that cannot be.
+        # All other errors come from building the message, from an invalid header or address.
         return Outcome(Verdict.PERMANENT, self.name, code=code, text=str(error))
 
     def _by_answer(self, response: requests.Response) -> Outcome:
@@ -93,14 +94,14 @@ class HttpProvider(Provider):
         except (ValueError, LookupError, TypeError, AttributeError):
             name, text = "", response.text[:500] or response.reason
         status = response.status_code
-        ambiguous = status in FROM_A_GATEWAY  # whatever the body says: the gateway wrote it
+        ambiguous = status in FROM_A_GATEWAY  # ignore the body, which the gateway wrote
         verdict = Verdict.AMBIGUOUS if ambiguous else self.verdict(status=status, name=name, text=text)
         wait = pause_asked_for(response.headers) if verdict is Verdict.THROTTLED else None
         return Outcome(verdict, self.name, code=str(status), text=text, wait=wait)
 
 
 def by_status(status: int) -> Verdict:
-    """Say what an HTTP status means when nothing more is known."""
+    """Return the verdict of an HTTP status alone."""
     unreadable_yes = status < HTTPStatus.MULTIPLE_CHOICES  # it may be a proxy's
     if unreadable_yes or status in FROM_A_GATEWAY:
         return Verdict.AMBIGUOUS
@@ -114,9 +115,9 @@ def by_status(status: int) -> Verdict:
 
 
 def pause_asked_for(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a 429 asks for, by the provider's own clock if it tells.
+    """Return the seconds that a 429 asks to wait, or None if it has no readable time.
 
-    None where it does not say, or says it in a way that cannot be read.
+    Use the provider's clock (`Date`) if the answer has it.
     """
     try:
         if (after := headers.get("Retry-After", "")).isdecimal():
@@ -133,7 +134,7 @@ def pause_asked_for(headers: Mapping[str, str]) -> float | None:
 
 
 def _now(headers: Mapping[str, str]) -> float:
-    """Return the time of the answer, by the provider's clock if that can be read."""
+    """Return the time of the answer by the provider's clock if readable, else by ours."""
     try:
         return _epoch(headers["Date"])
     except (ValueError, TypeError, LookupError, ArithmeticError):
@@ -145,5 +146,5 @@ def _epoch(http_date: str) -> float:
 
 
 def _name_of(error: Exception) -> str:
-    """Return the name of the original error: anymail mixes its own class with it."""
+    """Return the name of the original error's class, which anymail hides behind its own."""
     return type(error.__cause__ or error).__name__

@@ -1,7 +1,7 @@
-"""The e-mail providers that exist. A new one is a folder here and one line in `NAMES`.
+"""The registry of e-mail providers. A new provider is a folder here and one line in `NAMES`.
 
-Read by the settings, the checks, the webhook's address, the sandbox and the admin. It is imported by the
-settings, so neither this module nor a provider's `__init__` imports models or settings.
+The settings import it, so neither this module nor a provider's `__init__` may import models or settings. The
+checks, the webhooks, the sandbox and the admin use it, too.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ NAMES = (
     "smtp",
 )
 
-#: What EMAIL_PROVIDERS is where it may be left unset.
+#: The default of EMAIL_PROVIDERS; see `default_providers`.
 DEFAULT = NAMES[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """An environment variable of a provider; the default's type is the value's.
+    """An environment variable of a provider. Its value has the type of the default.
 
-    With `anymail` the value goes into Django's ANYMAIL setting under that name, else it is a setting of its
-    own. `fallback` is another variable that is read where this one is unset.
+    With `anymail`, the value becomes a key of Django's setting ANYMAIL; otherwise it becomes a setting.
+    `fallback` is the variable to read if this one is unset.
     """
 
     name: str
@@ -51,18 +51,18 @@ class Setting:
     validate: Callable[[Any], object] | None = None
 
     def read(self, env: Env) -> Any:
-        """Return the value, or the default; raise environs' error for a bad one."""
+        """Return the value or the default. Raise environs' error for a bad value."""
         default: Any = env.str(self.fallback, None) if self.fallback else None
         default = self.default if default is None else default
         if isinstance(self.default, bool):
             return env.bool(self.name, default)
         if isinstance(self.default, int):
             return env.int(self.name, default, validate=self.validate)
-        return env.str(self.name, default) or default  # set and empty is as good as unset
+        return env.str(self.name, default) or default  # empty counts as unset
 
 
 class Protocol(enum.Enum):
-    """What the codes in a provider's errors are: an HTTP API's, or SMTP replies."""
+    """The kind of the codes in a provider's errors: HTTP statuses or SMTP replies."""
 
     HTTP = enum.auto()
     SMTP = enum.auto()
@@ -70,19 +70,19 @@ class Protocol(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Declaration:
-    """What the rest of the program must know of a provider without loading it.
+    """The facts about a provider that other packages need without loading it.
 
     sending      the dotted path of its `Provider`
-    webhook      the dotted path of its `Webhook`; empty where it posts no events
+    webhook      the dotted path of its `Webhook`; empty if it posts no events
     webhook_key  the name of the setting that verifies those posts
-    check_key    raises ValueError with a sentence about a webhook key that cannot be read
-    api_key      the name of the setting without which it takes no mail; empty where that cannot be told
-    make_key     makes a webhook key: what the sandbox signs with, and what verifies it
-    key_pattern  what its keys look like in a text, to mask them in logs; its first group stays
-    dialect      the dotted path of the `Dialect` in which the sandbox plays it; empty where it does not
-    protocol     how its errors are read
-    causes       regular expressions of errors that only this provider has, and what they mean
-    sandbox      settings that lead to the sandbox instead; `{sandbox}` stands for its URL
+    check_key    raises ValueError, with the reason, for a webhook key that cannot be read
+    api_key      the name of the setting without which it accepts no mail; empty if no setting shows that
+    make_key     returns a new webhook key: the sandbox's signing key and the verifying key
+    key_pattern  a pattern of its keys, which masks them in logs; the first group stays
+    dialect      the dotted path of the `Dialect` in which the sandbox plays it; empty if it does not
+    protocol     the kind of the codes in its errors
+    causes       patterns of errors that only this provider gives, with their explanations
+    sandbox      settings that point to the sandbox; `{sandbox}` stands for the sandbox's URL
     """
 
     name: str
@@ -102,7 +102,7 @@ class Declaration:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Values:
-    """The providers' settings: those inside ANYMAIL, the others, and all by their environment names."""
+    """The providers' settings: those in ANYMAIL, the others, and all of them by environment variable."""
 
     anymail: Mapping[str, Any]
     django: Mapping[str, Any]
@@ -141,10 +141,10 @@ def read_settings(env: Env) -> Values:
 
 
 def default_providers(values: Values, *, debug: bool) -> list[str]:
-    """Return what EMAIL_PROVIDERS is where it is unset.
+    """Return the default of EMAIL_PROVIDERS.
 
-    With DEBUG off the default holds only where its API key is set, and then with a warning; otherwise raise
-    `ImproperlyConfigured`, for a forgotten setting would keep every e-mail waiting.
+    With DEBUG off, warn, and raise `ImproperlyConfigured` if the default provider's API key is unset: with a
+    forgotten setting no e-mail would be sent.
     """
     if debug:
         return [DEFAULT]
@@ -152,7 +152,7 @@ def default_providers(values: Values, *, debug: bool) -> list[str]:
     if not values.by_name[key]:
         choice = ", ".join(declarations())
         raise ImproperlyConfigured(
-            f"EMAIL_PROVIDERS is not set. Name the providers in order of preference, out of: {choice}."
+            f"EMAIL_PROVIDERS is not set. List providers in order of preference, out of: {choice}."
         )
     warnings.warn(
         f"EMAIL_PROVIDERS is not set, so e-mails go to {DEFAULT}, whose {key} is set. Set EMAIL_PROVIDERS.",
@@ -163,13 +163,13 @@ def default_providers(values: Values, *, debug: bool) -> list[str]:
 
 
 def check_password_setting(text: str) -> None:
-    """Raise ValueError unless `text` is user:password, as basic authentication wants it."""
+    """Raise ValueError unless `text` is user:password, for basic authentication."""
     user, colon, password = text.partition(":")
     if not (user and colon and password):
-        raise ValueError("it must be user:password, as it stands in the webhook's address")
+        raise ValueError("it must be user:password, as in the webhook's address")
 
 
 def make_password_setting() -> tuple[str, str]:
-    """Return a random user:password, which proves and verifies."""
+    """Return a random user:password twice, because the same value signs and verifies."""
     password = f"sandbox:{secrets.token_urlsafe(24)}"
     return password, password

@@ -14,7 +14,7 @@ PROVIDERS: dict[str, Provider] = {
 
 
 def api_url(name: str) -> str:
-    """Return the setting that says where a provider's API is; empty where it has none."""
+    """Return the address of a provider's API from its settings, or "" if none has it."""
     declared = declarations()[name]
     for setting in declared.settings:
         if "{sandbox}" in declared.sandbox.get(setting.name, ""):

@@ -1,6 +1,6 @@
-"""What the providers' webhooks share: who may post events, and what each kind of event proves.
+"""The base class of the providers' webhooks: it verifies posts and turns each event into evidence.
 
-Anymail reads a provider's events. An event counts for the e-mail whose id went out in the metadata.
+Anymail parses a provider's events. An event counts for the e-mail whose id is in its metadata.
 
 | event (anymail's name) | evidence |
 | --- | --- |
@@ -40,17 +40,17 @@ from django.utils.crypto import constant_time_compare
 from notifications.evidence import Evidence
 from notifications.models import Suppression
 
-#: Parsing a body, whatever it holds, ends in one of these.
+#: The errors that parsing any body can raise.
 UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, OSError, RecursionError)
 _PROVES_NOTHING = frozenset({EventType.FAILED, EventType.UNKNOWN, EventType.SUBSCRIBED, None})
 _BOUNCED_BEFORE = frozenset({RejectReason.BOUNCED, RejectReason.INVALID})
 
-# Without a key `notifications.webhooks` refuses every post, so anymail's own warning would say nothing new.
+# A deploy check warns of a missing key, so anymail's own warning would add nothing.
 warnings.simplefilter("ignore", AnymailInsecureWebhookWarning)
 
 
 class Unsigned(Exception):
-    """The post is not proven to be the provider's. `challenge`: ask for basic authentication."""
+    """Nothing proves that the post is the provider's. `challenge`: ask for basic authentication."""
 
     def __init__(self, *, challenge: bool = False) -> None:
         super().__init__()
@@ -58,15 +58,15 @@ class Unsigned(Exception):
 
 
 class Malformed(Exception):
-    """The body is no batch of events."""
+    """The body is not a batch of events."""
 
 
 class Unverifiable(Exception):
-    """Nothing can be said about the signature now: the provider should post again later."""
+    """The signature cannot be checked now, so the provider should post again later."""
 
 
 class Webhook(ABC):
-    """A provider's webhook. `key` verifies its posts; without one `verify` is not called."""
+    """A provider's webhook. `key` verifies its posts. Without a key, `read` does not call `verify`."""
 
     def __init__(self, *, key: str) -> None:
         self.key = key
@@ -84,25 +84,25 @@ class Webhook(ABC):
 
     @abstractmethod
     def verify(self, request: HttpRequest) -> None:
-        """Raise `Unsigned` or anymail's error unless `key` proves that the provider posts, and posts now."""
+        """Raise `Unsigned` or anymail's error unless `key` proves that the provider posted this now."""
 
     @abstractmethod
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
-        """Return the events; raise anymail's errors or one of `UNREADABLE`."""
+        """Return the events. Raise anymail's errors or one of `UNREADABLE`."""
 
     def metadata(self, event: AnymailTrackingEvent) -> Mapping[str, Any]:
         return event.metadata if isinstance(event.metadata, dict) else {}
 
     def message_id(self, event: AnymailTrackingEvent) -> str:
-        """Return the id that the provider answered with when it accepted the e-mail."""
+        """Return the id with which the provider accepted the e-mail."""
         return str(event.message_id or "")
 
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
-        """Tell a permanent bounce from a block or a full mailbox."""
+        """Return whether a bounce is permanent, unlike a block or a full mailbox."""
         return True
 
     def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
-        """Say why a recipient who complained, bounced for good or was rejected is suppressed, if so."""
+        """Return why to suppress the address after a complaint, permanent bounce or rejection, or None."""
         if event.event_type == EventType.COMPLAINED or event.reject_reason == RejectReason.SPAM:
             return Suppression.Reason.COMPLAINT
         if event.event_type == EventType.BOUNCED or event.reject_reason in _BOUNCED_BEFORE:
@@ -129,17 +129,17 @@ class Webhook(ABC):
 
 
 def raw(event: AnymailTrackingEvent) -> dict[str, Any]:
-    """Return the provider's own form of an event, or nothing where it is no object."""
+    """Return the event as the provider posted it, or {} if that is not an object."""
     return event.esp_event if isinstance(event.esp_event, dict) else {}
 
 
 def check_time(sent: float, *, retried_for: float = 0.0) -> None:
-    """Raise `Unsigned` unless `sent` (epoch seconds) is about now: an older signed batch may be a replay.
+    """Raise `Unsigned` unless `sent` (epoch seconds) is about now, because an older batch may be a replay.
 
-    A provider posts a batch again, with its first time, for `retried_for` seconds.
+    A provider retries a batch with its first time for `retried_for` seconds.
     """
     allowed = retried_for + settings.WEBHOOK_TOLERANCE_SECONDS
-    if not abs(time.time() - sent) <= allowed:  # so that NaN is refused
+    if not abs(time.time() - sent) <= allowed:  # this form refuses NaN, too
         raise Unsigned
 
 
@@ -151,7 +151,7 @@ def check_password(request: HttpRequest, *, expected: str) -> None:
 
 
 def _plausible(at: Any) -> dt.datetime:
-    """Return an event's time, or now where it cannot be one."""
+    """Return an event's time, or now if it is missing or implausible."""
     now = dt.datetime.now(dt.UTC)
     if not isinstance(at, dt.datetime) or at.tzinfo is None:
         return now

@@ -7,13 +7,13 @@ from notifications.providers.registry import Declaration, Setting
 
 
 def check_signing_key(text: str) -> None:
-    """Raise ValueError unless this can be a signing key."""
+    """Raise ValueError unless `text` can be a signing key."""
     if not text.isascii():
         raise ValueError("it must be the webhook signing key, as Mailgun shows it")
 
 
 def make_key() -> tuple[str, str]:
-    """Return a random key, which signs and verifies."""
+    """Return a random key twice, because the same key signs and verifies."""
     import secrets
 
     key = secrets.token_hex(16)

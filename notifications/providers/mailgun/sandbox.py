@@ -67,7 +67,7 @@ class Mailgun(Dialect):
         }
 
     def key(self, header: Header) -> str | None:
-        """Return the password of user `api`."""
+        """Return the password of the user `api`."""
         try:
             login = base64.b64decode((header("Authorization") or "").removeprefix("Basic ")).decode()
         except ValueError:
@@ -89,7 +89,7 @@ class Mailgun(Dialect):
 
 
 def signature(key: str, *, timestamp: str, token: str) -> dict[str, str]:
-    """Sign as Mailgun does: HMAC-SHA256 over time and token, in hexadecimal digits."""
+    """Sign as Mailgun does: HMAC-SHA256 of the time and the token, in hexadecimal digits."""
     digest = hmac.new(key.encode(), f"{timestamp}{token}".encode(), hashlib.sha256).hexdigest()
     return {"timestamp": timestamp, "token": token, "signature": digest}
 

@@ -1,17 +1,17 @@
-"""Mailgun's `POST /v3/{domain}/messages` through anymail, and what its answers mean.
+"""Mailgun's `POST /v3/{domain}/messages` through anymail, and the verdicts of its answers.
 
 Written from Mailgun's quickstart guide "API Response Codes", its user manual "Sending Messages: HTTP" and its
-API reference "Messages: Send an email". Its errors have a `message` and no name: the status decides.
+API reference "Messages: Send an email". Its errors have a `message` but no name, so the status decides.
 
 accepted       200 with an `id`
 permanent      400, 413, other 4xx about the message
-transient      500, other 5xx but a gateway's, 408, 409
+transient      500, other 5xx except a gateway's, 408, 409
 unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429
 misconfigured  401, 403 (key), 404 (no such domain, or the other region's), 402; 400 about the from parameter;
                200 "Mailgun Magnificent API" (a wrong address: nothing was sent)
-ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx:
-               there is no idempotency key
+ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx,
+               because Mailgun has no idempotency keys
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Mailgun(HttpProvider):
         return "", str(body["message"])
 
     def verdict(self, *, status: int, name: str, text: str) -> Verdict:
-        """Blame our settings for what is wrong with the sender or the API's address."""
+        """Blame our settings for errors about the sender or the API's address."""
         if (status == 400 and _ABOUT_SENDER.match(text)) or "Mailgun Magnificent API" in text:
             return Verdict.MISCONFIGURED
         return super().verdict(status=status, name=name, text=text)
 
 
 class Payload(MailgunPayload):
-    """Anymail's payload as one urlencoded body: `Session` knows neither forms nor `auth`."""
+    """Anymail's payload as one urlencoded body, because `Session` takes neither forms nor `auth`."""
 
     def get_request_params(self, api_url: str) -> dict[str, Any]:
         params: dict[str, Any] = super().get_request_params(api_url)  # type: ignore[no-untyped-call]

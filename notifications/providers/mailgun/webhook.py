@@ -1,7 +1,7 @@
 """Mailgun's webhooks: one event each, with an HMAC of a time and a token.
 
 From the user manual's "Securing Webhooks", "Automatic Retries" and "Event structure". The signature does not
-cover the event itself: what keeps a stranger out is that nobody else ever sees a signed triple.
+cover the event. It keeps strangers out only because they never see a signed time and token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.http import HttpRequest
 from notifications.models import Suppression
 from notifications.providers.webhook import Webhook, check_time, raw
 
-#: Mailgun posts an event again for eight hours. Whether with its first time is not documented, so it may be.
+#: Mailgun retries an event for eight hours. It does not document whether with the first time, so allow that.
 _RETRIED_FOR = 8 * 3600.0
 _REASONS = {
     "bounce": Suppression.Reason.HARD_BOUNCE,
@@ -44,7 +44,7 @@ class Mailgun(Webhook):
         return _data(event).get("severity") == "permanent"
 
     def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
-        """Read `reason`: a failure may also be Mailgun's, or that of a server that never answered."""
+        """Read `reason`, because a failure may also be Mailgun's or that of a server that never answered."""
         if event.event_type == EventType.COMPLAINED:
             return Suppression.Reason.COMPLAINT
         return _REASONS.get(str(_data(event).get("reason")))

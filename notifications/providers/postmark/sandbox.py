@@ -1,7 +1,7 @@
 """Postmark's Email API and webhooks, as the sandbox plays them.
 
 From "Email API: Send a single email", "API overview: API error codes", and the pages of its bounce, delivery
-and spam complaint webhooks. Postmark tells nothing of `processed` and `deferred`.
+and spam complaint webhooks. Postmark posts no events for `processed` and `deferred`.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Postmark(Dialect):
         )
 
     def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
-        """Name the error by its code; a fault whose message begins with a number names it itself."""
+        """Name the error by its code. A fault can set it by a message that begins with a number."""
         message = "; ".join(problem.message for problem in problems)
         code, _, rest = message.partition(" ")
         if code.isdigit():

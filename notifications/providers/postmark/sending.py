@@ -1,4 +1,4 @@
-"""Postmark's `POST /email` through anymail, and what its answers mean.
+"""Postmark's `POST /email` through anymail, and the verdicts of its answers.
 
 Written from Postmark's API reference ("API overview: HTTP response codes, API error codes"; "Email API: Send
 a single email") and its support pages "What does Error Code 300 mean?", "Troubleshooting 422 Unprocessable
@@ -7,14 +7,14 @@ Entity errors" and "Custom metadata FAQ". Its errors are JSON with an `ErrorCode
 accepted       200 with a `MessageID`
 permanent      422 with 300 (invalid e-mail request), 406 (inactive recipient: it bounced or complained
                before), 402, 403, 409, 411; 413; other 4xx about the message
-transient      500, 503, other 5xx but a gateway's, 408, 409; 100 (maintenance)
+transient      500, 503, other 5xx except a gateway's, 408, 409; 100 (maintenance)
 unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429
 misconfigured  401 with 10 (token); 422 with 300 about 'From', 400 and 401 (sender signature not found or not
                confirmed), 405 (no credits left), 412 (account pending), 413 (account may not send), 1235
                (no such message stream); 404, 415, …
-ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx:
-               there is no idempotency key
+ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx,
+               because Postmark has no idempotency keys
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Postmark(HttpProvider):
         message.extra_headers["X-PM-KeepID"] = "true"
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Take Postmark's MessageID, the same in its webhooks."""
+        """Return the outcome with Postmark's MessageID, which its webhooks have, too."""
         answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
         return Outcome(Verdict.ACCEPTED, self.name, str(answer.json()["MessageID"]))
 
@@ -71,5 +71,5 @@ class Backend(LeanBackend, EmailBackend):
     def raise_for_status(
         self, response: requests.Response, payload: Any, message: EmailMultiAlternatives
     ) -> None:
-        """Raise for 422, too: anymail would return some refused recipients as if nothing had failed."""
+        """Raise for 422, too, because anymail would return some refused recipients without an error."""
         AnymailRequestsBackend.raise_for_status(self, response, payload, message)  # type: ignore[no-untyped-call]

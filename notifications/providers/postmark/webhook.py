@@ -1,7 +1,7 @@
 """Postmark's webhooks: one event each, protected by the password in the endpoint's address.
 
 From "Webhooks overview: Protecting your webhook", "Bounce webhook", "Delivery webhook", "Spam complaint
-webhook" and "Bounce API: Bounce types". There is no signature and no signed time.
+webhook" and "Bounce API: Bounce types". Postmark signs neither the body nor a time.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Postmark(Webhook):
         events = cast("list[AnymailTrackingEvent]", PostmarkTrackingWebhookView().parse_events(request))
         for event in events:
             if raw(event).get("Type") == "SpamNotification":
-                # Classified as spam by the recipient's server; anymail calls it a complaint.
+                # The recipient's server classified it as spam, which anymail calls a complaint.
                 event.event_type = EventType.BOUNCED
         return events
 
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
-        """Read the bounce's `Type`, and whether Postmark has deactivated the address for it."""
+        """Read the bounce's `Type`, and whether Postmark has deactivated the address."""
         found = raw(event)
         return found.get("Type") == "HardBounce" or self.why_suppressed(event) is not None
 
     def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
-        """Follow Postmark, which says whether it has deactivated the address."""
+        """Suppress an address that Postmark has deactivated."""
         found = raw(event)
         if event.event_type == EventType.COMPLAINED:
             return Suppression.Reason.COMPLAINT

@@ -7,7 +7,7 @@ from notifications.providers.registry import Declaration, Setting
 
 
 def check_secret(text: str) -> None:
-    """Raise ValueError unless this is a signing secret as Resend shows it."""
+    """Raise ValueError unless `text` is a signing secret as Resend shows it."""
     import base64
 
     try:

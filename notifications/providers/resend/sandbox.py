@@ -1,6 +1,6 @@
-"""Resend's API as the sandbox plays it, with idempotency keys; it posts no events.
+"""Resend's API as the sandbox plays it, with idempotency keys but without events and limits.
 
-From its API reference ("Send Email", "Errors") and "Idempotency Keys". Limits are not played.
+From its API reference ("Send Email", "Errors") and "Idempotency Keys".
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NAMES = {
 
 
 class Resend(Dialect):
-    """`POST /emails`, with keys that are remembered until the sandbox ends."""
+    """`POST /emails`. It remembers idempotency keys until the sandbox exits."""
 
     name = "resend"
     path = re.compile(r"/emails")
@@ -69,7 +69,7 @@ class Resend(Dialect):
         return ProviderAnswer(200, json.dumps({"id": message_id}).encode())
 
     def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
-        """Name the error; a fault whose message is a single word names it itself."""
+        """Name the error. A fault can set the name by a message that is one word with an underscore."""
         name = _NAMES.get(status, "application_error")
         message = "; ".join(problem.message for problem in problems)
         if " " not in message and "_" in message:
@@ -79,7 +79,7 @@ class Resend(Dialect):
         )
 
     def seen_before(self, body: bytes, header: Header) -> ProviderAnswer | None:
-        """Return the first answer again, or 409 if the same key comes with another content."""
+        """Return the first answer again, or 409 if the same key comes with other content."""
         with self._lock:
             known = self._known.get(header("Idempotency-Key") or "")
         if known is None:

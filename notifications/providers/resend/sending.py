@@ -1,22 +1,22 @@
-"""Resend's `POST /emails` through anymail, with an idempotency key, and what its answers mean.
+"""Resend's `POST /emails` through anymail, with an idempotency key, and the verdicts of its answers.
 
 Written from Resend's API reference ("Errors", "Rate limit"), "Idempotency Keys" and "Managing Tags". Its
-errors are JSON with a `name`, which decides where the status alone would mislead.
+errors are JSON with a `name`, which decides if the status alone would mislead.
 
-accepted       200 with an `id`; also to a key that was used with the same payload: the first mail's id
+accepted       200 with an `id`; a key that was used with the same payload gets the first mail's id again
 permanent      400 validation_error, invalid_idempotency_key; 422 missing_required_field, invalid_parameter,
                invalid_attachment; 451 security_error; 409 invalid_idempotent_request (this mail's key was
-               used with another payload: a try of before a change of sender or release; repeating cannot
-               help, and a webhook may still prove that try's acceptance)
-transient      500 application_error, internal_server_error, other 5xx but a gateway's, 408
+               used with another payload, before a change of sender or release; repeating cannot help, but a
+               webhook may still prove that the earlier attempt was accepted)
+transient      500 application_error, internal_server_error, other 5xx except a gateway's, 408
 unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429 rate_limit_exceeded (Retry-After), daily_quota_exceeded, monthly_quota_exceeded
 misconfigured  401 missing_api_key, restricted_api_key; 403 invalid_api_key, validation_error (domain not
                verified, test domain); 422 invalid_from_address, invalid_access, invalid_region;
                404 not_found, 405 method_not_allowed
 ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx;
-               409 concurrent_idempotent_requests (an earlier try is still at work, and may yet be accepted).
-               May be repeated at once: within 24 hours the same key sends no second mail
+               409 concurrent_idempotent_requests (an earlier attempt is in progress and may be accepted).
+               Repeating is safe, because within 24 hours the same key sends no second mail
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Resend(HttpProvider):
         return str(body["name"]), f"{body['name']}: {body['message']}"
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """Send the ids as tags, too: those are documented to come back in webhooks, X-Metadata is not."""
+        """Send the ids as tags, too: by Resend's documents webhooks return tags, but not X-Metadata."""
         tags = [
             {"name": name, "value": re.sub(r"[^A-Za-z0-9_-]", "_", value)}
             for name, value in metadata_of(mail).items()
@@ -62,7 +62,7 @@ class Backend(LeanBackend, EmailBackend):
     """Anymail's backend over `Session`, with the notification's id as the HTTP request's idempotency key."""
 
     def post_to_esp(self, payload: Any, message: EmailMultiAlternatives) -> requests.Response:
-        """Put the key into the request's headers; anymail's `esp_extra` would put it into the mail's."""
+        """Put the key into the request's headers. Anymail's `esp_extra` would put it into the mail's."""
         payload.headers["Idempotency-Key"] = message.metadata["notification_id"]  # type: ignore[attr-defined]
         response: requests.Response = super().post_to_esp(payload, message)  # type: ignore[no-untyped-call]
         return response

@@ -1,4 +1,4 @@
-"""Resend's webhooks: one event each, signed by Svix, whose library checks the time, too (five minutes)."""
+"""Resend's webhooks: one event each, signed by Svix. Its library also checks the time (five minutes)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Resend(Webhook):
         return cast("list[AnymailTrackingEvent]", events)
 
     def metadata(self, event: AnymailTrackingEvent) -> Mapping[str, Any]:
-        """Return the e-mail's X-Metadata, else its tags, which come as an object or as a list."""
+        """Return the e-mail's X-Metadata, else its tags, which are an object or a list."""
         if found := super().metadata(event):
             return found
         tags = _data(event).get("tags")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def read_key(text: str) -> EllipticCurvePublicKey:
-    """Return the key that SendGrid shows for *Signed Event Webhook*; raise ValueError for anything else."""
+    """Return the key that SendGrid shows for *Signed Event Webhook*. Raise ValueError for any other text."""
     import base64
 
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -27,7 +27,7 @@ def read_key(text: str) -> EllipticCurvePublicKey:
 
 
 def make_key() -> tuple[str, str]:
-    """Return a private key as PEM, and its public half as SendGrid shows it."""
+    """Return a private key as PEM, and its public key as SendGrid shows it."""
     import base64
 
     from cryptography.hazmat.primitives import serialization

@@ -1,7 +1,7 @@
 """SendGrid's v3 Mail Send and Event Webhook, as the sandbox plays them.
 
-Answers and errors are those of SendGrid's API reference ("Errors", "Mail Send errors"); field names, headers
-and the signed content of events those of its "Event Webhook Reference" and "Event Webhook Security Features".
+Answers and errors are from SendGrid's API reference ("Errors", "Mail Send errors"). Field names, headers and
+signed content of events are from its "Event Webhook Reference" and "Event Webhook Security Features".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MORE: dict[str, dict[str, str]] = {
 
 
 class SendGrid(Dialect):
-    """`POST /v3/mail/send`, whose form is the one in which the sandbox keeps mails."""
+    """`POST /v3/mail/send`. The sandbox keeps the mails for all providers in this form."""
 
     name = "sendgrid"
     path = re.compile(r"/v3/mail/send")
@@ -55,7 +55,7 @@ class SendGrid(Dialect):
         )
 
     def posts(self, events: Sequence[Event], *, key: str) -> list[Post]:
-        """Return one batch. Each try has its own event ids, as SendGrid's have."""
+        """Return one batch. Each try has new event ids, as SendGrid's tries do."""
         body = json.dumps([_event(event) for event in events]).encode()
         headers = {"Content-Type": "application/json", "User-Agent": "SendGrid Event API"}
         if key:

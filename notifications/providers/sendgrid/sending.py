@@ -1,16 +1,16 @@
-"""SendGrid's v3 Mail Send API through anymail, and what its answers mean.
+"""SendGrid's v3 Mail Send API through anymail, and the verdicts of its answers.
 
 Written from SendGrid's API reference ("Responses", "Errors", "Rate Limits") and its support page "4XX API
-Errors and Troubleshooting Suggestions". SendGrid has no names for its errors: the status is all.
+Errors and Troubleshooting Suggestions". SendGrid does not name its errors, so the status decides.
 
 accepted       202, with X-Message-Id
 permanent      400, 413, 451 (data residency), other 4xx about the message; a message that cannot be built
-transient      5xx but a gateway's, 408, 409
+transient      5xx except a gateway's, 408, 409
 unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      429; X-RateLimit-Reset (epoch seconds) or Retry-After says until when
 misconfigured  401 key, 402, 403 (sender not verified, or blocked after many bad requests), 404, 405, 406, …
-ambiguous      no answer after the request was sent, or a gateway's (502, 504, 520, 524): there is no
-               idempotency key
+ambiguous      no answer after the request was sent, or a gateway's (502, 504, 520, 524), because SendGrid has
+               no idempotency keys
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SendGrid(HttpProvider):
         return "", "; ".join(str(error["message"]) for error in body["errors"])
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Take SendGrid's own X-Message-Id: anymail makes its id anew for each try."""
+        """Return the outcome with SendGrid's X-Message-Id, because anymail's id is new in each attempt."""
         answer: requests.Response = message.anymail_status.esp_response  # type: ignore[attr-defined]
         return Outcome(Verdict.ACCEPTED, self.name, answer.headers.get("X-Message-Id", ""))
 

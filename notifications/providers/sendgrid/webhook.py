@@ -1,6 +1,6 @@
 """SendGrid's Event Webhook: a JSON list of events, ECDSA-signed with the time of the post.
 
-From "Event Webhook Reference" and "Event Webhook Security Features". SendGrid signs anew when it posts again.
+From "Event Webhook Reference" and "Event Webhook Security Features". SendGrid signs each retry again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ log = structlog.get_logger(__name__)
 
 class SendGrid(Webhook):
     def verify(self, request: HttpRequest) -> None:
-        """Raise `Unsigned` unless the signature covers this body and a time that is about now."""
+        """Raise `Unsigned` unless the key signed this body with a time that is about now."""
         timestamp = request.headers.get("X-Twilio-Email-Event-Webhook-Timestamp", "")
         signature = request.headers.get("X-Twilio-Email-Event-Webhook-Signature", "")
         try:
@@ -39,7 +39,7 @@ class SendGrid(Webhook):
         check_time(float(timestamp))
 
     def parse(self, request: HttpRequest) -> Iterator[AnymailTrackingEvent]:
-        """Yield the events that can be read: one bad event does not keep the others away."""
+        """Yield the events that can be read, so that one bad event does not lose the others."""
         batch = json.loads(request.body)
         if not isinstance(batch, list):
             raise TypeError("not a list")
@@ -51,7 +51,7 @@ class SendGrid(Webhook):
                 log.info("webhook event cannot be read", provider="sendgrid", error=type(error).__name__)
 
     def message_id(self, event: AnymailTrackingEvent) -> str:
-        """Return the answer's X-Message-Id, which is the first part of the event's id."""
+        """Return the X-Message-Id of SendGrid's answer, which is the first part of `sg_message_id`."""
         return str(raw(event).get("sg_message_id") or "").partition(".")[0]
 
     def is_permanent(self, event: AnymailTrackingEvent) -> bool:
@@ -59,7 +59,7 @@ class SendGrid(Webhook):
         return raw(event).get("type") != "blocked"
 
     def why_suppressed(self, event: AnymailTrackingEvent) -> Suppression.Reason | None:
-        """Read the reason of a `dropped` event, which anymail does not know."""
+        """Read the reason of a `dropped` event for spam reports, which anymail does not recognise."""
         if (
             event.event_type == EventType.REJECTED
             and "spam reporting" in str(raw(event).get("reason")).lower()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from notifications.providers.explanations import ACCOUNT, PROVIDER_DOWN
 from notifications.providers.registry import Declaration, Setting, check_password_setting
 
-# boto3 finds the credentials by itself: AWS_ACCESS_KEY_ID, …, a profile, or the machine's role.
+# boto3 finds the credentials: AWS_ACCESS_KEY_ID, …, a profile, or the machine's role.
 DECLARATION = Declaration(
     name="ses",
     sending="notifications.providers.ses.sending.Ses",

@@ -1,6 +1,6 @@
-"""Anymail's SES backend with clients of one shared session, which send each mail exactly once.
+"""Anymail's SES backend, with clients of one shared session that do not repeat a request.
 
-Imported by name, when the first mail goes to SES.
+Django imports it by its dotted path for the first mail to SES.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _making = threading.Lock()
 
 @functools.cache
 def _session(region: str | None) -> boto3.session.Session:
-    """Return the session that finds AWS' data and credentials once; a client of it takes 1.5 ms to make."""
+    """Return the session, which loads AWS' data and credentials once. Each client then takes only 1.5 ms."""
     return boto3.session.Session(region_name=region)
 
 
@@ -26,16 +26,16 @@ class Backend(EmailBackend):
     """One client with one connection; each sending thread has its own."""
 
     def open(self) -> bool:
-        """Make the client; raise botocore's errors for a missing or bad region."""
+        """Create the client. Raise botocore's errors for a missing or bad region."""
         if self.client:
             return False
         config = Config(
             connect_timeout=settings.EMAIL_CONNECT_TIMEOUT,
             read_timeout=settings.EMAIL_READ_TIMEOUT,
-            retries={"total_max_attempts": 1, "mode": "standard"},  # also against AWS_MAX_ATTEMPTS
+            retries={"total_max_attempts": 1, "mode": "standard"},  # overrides AWS_MAX_ATTEMPTS
             max_pool_connections=1,
         )
-        with _making:  # clients may be used by many threads, but not be made by them at once
+        with _making:  # many threads may use clients at once, but not create them
             self.client = _session(settings.AWS_REGION).client(
                 "sesv2",
                 endpoint_url=settings.SES_ENDPOINT_URL,

@@ -1,6 +1,6 @@
-"""Amazon SES' v2 "SendEmail" as the sandbox plays it; it posts no events.
+"""Amazon SES' v2 "SendEmail" as the sandbox plays it, without events.
 
-Takes a raw MIME message, and any signature by the right access key.
+It takes a raw MIME message, and any signature with the right access key's id.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Ses(Dialect):
         }
 
     def key(self, header: Header) -> str | None:
-        """Return the access key's id, from a version 4 signature that is not checked further."""
+        """Return the access key's id from a version 4 signature. Do not check the signature."""
         _, _, credential = (header("Authorization") or "").partition("Credential=")
         return credential.partition("/")[0] or None
 
@@ -70,7 +70,7 @@ class Ses(Dialect):
         return ProviderAnswer(200, json.dumps({"MessageId": message_id}).encode())
 
     def refusal(self, status: int, problems: Sequence[Problem]) -> ProviderAnswer:
-        """Name the error in a header; a fault whose message is a single word names it itself."""
+        """Name the error in a header. A fault can set the name by a message of one word."""
         name = _NAMES.get(status, "InternalServiceErrorException")
         message = "; ".join(problem.message for problem in problems)
         if message.isalnum():

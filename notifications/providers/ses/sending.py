@@ -1,22 +1,22 @@
-"""Amazon SES' v2 SendEmail through anymail and boto3, and what its errors mean.
+"""Amazon SES' v2 SendEmail through anymail and boto3, and the verdicts of its errors.
 
 Written from the SES API v2 reference ("SendEmail", "Common Errors"), the developer guide ("Amazon SES email
 sending errors", "Errors related to the sending quotas") and botocore.exceptions. The error's code decides.
 
 accepted       200 with a `MessageId`
 permanent      MessageRejected (content), BadRequestException, other 4xx about the message
-transient      5xx but a gateway's (InternalFailure, ServiceUnavailable), 408, 409
+transient      5xx except a gateway's (InternalFailure, ServiceUnavailable), 408, 409
 unreachable    refused connection, connect timeout, no such host, TLS handshake
 throttled      TooManyRequestsException, LimitExceededException, ThrottlingException (rate or daily quota)
 misconfigured  AccountSuspendedException, SendingPausedException, MailFromDomainNotVerifiedException,
                MessageRejected "Email address is not verified", NotFoundException (configuration set);
                UnrecognizedClientException, InvalidSignatureException, AccessDeniedException,
                ExpiredTokenException, RequestExpired (our clock), …; no or unreadable credentials, no region
-ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx:
-               there is no idempotency key
+ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx,
+               because SES has no idempotency keys
 
-boto3 would repeat a failed request by itself, and so double a mail; `notifications.providers.ses.backend`
-switches that off. It is imported with the first mail, for boto3 costs each process 25 MB and 0.15 s.
+boto3 repeats failed requests by default, which could double a mail. `notifications.providers.ses.backend`
+disables that. The first mail imports boto3, because it costs each process 25 MB and 0.15 s.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _THROTTLED = frozenset(
     {"TooManyRequestsException", "LimitExceededException", "ThrottlingException", "Throttling"}
 )
-#: Those whose status would be read as the message's fault; 401, 403 and 404 speak for themselves.
+#: Errors about our account or settings whose status (400) would blame the message.
 _ABOUT_US = frozenset(
     {
         "AccountSuspendedException",
@@ -79,7 +79,7 @@ class Ses(Provider):
                 verdict = Verdict.PERMANENT
             case boto.BotoCoreError() | ResponseParserError() | AnymailAPIError():
                 verdict = Verdict.UNREACHABLE if failed_to_connect(error) else Verdict.AMBIGUOUS
-            case _:  # from making the message: a header or an address that cannot be
+            case _:  # from building the message: an invalid header or address
                 verdict = Verdict.PERMANENT
         return Outcome(verdict, self.name, code=code, text=text)
 
@@ -87,7 +87,7 @@ class Ses(Provider):
         code = str(error.response["Error"].get("Code", ""))
         text = str(error.response["Error"].get("Message", ""))
         status = int(error.response["ResponseMetadata"]["HTTPStatusCode"])
-        if status in FROM_A_GATEWAY:  # whatever its body says
+        if status in FROM_A_GATEWAY:  # ignore the body, which the gateway wrote
             verdict = Verdict.AMBIGUOUS
         elif code in _THROTTLED:
             verdict = Verdict.THROTTLED

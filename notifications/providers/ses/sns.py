@@ -1,7 +1,7 @@
 """The signature of an SNS message, and the confirmation of a subscription.
 
 From the SNS developer guide, "Verifying the signatures of Amazon SNS messages" and "Parsing message formats".
-Only hosts sns.<region>.amazonaws.com are asked for anything, over HTTPS and without following redirects.
+It requests URLs only of sns.<region>.amazonaws.com, over HTTPS and without following redirects.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _SIGNED["UnsubscribeConfirmation"] = _SIGNED["SubscriptionConfirmation"]
 
 
 def verify(message: Mapping[str, Any]) -> None:
-    """Raise `Unsigned` unless SNS signed the message; `Unverifiable` while its certificate cannot be had.
+    """Raise `Unsigned` unless SNS signed the message, or `Unverifiable` if its certificate cannot be fetched.
 
-    A certificate that this process has fetched once verifies without the network.
+    The process caches certificates.
     """
     url, kind = message.get("SigningCertURL"), message.get("Type")
     algorithm = _HASHES.get(str(message.get("SignatureVersion")))
@@ -62,14 +62,14 @@ def verify(message: Mapping[str, Any]) -> None:
 
 
 def confirm(message: Mapping[str, Any]) -> None:
-    """Confirm the subscription that a verified message offers; raise `Unverifiable` without SNS' answer."""
+    """Confirm the subscription of a verified message. Raise `Unsigned`, or `Unverifiable` if SNS fails."""
     url = message.get("SubscribeURL")
     if not isinstance(url, str) or not _SUBSCRIBE_URL.fullmatch(url):
         raise Unsigned
     _get(url)
 
 
-@functools.lru_cache(maxsize=16)  # SNS puts a new certificate under a new URL
+@functools.lru_cache(maxsize=16)  # a new certificate of SNS has a new URL
 def _certificate(url: str) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(_get(url))

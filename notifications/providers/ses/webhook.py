@@ -1,6 +1,6 @@
-"""SES' events through SNS, proven twice: a password in the endpoint's address, and SNS' own signature.
+"""SES' events through SNS, verified by a password in the endpoint's address and by SNS' signature.
 
-The signature alone proves too little: a stranger's topic is signed by SNS as well as ours.
+The signature alone does not suffice, because SNS also signs the messages of strangers' topics.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from notifications.providers.webhook import Unsigned, Webhook, check_password, c
 
 log = structlog.get_logger(__name__)
 
-#: What SES publishes once to a topic that a configuration set was connected to.
+#: The message that SES publishes once to a topic when a configuration set is connected to it.
 _GREETING = "Successfully validated SNS topic for Amazon SES event publishing."
-#: SNS posts a notification again with its first time, for up to an hour by its own retry policy.
+#: SNS retries a notification with its first time, for up to an hour by its default policy.
 _RETRIED_FOR = 3600.0
 
 
@@ -37,7 +37,7 @@ class Ses(Webhook):
         check_time(sent.timestamp(), retried_for=_RETRIED_FOR)
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
-        """Read a notification's events; confirm a subscription that was verified."""
+        """Return a notification's events, or confirm a subscription if `verify` has run."""
         message = _message(request)
         match message.get("Type"):
             case "Notification" if message.get("Message") == _GREETING:

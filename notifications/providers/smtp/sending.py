@@ -1,13 +1,12 @@
-"""SMTP through Django's backend: Mailpit in compose, a relay of one's own elsewhere.
+"""SMTP through Django's backend, for any mail server.
 
-Reply codes from RFC 5321 (4.2, 4.3.2), RFC 4954 (AUTH), RFC 3207 (STARTTLS), RFC 1870 (SIZE). There is no
-metadata in SMTP, so the ids travel as headers.
+Reply codes are from RFC 5321 (4.2, 4.3.2), RFC 4954 (AUTH), RFC 3207 (STARTTLS) and RFC 1870 (SIZE).
 
 accepted       250 after the final dot
 permanent      5yz to RCPT or DATA; 552 to MAIL (too large); a message that cannot be built
 transient      4yz (421, 450, 451, 452, …); connection lost or timed out between MAIL and the final dot
 unreachable    refused connection, connect timeout, no such host, TLS handshake; these and 4yz before MAIL
-throttled      454 to MAIL, RCPT or DATA: "Throttling failure", as SES' SMTP interface says it
+throttled      454 to MAIL, RCPT or DATA ("Throttling failure" of SES' SMTP interface)
 misconfigured  5yz to AUTH (535, 534, …), STARTTLS, EHLO, the greeting (554) or MAIL (sender refused); 530;
                no AUTH or STARTTLS where one is set; a certificate that cannot be trusted
 ambiguous      connection lost, read timeout or unreadable reply after the final dot was sent: the server
@@ -39,7 +38,7 @@ class Smtp(Provider):
     backend = "notifications.providers.smtp.sending.Backend"
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
-        """Send the ids as headers: SMTP has no metadata. The connection asks whether it may still send."""
+        """Send the ids as headers, because SMTP has no metadata. Give the e-mail to the connection."""
         for key, value in metadata_of(mail).items():
             message.extra_headers[f"X-{key.replace('_', '-').title()}"] = value
         connection = getattr(message.connection, "connection", None)
@@ -47,22 +46,22 @@ class Smtp(Provider):
             connection.carried = mail
 
     def accepted(self, message: EmailMultiAlternatives) -> Outcome:
-        """Take our Message-ID: SMTP gives no id of its own."""
+        """Return the outcome with our Message-ID, because SMTP answers without an id."""
         return Outcome(Verdict.ACCEPTED, self.name, message.extra_headers["Message-ID"])
 
     def not_connected(self, error: Exception) -> Outcome:
-        """Tell what our settings must mend from a server that cannot be used now."""
+        """Distinguish wrong settings from a server that cannot be used now."""
         if isinstance(error, smtplib.SMTPResponseException):
             verdict = Verdict.MISCONFIGURED if error.smtp_code >= 500 else Verdict.UNREACHABLE
             return self._outcome(verdict, code=str(error.smtp_code), text=error.smtp_error)
         ours = isinstance(error, smtplib.SMTPNotSupportedError | ssl.SSLCertVerificationError)
-        # smtplib raises its bare class when the server offers no way to log in.
+        # smtplib raises exactly this class if the server offers no way to log in.
         ours = ours or type(error) is smtplib.SMTPException or not isinstance(error, OSError)
         verdict = Verdict.MISCONFIGURED if ours else Verdict.UNREACHABLE
         return self._outcome(verdict, code=type(error).__name__, text=str(error))
 
     def refused(self, error: Exception) -> Outcome:
-        """Read the reply codes that smtplib keeps in its errors."""
+        """Return the outcome by the reply code in smtplib's error, or by the state of the connection."""
         if isinstance(error, Stopping):
             return Outcome(Verdict.RETURNED, self.name)
         if isinstance(error, smtplib.SMTPRecipientsRefused):
@@ -71,14 +70,14 @@ class Smtp(Provider):
         if isinstance(error, smtplib.SMTPSenderRefused) and error.smtp_code not in (_TOO_LARGE, _THROTTLED):
             verdict = Verdict.MISCONFIGURED if error.smtp_code >= 500 else Verdict.TRANSIENT
             return self._outcome(verdict, code=str(error.smtp_code), text=error.smtp_error)
-        # smtplib raises the bare class for a reply that it cannot read, with a code of its own.
+        # smtplib raises exactly SMTPResponseException, with its own code, for a reply that it cannot read.
         if (
             isinstance(error, smtplib.SMTPResponseException)
             and type(error) is not smtplib.SMTPResponseException
         ):
             return self._reply(error.smtp_code, error.smtp_error)
-        verdict = Verdict.PERMANENT  # from making the message: a header or an address that cannot be
-        if isinstance(error, OSError):  # smtplib's own errors are OSErrors, timeouts and resets too
+        verdict = Verdict.PERMANENT  # from building the message: an invalid header or address
+        if isinstance(error, OSError):  # smtplib's errors are OSErrors, and so are timeouts and resets
             verdict = Verdict.AMBIGUOUS if self._unanswered() else Verdict.TRANSIENT
         return self._outcome(verdict, code=type(error).__name__, text=str(error))
 
@@ -88,7 +87,7 @@ class Smtp(Provider):
 
     def _reply(self, code: int, text: bytes | str) -> Outcome:
         verdict = Verdict.PERMANENT if code >= 500 else Verdict.TRANSIENT
-        if code < 400:  # no refusal, or (-1) no reply code at all: smtplib could not read it
+        if code < 400:  # not a refusal, or -1 for a reply that smtplib could not read
             verdict = Verdict.AMBIGUOUS
         elif code == _AUTHENTICATION_REQUIRED:
             verdict = Verdict.MISCONFIGURED
@@ -102,19 +101,19 @@ class Smtp(Provider):
 
 
 class Stopping(Exception):
-    """The process stops, and the message is not with the server: its final dot was not sent."""
+    """The process is stopping before the final dot was sent, so the server does not have the message."""
 
 
 class Connection(smtplib.SMTP):
-    """A connection that knows whether a whole message is out, and reads longer than it connects."""
+    """A connection that knows whether a whole message was sent. Its read and connect time-outs differ."""
 
-    #: The final dot was sent and its reply is not in: from then on a loss is ambiguous.
+    #: The final dot was sent and its reply is missing, so a lost connection is ambiguous.
     unanswered = False
-    #: The e-mail that goes through the connection, or went last.
+    #: The e-mail that the connection sends, or sent last.
     carried: EmailNotification | None = None
 
     def send(self, s: Any) -> None:
-        """Note a final dot: smtplib sends commands as text, a message with its dot as bytes in one piece."""
+        """Note a final dot. smtplib sends commands as str, and a message with its final dot as one bytes."""
         self.unanswered = False
         message = isinstance(s, bytes) and s.endswith(b"\r\n.\r\n")
         if message:
@@ -123,16 +122,16 @@ class Connection(smtplib.SMTP):
         self.unanswered = message
 
     def putcmd(self, cmd: str, args: str = "") -> None:
-        """Send a command, unless it is one of a message that may not be sent any more."""
+        """Send a command, unless it belongs to a message that may no longer be sent."""
         if cmd in ("mail", "rcpt", "data"):
             self._check()
         super().putcmd(cmd, args)
 
     def _check(self) -> None:
-        """Raise `Stopping` or `TimeoutError` where the next reply could come too late.
+        """Raise `Stopping` or `TimeoutError` if the next reply could come too late.
 
-        Slow replies could otherwise outlast the lease, or the grace of a stop. The connection is closed at
-        once: a QUIT would wait for one more reply.
+        Otherwise slow replies could outlast the lease or the grace period of a stop. Close the connection
+        first, because a QUIT would wait for one more reply.
         """
         if self.carried is None or self.carried.may_be_sent():
             return
