@@ -67,7 +67,9 @@ check: setup ## Check migrations, schemas of events and production settings
 	@$(NO_SERVERS) $(PYTHON) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	@$(NO_SERVERS) $(PYTHON) -W ignore::RuntimeWarning manage.py schemas
 	@$(NO_SERVERS) SECRET_KEY=$$($(PYTHON) -c 'import secrets; print(secrets.token_urlsafe(50))') HTTPS=on \
-		DEBUG=off ALLOWED_HOSTS=orders.example.com $(PYTHON) manage.py check --deploy --fail-level WARNING
+		DEBUG=off ALLOWED_HOSTS=orders.example.com DEFAULT_FROM_EMAIL='Tea <orders@tea.test>' SHOP_NAME=Tea \
+		SHOP_ADDRESS='Tea, 5 High Street, Leeds' SHOP_URL=https://tea.test \
+		$(PYTHON) manage.py check --deploy --fail-level WARNING
 
 lock: setup ## Write the lock files again, to the newest versions (ARGS=--keep: only what pyproject.toml changed)
 	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv

@@ -1,13 +1,20 @@
-"""Deploy checks of the providers' webhooks. Loaded by the app's config."""
+"""Deploy checks of the e-mails and of the providers' webhooks. Loaded by the app's config."""
 
 from __future__ import annotations
 
+from email.utils import parseaddr
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Tags, Warning, register
 
 from notifications.providers.registry import declarations
+from outbox.checks import PRODUCTION
+
+#: Domains that nobody owns (RFC 2606). No provider verifies a sender in them.
+_EXAMPLE_DOMAINS = ("example.com", "example.net", "example.org")
+_EXAMPLE_SHOP = "Example Shop"
 
 
 @register(Tags.security, deploy=True)
@@ -44,3 +51,28 @@ def check_unsigned(**_: Any) -> list[CheckMessage]:
             id="notifications.W002",
         )
     ]
+
+
+@register(Tags.security, PRODUCTION, deploy=True)
+def check_examples(**_: Any) -> list[CheckMessage]:
+    """Warn of each setting that customers read and that still has its example."""
+    domains = {
+        "DEFAULT_FROM_EMAIL": parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2],
+        "SHOP_URL": urlsplit(settings.SHOP_URL).hostname or "",
+    }
+    found = [name for name, domain in domains.items() if _is_example(domain)]
+    found += [
+        name for name in ("SHOP_NAME", "SHOP_ADDRESS") if getattr(settings, name).startswith(_EXAMPLE_SHOP)
+    ]
+    return [
+        Warning(
+            f"E-mails to customers show the example of {name}: {getattr(settings, name)}.",
+            hint=f"Set {name}; docs/configuration.md describes it.",
+            id="notifications.W003",
+        )
+        for name in found
+    ]
+
+
+def _is_example(domain: str) -> bool:
+    return f".{domain.lower()}".endswith(tuple(f".{example}" for example in _EXAMPLE_DOMAINS))

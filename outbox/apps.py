@@ -69,6 +69,7 @@ class OutboxConfig(AppConfig):
         from django.apps import apps
         from django.conf import settings
 
+        from outbox import checks  # noqa: F401 - registers them
         from outbox.telemetry import tracing
 
         for name, advice in settings.OUTDATED_SETTINGS.items():

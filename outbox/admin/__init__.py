@@ -1,6 +1,6 @@
 """The admin pages of the engine's own tables; `shared` and `front` are for the admin modules of all apps."""
 
-from outbox.admin import attention, audit, events, heartbeats, jobs, partitions, pauses, tokens
+from outbox.admin import attention, audit, events, heartbeats, jobs, partitions, pauses, production, tokens
 
 __all__ = [
     "attention",
@@ -10,5 +10,6 @@ __all__ = [
     "jobs",
     "partitions",
     "pauses",
+    "production",
     "tokens",
 ]

@@ -1,0 +1,26 @@
+"""The first page's banner about settings that are wrong for production."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.core.checks import run_checks
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.utils.safestring import SafeString
+
+from outbox.admin.front import panel
+from outbox.checks import PRODUCTION
+
+
+@panel(2)
+def unfit_settings(request: HttpRequest) -> SafeString:
+    """Return what `check --deploy` finds with the tag `production`, as a banner for operators.
+
+    Return nothing with HTTPS=off: a local run has example values, and nobody outside reads its e-mails.
+    """
+    if not settings.HTTPS or not request.user.has_perm("outbox.view_heartbeat"):
+        return SafeString("")
+    found = run_checks(tags=[PRODUCTION], include_deployment_checks=True)
+    if not found:
+        return SafeString("")
+    return render_to_string("admin/outbox/_unfit_settings.html", {"found": found}, request=request)

@@ -1,0 +1,76 @@
+"""Deploy checks of the connections. Loaded by the app's config."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Tags, Warning, register
+
+#: The tag of the checks whose warnings the admin's first page shows.
+PRODUCTION = "production"
+#: The setting of each database, in the order in which one falls back to another.
+_DATABASE_SETTINGS = {
+    "default": "DATABASE_URL",
+    "direct": "DIRECT_DATABASE_URL",
+    "owner": "PARTITION_DATABASE_URL",
+    "replication": "REPLICATION_DATABASE_URL",
+}
+#: `prefer`, libpq's default, accepts a server that offers no TLS.
+_TLS_MODES = {"require", "verify-ca", "verify-full"}
+
+
+@register(Tags.security, PRODUCTION, deploy=True)
+def check_tls(**_: Any) -> list[CheckMessage]:
+    """Warn of each setting that leads to another host without insisting on TLS. Name no password."""
+    found = [
+        *databases_without_tls(settings.DATABASES, environ=os.environ),
+        *brokers_without_tls(),
+    ]
+    return [
+        Warning(f"{name} leads to {host} without TLS.", hint=hint, id="outbox.W001")
+        for name, host, hint in found
+    ]
+
+
+def databases_without_tls(
+    databases: Mapping[str, Mapping[str, Any]], *, environ: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the setting, the host and a hint for each database; one that falls back to another only once."""
+    seen = set()
+    for alias, name in _DATABASE_SETTINGS.items():
+        database = databases[alias]
+        options = database.get("OPTIONS", {})
+        hosts = database.get("HOST") or options.get("host") or environ.get("PGHOST", "")
+        mode = options.get("sslmode") or environ.get("PGSSLMODE", "")
+        same = hosts, database.get("PORT"), database.get("USER"), database.get("NAME"), mode
+        remote = [host for host in hosts.split(",") if not _is_local(host)]
+        if remote and mode not in _TLS_MODES and same not in seen:
+            yield name, ", ".join(remote), f"Add sslmode=verify-full, or at least sslmode=require, to {name}."
+        seen.add(same)
+
+
+def brokers_without_tls() -> Iterator[tuple[str, str, str]]:
+    """Yield the setting, the host and a hint for Valkey, and for Kafka if events go there."""
+    url = urlsplit(settings.REDIS_URL)
+    if url.scheme == "redis" and not _is_local(url.hostname or ""):
+        yield "REDIS_URL", url.hostname or "", "Let the URL begin with rediss://."
+    if settings.EVENT_TRANSPORT == "kafka" and not settings.KAFKA_SECURITY_PROTOCOL.endswith("SSL"):
+        servers = (urlsplit(f"//{one.strip()}") for one in settings.KAFKA_BOOTSTRAP_SERVERS.split(","))
+        if remote := [one.hostname for one in servers if not _is_local(one.hostname or "")]:
+            hint = "Set KAFKA_SECURITY_PROTOCOL to SSL or SASL_SSL."
+            yield "KAFKA_BOOTSTRAP_SERVERS", ", ".join(map(str, remote)), hint
+
+
+def _is_local(host: str) -> bool:
+    """Tell whether a host is this machine: no host, a socket's folder, or a loopback address."""
+    if not host or host == "localhost" or host.startswith(("/", "@")):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
