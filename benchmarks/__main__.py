@@ -1,4 +1,4 @@
-"""`make bench`: the measurements of docs/performance.md.
+"""`make bench`: the measurements of docs/measurements.md.
 
     python -m benchmarks [--quick] [--only orders,drain,enqueue,triggers]
     python -m benchmarks --checkout ../release-0.1.0 --pairs 5 [--cost] [--rate 167] [--seconds 60]

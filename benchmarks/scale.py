@@ -1,6 +1,7 @@
 """`python -m benchmarks.scale`: a simulation of orders placed and paid, fed with measured costs.
 
-Compare measured runs with the simulation, then simulate ten times the peak. docs/growth.md has the result.
+Compare measured runs with the simulation, then simulate ten times the peak.
+docs/explain/growth.md has the result.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every setting of every process, in fixed sections, read once from the environment.
 
-docs/configuration.md lists the variables. `NAME_FILE` may name a file that holds the value of `NAME`. A bad
-value stops the start with a sentence that names the variable. `make run` writes its addresses to
-`var/local.env`, which fills in what the environment leaves unset, so that `manage.py` works beside it.
+docs/reference/configuration.md lists the variables. `NAME_FILE` may name a file that holds the value of
+`NAME`. A bad value stops the start with a sentence that names the variable. `make run` writes its addresses
+to `var/local.env`, which fills in what the environment leaves unset, so that `manage.py` works beside it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from notifications.providers import registry
 from orders.events import DEFAULT_EMAILS, EMAILS
 
 django_stubs_ext.monkeypatch()
-warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # docs/providers.md says what it is about
+warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # docs/guides/providers.md says what it is about
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 LOCAL_ENV = BASE_DIR / "var" / "local.env"
@@ -283,7 +283,7 @@ try:
     PRIVACY_KEY = raw.str("PRIVACY_KEY", "") or SECRET_KEY  # of the hashes that stand for addresses
 
     # --- Providers -----------------------------------------------------------------------------
-    # Each provider declares its own settings; docs/providers.md lists them.
+    # Each provider declares its own settings; docs/guides/providers.md lists them.
     ANYMAIL: dict[str, Any] = {
         "REQUESTS_TIMEOUT": (EMAIL_CONNECT_TIMEOUT, EMAIL_READ_TIMEOUT),
         "IGNORE_RECIPIENT_STATUS": True,

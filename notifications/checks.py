@@ -29,7 +29,7 @@ def check_webhook_keys(**_: Any) -> list[CheckMessage]:
     return [
         Warning(
             f"/webhooks/{name} {effect}.",
-            hint=f"Set {declared.webhook_key}; docs/providers.md says where it comes from.",
+            hint=f"Set {declared.webhook_key}; docs/guides/providers.md says where it comes from.",
             id="notifications.W001",
         )
         for name, declared in declarations().items()

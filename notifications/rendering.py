@@ -6,8 +6,8 @@ neither a table nor the network.
 An event has an e-mail if the folder templates/emails/<event>/ exists. A file of EMAIL_TEMPLATES_DIR replaces
 the file of the same name; notifications.template_checks renders all of them when the process starts. One
 Jinja2 template serves all languages: gettext translates its sentences from the catalogues in locale/. Short
-labels carry a context, because "Order" and "Paid" alone are ambiguous. docs/emails.md explains the variables
-and how to compile a catalogue.
+labels carry a context, because "Order" and "Paid" alone are ambiguous. docs/guides/templates.md
+explains the variables and how to compile a catalogue.
 """
 
 from __future__ import annotations

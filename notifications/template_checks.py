@@ -19,7 +19,7 @@ from jinja2 import TemplateError, TemplateSyntaxError, meta, nodes
 from notifications.rendering import environment, event_types, is_currency, our_folder, render_email
 
 PARTS = ("subject.txt", "body.txt", "body.html")
-#: Every variable of docs/emails.md except those that `render_email` adds.
+#: Every variable of docs/guides/templates.md except those that `render_email` adds.
 SAMPLE: Mapping[str, object] = {
     "name": "Anna Schmidt",
     "reference": "A-10234",
@@ -127,7 +127,8 @@ def _check_variables(theirs: AbstractSet[str], ours: AbstractSet[str]) -> None:
     for name in sorted(theirs):
         if unknown := meta.find_undeclared_variables(trees[name]) - known:
             raise ImproperlyConfigured(
-                f"The e-mail template {name} uses {min(unknown)}, which docs/emails.md does not list."
+                f"The e-mail template {name} uses {min(unknown)}, "
+                "which docs/guides/templates.md does not list."
             )
 
 

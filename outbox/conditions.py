@@ -1,8 +1,8 @@
 """The conditions that need a person. `decide` alone finds them, from facts that `outbox.facts` reads.
 
 `manage.py status`, the admin's tiles and the log's error "partitions run out" show them. A condition has the
-name of its alert (docker/prometheus/alerts.yml) and of its paragraph in docs/operations.md. It holds at once;
-its alert waits some minutes before it tells anybody.
+name of its alert (docker/prometheus/alerts.yml) and of its paragraph in docs/guides/alerts.md. It holds at
+once; its alert waits some minutes before it tells anybody.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The three groups that migrate makes: viewer, support and operator.
 
 Each app's AppConfig names in `roles` what each group may do beyond the one before it. Every permission is
-given once and recorded, so a later release can add one, and what a shop changed stays changed. docs/admin.md
-has the table for people.
+given once and recorded, so a later release can add one, and what a shop changed stays changed.
+docs/guides/admin.md has the table for people.
 """
 
 from __future__ import annotations

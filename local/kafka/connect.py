@@ -18,7 +18,7 @@ from local.servers import Server
 CONNECTOR = PROJECT / "docker" / "debezium" / "orderpost.json"
 READY_SECONDS = 120.0
 _STORES = ("config", "offset", "status")
-#: As docs/triggers.md asks for it; small, and quick to take over.
+#: As docs/guides/triggers.md asks for it; small, and quick to take over.
 WORKER = {
     "group.id": "orderpost-connect",
     "key.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -94,7 +94,7 @@ class EmbeddedConnect(Server):
         self.start(log=self._log_file, timeout=READY_SECONDS)
 
     def put(self, **changes: str) -> None:
-        """Make the connector, or change it, as docs/triggers.md says; return when it follows PostgreSQL."""
+        """Make or change the connector of docs/guides/triggers.md; return when it follows PostgreSQL."""
         config = json.loads(CONNECTOR.read_text()) | changes
         self._until(
             lambda: self._ask("PUT", "/connectors/orderpost/config", config)[0] in (200, 201), "was taken"

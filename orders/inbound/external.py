@@ -2,8 +2,8 @@
 
 Each event has the whole order after the change, and `metadata.sequence`, the order's version in that system.
 The event with the highest sequence decides the order's state. An event that arrives after a later one
-(overtaken) changes only the order's times, and still sends its e-mail. docs/events.md has a table of the
-arrivals.
+(overtaken) changes only the order's times, and still sends its e-mail. docs/reference/events.md has a table
+of the arrivals.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Handlers for events about payments and stock, and the list of all handlers.
 
-Each handler runs in the inbox's transaction (docs/events.md). A handler changes the order, or finds nothing
-to change, or raises `Rejected` with the reason that an operator reads.
+Each handler runs in the inbox's transaction (docs/reference/events.md). A handler changes the order, or finds
+nothing to change, or raises `Rejected` with the reason that an operator reads.
 """
 
 from __future__ import annotations

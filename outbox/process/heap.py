@@ -21,7 +21,7 @@ def freeze_heap() -> None:
     """Call once a process has loaded what it works with.
 
     A full collection of a web process walks 160,000 objects and stops every thread for 80 ms. At 167 orders a
-    second, placed and paid, this brought p99 of a write from 446 to 117 ms (docs/performance.md).
+    second, placed and paid, this brought p99 of a write from 446 to 117 ms (docs/measurements.md).
     """
     with contextlib.suppress(AttributeError):  # not glibc
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, ARENAS)

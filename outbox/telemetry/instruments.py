@@ -1,4 +1,4 @@
-"""The engine's counters and histograms. docs/metrics.md says what each counts."""
+"""The engine's counters and histograms. docs/reference/metrics.md says what each counts."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 - A number that the database or a broker has: a function under `@at_scrape` that yields metric families. Web
   processes call it at each scrape.
 
-docs/metrics.md lists all of them; a test compares.
+docs/reference/metrics.md lists all of them; a test compares.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulation behind docs/growth.md: repeatable, and right where the answer is known."""
+"""The simulation behind docs/explain/growth.md: repeatable, and right where the answer is known."""
 
 from __future__ import annotations
 

@@ -33,11 +33,13 @@ def rows(page: Path, heading: str) -> list[list[str]]:
 
 def providers_in(heading: str) -> list[str]:
     """Return the names of the providers that have a row under a heading of providers.md."""
-    return [first.lower().removeprefix("amazon ") for first, *_ in rows(DOCS / "providers.md", heading)]
+    return [
+        first.lower().removeprefix("amazon ") for first, *_ in rows(DOCS / "guides" / "providers.md", heading)
+    ]
 
 
 def test_the_table_of_processes_has_each_role_with_its_command() -> None:
-    table = rows(DOCS / "operations.md", "Processes")
+    table = rows(DOCS / "guides" / "production.md", "Processes")
     assert sorted(first.partition(",")[0] for first, *_ in table) == sorted(PROCESSES)
     for first, command, *_ in table:
         assert command.startswith(f"`orderpost {first.partition(',')[0]}`"), first
@@ -71,7 +73,7 @@ def test_each_folder_of_a_provider_is_in_the_list() -> None:
 
 
 def test_the_docs_list_the_providers_in_their_order() -> None:
-    configuration = (DOCS / "configuration.md").read_text()
+    configuration = (DOCS / "reference" / "configuration.md").read_text()
     listed = re.search(r"^\| `EMAIL_PROVIDERS` .*order of preference: (.*?);", configuration, re.MULTILINE)
     readme = re.search(r"an e-mail provider \((.*?)\)", (PROJECT / "README.md").read_text())
     assert listed and readme

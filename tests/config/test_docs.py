@@ -15,7 +15,7 @@ PAGES = [
     *sorted((PROJECT / "docs").rglob("*.md")),
 ]
 DECISIONS = sorted((PROJECT / "docs" / "adr").glob("0*.md"))
-WALKS = sorted((PROJECT / "docs").glob("walk-*.md"))
+WALKS = [PROJECT / "docs" / "explain" / name for name in ("an-email.md", "a-payment.md")]
 
 
 def steps(walk: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""docs/logs.md names every log event, its levels and its fields."""
+"""docs/reference/logs.md names every log event, its levels and its fields."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def table() -> dict[str, tuple[set[str], set[str]]]:
     """Return levels and fields by event. The levels are that of the heading and those that "when" names."""
     rows = {}
     level = ""
-    for line in (ROOT / "docs" / "logs.md").read_text().splitlines():
+    for line in (ROOT / "docs" / "reference" / "logs.md").read_text().splitlines():
         if line.startswith("### "):
             level = line.removeprefix("### ")
         elif line.startswith("| ") and not line.startswith("| event |"):

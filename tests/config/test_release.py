@@ -74,7 +74,7 @@ def test_the_newest_entry_of_the_changelog_has_a_list_for_each_reader_and_at_mos
 
 
 def test_the_upgrade_page_leads_to_this_version() -> None:
-    page = (PROJECT / "docs" / "upgrade.md").read_text()
+    page = (PROJECT / "docs" / "guides" / "upgrade.md").read_text()
     assert f"## From 0.1.0 to {VERSION.partition('.dev')[0]}\n" in page
 
 

@@ -1,4 +1,4 @@
-"""Each transition of an e-mail and of an event has a log line with the ids that docs/logs.md promises."""
+"""Each transition of an e-mail or event has a log line with the ids of docs/reference/logs.md."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ def schema() -> Object:
 
 
 def documented_settings() -> set[str]:
-    """Return every name of docs/configuration.md's tables."""
-    page = (PROJECT / "docs" / "configuration.md").read_text()
+    """Return every name of docs/reference/configuration.md's tables."""
+    page = (PROJECT / "docs" / "reference" / "configuration.md").read_text()
     rows = re.findall(r"^\| (`[^|]*) \|", page, flags=re.MULTILINE)
     return {name for row in rows for name in re.findall(r"`([A-Z][A-Z0-9_]+)`", row)}
 

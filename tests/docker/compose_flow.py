@@ -1,4 +1,4 @@
-"""Run by test_compose.py in namespaces of its own: "Everything on one machine" of docs/deploy.md.
+"""Run by test_compose.py in namespaces of its own: "Everything on one machine" of docs/guides/one-machine.md.
 
 The commands are those of the page, in its order, in a folder that is empty at first: a clone of what is
 committed. `docker` is podman there, and `docker compose` podman-compose. Prints what it has seen, a line for
@@ -28,7 +28,7 @@ from tests.docker import images
 from tests.docker.engine import environment, inspect, podman, run, trouble
 from tests.roles import RUNNING
 
-PAGE = PROJECT / "docs" / "deploy.md"
+PAGE = PROJECT / "docs" / "guides" / "one-machine.md"
 NAME = "orderpost"
 WEB, MAILBOX, PROMETHEUS = "http://127.0.0.1:8000", "http://127.0.0.1:8025", "http://127.0.0.1:9090"
 ORDER = {

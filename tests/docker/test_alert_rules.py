@@ -43,7 +43,7 @@ def expected(case: Case, description: str) -> dict[str, Any]:
         "exp_annotations": {
             "summary": summary,
             "description": description,
-            "runbook_url": f"{DOCS}/operations.md#{case.alert.lower()}",
+            "runbook_url": f"{DOCS}/guides/alerts.md#{case.alert.lower()}",
         },
     }
 
@@ -120,7 +120,7 @@ def test_every_alert_says_how_urgent_it_is_what_it_means_and_where_to_read_on():
     for name, rule in alerts().items():
         assert rule["labels"]["severity"] in ("P1", "P2", "P3"), name
         assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}, name
-        assert rule["annotations"]["runbook_url"].endswith(f"/operations.md#{name.lower()}"), name
+        assert rule["annotations"]["runbook_url"].endswith(f"/guides/alerts.md#{name.lower()}"), name
         assert rule["for"], name
 
 

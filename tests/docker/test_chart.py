@@ -62,7 +62,7 @@ def test_templates_and_values_name_only_documented_settings():
 
 
 def test_roles_are_scaled_by_metrics_that_exist():
-    page = (PROJECT / "docs" / "metrics.md").read_text()
+    page = (PROJECT / "docs" / "reference" / "metrics.md").read_text()
     scaled = {
         name: role["autoscaling"] for name, role in chart_values()["roles"].items() if "autoscaling" in role
     }

@@ -1,4 +1,4 @@
-"""docs/deploy.md and docker/compose.yaml, run as they are written; in the suite what these say of images."""
+"""docs/guides/one-machine.md and docker/compose.yaml, run as written; the suite checks their images."""
 
 from __future__ import annotations
 

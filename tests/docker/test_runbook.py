@@ -19,7 +19,7 @@ FOREIGN = re.compile(r"(up|ALERTS|process_\w+|node_\w+)$")
 
 def sections() -> dict[str, str]:
     """Return the runbook's paragraphs by their headings."""
-    page = (DOCS / "operations.md").read_text()
+    page = (DOCS / "guides" / "alerts.md").read_text()
     runbook = page.split("\n## Alerts\n", 1)[1].split("\n## ", 1)[0]
     found = re.split(r"^### (.+)\n", runbook, flags=re.MULTILINE)
     return dict(zip(found[1::2], found[2::2], strict=True))
@@ -67,7 +67,7 @@ def test_a_paragraph_says_what_it_means_and_for_whom_where_to_look_what_to_do_an
 
 
 def test_the_metrics_that_rules_and_dashboards_name_are_documented_and_exist():
-    page, code = (DOCS / "metrics.md").read_text(), sources()
+    page, code = (DOCS / "reference" / "metrics.md").read_text(), sources()
     names = {name for name in used() - recorded() if not FOREIGN.match(name)}
     assert len(names) > 30
     assert {name for name in names if f"`{family(name)}`" not in page} == set()
@@ -79,7 +79,9 @@ def test_what_is_recorded_is_used():
     assert recorded() <= used()
 
 
-@pytest.mark.parametrize("page", [DOCS / "operations.md", DOCS / "failures.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [DOCS / "guides" / "alerts.md", DOCS / "explain" / "failures.md"], ids=lambda page: page.name
+)
 def test_a_link_to_a_paragraph_leads_there(page: Path):
     for target, anchor in re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", page.read_text()):
         text = (page.parent / target).read_text() if target else page.read_text()

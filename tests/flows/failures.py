@@ -1,4 +1,4 @@
-"""What docs/failures.md names, broken on purpose: each as a context that heals at its end.
+"""What docs/explain/failures.md names, broken on purpose: each as a context that heals at its end.
 
 Times are a sixtieth of the real ones, as in `tests.flows.monitoring`.
 """
@@ -266,7 +266,7 @@ def breaker_forced(world: World) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """One line of docs/failures.md: what breaks, and the alerts that it leads to.
+    """One line of docs/explain/failures.md: what breaks, and the alerts that it leads to.
 
     `follows`: alerts that Prometheus has too, and Alertmanager keeps back because the first say it all.
     """

@@ -1,6 +1,6 @@
 """A real Prometheus and Alertmanager see each failure, and its end; all durations are divided by 60.
 
-The whole table of docs/failures.md is a drill: `make drills TESTS=tests/flows/test_alerts.py`.
+The whole table of docs/explain/failures.md is a drill: `make drills TESTS=tests/flows/test_alerts.py`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_each_panel_of_the_dashboards_finds_data(world):
 
 
 def test_each_failure_of_the_docs_is_broken_here_and_leads_to_the_alerts_that_they_name():
-    page = (PROJECT / "docs" / "failures.md").read_text()
+    page = (PROJECT / "docs" / "explain" / "failures.md").read_text()
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")][2:]
     documented = {row[-1].strip("` "): tuple(re.findall(r"\[(\w+)\]", row[2])) for row in rows}
     assert documented == {failure.name: (*failure.alerts, *failure.follows) for failure in FAILURES}

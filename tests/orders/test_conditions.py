@@ -219,7 +219,7 @@ def alerts() -> dict[str, str]:
 
 
 def test_each_condition_has_its_alert_and_its_paragraph():
-    runbook = (PROJECT / "docs" / "operations.md").read_text()
+    runbook = (PROJECT / "docs" / "guides" / "alerts.md").read_text()
     assert set(CODES) - alerts().keys() == WITHOUT_ALERT
     assert [code for code in CODES if code in alerts() and f"\n### {code}\n" not in runbook] == []
     rows = runbook.partition("## Without an alert")[2].partition("\n## ")[0]

@@ -1,4 +1,4 @@
-"""The declaration of events: each event is named in few files, which docs/extending.md lists."""
+"""The declaration of events: each event is named in few files, which docs/guides/extend.md lists."""
 
 from __future__ import annotations
 

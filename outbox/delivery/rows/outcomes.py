@@ -15,7 +15,7 @@ TEXT_LIMIT = 1000
 
 
 class Status(models.TextChoices):
-    """docs/guarantee.md draws the transitions between these.
+    """docs/explain/guarantee.md draws the transitions between these.
 
     `failed` means: tried, and it is open whose failure it was or whether the provider accepted it. A row that
     certainly failed by the provider's fault is `pending` again.
@@ -37,7 +37,7 @@ UNFINISHED = (Status.PENDING, Status.PROCESSING, Status.FAILED, Status.DEAD_LETT
 
 
 class Verdict(enum.StrEnum):
-    """docs/guarantee.md has the table of what each leads to."""
+    """docs/explain/guarantee.md has the table of what each leads to."""
 
     ACCEPTED = "accepted"  # the provider has it: a fact, whoever reports it
     PERMANENT = "permanent"  # the provider will never take this message

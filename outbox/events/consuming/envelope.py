@@ -1,4 +1,4 @@
-"""Read the envelope of an inbound event: JSON with the fields that docs/events.md lists."""
+"""Read the envelope of an inbound event: JSON with the fields that docs/reference/events.md lists."""
 
 from __future__ import annotations
 

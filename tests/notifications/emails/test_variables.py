@@ -1,4 +1,4 @@
-"""docs/emails.md explains each variable, the checks at the start know it, and templates use no other."""
+"""docs/guides/templates.md explains each variable, and templates use no other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def of_items(context: Mapping[str, object]) -> set[str]:
 
 
 def test_the_documentation_explains_each_variable_and_no_other():
-    table = (settings.BASE_DIR / "docs" / "emails.md").read_text().partition("## Variables")[2]
+    table = (settings.BASE_DIR / "docs" / "guides" / "templates.md").read_text().partition("## Variables")[2]
     rows = re.findall(r"^\| (`.*?) \|.*", table.partition("## Change")[0], re.MULTILINE)
     explained = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
     assert explained == {*given(), *ADDED}

@@ -1,4 +1,4 @@
-"""How long a failure waits: pure arithmetic, as docs/configuration.md promises it."""
+"""How long a failure waits: pure arithmetic, as docs/reference/configuration.md promises it."""
 
 from __future__ import annotations
 

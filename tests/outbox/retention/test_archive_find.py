@@ -347,7 +347,7 @@ class TestPieces:
 
     @pytest.mark.parametrize("size", [PIECE, 2 * PIECE, 5 * PIECE // 2])
     def test_are_one_file_to_the_reader_of_release_0_1_0(self, size):
-        """Its verify and restore read in chunks, its search line by line. docs/upgrade.md promises this."""
+        """Verify and restore read in chunks, and search line by line (docs/guides/upgrade.md)."""
         data = (random.Random(size).randbytes(1000) * (size // 1000 + 1))[:size]
         unpacker = zstandard.ZstdDecompressor()
         reader = unpacker.stream_reader(BytesIO(packed(data)))

@@ -1,4 +1,4 @@
-"""Whatever an app declares in its metrics.py is on /metrics, and docs/metrics.md says all of it."""
+"""Whatever an app declares in its metrics.py is on /metrics, and docs/reference/metrics.md says all of it."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_it_imports_the_metrics_of_every_app_at_the_start():
 
 
 def documented() -> set[tuple[str, str, tuple[str, ...]]]:
-    """Return the name, type and labels of each metric in docs/metrics.md."""
-    page = (PROJECT / "docs" / "metrics.md").read_text()
+    """Return the name, type and labels of each metric in docs/reference/metrics.md."""
+    page = (PROJECT / "docs" / "reference" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(orderpost_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
     return {(name, kind, tuple(sorted(re.findall(r"`(\w+)`", labels)))) for name, kind, labels in rows}
 
