@@ -131,7 +131,7 @@ def test_a_file_of_the_shop_may_choose_its_text_by_language(replacements):
         ("order.paid/subject.txt", "{% load i18n %}", r"order\.paid/subject\.txt does not compile.*load"),
         ("order.paid/subject.txt", b"\xff", r"order\.paid/subject\.txt does not compile: 'utf-8' codec"),
         ("_order.html", "{% for %}", r"_order\.html does not compile"),
-        ("order.paid/subject.txt", "{{ totl }}", r"subject\.txt uses totl, which docs/emails\.md"),
+        ("order.paid/subject.txt", "{{ totl }}", r"subject\.txt uses totl, which docs/guides/templates\.md"),
         ("order.paid/subject.txt", "{% trans %}Paid {{ totl }}{% endtrans %}", r"subject\.txt uses totl"),
         # In a branch that no sample reaches, and in one that only the smallest order reaches.
         ("_order.txt", "{% if lang == 'xx' %}{{ totl }}{% endif %}", r"_order\.txt uses totl"),
