@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 from django.core.management import call_command
 from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
 
+from outbox.api import schema
 from tests.api.conftest import order_body
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -41,6 +44,32 @@ def test_the_document_is_openapi_3_1_with_every_operation_and_its_token(document
         assert "X-Correlation-ID" in success["headers"]
     placed = operations["POST", "/api/v1/orders"]["responses"]["201"]
     assert {"Location", "Idempotency-Replayed"} <= set(placed["headers"])
+
+
+def test_the_document_is_built_once_in_a_process_whatever_the_query_says_and_whoever_asks(monkeypatch):
+    built = []
+    build = SchemaGenerator.get_schema
+
+    def counted(generator, request=None, public=False):
+        built.append(1)
+        return build(generator, request, public)
+
+    monkeypatch.setattr(SchemaGenerator, "get_schema", counted)
+    monkeypatch.setattr(schema, "_document", b"")
+    answers = []
+    at_once = [
+        threading.Thread(target=lambda query=query: answers.append(Client().get(f"/api/schema{query}")))
+        for query in ("", "?lang=de", "?version=9", "")
+    ]
+    for thread in at_once:
+        thread.start()
+    for thread in at_once:
+        thread.join()
+    assert len(built) == 1
+    assert [answer.status_code for answer in answers] == [200] * 4
+    assert len({answer.content for answer in answers}) == 1
+    assert answers[0].headers["Content-Type"] == "application/json"
+    assert answers[0].headers["Content-Disposition"] == 'inline; filename="orderpost.json"'
 
 
 def _validator(document, name):

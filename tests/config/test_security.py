@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import re
 import subprocess
+from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,9 +14,11 @@ import redis
 from django.contrib.auth import get_user_model
 from django.db.models import F
 from django.test import Client
+from django.urls import URLResolver, get_resolver
 
 from config.headers import POLICY
 from local.machine import PROJECT
+from outbox.api.operations import PROBES
 from tests.api.conftest import Api, make_token
 from tests.factories import make_mail, make_order
 from tests.flows.shop import PAYMENT, Shop, payment_event
@@ -22,6 +26,51 @@ from tests.flows.shop import PAYMENT, Shop, payment_event
 INLINE = re.compile(
     r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>|\son[a-z]+\s*=|javascript:", re.IGNORECASE
 )
+
+
+#: What answers without a token, a password or a signature, and must stay a list that somebody has read.
+UNAUTHENTICATED = {
+    "/",  # redirects to /api/docs
+    "/api/docs",
+    "/api/schema",
+    "/api/schemas",
+    "/api/schemas/<str:direction>/<str:name>",
+    "/admin/login/",
+    "/admin/logout/",
+    "/healthz",
+    "/readyz",
+    "/metrics",  # unless METRICS_TOKEN is set
+}
+#: Parts of a path, by the name that the URL gives them.
+PARTS = {"provider": "sendgrid", "direction": "out", "name": "order.order.paid.v1", "content_type_id": "1"}
+SOME_ID = "0199b6a0-0000-7000-8000-000000000000"
+
+
+def paths(patterns: list[Any], before: str = "/") -> Iterator[tuple[str, str]]:
+    """Yield each path that the web process serves, as it is declared and as a request may have it."""
+    for pattern in patterns:
+        declared = before + str(pattern.pattern)
+        if isinstance(pattern, URLResolver):
+            yield from paths(pattern.url_patterns, declared)
+        else:
+            yield declared, re.sub(r"<(?:\w+:)?(\w+)>", lambda part: PARTS.get(part[1], SOME_ID), declared)
+
+
+@pytest.mark.django_db
+def test_no_other_path_answers_without_a_token_a_login_or_a_signature():
+    here = [(path, path) for path in PROBES]
+    here += [
+        (declared, asked) for declared, asked in paths(get_resolver().url_patterns) if "^" not in declared
+    ]
+    assert len(here) > 100
+    answering = set()
+    for declared, asked in here:
+        for method in ("get", "post"):
+            answer = getattr(Client(), method)(asked)
+            to_login = answer.status_code == 302 and answer.headers["Location"].startswith("/admin/login/")
+            if answer.status_code not in (401, 405) and not to_login:
+                answering.add(declared)
+    assert answering == UNAUTHENTICATED
 
 
 class TestHeaders:
