@@ -1,6 +1,6 @@
-"""Composition root: settings, URLs, Celery, logs, and the processes. The apps below never import it.
+"""Composition root: settings, URLs, Celery, logs, and the processes. The apps never import it.
 
-It has sixteen modules, because each is a process, a setting's helper or a middleware that settings name.
+Each module is a process, a helper of the settings, or a class that the settings name.
 """
 
 from config.celery import app as celery_app

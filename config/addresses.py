@@ -1,4 +1,4 @@
-"""The URL of a database, which may name several servers: `postgresql://user@a:5432,b:5432/name`."""
+"""Parse the URL of a database, which may name several servers: `postgresql://user@a:5432,b:5432/name`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DEFAULT_PORT = "5432"
 
 
 def parse_database(url: str) -> dict[str, Any]:
-    """Return Django's settings of a database; HOST and PORT are lists with commas where there are several.
+    """Return Django's settings of a database. With several servers, HOST and PORT are lists with commas.
 
-    Of several servers the one that takes writes is wanted, unless `target_session_attrs` says otherwise.
-    Raises `ValueError`, whose text does not repeat the URL and its password.
+    Then the client connects to the server that takes writes, unless `target_session_attrs` says otherwise.
+    Raise `ValueError` without the URL and its password in the text.
     """
     several = _URL.fullmatch(url)
     if several is None:

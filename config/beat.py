@@ -1,7 +1,7 @@
-"""The beat process: the schedule from code, and the lock that makes a second beat wait.
+"""The beat process: it installs the code's schedule, and takes the lock that makes a second beat wait.
 
-The schedule is in django-celery-beat's tables, so that it can be changed in the admin. Code adds what is
-missing and follows a changed setting. It leaves a row alone that was changed in the admin.
+The schedule is in django-celery-beat's tables, so that a person can change it in the admin. The code adds
+missing rows and updates rows after a setting has changed. It keeps changes from the admin.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from outbox.telemetry import health
 
 log = structlog.get_logger(__name__)
 
-LOCK = 0x6F726465  # "orde": one beat for each database
+LOCK = 0x6F726465  # "orde": only one beat leads in a database
 SCHEDULE_LOCK = LOCK + 1
 WAIT_SECONDS = 5.0
 
 
 def schedule() -> dict[str, tuple[str, dt.timedelta]]:
-    """Return every regular task with its interval, by its name in the admin."""
+    """Return every periodic task with its interval, by its name in the admin."""
     return {
         "poll the outbox": ("notifications.tasks.poll_outbox", dt.timedelta(seconds=settings.POLL_INTERVAL)),
         "sum the minutes": ("outbox.tasks.sum_minutes", dt.timedelta(minutes=1)),
@@ -37,10 +37,10 @@ def schedule() -> dict[str, tuple[str, dt.timedelta]]:
 
 
 def install_schedule() -> None:
-    """Write the code's schedule to the tables, but keep what was changed in the admin.
+    """Write the code's schedule to the tables, but keep changes from the admin.
 
-    A row's description says what the code wrote last. The interval is written again only when the code's own
-    value has changed since.
+    A row's description has the interval that the code wrote last. The code writes again only if its interval
+    differs from that.
     """
     for name, (task, interval) in schedule().items():
         from_code = f"From code: every {interval.total_seconds():g} s."
@@ -56,7 +56,7 @@ def install_schedule() -> None:
                 "crontab": None,
                 "solar": None,
                 "clocked": None,
-                # A task that is a whole interval late adds nothing to the next one.
+                # Drop a task that is a whole interval late, because the next one does its work.
                 "expire_seconds": max(1, int(interval.total_seconds())),
                 "description": from_code,
             },
@@ -71,10 +71,10 @@ def _as_interval(interval: dt.timedelta) -> dict[str, Any]:
 
 
 class SingleBeat(DatabaseScheduler):
-    """A scheduler that works only while it holds an advisory lock: of several beats, one works."""
+    """A scheduler that sends tasks only while it holds an advisory lock, so that only one beat does."""
 
     def setup_schedule(self) -> None:
-        """Write the code's schedule, under a lock: two beats may start at once."""
+        """Write the code's schedule under a lock, because two beats may start at once."""
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [SCHEDULE_LOCK])
             install_schedule()
@@ -93,10 +93,10 @@ class SingleBeat(DatabaseScheduler):
             return 1.0
 
     def apply_async(self, *args: Any, **kwargs: Any) -> Any:
-        """Send a task; after an error, connect again for the next one.
+        """Send a task. After an error, connect again for the next one.
 
-        After a switch-over the address leads to another server. The connection still leads to the former
-        primary, which refuses each task.
+        After a switch-over of the broker, the open connection still leads to the former primary, which
+        refuses each task. A new connection leads to the new primary.
         """
         try:
             return super().apply_async(*args, **kwargs)
@@ -108,14 +108,14 @@ class SingleBeat(DatabaseScheduler):
             raise
 
     def _ensure_connected(self) -> Any:
-        """Leave the connecting to the first task that is sent.
+        """Do not connect here. The first task that is sent connects.
 
-        Celery would wait here until the broker answers, and beat would look hung to its probe.
+        Celery would wait here until the broker answers, so beat's probe would report a hang.
         """
         return self.connection
 
     def _leads(self) -> bool:
-        # The lock belongs to the session, so it needs a connection that no task closes.
+        # The lock belongs to the session, so use a connection that nothing closes after a task.
         with connections["direct"].cursor() as cursor:
             cursor.execute(
                 "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = %s"

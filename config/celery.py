@@ -1,4 +1,4 @@
-"""The Celery application of worker and beat. config.beat has the schedule."""
+"""The Celery application of worker and beat."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
 
 
 class Beat(beat.Beat):
-    """Celery's beat process with another answer to signals."""
+    """Celery's beat process with its own signal handlers."""
 
     def install_sync_handler(self, service: object) -> None:
-        """End by SystemExit; Celery then writes the schedule once the stack is unwound.
+        """Exit by SystemExit, so that Celery writes the schedule after the stack is unwound.
 
-        Celery's own handler writes the schedule inside the handler. A signal that interrupts a query would
-        then begin a second one on the same connection and wait for ever for psycopg's lock.
+        Celery's handler writes the schedule itself. If the signal interrupts a query, it would begin a second
+        query on the same connection and wait for ever for psycopg's lock.
         """
 
         def end(*_: object) -> NoReturn:
@@ -29,7 +29,7 @@ class Beat(beat.Beat):
         platforms.signals.update(SIGTERM=end, SIGINT=end)
 
     def start_scheduler(self) -> Any:
-        """Begin, unless the URL for the lock cannot hold one. A database that is away is waited for."""
+        """Start, even if the database is down. Exit if DIRECT_DATABASE_URL leads to shared sessions."""
         from django.db import DatabaseError, InterfaceError, connections
 
         from outbox.database.postgres.sessions import SharedSession
@@ -39,7 +39,7 @@ class Beat(beat.Beat):
         except SharedSession as error:
             raise SystemExit(str(error)) from error
         except (DatabaseError, InterfaceError):
-            pass  # the first tick says so
+            pass  # the first tick logs it
         return super().start_scheduler()
 
 
@@ -58,7 +58,7 @@ app.autodiscover_tasks()
 
 @signals.setup_logging.connect
 def _keep_our_logging(**_: Any) -> None:
-    """Keep Django's logging: Celery configures none if this signal has a receiver."""
+    """Keep Django's logging: Celery configures no logging if this signal has a receiver."""
 
 
 @signals.task_prerun.connect
@@ -91,9 +91,10 @@ def _watch_beat(**_: Any) -> None:
 
 @signals.worker_shutting_down.connect
 def _hand_back(**_: Any) -> None:
-    """Tell drains to stop, in another thread: a second SIGTERM may interrupt this one's handler.
+    """Tell drains to stop, from another thread.
 
-    It would then wait for ever for the event's lock, which the first one holds.
+    A second SIGTERM may interrupt the handler of the first, and would wait for ever for the event's lock,
+    which the first handler holds.
     """
     from notifications.delivery import drain as delivery
 
@@ -102,8 +103,8 @@ def _hand_back(**_: Any) -> None:
 
 @signals.worker_shutdown.connect
 def _wait_for_drains(**_: Any) -> None:
-    """Wait for the alarm's drain too: Celery has waited for its own tasks alone."""
+    """Wait for the alarm's drain, too, because Celery waits only for its own tasks."""
     from notifications.delivery import drain as delivery
 
-    delivery.stop()  # where no signal ends the worker
+    delivery.stop()  # in case the worker stops without a signal
     delivery.finish()

@@ -1,7 +1,7 @@
-"""The logging of every process: JSON lines or colours on a terminal, both masked.
+"""The logging of every process, as JSON lines or in colours for a terminal. Both are masked.
 
-`configure` is Django's LOGGING_CONFIG, so every process that calls django.setup() logs alike. Our own lines
-go through structlog; those of Django, Celery and gunicorn go through the same formatter.
+`configure` is Django's LOGGING_CONFIG, so every process that calls django.setup() uses it. Our lines pass
+through structlog. Those of Django, Celery, Granian and gunicorn pass through the same formatter.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from gunicorn import glogging  # type: ignore[import-untyped]
 from config.masking import json_line, json_lines, scrub
 from outbox.telemetry import context
 
-#: On a terminal at most so many lines come of one call: a line there costs as much as publishing an event.
+#: A terminal gets at most so many lines from one call, because a line costs as much as publishing an event.
 SHOWN = 10
 
 
 def _merge_ids(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Put the ids of the work at hand on a line that does not name its own."""
+    """Add the ids of the current work to a line, unless the line has its own."""
     for name, value in context.ids().items():
         event.setdefault(name, value)
     return event
 
 
 class _Logger(logging.Logger):
-    """A logger that does not look for the line of code it is called from: no line names it."""
+    """A logger that does not search for the caller's line of code, because no log line shows it."""
 
     def findCaller(  # noqa: N802 (logging's name)
         self, stack_info: bool = False, stacklevel: int = 1
@@ -39,16 +39,16 @@ class _Logger(logging.Logger):
 
 
 def _hand_over(logger: Any, method: str, event: structlog.typing.EventDict) -> Any:
-    """Pass a line on to logging, with its exception where other handlers look for it: config.sentry's."""
+    """Pass a line to logging, with its exception also in `exc_info`, which config.sentry's handler reads."""
     arguments, extra = structlog.stdlib.ProcessorFormatter.wrap_for_formatter(logger, method, event)
     exc_info = event.get("exc_info")
     return arguments, {**extra, "exc_info": exc_info} if exc_info else extra
 
 
 class LineFormatter(logging.Formatter):
-    """Render a record as one line: structlog's, whose message is a dict, and any other library's.
+    """Render a record of structlog, whose message is a dict, or of any other library as one line.
 
-    A line with the member `each`, a list of dicts, becomes a line for each.
+    Render a record with the member `each`, a list of dicts, as one line for each dict.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LineFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         event: Any
-        if hasattr(record, "_logger"):  # structlog's
+        if hasattr(record, "_logger"):  # structlog made it
             event = dict(record.msg)  # type: ignore[arg-type] # its message is a dict
         else:
             event = {"event": record.getMessage()}
@@ -83,8 +83,8 @@ class LineFormatter(logging.Formatter):
 def configure(config: dict[str, str]) -> None:
     """Configure structlog and the standard library's logging. May be called again.
 
-    `config` has `level` (a level name of logging), `format`: json or console, and `file`: where lines are
-    appended, opened again after someone has moved it away; stderr if empty.
+    `config` has `level` (a level name of logging), `format` (json or console) and `file`. Lines are appended
+    to the file, which is opened again if it was moved, or written to stderr if `file` is empty.
     """
     logging.setLoggerClass(_Logger)
     structlog.configure(
@@ -101,7 +101,7 @@ def configure(config: dict[str, str]) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    # No line names its thread or its process: logging need not look for them.
+    # No line shows a thread or a process, so logging need not find them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     console = structlog.dev.ConsoleRenderer()
 
@@ -123,26 +123,26 @@ def configure(config: dict[str, str]) -> None:
     root.handlers = [handler]
     root.setLevel(config["level"].upper())
     for name in ("django", "django.server", "gunicorn.error", "gunicorn.access"):
-        logger = logging.getLogger(name)  # their own handlers neither write JSON nor mask
+        logger = logging.getLogger(name)  # its own handlers neither write JSON nor mask
         logger.handlers = []
         logger.propagate = True
-    # Every answer has its line from outbox.api.correlation; Django would repeat each 4xx.
+    # outbox.api.correlation logs every answer, so Django would log each 4xx again.
     logging.getLogger("django.request").setLevel(logging.ERROR)
     logging.getLogger("django.server").setLevel(logging.WARNING)
-    # A task is a wake-up or a poll, and what it does has lines of its own. Celery adds two for each.
+    # Celery logs two lines for each task. The work of a task has its own lines.
     for name in ("celery.app.trace", "celery.worker.strategy"):
         logging.getLogger(name).setLevel(logging.DEBUG if config["level"] == "DEBUG" else logging.WARNING)
-    # Django leaves it to the server to drop the body of an answer to HEAD; gunicorn warns whenever it does.
+    # Django lets the server drop the body of an answer to HEAD, and gunicorn warns each time.
     logging.getLogger("gunicorn.http.wsgi").setLevel(logging.ERROR)
 
 
 class GunicornLogger(glogging.Logger):  # type: ignore[misc]
-    """Format gunicorn's own lines as all others: `gunicorn --logger-class config.logs.GunicornLogger`."""
+    """Format gunicorn's lines like all others: `gunicorn --logger-class config.logs.GunicornLogger`."""
 
     def setup(self, cfg: Any) -> None:
         os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
         from django.conf import settings
 
         configure(settings.LOGGING)
-        self._access_log_enabled = self._compute_access_log_enabled()  # else computed for each request
+        self._access_log_enabled = self._compute_access_log_enabled()  # otherwise each request computes it
         self.error_log.setLevel(cfg.loglevel.upper())

@@ -1,6 +1,6 @@
-"""Mask e-mail addresses and secrets: in a text, in nested values, and in a log line as JSON.
+"""Mask e-mail addresses and secrets in a text, in nested values, and in a log line as JSON.
 
-A line is rendered once. Only a line that may hold something to mask is taken apart for it.
+A log line is rendered once. Its values are masked one by one only if the line may have something to mask.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 from notifications.providers.registry import declarations
 
-# The characters of an address's local part, without those that separate it from the text around it. A quote
-# may be inside only. The possessive *+ keeps the time linear in the length of the text.
+# The characters of an address's local part, without those that separate it from the surrounding text. A quote
+# may only be inside. The possessive *+ keeps the time linear in the length of the text.
 _LOCAL = r"(?:[\w.!#$*+^`{|}~-]|%(?!40))"
-# The name of a Celery worker: its host is this one, or one without a domain, where no customer has mail.
+# The name of a Celery worker. Its host is this one, or one without a domain, so no customer has mail there.
 _NODE = rf"celery@(?:{re.escape(socket.gethostname())}|[\w-]+)(?!\.?[\w-])"
 _ADDRESS = re.compile(
     rf"""
@@ -30,18 +30,18 @@ _ADDRESS = re.compile(
     re.VERBOSE,
 )
 
-#: A value that is an address, masked already.
+#: The start of a JSON string that is a masked address.
 _MASKED = re.compile(rf'"{_LOCAL}{{1,3}}\*\*\*@')
 
 
 def _literals(pattern: str) -> list[str]:
-    r"""Return the texts of which a provider's key has one: `re_` and `whsec_` for `\b(re_|whsec_)…`."""
+    r"""Return the texts, one of which is in each key of a pattern: `re_`, `whsec_` for `\b(re_|whsec_)…`."""
     group = re.match(r"\\b\(([\w|.\\-]+)\)", pattern)
     return group[1].replace("\\", "").lower().split("|") if group else [""]
 
 
-# To look for a text costs a tenth of the search for a pattern. So each pattern comes with texts, in lower
-# case, of which whatever it matches has one.
+# Searching for a text takes a tenth of the time of a pattern. So each pattern has texts in lower case, and
+# each match of the pattern has one of them.
 _SECRETS: tuple[tuple[Sequence[str], re.Pattern[str], str], ...] = (
     (["@"], re.compile(r"(://)[^\s/@]+@"), r"\1***@"),  # the user and password of a URL
     (["bearer", "basic"], re.compile(r"\b(bearer|basic)\s+[^\s\"',;]+", re.IGNORECASE), r"\1 ***"),
@@ -52,14 +52,14 @@ _SECRETS: tuple[tuple[Sequence[str], re.Pattern[str], str], ...] = (
         if declared.key_pattern
     ),
 )
-# PostgreSQL repeats the whole row of a broken constraint, names among it, and the input of JSON or a COPY.
-# No \b in front: in a repr a backslash and an n stand there.
+# PostgreSQL repeats the whole row of a broken constraint, with names, and the input of JSON or a COPY.
+# No \b in front, because in a repr the text before it is a backslash and an n.
 _ROW = re.compile(
     r"(DETAIL|CONTEXT):\s.*?(?=\n(?:HINT|CONTEXT|LINE|QUERY):|\n\n(?:The above|During)|\nTraceback |\Z)",
     re.DOTALL,
 )
 _SECRET_NAMES = frozenset({"authorization", "password", "secret", "api_key", "cookie", "set-cookie"})
-#: A correlation id that is no secret: one of ours, or a UUID.
+#: A correlation id that needs no masking: one of ours, or a UUID.
 _PLAIN_ID = re.compile(r"[0-9A-Za-z]*|[0-9A-Fa-f-]{36}")
 # A line of JSON with none of these has nothing to mask.
 _ADDRESS_MARKS = ("@", "%40")
@@ -78,7 +78,7 @@ def _has(text: str, literals: Sequence[str]) -> bool:
 
 
 def mask(text: str) -> str:
-    """Mask e-mail addresses but for three characters and the domain, and secrets entirely.
+    """Mask e-mail addresses except for three characters and the domain, and secrets entirely.
 
     >>> mask("to alice.smith@example.com, Bearer op_abc")
     'to ali***@example.com, Bearer ***'
@@ -93,7 +93,7 @@ def mask(text: str) -> str:
 
 
 def scrub(value: Any) -> Any:
-    """Mask every string in nested dicts, lists and tuples, keys too."""
+    """Mask every string in nested dicts, lists and tuples, including keys."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, dict):
@@ -106,7 +106,7 @@ def scrub(value: Any) -> Any:
     return value
 
 
-# ASCII: a line must come out whatever the terminal's encoding is, halves of surrogate pairs too.
+# ASCII, so that every terminal's encoding can write a line, even with half a surrogate pair in it.
 _to_json = json.JSONEncoder(default=lambda value: mask(str(value))).encode
 
 
@@ -119,15 +119,15 @@ def json_line(event: dict[str, Any]) -> str:
     if not _has(lowered, _ADDRESS_MARKS):
         return line
     if "%40" not in line and len(_MASKED.findall(line)) == line.count("@"):
-        return line  # a search for the masked is short; one for addresses reads every character
-    # No pattern for addresses goes past a quote, so the line has the same matches as its values have.
+        return line  # the search for masked addresses is faster than the search for addresses
+    # No pattern for addresses matches past a quote, so the line has the same matches as its values.
     return mask(line) if "\\" not in line else _to_json(scrub(event))
 
 
 def json_lines(event: dict[str, Any], each: Sequence[dict[str, str]]) -> str:
-    """Render a line of JSON for each of `each`, which says what the lines do not have in common.
+    """Render a line of JSON for each dict of `each`, with the members of `event` and those of the dict.
 
-    The ids in `each` are ours; only a correlation id may come from outside, and have something to mask.
+    The ids in `each` are ours, except that a correlation id may come from a client and need masking.
     """
     head = _to_json(event)[:-1] + ", "
     lines = []

@@ -1,7 +1,7 @@
-"""Middleware for pages alone: sessions, logins and messages.
+"""Middleware only for pages: sessions, logins and messages.
 
-A request of the API or a webhook has a token or a signature instead. It passes these by: no cookie is read,
-and `request` has neither `session` nor a lazy `user`.
+A request to the API or a webhook has a token or a signature instead, so it skips this middleware. No cookie
+is read, and `request` has neither `session` nor a lazy `user`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ WITHOUT_SESSION = ("/api/v1/", "/webhooks/")
 
 
 class _PagesOnly:
-    """Hand a request of the API or a webhook to the next middleware at once."""
+    """Hand a request to the API or a webhook directly to the next middleware."""
 
     get_response: Any
 
     def __call__(self, request: HttpRequest) -> Any:
         if request.path_info.startswith(WITHOUT_SESSION):
             return self.get_response(request)
-        return super().__call__(request)  # type: ignore[misc] # of the middleware beside it
+        return super().__call__(request)  # type: ignore[misc] # the middleware has it
 
 
 class PageSessions(_PagesOnly, SessionMiddleware):

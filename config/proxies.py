@@ -1,7 +1,7 @@
-"""The client's own address behind proxies. django-axes counts wrong passwords by it.
+"""Find the client's address behind proxies. django-axes counts wrong passwords by it.
 
-No library: django-ipware finds no address behind one honest proxy, and believes `X-Forwarded-For` of a client
-that connects directly.
+No library does this: django-ipware finds no address behind one honest proxy, and trusts `X-Forwarded-For` of
+a client that connects directly.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from django.http import HttpRequest
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return the nearest address on the request's way that is no trusted proxy.
+    """Return the nearest address on the request's way that is not a trusted proxy.
 
-    Each proxy appends to `X-Forwarded-For` the address that it was called from. So the list is read from its
-    end, and an entry counts only if a trusted proxy wrote it: what a client sends itself is never reached.
+    Each proxy appends its caller's address to `X-Forwarded-For`. So read the list from its end, and use an
+    entry only if a trusted proxy wrote it. Entries that the client forged are never used.
     """
     address = str(request.META.get("REMOTE_ADDR", ""))
     forwarded = request.headers.get("X-Forwarded-For", "").split(",")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python
 """The command of each role, the same in containers, in local runs and in the tests.
 
-As a program, which the image calls `orderpost`: `orderpost worker` becomes that role's process. Any other
-word is a command of manage.py, such as `orderpost status`. Further arguments are passed on.
+The image has this module as the program `orderpost`. `orderpost worker` becomes that role's process. Any
+other argument runs as a `manage.py` command, such as `orderpost status`. Further arguments are passed on.
 
-This module imports the standard library alone, so that a container's probe is quick.
+This module imports only the standard library, so that a container's probe starts fast.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 WAIT_SECONDS = 3.0
-#: Commands of manage.py that wait for the migrations, too, where the roles do.
+#: Commands of manage.py that wait for the migrations if the roles do.
 AFTER_THEM = ("first_login", "follow_wal")
-#: The roles that are a command of manage.py, with its words.
+#: The roles that run a command of manage.py, with its arguments.
 MANAGE_COMMANDS = {
     "standby": ["drain_outbox", "--standby"],
     "relay": ["relay_outbox"],
@@ -30,9 +30,9 @@ MANAGE_COMMANDS = {
     "partitions": ["keep_partitions"],
     "migrate": ["migrate", "--noinput"],
 }
-#: Started as they stand: deployments of release 0.1.0 give the image whole commands.
+#: Programs to run unchanged, because deployments of release 0.1.0 give the image whole commands.
 PROGRAMS = ("python", "celery", "gunicorn", "sh")
-#: How every switch is set, in any case.
+#: The values of every switch, in any case.
 ON, OFF = ("on", "true", "1", "yes"), ("off", "false", "0", "no")
 PROJECT = Path(__file__).resolve().parent.parent
 ALL = "0.0.0.0"  # noqa: S104 - a container's web listens on each of its addresses
@@ -41,7 +41,7 @@ ALL = "0.0.0.0"  # noqa: S104 - a container's web listens on each of its address
 def commands(
     *, host: str = ALL, port: int = 8000, processes: int | None = None, threads: int | None = None
 ) -> dict[str, list[str]]:
-    """Return the command of each role; web has `threads` in each of its `processes`: see config.web."""
+    """Return the command of each role. `processes` and `threads` of each are for web: see config.web."""
     python = sys.executable
     celery = [python, "-m", "celery", "-A", "config", "--quiet"]
     return {
@@ -60,7 +60,7 @@ def commands(
 
 
 def number_from(name: str) -> int | None:
-    """Return a whole number from the environment, None if unset; end with a sentence if it is none."""
+    """Return a positive whole number from the environment, or None if unset. Exit for any other value."""
     given = os.environ.get(name, "").strip()
     if given and (not (given.isascii() and given.isdigit()) or int(given) < 1):
         sys.exit(f"{name} must be a whole number from 1, and is {given!r}.")
@@ -68,10 +68,7 @@ def number_from(name: str) -> int | None:
 
 
 def parse_switch(name: str, given: str) -> bool:
-    """Return whether `given`, the value of the variable `name`, means on.
-
-    Raise ValueError with a sentence for another word.
-    """
+    """Return whether `given`, the value of the variable `name`, is on. Raise ValueError for other words."""
     word = given.strip().lower()
     if word not in ON + OFF:
         raise ValueError(f"{name} must be on or off (true or false, 1 or 0, yes or no), not {given!r}.")
@@ -79,10 +76,7 @@ def parse_switch(name: str, given: str) -> bool:
 
 
 def switch_from(name: str, *, environ: Mapping[str, str]) -> bool:
-    """Return whether a switch of `environ` is on, and exit with a sentence for another word.
-
-    Unset and empty mean off.
-    """
+    """Return whether a switch of `environ` is on. Unset and empty mean off. Exit for other words."""
     try:
         return parse_switch(name, environ.get(name, "").strip() or "off")
     except ValueError as error:
@@ -90,8 +84,9 @@ def switch_from(name: str, *, environ: Mapping[str, str]) -> bool:
 
 
 def wait_for_migrations() -> None:
-    """Return once the database answers and every migration is applied, which `migrate --check` tells."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # else process 1 ignores it
+    """Wait until the database answers and `migrate --check` finds every migration applied."""
+    # Without a handler, a container's process 1 ignores SIGTERM.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     check = [sys.executable, "manage.py", "migrate", "--check"]
     while (done := subprocess.run(check, capture_output=True, text=True)).returncode:
         reason = done.stderr.strip().rpartition("\n")[2] or "some are not applied"
@@ -100,7 +95,7 @@ def wait_for_migrations() -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Replace this process by that of a role, or of a command of manage.py: signals then reach it itself."""
+    """Replace this process by that of a role or a command of manage.py, so that signals reach it directly."""
     name, *rest = arguments or ["help"]
     found = commands(
         port=number_from("PORT") or 8000,

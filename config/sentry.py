@@ -1,9 +1,9 @@
 """Report unexpected errors to Sentry, without addresses, names or tokens.
 
-Called by config.settings when SENTRY_DSN is set. Each line of the log at `error` is an event, and so is an
-exception that leaves a task. Of one kind a process sends one event in `QUIET_SECONDS`: a thousand rows that
-fail the same way are one error. Request bodies and local variables are not sent at all; what is sent goes
-through config.masking.scrub.
+config.settings calls it if SENTRY_DSN is set. Each log line at `error` is an event, and so is an exception
+that leaves a task. A process sends one event of a kind in `QUIET_SECONDS`, because a thousand rows that fail
+the same way are one error. Request bodies and local variables are not sent. config.masking.scrub masks the
+rest.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from config.masking import scrub
 from outbox.telemetry import context
 
 QUIET_SECONDS = 600.0
-#: The fields of a line that tell one kind of error from another. None has an id in it.
+#: The fields of a line that distinguish kinds of errors. None of them is an id.
 KIND = ("event_type", "outcome", "partition", "provider", "table", "topic")
 _MOST_KINDS = 1000
 
 
 class Kinds:
-    """Which kinds of errors were reported lately."""
+    """The kinds of errors that were reported lately."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._reported: dict[tuple[str, ...], tuple[float, int]] = {}  # when, and how many came since
+        self._reported: dict[tuple[str, ...], tuple[float, int]] = {}  # its time, and the number since
 
     def repeats(self, kind: tuple[str, ...]) -> int | None:
-        """Return how many were not reported since the last one that was; None: do not report this one."""
+        """Return the number of unreported events since the last report, or None to not report this one."""
         now = time.monotonic()
         with self._lock:
             at, count = self._reported.get(kind, (-QUIET_SECONDS, 0))
@@ -52,7 +52,7 @@ class Kinds:
 def init(
     *, dsn: str, environment: str, traces_sample_rate: float = 0.0, transport: Transport | None = None
 ) -> None:
-    """Start reporting to the project that `dsn` names. `transport` is for tests. Raise `BadDsn`."""
+    """Start reporting to the project of `dsn`. `transport` is for tests. Raise `BadDsn`."""
     kinds = Kinds()
 
     def report(event: Any, hint: dict[str, Any]) -> Any:
@@ -68,10 +68,10 @@ def init(
         integrations=[
             DjangoIntegration(),
             CeleryIntegration(monitor_beat_tasks=True),
-            # Lines of the log become breadcrumbs, and those at `error` events.
+            # Log lines become breadcrumbs, and lines at `error` become events.
             LoggingIntegration(level=logging.INFO, event_level=logging.ERROR),
         ],
-        # send_default_pii stays unset, which means no; setting it at all is deprecated.
+        # Unset, send_default_pii is off. Setting it is deprecated.
         include_local_variables=False,
         max_request_body_size="never",
         before_send=report,
@@ -79,13 +79,13 @@ def init(
         before_send_log=_clean,
         before_breadcrumb=_clean,
     )
-    # Up to 500 events in one call: as breadcrumbs they would cost more than to publish them.
+    # One call logs up to 500 events. As breadcrumbs they would cost more than publishing them.
     ignore_logger("outbox.events.published")
-    ignore_logger("django.security.DisallowedHost")  # scanners', answered 400
+    ignore_logger("django.security.DisallowedHost")  # requests of scanners, answered with 400
 
 
 def _line(hint: dict[str, Any]) -> dict[str, Any]:
-    """Return the line of the log that an event is made of; empty for any other event."""
+    """Return the log line of an event, or {} if the event comes from no line."""
     record = hint.get("log_record")
     if record is None:
         return {}
@@ -93,7 +93,7 @@ def _line(hint: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kind(event: Any, line: dict[str, Any]) -> tuple[str, ...]:
-    """Return what an event has in common with its repeats: its text, and where its exception began."""
+    """Return the kind of an event: its text, and the place where its exception was raised."""
     words = [str(event.get("logger") or ""), str(line.get("event") or event.get("message") or "")]
     words += [f"{name}={line[name]}" for name in KIND if name in line]
     for thrown in (event.get("exception") or {}).get("values") or []:
@@ -103,7 +103,7 @@ def _kind(event: Any, line: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _described(event: Any, line: dict[str, Any], repeats: int) -> Any:
-    """Give an event of a line the line's text as its title, and its fields."""
+    """Give an event the text of its log line as its title, and the line's fields."""
     extra = {"repeats": repeats}
     if line:
         event["logentry"] = {"message": str(line.get("event", ""))}

@@ -1,8 +1,9 @@
 """Every setting of every process, in fixed sections, read once from the environment.
 
-docs/reference/configuration.md lists the variables. `NAME_FILE` may name a file that holds the value of
-`NAME`. A bad value stops the start with a sentence that names the variable. `make run` writes its addresses
-to `var/local.env`, which fills in what the environment leaves unset, so that `manage.py` works beside it.
+docs/reference/configuration.md lists the variables. `NAME_FILE` may name a file with the value of `NAME`. For a bad
+value the process exits with a message that names the variable. `make run` writes its addresses to
+`var/local.env`. They apply to variables that the environment leaves unset, so that `manage.py` works next to
+`make run`.
 """
 
 from __future__ import annotations
@@ -40,22 +41,22 @@ from notifications.providers import registry
 from orders.events import DEFAULT_EMAILS, EMAILS
 
 django_stubs_ext.monkeypatch()
-warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # docs/guides/providers.md says what it is about
+warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # docs/guides/providers.md explains it
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 LOCAL_ENV = BASE_DIR / "var" / "local.env"
 
 
 class _Environment(FileAwareEnv):
-    """Reads switches as `config.roles` does."""
+    """Read switches as `config.roles` does."""
 
     def bool(self, name: str, default: Any = None) -> Any:  # type: ignore[override]
         given = self.str(name, "").strip()
         return parse_switch(name, given) if given else default
 
 
-env = _Environment(eager=True, strip_whitespace=True)  # an editor ends a file with a line break
-# A line break at the end of a key's file belongs to the key: stored hashes were made with it.
+env = _Environment(eager=True, strip_whitespace=True)  # editors end a file with a line break
+# A line break at the end of a key's file is part of the key, because stored hashes were made with it.
 raw = FileAwareEnv(eager=True)
 if LOCAL_ENV.exists():
     env.read_env(str(LOCAL_ENV), recurse=False)
@@ -77,7 +78,7 @@ def _database(
     try:
         parsed = parse_database(url)
     except ValueError as error:
-        raise ImproperlyConfigured(f"{name} is no URL of a database: {error}") from None
+        raise ImproperlyConfigured(f"{name} is not the URL of a database: {error}") from None
     database: dict[str, Any] = {
         **parsed,
         "ENGINE": "outbox.database.postgres",
@@ -86,14 +87,14 @@ def _database(
     }
     options = database.setdefault("OPTIONS", {})
     options.setdefault("application_name", "orderpost")
-    # A frozen server: nothing but a deadline of our own ends the wait. A host that is gone: TCP finds out.
+    # Only the client's deadline ends a wait for a frozen server. TCP's settings detect a lost host.
     options["deadline"] = timeout or None
     options.setdefault("connect_timeout", 3)
     options.setdefault("keepalives_idle", 10)
     options.setdefault("keepalives_interval", 5)
     options.setdefault("keepalives_count", 3)
     options.setdefault("tcp_user_timeout", 20_000)  # milliseconds
-    # Parameters travel beside the statement instead of being written into it: a tenth less work for us.
+    # Send parameters separately instead of writing them into the statement: a tenth less work for the client.
     options.setdefault("server_side_binding", True)
     options.setdefault("prepared", PREPARED_STATEMENTS)
     options["own_session"] = name if own_session else ""
@@ -111,7 +112,7 @@ def _limits(name: str, *, known: Collection[str] | None = None) -> dict[str, int
     return values
 
 
-#: Settings that no release had, and what does their work.
+#: Settings that no release had, with their replacements.
 _REMOVED = {
     "HEALTH_SECONDS": "a loop hangs after 60 seconds",
     "KAFKA_TOPIC_PARTITIONS": "manage.py make_topics has --partitions",
@@ -119,7 +120,7 @@ _REMOVED = {
     "KAFKA_TOPIC_MIN_INSYNC_REPLICAS": "manage.py make_topics has --min-insync-replicas",
     "KAFKA_TOPIC_RETENTION_DAYS": "manage.py make_topics has --retention-days",
 }
-#: Settings of 0.1.0 that 0.3 will not read, and what to do about each.
+#: Settings of 0.1.0 that 0.3 will not read, with advice for each.
 _OUTDATED = {
     "BREAKER_OPEN_CAP": "remove it, because it has no effect",
     "TRUST_PROXY": "set TRUSTED_PROXIES to the proxies' addresses instead",
@@ -129,13 +130,13 @@ try:
     for _name, _instead in _REMOVED.items():
         if env.str(_name, ""):
             raise ImproperlyConfigured(f"{_name} does not exist any more: {_instead}. Remove the setting.")
-    # Each process logs these at its start.
+    # Each process logs these when it starts.
     OUTDATED_SETTINGS = {name: advice for name, advice in _OUTDATED.items() if env.str(name, "")}
 
     # --- The process ---------------------------------------------------------------------------
     DEBUG = env.bool("DEBUG", False)
     SECRET_KEY = raw.str("SECRET_KEY", "not-secret-debug-only" if DEBUG else None)
-    # Proxies in front of the web, addresses and networks: their X-Forwarded-For and -Proto are believed.
+    # The addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted.
     TRUSTED_PROXIES: list[str] = env.list("TRUSTED_PROXIES", [], validate=networks)
     TRUST_PROXY = env.bool("TRUST_PROXY", bool(TRUSTED_PROXIES))  # until 0.3
     ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
@@ -151,15 +152,16 @@ try:
     )
 
     # --- Storage and broker --------------------------------------------------------------------
-    # Seconds that one statement may take before the connection is closed; 0: for ever. Longer than 5 s, and a
-    # request that meets a frozen server is not answered in time.
+    # Seconds after which a statement's connection is closed; 0: never. Above 5 s, the API answers too late
+    # while the server is frozen.
     DATABASE_TIMEOUT = env.float("DATABASE_TIMEOUT", 4.0, validate=not_negative)
-    # None: unless a pooler shares sessions between transactions; those before pgbouncer 1.21 keep none.
+    # None: off behind a pooler that shares sessions between transactions, because pgbouncer before 1.21 does
+    # not keep prepared statements.
     PREPARED_STATEMENTS = env.bool("PREPARED_STATEMENTS", None)
     DATABASE_MAINTENANCE_TIMEOUT = env.float("DATABASE_MAINTENANCE_TIMEOUT", 3600.0, validate=not_negative)
     DATABASES = {
         "default": _database("DATABASE_URL", timeout=DATABASE_TIMEOUT),
-        # The application's role with no pooler between: advisory locks that outlive a transaction.
+        # The application's role, not through a pooler, for advisory locks that outlive a transaction.
         "direct": _database(
             "DIRECT_DATABASE_URL",
             env.str("DATABASE_URL", ""),
@@ -167,7 +169,7 @@ try:
             max_age=None,
             own_session=True,
         ),
-        # The tables' owner, with no pooler between: makes, detaches and drops partitions.
+        # The tables' owner, not through a pooler, to create, detach and drop partitions.
         "owner": _database(
             "PARTITION_DATABASE_URL",
             env.str("DATABASE_URL", ""),
@@ -175,7 +177,7 @@ try:
             max_age=None,
             own_session=True,
         ),
-        # A role with the attribute REPLICATION, with no pooler between: `manage.py follow_wal` alone.
+        # A role with the attribute REPLICATION, not through a pooler. Only `manage.py follow_wal` uses it.
         "replication": _database(
             "REPLICATION_DATABASE_URL",
             env.str("DIRECT_DATABASE_URL", env.str("DATABASE_URL", "")),
@@ -194,7 +196,7 @@ try:
     FAST_PATH = env.bool("FAST_PATH", True)
     POLL_INTERVAL = env.float("POLL_INTERVAL", 60.0, validate=positive)
     POLL_BATCH_SIZE = env.int("POLL_BATCH_SIZE", 100, validate=validate.Range(min=1, max=5000))
-    # Seconds before each retry. They replace MAX_RETRIES and the two settings of the backoff.
+    # Seconds before each retry. If set, they replace MAX_RETRIES and the two settings of the backoff.
     RETRY_DELAYS: list[float] = env.list("RETRY_DELAYS", [], subcast=float, validate=delays)
     MAX_RETRIES = len(RETRY_DELAYS) or env.int("MAX_RETRIES", 3, validate=validate.Range(min=0, max=1000))
     RETRY_BACKOFF_BASE = env.float("RETRY_BACKOFF_BASE", 30.0, validate=positive)
@@ -202,12 +204,12 @@ try:
     LEASE_SECONDS = env.float("LEASE_SECONDS", 300.0, validate=positive)
     AMBIGUOUS_HOLD_SECONDS = env.float("AMBIGUOUS_HOLD_SECONDS", 120.0, validate=not_negative)
     MAX_RETRIES_FOR = _limits("MAX_RETRIES_FOR", known=EMAILS)
-    EMAIL_RATE_LIMIT = env.float("EMAIL_RATE_LIMIT", 100.0, validate=not_negative)  # 0: none
+    EMAIL_RATE_LIMIT = env.float("EMAIL_RATE_LIMIT", 100.0, validate=not_negative)  # 0: no limit
     EMAIL_RATE_BURST = env.float("EMAIL_RATE_BURST", max(1.0, EMAIL_RATE_LIMIT / 20), validate=at_least_one)
     BREAKER_OPEN_SECONDS = env.float("BREAKER_OPEN_SECONDS", 30.0, validate=positive)
     API_RATE_LIMIT = env.int(
         "API_RATE_LIMIT", 0, validate=not_negative
-    )  # requests a second and token; 0: none
+    )  # requests per second and token; 0: no limit
     EMAIL_CONCURRENCY = env.int("EMAIL_CONCURRENCY", 32, validate=validate.Range(min=1, max=1000))
     EMAIL_CONNECT_TIMEOUT = env.float("EMAIL_CONNECT_TIMEOUT", 3.0, validate=positive)
     EMAIL_READ_TIMEOUT = env.float("EMAIL_READ_TIMEOUT", 10.0, validate=positive)
@@ -216,22 +218,22 @@ try:
     if LEASE_SECONDS <= EMAIL_CONNECT_TIMEOUT + EMAIL_READ_TIMEOUT:
         raise ImproperlyConfigured(
             "LEASE_SECONDS must be longer than EMAIL_CONNECT_TIMEOUT + EMAIL_READ_TIMEOUT, "
-            "or no send could ever finish within its lease."
+            "or no send could finish within its lease."
         )
 
     # --- Events --------------------------------------------------------------------------------
     EVENT_TRANSPORT = env.str("EVENT_TRANSPORT", "redis", validate=validate.OneOf(["redis", "kafka"]))
     EVENT_SOURCE = env.str("EVENT_SOURCE", "order-service")
-    # Systems that keep orders of their own: whose order events are taken. Empty: nobody's.
+    # The systems with their own orders whose order events are accepted.
     ORDER_SOURCES: list[str] = env.list("ORDER_SOURCES", [], validate=names_of_systems)
     if EVENT_SOURCE in ORDER_SOURCES:
-        raise ImproperlyConfigured("ORDER_SOURCES names EVENT_SOURCE, this system itself.")
-    EVENT_COMMANDS = env.bool("EVENT_COMMANDS", False)  # take order.command.* and notification.command.*
+        raise ImproperlyConfigured("ORDER_SOURCES must not name EVENT_SOURCE, which is this system.")
+    EVENT_COMMANDS = env.bool("EVENT_COMMANDS", False)  # accept order.command.*, notification.command.*
     EVENT_STREAM_LENGTH = env.int("EVENT_STREAM_LENGTH", 1_000_000, validate=at_least_one)
-    # How many replicas of a Redis must have an event before it counts as published.
+    # The number of Redis replicas that must have an event before it counts as published.
     EVENT_REPLICAS = env.int("EVENT_REPLICAS", 0, validate=not_negative)
-    EMAIL_EVENTS = env.bool("EMAIL_EVENTS", False)  # notification.email.sent.v1 and .dead_lettered.v1 too
-    EVENT_MAX_RETRIES = env.int("EVENT_MAX_RETRIES", 4, validate=not_negative)  # five tries in all
+    EMAIL_EVENTS = env.bool("EMAIL_EVENTS", False)  # publish notification.email.sent.v1, .dead_lettered.v1
+    EVENT_MAX_RETRIES = env.int("EVENT_MAX_RETRIES", 4, validate=not_negative)  # five attempts in all
     EVENT_MAX_RETRIES_FOR = _limits("EVENT_MAX_RETRIES_FOR")  # orders.apps knows the topics
     KAFKA_BOOTSTRAP_SERVERS = env.str("KAFKA_BOOTSTRAP_SERVERS", "")
     if EVENT_TRANSPORT == "kafka" and not KAFKA_BOOTSTRAP_SERVERS:
@@ -251,23 +253,23 @@ try:
     if KAFKA_SECURITY_PROTOCOL.startswith("SASL") != bool(KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD):
         raise ImproperlyConfigured(
             "KAFKA_SECURITY_PROTOCOL=SASL_SSL or SASL_PLAINTEXT needs KAFKA_SASL_USERNAME and"
-            " KAFKA_SASL_PASSWORD, and the others use neither."
+            " KAFKA_SASL_PASSWORD. The other protocols use neither."
         )
-    KAFKA_SSL_CA = env.str("KAFKA_SSL_CA", "")  # PEM, as the next two; unset: the system's
+    KAFKA_SSL_CA = env.str("KAFKA_SSL_CA", "")  # PEM, like the next two; unset: the system's
     KAFKA_SSL_CERTIFICATE = env.str("KAFKA_SSL_CERTIFICATE", "")
     KAFKA_SSL_KEY = env.str("KAFKA_SSL_KEY", "")
     KAFKA_SSL_KEY_PASSWORD = env.str("KAFKA_SSL_KEY_PASSWORD", "")
-    # A consumer that is silent for so many seconds loses its partitions; brokers allow 6 and more by default.
+    # A consumer that is silent for so many seconds loses its partitions. By default brokers allow 6 or more.
     KAFKA_SESSION_SECONDS = env.float("KAFKA_SESSION_SECONDS", 6.0, validate=validate.Range(min=1))
 
-    # What consume_cdc reads: the topics of the connector in docker/debezium, as a member of this group.
+    # The topics that consume_cdc reads, by default those of docker/debezium's connector, and its group.
     CDC_TOPICS: list[str] = env.list(
         "CDC_TOPICS", ["orderpost.public.email_notifications", "orderpost.public.outbox_events"]
     )
     CDC_GROUP = env.str("CDC_GROUP", "orderpost-cdc")
 
     # --- Retention -----------------------------------------------------------------------------
-    # How many days a partition stays attached after its last row, by table.
+    # Days for which a partition stays attached after its last row, by table.
     HOT_DAYS = {
         "email_notifications": env.int("EMAIL_HOT_DAYS", 30, validate=at_least_one),
         "outbox_events": env.int("EVENT_HOT_DAYS", 7, validate=at_least_one),
@@ -277,10 +279,10 @@ try:
     PARTITION_GRACE_DAYS = env.int("PARTITION_GRACE_DAYS", 7, validate=not_negative)
     ARCHIVE_YEARS = env.int("ARCHIVE_YEARS", 7, validate=at_least_one)
     ARCHIVE_DIR = env.str("ARCHIVE_DIR", str(BASE_DIR / "var" / "archive"))
-    ARCHIVE_S3_BUCKET = env.str("ARCHIVE_S3_BUCKET", "")  # when set, instead of ARCHIVE_DIR
+    ARCHIVE_S3_BUCKET = env.str("ARCHIVE_S3_BUCKET", "")  # if set, replaces ARCHIVE_DIR
     ARCHIVE_S3_PREFIX = env.str("ARCHIVE_S3_PREFIX", "")
     ARCHIVE_S3_ENDPOINT_URL = env.str("ARCHIVE_S3_ENDPOINT_URL", "", validate=web_address)
-    PRIVACY_KEY = raw.str("PRIVACY_KEY", "") or SECRET_KEY  # of the hashes that stand for addresses
+    PRIVACY_KEY = raw.str("PRIVACY_KEY", "") or SECRET_KEY  # for the hashes of addresses
 
     # --- Providers -----------------------------------------------------------------------------
     # Each provider declares its own settings; docs/guides/providers.md lists them.
@@ -297,19 +299,19 @@ try:
     EMAIL_PROVIDERS: list[str] = env.list(
         "EMAIL_PROVIDERS", [], validate=validate.ContainsOnly(list(registry.declarations()))
     ) or registry.default_providers(_given, debug=DEBUG)
-    WEBHOOKS_UNSIGNED = env.bool("WEBHOOKS_UNSIGNED", False)  # believe posts to a webhook that has no key
+    WEBHOOKS_UNSIGNED = env.bool("WEBHOOKS_UNSIGNED", False)  # accept posts to a webhook without a key
     WEBHOOK_TOLERANCE_SECONDS = env.float("WEBHOOK_TOLERANCE_SECONDS", 300.0, validate=positive)
-    EMAIL_TIMEOUT = EMAIL_CONNECT_TIMEOUT  # Django's; once connected, our backend reads with the other one
+    EMAIL_TIMEOUT = EMAIL_CONNECT_TIMEOUT  # Django's setting; our backend uses EMAIL_READ_TIMEOUT to read
 
-    # --- The shop, as its customers read it ----------------------------------------------------
+    # --- The shop, as its customers see it -----------------------------------------------------
     SHOP_NAME = env.str("SHOP_NAME", "Example Shop")
     SHOP_ADDRESS = env.str("SHOP_ADDRESS", "Example Shop, 1 Market Street, Springfield")
     SHOP_URL = env.str("SHOP_URL", "https://shop.example.com", validate=web_address)
     EMAIL_TEMPLATES_DIR = env.str("EMAIL_TEMPLATES_DIR", "")  # its files replace those of templates/emails
 
-    # --- Watching ------------------------------------------------------------------------------
+    # --- Monitoring ----------------------------------------------------------------------------
     METRICS_TOKEN = env.str("METRICS_TOKEN", "")
-    # Where each process serves its own metrics; 0: nowhere. The web also answers /metrics on its own port.
+    # The port on which each process serves its metrics; 0: none. The web also has /metrics on its own port.
     METRICS_PORT = env.int("METRICS_PORT", 0, validate=validate.Range(min=0, max=65535))
     METRICS_HOST = env.str("METRICS_HOST", "")  # the address to listen on; "": all
     SENTRY_DSN = env.str("SENTRY_DSN", "")
@@ -317,7 +319,7 @@ try:
     SENTRY_TRACES_SAMPLE_RATE = env.float(
         "SENTRY_TRACES_SAMPLE_RATE", 0.0, validate=validate.Range(min=0, max=1)
     )
-except ValueError as error:  # EnvError, and a file that NAME_FILE names and nobody can read
+except ValueError as error:  # EnvError, or an unreadable file of NAME_FILE
     raise ImproperlyConfigured(str(error)) from error
 
 # --- Django ------------------------------------------------------------------------------------
@@ -354,7 +356,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
-# Five wrong passwords for a name from one address, and that pair waits five minutes.
+# After five wrong passwords, a name and address may not log in for five minutes.
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
@@ -421,11 +423,11 @@ STORAGES = {
 }
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "var" / "static"
-WHITENOISE_USE_FINDERS = True  # no collectstatic before a local run; the image does collect
+WHITENOISE_USE_FINDERS = True  # so that local runs need no collectstatic; the image runs it
 APPEND_SLASH = True  # for the admin; no API path has one
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1_000_000
-# HSTS over subdomains and its preload list (W005, W021) are for the domain's owner to decide; the redirect
-# to HTTPS (W008) is the proxy's; the admin frames its own e-mail preview (W019).
+# The domain's owner decides on HSTS for subdomains and its preload list (W005, W021). The proxy redirects to
+# HTTPS (W008). The admin frames its e-mail preview (W019).
 SILENCED_SYSTEM_CHECKS = ["anymail.W003", "security.W005", "security.W008", "security.W019", "security.W021"]
 LOGGING_CONFIG = "config.logs.configure"
 LOGGING = {"level": LOG_LEVEL, "format": LOG_FORMAT, "file": LOG_FILE}
@@ -435,10 +437,10 @@ if SENTRY_DSN:
             dsn=SENTRY_DSN, environment=SENTRY_ENVIRONMENT, traces_sample_rate=SENTRY_TRACES_SAMPLE_RATE
         )
     except BadDsn as error:
-        raise ImproperlyConfigured(f"SENTRY_DSN is no DSN: {error}.") from error
+        raise ImproperlyConfigured(f"SENTRY_DSN is not a DSN: {error}.") from error
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
-SECURE_SSL_REDIRECT = False  # the proxy's business: health checks come over plain HTTP
+SECURE_SSL_REDIRECT = False  # the proxy redirects; health checks use plain HTTP
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUST_PROXY else None
 SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
 SECURE_REFERRER_POLICY = "same-origin"
@@ -468,7 +470,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": [],
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    # No validatorUrl: the badge would ask a server on the internet.
+    # No validatorUrl, because the badge would send a request to a server on the internet.
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": True, "validatorUrl": None},
     "ENUM_NAME_OVERRIDES": {
         "OrderStatus": "orders.models.Order.Status",
@@ -479,22 +481,20 @@ SPECTACULAR_SETTINGS = {
 # --- Celery (read by config.celery under the prefix CELERY_; see docs/adr/0029) ------------
 CELERY_BROKER_URL = REDIS_URL
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_ACKS_LATE = (
-    False  # the truth is in PostgreSQL: a lost wake-up costs one poll, a repeated one nothing
-)
+CELERY_TASK_ACKS_LATE = False  # PostgreSQL has the rows: a lost wake-up delays them until the next poll
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # an outage of an hour ends no worker either
-CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # nor does the error answer of a primary that becomes a replica
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # a long outage must not end a worker
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # nor must the errors of a primary that became a replica
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "max_retries": 0,
     "socket_connect_timeout": 0.25,
     "socket_timeout": 0.5,
-    "ack_emulation": False,  # no copy of each message in Redis until it is acknowledged
+    "ack_emulation": False,  # do not keep a copy of each message in Redis until it is acknowledged
 }
 CELERY_WORKER_POOL = "threads"
 CELERY_WORKER_CONSUMER = "config.worker:Consumer"
-CELERY_WORKER_CONCURRENCY = 4  # a drain brings its own threads; these run polls and upkeep beside it
+CELERY_WORKER_CONCURRENCY = 4  # a drain has its own threads; these also run polls and upkeep
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_DB_REUSE_MAX = 1000

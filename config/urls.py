@@ -17,7 +17,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", RedirectView.as_view(url="/api/docs"), name="home"),
     path("webhooks/", include("notifications.webhooks")),
     path("admin/", admin.site.urls),
-    # Not left to handler404, which DEBUG replaces with a page.
+    # Do not leave these to handler404, which DEBUG replaces by a page.
     re_path(r"^(?:api|webhooks)(?:/|$)", problems.unknown_path),
 ]
 

@@ -1,4 +1,4 @@
-"""Validators of settings. Each raises `ValidationError` with a sentence; config.settings adds the name."""
+"""Validators of settings. Each raises `ValidationError`, and config.settings adds the setting's name."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def delays(values: Sequence[float]) -> None:
 
 
 def names_of(known: Collection[str]) -> Callable[[Collection[str]], None]:
-    """Accept a collection whose members are all in `known`; of a mapping, its keys."""
+    """Return a validator that accepts a collection, or a mapping's keys, if all members are in `known`."""
 
     def check(given: Collection[str]) -> None:
         if unknown := sorted(set(given) - set(known)):
-            raise ValidationError(f"There is no {', '.join(unknown)}; there are {', '.join(known)}.")
+            raise ValidationError(f"Unknown: {', '.join(unknown)}. Choose from {', '.join(known)}.")
 
     return check
 
@@ -46,11 +46,11 @@ def mail_address(value: str) -> None:
     """Accept an address with or without a name: `orders@example.com`, `Shop <orders@example.com>`."""
     local, _, domain = parseaddr(value)[1].rpartition("@")
     if not local or not domain or " " in local + domain:
-        raise ValidationError("This is no e-mail address, such as 'Shop <orders@example.com>'.")
+        raise ValidationError("This is not an e-mail address, such as 'Shop <orders@example.com>'.")
 
 
 def appendable(value: str) -> None:
-    """Accept the path of a file that can be written to, or an empty string. Makes the file."""
+    """Accept an empty string or the path of a writable file. Create the file."""
     try:
         if value:
             Path(value).open("a").close()
@@ -62,7 +62,7 @@ def web_address(value: str) -> None:
     """Accept an http or https URL, or an empty string."""
     parts = urlsplit(value)
     if value and not (parts.scheme in ("http", "https") and parts.hostname):
-        raise ValidationError("This is no web address, such as https://shop.example.com.")
+        raise ValidationError("This is not a web address, such as https://shop.example.com.")
 
 
 def networks(values: Sequence[str]) -> None:
@@ -70,4 +70,4 @@ def networks(values: Sequence[str]) -> None:
         try:
             ipaddress.ip_network(value)
         except ValueError as error:
-            raise ValidationError(f"{error}; give addresses and networks such as 10.0.0.0/8.") from error
+            raise ValidationError(f"{error}. List addresses and networks, such as 10.0.0.0/8.") from error

@@ -1,7 +1,7 @@
 """The web process: `python -m config.web`. Granian serves config.wsgi from a few processes of a few threads.
 
-Few threads are meant: they share one interpreter lock, and beyond what overlaps with waiting for PostgreSQL
-each more of them only makes the others wait (docs/adr/0021).
+The threads of a process share one interpreter lock. Some overlap with waiting for PostgreSQL; any more only
+make each other wait (docs/adr/0021).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from granian.server import Server
 
 WORKERS, THREADS = 2, 4
 PR_SET_PDEATHSIG = 1  # of prctl(2)
-#: For the requests under way when the process is told to stop; then it is killed.
+#: Seconds for running requests to finish after a stop signal, before the process is killed.
 GRACEFUL_SECONDS = 10
-#: An idle connection is closed after it, so a proxy in front closes its own earlier.
+#: Seconds after which an idle connection is closed. A proxy in front must close its connections earlier.
 IDLE_SECONDS = 60
 LARGEST_HEAD = 65_536  # bytes of a request's line and headers
-#: granian's logger, and its Rust part's, get no handlers of their own: config.logs formats their lines.
+#: The loggers of Granian and of its Rust part get no handlers, so config.logs formats their lines.
 _LOGGING: dict[str, Any] = {"formatters": {}, "handlers": {}, "loggers": {"_granian": {"propagate": True}}}
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT. A worker process that dies is replaced."""
+    """Serve until SIGTERM or SIGINT. Replace a worker process that dies."""
     parser = argparse.ArgumentParser(prog="python -m config.web", description="Serve the API and the admin.")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=8000)
@@ -47,7 +47,7 @@ def main() -> None:
         websockets=False,
         workers=options.workers,
         blocking_threads=options.threads,
-        blocking_threads_idle_timeout=600,  # the most: a thread takes its database connection along
+        blocking_threads_idle_timeout=600,  # the maximum; a thread's end closes its database connection
         http1_settings=HTTP1Settings(header_read_timeout=IDLE_SECONDS * 1000, max_buffer_size=LARGEST_HEAD),
         log_level=LogLevels.warning,
         log_dictconfig=_LOGGING,
@@ -69,9 +69,9 @@ def _log_as_the_workers_do() -> None:
 
 def _application_of(server: int) -> Callable[[], Any]:
     def load() -> Any:
-        # Else workers outlive a killed server and go on to answer at its port.
+        # Without this, workers outlive a killed server and keep answering at its port.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != server:  # it was killed before the kernel knew
+        if os.getppid() != server:  # the server was killed before the call
             sys.exit(1)
         from config.wsgi import application
 

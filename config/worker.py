@@ -1,7 +1,4 @@
-"""The Celery worker's loop: watched by `manage.py health worker`, and it outlives its broker.
-
-The setting CELERY_WORKER_CONSUMER.
-"""
+"""The Celery worker's loop (CELERY_WORKER_CONSUMER), which beats for its probe and survives its broker."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ from celery.worker import consumer
 
 from outbox.telemetry import health
 
-#: Seconds before a worker reconnects after an error answer. A replica accepts connections and refuses each
-#: command at once, so without a pause the worker would reconnect as fast as it can.
+#: Seconds before a worker reconnects after an error answer. A replica accepts connections but refuses each
+#: command, so without a pause the worker would reconnect in a tight loop.
 REFUSED_SECONDS = 0.5
 
 
 class Consumer(consumer.Consumer):
     """Celery's consumer of tasks, with a beat of its event loop.
 
-    While it waits for a broker that is away there is no loop, and the worker is healthy: a restart would not
-    help.
+    While it waits for a broker that is down, no loop runs, and the worker counts as healthy because a restart
+    would not help.
     """
 
     def register_with_event_loop(self, hub: Any) -> None:
@@ -31,9 +28,9 @@ class Consumer(consumer.Consumer):
         hub.timer.call_repeatedly(health.EVERY, health.beat)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
-        """Forget the messages that were delivered and not begun: what they were to wake, the poll finds.
+        """Drop the messages that were delivered but not begun. The poll finds the rows that they stood for.
 
-        Kombu would put them back through the connection that is lost, and the error of that ends the worker.
+        Kombu would put them back through the lost connection, and that error would end the worker.
         """
         transport: Any = self.connection and self.connection.transport
         for channel in transport.channels:
@@ -43,6 +40,6 @@ class Consumer(consumer.Consumer):
             time.sleep(REFUSED_SECONDS)
 
     def on_close(self) -> None:
-        """End the beats: the loop is left, for another connection or for good."""
+        """Stop the beats, because the loop stops for another connection or for good."""
         health.end()
         super().on_close()

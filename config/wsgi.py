@@ -1,4 +1,4 @@
-"""The WSGI application, for config.web or any other server of WSGI."""
+"""The WSGI application, for config.web or any other WSGI server."""
 
 import os
 
@@ -16,6 +16,6 @@ from outbox.telemetry.metrics_server import WEB, watch  # noqa: E402
 
 warm_up()
 watch(WEB)
-# This process receives the providers' webhooks. A send that waits for one asks how long that has been so.
+# This process receives the providers' webhooks, and a hold depends on how long it has done so.
 threading.Thread(target=pulse, name="pulse", daemon=True).start()
 freeze_heap()
