@@ -1,7 +1,7 @@
 """Every setting of every process, in fixed sections, read once from the environment.
 
-docs/reference/configuration.md lists the variables. `NAME_FILE` may name a file with the value of `NAME`. For a bad
-value the process exits with a message that names the variable. `make run` writes its addresses to
+docs/reference/configuration.md lists the variables. `NAME_FILE` may name a file with the value of `NAME`. For
+a bad value the process exits with a message that names the variable. `make run` writes its addresses to
 `var/local.env`. They apply to variables that the environment leaves unset, so that `manage.py` works next to
 `make run`.
 """

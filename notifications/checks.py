@@ -67,7 +67,7 @@ def check_examples(**_: Any) -> list[CheckMessage]:
     return [
         Warning(
             f"E-mails to customers show the example of {name}: {getattr(settings, name)}.",
-            hint=f"Set {name}; docs/configuration.md describes it.",
+            hint=f"Set {name}; docs/reference/configuration.md describes it.",
             id="notifications.W003",
         )
         for name in found
