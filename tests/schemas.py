@@ -11,11 +11,21 @@ import jsonschema
 from outbox.events.schemas import Direction, Name, find_schemas, read_schema
 
 
+def strict(schema: Any) -> Any:
+    """Return a schema without its permission for properties that it does not name."""
+    if isinstance(schema, list):
+        return [strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    parts = {key: strict(value) for key, value in schema.items()}
+    return parts | {"additionalProperties": False} if schema.get("additionalProperties") is True else parts
+
+
 @functools.cache
 def validator(direction: Direction, name: str) -> Any:
-    """Return the validator of a served schema."""
+    """Return the strict validator of a served schema."""
     return jsonschema.Draft202012Validator(
-        read_schema(find_schemas()[Name(direction, name)]),
+        strict(read_schema(find_schemas()[Name(direction, name)])),
         format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER,
     )
 
