@@ -33,7 +33,7 @@ def drain() -> None:
     connection.close()
     print("ready", flush=True)
     sys.stdin.readline()
-    while (done := delivery.drain_emails()) is not None and (done.more or done.claimed):
+    while (done := delivery.drain_emails()) is not None and (done.has_more or done.claimed):
         pass
     print("done", flush=True)
 

@@ -66,7 +66,7 @@ def open_breakers() -> Mapping[str, int]:
     return {
         f"open:{view.provider}": int(
             view.state is not State.CLOSED
-            or (view.breaker.reason == "accepted" and (view.changed_ago or 0.0) < 60.0)
+            or (view.breaker.reason == "accepted" and (view.changed_ago_seconds or 0.0) < 60.0)
         )
         for view in gate().read_providers()
     }

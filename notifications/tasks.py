@@ -39,9 +39,9 @@ def _go_on(done: Drained | None) -> None:
     """Start the next drain when its first row is due, instead of at the next poll."""
     if done is None:
         return
-    if done.more:
+    if done.has_more:
         waker.wake()
-    elif settings.FAST_PATH and (seconds := done.pause or done.next_due) is not None:
+    elif settings.FAST_PATH and (seconds := done.pause_seconds or done.next_due_seconds) is not None:
         alarm.set(seconds)
 
 

@@ -81,7 +81,7 @@ def provider_lines() -> list[dict[str, Any]]:
     return [
         {
             "view": view,
-            "changed": "–" if view.changed_ago is None else f"{view.changed_ago:.0f} s ago",
+            "changed": "–" if view.changed_ago_seconds is None else f"{view.changed_ago_seconds:.0f} s ago",
             "events": ago(beats.get(f"webhook:{view.provider}")),
         }
         for view in gate().read_providers()

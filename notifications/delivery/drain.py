@@ -61,8 +61,8 @@ def _drain_of(process: Process) -> Drain[EmailNotification]:
         pool=process.pool,
         limits=Limits(
             concurrency=settings.EMAIL_CONCURRENCY,
-            lease=settings.LEASE_SECONDS,
-            send_timeout=min(longest * len(settings.EMAIL_PROVIDERS), settings.LEASE_SECONDS * 0.9),
+            lease_seconds=settings.LEASE_SECONDS,
+            send_timeout_seconds=min(longest * len(settings.EMAIL_PROVIDERS), settings.LEASE_SECONDS * 0.9),
         ),
     )
 
@@ -87,13 +87,13 @@ def drain_emails() -> Drained | None:
         finally:
             process.gate.rest()
             process.draining.release()
-        if done.more or done.pause:
+        if done.has_more or done.pause_seconds:
             break
     return done
 
 
 def drain_due() -> Drained | None:
-    """Drain, and set `next_due` to the seconds until the earliest waiting row is due."""
+    """Drain, and set `next_due_seconds` to the seconds until the earliest waiting row is due."""
     lookback = _drain_of(processes.current()).lookback
     if (done := drain_emails()) is not None:
         seconds = lookback.seconds(now=time.monotonic())
@@ -101,7 +101,7 @@ def drain_due() -> Drained | None:
         if waiting is not None and waiting <= 0.0:  # another session locks it, or it was inserted just now
             waiting = SHORT_PAUSE
         # The run knows an earlier time if it gave rows back or left sends in flight.
-        done.next_due = min((one for one in (done.next_due, waiting) if one is not None), default=None)
+        done.next_due_seconds = min((one for one in (done.next_due_seconds, waiting) if one is not None), default=None)
     return done
 
 

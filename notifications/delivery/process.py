@@ -40,7 +40,7 @@ class Process:
             url=settings.REDIS_URL,
             rate=settings.EMAIL_RATE_LIMIT,
             burst=settings.EMAIL_RATE_BURST,
-            rules=Rules(untried_every=min(UNTRIED_SECONDS, every), waiting_every=every),
+            rules=Rules(untried_every_seconds=min(UNTRIED_SECONDS, every), waiting_every_seconds=every),
         )
 
 

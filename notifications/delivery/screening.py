@@ -86,13 +86,13 @@ def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
         doubt = last_doubt(mail.errors, mail.resent_at)
         if doubt is None or pinned_to(mail):
             continue
-        if mail.claimed_epoch - doubt.at.timestamp() < LONGEST_HOLD.total_seconds():
+        if mail.claimed_epoch - doubt.tried_at.timestamp() < LONGEST_HOLD.total_seconds():
             left[mail.id] = hold_left(mail, doubt)
     if not left:
         return {}
     missing = _endpoint_missing()
     waits = {id: max(seconds, missing) for id, seconds in left.items()}
-    return {id: Outcome(Verdict.HELD, wait=wait) for id, wait in waits.items() if wait > 0}
+    return {id: Outcome(Verdict.HELD, wait_seconds=wait) for id, wait in waits.items() if wait > 0}
 
 
 def _endpoint_missing() -> float:

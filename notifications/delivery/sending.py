@@ -47,7 +47,7 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
     pinned = pinned_to(mail)
     doubted = [doubt.provider for doubt in reversed(doubts(mail.errors, mail.resent_at))]
     last = list(dict.fromkeys(doubted))[::-1]  # the provider of the newest doubt at the end
-    while mail.may_be_sent():
+    while mail.is_sendable():
         entry = process.gate.enter(
             patience=spare(SLOT_SECONDS),
             only=pinned,
@@ -60,7 +60,7 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
             break
         if not entry.provider:
             if not answers and pinned:  # other rows may be sent elsewhere, so the drain must not pause
-                return Outcome(Verdict.RETURNED, wait=max(1.0, min(entry.wait, pin_left(mail))))
+                return Outcome(Verdict.RETURNED, wait_seconds=max(1.0, min(entry.wait_seconds, pin_left(mail))))
             break
         outcome = _ask(process, entry, mail)
         if outcome.verdict is Verdict.RETURNED:  # the process is stopping, and the message was not sent
@@ -82,7 +82,7 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
     if pinned and answers[-1].verdict in NOT_ACCEPTED:
         # Other providers may be asked after the pin, so do not wait longer for this one's backoff or pause.
         longest = max(1.0, pin_left(mail))
-    return dataclasses.replace(answers[-1], longest_wait=longest, earlier=tuple(answers[:-1]))
+    return dataclasses.replace(answers[-1], longest_wait_seconds=longest, earlier=tuple(answers[:-1]))
 
 
 def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome:
@@ -108,14 +108,14 @@ def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome
     held = ambiguous and repeat is None
     metrics.count_attempt(outcome, provider=entry.provider, seconds=seconds, held=held)
     outcome = dataclasses.replace(
-        outcome, probe=entry.permit.probe, wait=repeat if ambiguous else outcome.wait
+        outcome, is_probe=entry.permit.is_probe, wait_seconds=repeat if ambiguous else outcome.wait_seconds
     )
     gate, reason = process.gate, f"{outcome.verdict} {outcome.code}".strip()
     match outcome.verdict:
         case Verdict.ACCEPTED:
             gate.accepted(entry)
         case Verdict.THROTTLED:
-            gate.pause(entry, seconds=outcome.wait or PAUSE_SECONDS, reason=reason)
+            gate.pause(entry, seconds=outcome.wait_seconds or PAUSE_SECONDS, reason=reason)
         case Verdict.MISCONFIGURED:
             gate.failed(entry, message=str(mail.id), reason=reason, at_once=True)
         case Verdict.TRANSIENT | Verdict.UNREACHABLE | Verdict.AMBIGUOUS:
@@ -181,7 +181,7 @@ def is_repeat(provider: str, *, earlier: int) -> bool:
 
 def hold_left(mail: EmailNotification, doubt: Doubt) -> float:
     """Return the seconds from the claim to the end of a doubt's hold; negative if the hold was over."""
-    return float(settings.AMBIGUOUS_HOLD_SECONDS) - (mail.claimed_epoch - doubt.at.timestamp())
+    return float(settings.AMBIGUOUS_HOLD_SECONDS) - (mail.claimed_epoch - doubt.tried_at.timestamp())
 
 
 def _only_provider() -> str:

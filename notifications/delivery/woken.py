@@ -157,6 +157,6 @@ def _pause(done: Drained | None) -> float:
     """Return the seconds until the next drain without a wake-up, from the result of the last one."""
     if done is None:
         return math.inf
-    if done.more:
+    if done.has_more:
         return 0.0
-    return done.pause or (math.inf if done.next_due is None else done.next_due)
+    return done.pause_seconds or (math.inf if done.next_due_seconds is None else done.next_due_seconds)

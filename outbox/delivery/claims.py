@@ -28,9 +28,9 @@ class Claims(Generic[Row]):
     def claim(self, capacity: Capacity) -> tuple[list[Row], bool]:
         """Claim rows for `capacity`. Return them, and whether more rows may be due."""
         began = time.monotonic()
-        if capacity.untried and (untried := self._rows.claim_untried()):
+        if capacity.is_untried_first and (untried := self._rows.claim_untried()):
             return untried, True
-        if not capacity.waiting:
+        if not capacity.is_retry_allowed:
             return [], False
         fresh = self._fresh(capacity.rows)
         lookback = self.lookback.seconds(now=began)
@@ -45,7 +45,7 @@ class Claims(Generic[Row]):
                 whole=lookback is None,
                 began=began,
                 ended=time.monotonic(),
-                age=batch[-1].age if is_full else 0.0,
+                age=batch[-1].age_seconds if is_full else 0.0,
             )
         return batch, is_full
 

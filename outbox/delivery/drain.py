@@ -83,12 +83,14 @@ class Drain(Generic[Row]):
                 self._run(ends=time.monotonic() + seconds, should_stop=should_stop)
         finally:
             health.end("drain")
-        done.more = self.woken.is_set() and not done.pause
+        done.has_more = self.woken.is_set() and not done.pause_seconds
         return done
 
     def _run(self, *, ends: float, should_stop: Callable[[], bool]) -> None:
         try:
-            while self._is_busy() and not (should_stop() or self._done.pause or time.monotonic() >= ends):
+            while self._is_busy() and not (
+                should_stop() or self._done.pause_seconds or time.monotonic() >= ends
+            ):
                 health.beat("drain")
                 self._claim(should_stop)
                 self._start_sends()
@@ -113,15 +115,15 @@ class Drain(Generic[Row]):
     def _claim(self, should_stop: Callable[[], bool]) -> None:
         """Claim and screen rows, if rows may be due, and if a slot and the gate have capacity for them."""
         if self._in_flight.is_stuck:
-            self._done.pause = SHORT_PAUSE
+            self._done.pause_seconds = SHORT_PAUSE
         if self._claimed or not self.woken.is_set() or not self._in_flight.has_room():
             return
         capacity = self._sender.capacity()
         if not capacity.rows:
-            if capacity.wait > SHORT_PAUSE:
-                self._done.pause = capacity.wait
+            if capacity.wait_seconds > SHORT_PAUSE:
+                self._done.pause_seconds = capacity.wait_seconds
             elif not self._in_flight:
-                time.sleep(min(capacity.wait, SETTLE_SECONDS))
+                time.sleep(min(capacity.wait_seconds, SETTLE_SECONDS))
             return
         claimed_at = time.monotonic()
         self.woken.clear()
@@ -131,11 +133,11 @@ class Drain(Generic[Row]):
             self.woken.set()
         if batch:
             for row in batch:
-                row.deadline = claimed_at + self._limits.lease - self._limits.send_timeout
+                row.deadline_at = claimed_at + self._limits.lease_seconds - self._limits.send_timeout_seconds
                 row.should_stop = should_stop
             self._screen(batch)
-        elif not capacity.waiting:
-            self._done.pause = capacity.wait
+        elif not capacity.is_retry_allowed:
+            self._done.pause_seconds = capacity.wait_seconds
 
     def _screen(self, batch: list[Row]) -> None:
         """Settle claimed rows that must not be sent, and keep the others. If that fails, give all back."""
@@ -146,7 +148,7 @@ class Drain(Generic[Row]):
             self._sender.changed([Transition(row, row.was, Status.PROCESSING) for row in batch])
             outcomes = self._sender.screen(batch)
         finally:
-            for row in sorted(batch, key=attrgetter("goes_alone")):
+            for row in sorted(batch, key=attrgetter("is_sent_alone")):
                 if row.id in outcomes:
                     self._unsettled.add(row, outcomes[row.id])
                 else:
@@ -158,17 +160,17 @@ class Drain(Generic[Row]):
 
     # --- send ---
     def _start_sends(self) -> None:
-        while self._claimed and self._in_flight.has_room(alone=self._claimed[0].goes_alone):
+        while self._claimed and self._in_flight.has_room(alone=self._claimed[0].is_sent_alone):
             self._start(self._claimed.popleft())
 
     def _start(self, row: Row) -> None:
         """Begin a send, if it can end within its lease. Before a row that goes alone, settle all others."""
-        if row.goes_alone:  # it may kill the process, and no other claim is to be lost with it
+        if row.is_sent_alone:  # it may kill the process, and no other claim is to be lost with it
             if self._claimed:
                 self._give_back()
                 self.woken.set()
             self._settle(at_once=True)
-        if time.monotonic() > row.deadline:
+        if time.monotonic() > row.deadline_at:
             self._unsettled.add(row, NOT_TRIED)
         else:
             self._in_flight.start(row)
@@ -183,22 +185,22 @@ class Drain(Generic[Row]):
         settlements = self._unsettled.take(at_once=at_once or not self._in_flight)
         if not settlements:
             return
-        until = min(time.monotonic() + self._limits.lease, give_up_at)
+        until = min(time.monotonic() + self._limits.lease_seconds, give_up_at)
         changes = settle_until(rows=self._rows, settlements=settlements, until=until)
         if changes:
             self.progress_at = time.monotonic()
         self._done.settled += len(changes)
         for change in changes:
-            if change.wait is not None:
-                self._note_due(change.wait)
+            if change.wait_seconds is not None:
+                self._note_due(change.wait_seconds)
             elif change.now in DUE_STATES:  # it was given back: it is due, at its old place in the queue
                 self._note_due(0.0)
                 self.lookback.forget()
         self._sender.changed(changes)
 
     def _note_due(self, seconds: float) -> None:
-        known = self._done.next_due
-        self._done.next_due = seconds if known is None else min(known, seconds)
+        known = self._done.next_due_seconds
+        self._done.next_due_seconds = seconds if known is None else min(known, seconds)
 
     def _finish(self, should_stop: Callable[[], bool]) -> None:
         """Give back what was not begun, and settle what is in flight.
@@ -206,7 +208,7 @@ class Drain(Generic[Row]):
         Late sends are left to the next run, unless the process stops: they are then waited for until the
         leases of all claims have ended.
         """
-        give_up_at = time.monotonic() + self._limits.lease
+        give_up_at = time.monotonic() + self._limits.lease_seconds
         self._give_back()
         while (
             len(self._unsettled)

@@ -22,7 +22,7 @@ ClaimKey = tuple[uuid.UUID, uuid.UUID | None]
 
 
 class InFlight(Generic[Row]):
-    """The sends of one drain. A send that hangs is late after `send_timeout`; it occupies its own thread."""
+    """The sends of one drain. A send is late after `send_timeout_seconds`; it occupies its own thread."""
 
     def __init__(self, *, sender: Sender[Row], pool: Executor, limits: Limits) -> None:
         self._sender, self._pool, self._limits = sender, pool, limits
@@ -66,9 +66,9 @@ class InFlight(Generic[Row]):
 
     def start(self, row: Row) -> None:
         """Begin a send."""
-        if row.goes_alone:
+        if row.is_sent_alone:
             self._alone = _claim_of(row)
-        self._late_at[_claim_of(row)] = time.monotonic() + self._limits.send_timeout
+        self._late_at[_claim_of(row)] = time.monotonic() + self._limits.send_timeout_seconds
         self._pool.submit(self._send, row)
 
     def _send(self, row: Row) -> None:
@@ -77,7 +77,9 @@ class InFlight(Generic[Row]):
             outcome = self._sender.send(row)
         except BaseException as error:  # a library's SystemExit, too: without an outcome the slot is lost
             log.exception("sender failed", id=str(row.id))
-            outcome = Outcome(Verdict.AMBIGUOUS, code=type(error).__name__, text=str(error), uses_retry=True)
+            outcome = Outcome(
+                Verdict.AMBIGUOUS, code=type(error).__name__, text=str(error), has_used_retry=True
+            )
         self._finished.put((row, outcome))
 
     def collect(self, *, seconds: float) -> tuple[Row, Outcome] | None:

@@ -19,7 +19,7 @@ class Sender(Protocol[Sent]):
     """What an app brings."""
 
     def send(self, row: Sent, /) -> Outcome:
-        """Try to deliver a row, in a thread of the pool. Ask no provider unless `row.may_be_sent()`."""
+        """Try to deliver a row, in a thread of the pool. Ask no provider unless `row.is_sendable()`."""
 
     def screen(self, rows: Sequence[Sent], /) -> Mapping[uuid.UUID, Outcome]:
         """Name the outcome of claimed rows that must not be sent, and set the `charge` of the others."""
@@ -33,22 +33,22 @@ class Sender(Protocol[Sent]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """Times in seconds. `send_timeout` bounds one send: none starts with less than that left of its lease."""
+    """`send_timeout_seconds` bounds one send: none starts with less than that left of its lease."""
 
     concurrency: int
-    lease: float
-    send_timeout: float
+    lease_seconds: float
+    send_timeout_seconds: float
 
 
 @dataclasses.dataclass(slots=True)
 class Drained:
-    """What a run did. `pause`: seconds until asking again may help; `more`: rows were left over.
+    """What a run did. `pause_seconds`: until asking again may help; `has_more`: rows were left over.
 
-    `next_due`: seconds until the first waiting row that this run knows of is due, None if it knows of none.
+    `next_due_seconds`: until the first waiting row that this run knows of is due, None if it knows of none.
     """
 
     claimed: int = 0
     settled: int = 0
-    pause: float = 0.0
-    more: bool = False
-    next_due: float | None = None
+    pause_seconds: float = 0.0
+    has_more: bool = False
+    next_due_seconds: float | None = None

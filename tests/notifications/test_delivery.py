@@ -142,7 +142,7 @@ def test_throttling_keeps_every_process_away_until_the_provider_said(sandbox, se
     process.start_anew()  # another process, as it were
     due_now()
     done = delivery.drain_emails()
-    assert done is not None and done.claimed == 0 and 0 < done.pause <= 7
+    assert done is not None and done.claimed == 0 and 0 < done.pause_seconds <= 7
     assert sandbox.stats()["requests"] == 1
 
 
@@ -181,7 +181,7 @@ def test_a_due_mail_that_another_session_locks_is_asked_for_again_after_a_pause(
     finally:
         other.close()
     assert done is not None
-    assert (done.claimed, done.next_due) == (0, SHORT_PAUSE)
+    assert (done.claimed, done.next_due_seconds) == (0, SHORT_PAUSE)
 
 
 def test_the_standbys_poll_leaves_no_mark(sandbox):
@@ -222,7 +222,7 @@ def test_a_send_asks_the_provider_when_its_slot_is_due(sandbox, settings, monkey
     slots, asked = recorded(here.gate, monkeypatch), []
 
     def ask(_):
-        asked.append((slots[-1].due, clock()))
+        asked.append((slots[-1].due_at, clock()))
         return Outcome(Verdict.ACCEPTED, "sendgrid", "m")
 
     monkeypatch.setattr(PROVIDERS["sendgrid"], "send", ask)

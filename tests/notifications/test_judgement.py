@@ -113,7 +113,7 @@ class TestHold:
     def test_a_clean_refusal_after_a_doubt_does_not_end_the_hold(self, here):
         row = claimed(errors=[entry("ambiguous", ago=60), entry("transient", ago=30)], status=Status.FAILED)
         (outcome,) = screen(here, [row]).values()
-        assert outcome.verdict is Verdict.HELD and 50 < outcome.wait < 65
+        assert outcome.verdict is Verdict.HELD and 50 < outcome.wait_seconds < 65
 
     def test_a_doubt_of_before_the_last_resend_holds_nothing(self, here):
         row = claimed(errors=[entry("ambiguous", ago=60)], resent_at=Now() - dt.timedelta(seconds=30))

@@ -38,5 +38,5 @@ def test_a_worker_waits_while_no_provider_may_be_asked_although_e_mails_are_due(
     settings.FAST_PATH = True
     waits: list[float] = []
     monkeypatch.setattr(tasks.alarm, "set", waits.append)
-    tasks._go_on(Drained(pause=25.0, next_due=0.0))
+    tasks._go_on(Drained(pause_seconds=25.0, next_due_seconds=0.0))
     assert waits == [25.0]

@@ -90,10 +90,10 @@ def _drain(stopped: threading.Event, *, record: bool) -> tuple[bool, float | Non
         log.info("drained", settled=done.settled)
     if stopped.is_set():
         return False, None
-    more = bulk.run_batch() or (done is not None and done.more)
+    more = bulk.run_batch() or (done is not None and done.has_more)
     if done is None or not settings.FAST_PATH:
         return more, None
-    return more, done.pause or done.next_due
+    return more, done.pause_seconds or done.next_due_seconds
 
 
 def _nobody_polls(*, since: float) -> bool:

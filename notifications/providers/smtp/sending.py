@@ -133,7 +133,7 @@ class Connection(smtplib.SMTP):
         Otherwise slow replies could outlast the lease or the grace period of a stop. Close the connection
         first, because a QUIT would wait for one more reply.
         """
-        if self.carried is None or self.carried.may_be_sent():
+        if self.carried is None or self.carried.is_sendable():
             return
         self.close()
         if self.carried.should_stop():

@@ -23,9 +23,9 @@ class Rules:
     """When a breaker opens, and how often it lets a message through while it is open; seconds."""
 
     threshold: int = 5
-    quiet: float = 1.0  # it opens only when nothing was accepted for so long
-    untried_every: float = 5.0
-    waiting_every: float = 30.0
+    quiet_seconds: float = 1.0  # it opens only when nothing was accepted for so long
+    untried_every_seconds: float = 5.0
+    waiting_every_seconds: float = 30.0
 
 
 class State(enum.StrEnum):
@@ -62,15 +62,15 @@ class Breaker:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Permit:
-    """The answer to "may I send?". `wait`: seconds until asking again may help, if not allowed.
+    """The answer to "may I send?". `wait_seconds`: until asking again may help, if not allowed.
 
-    `probe`: the breaker is open, so a failure of this attempt is the provider's.
+    `is_probe`: the breaker is open, so a failure of this attempt is the provider's.
     """
 
-    allowed: bool
+    is_allowed: bool
     epoch: int = 0
-    probe: bool = False
-    wait: float = 0.0
+    is_probe: bool = False
+    wait_seconds: float = 0.0
 
 
 def enter(breaker: Breaker, rules: Rules, *, now: float, untried: bool) -> tuple[Breaker, Permit]:
@@ -81,10 +81,10 @@ def enter(breaker: Breaker, rules: Rules, *, now: float, untried: bool) -> tuple
     untried_in, waiting_in = next_probes(breaker, rules, now=now)
     wait = untried_in if untried else waiting_in
     if wait > 0:
-        return breaker, Permit(False, wait=wait)
+        return breaker, Permit(False, wait_seconds=wait)
     return dataclasses.replace(
         breaker, probed_at=now, waiting_probed_at=breaker.waiting_probed_at if untried else now
-    ), Permit(True, breaker.epoch, probe=True)
+    ), Permit(True, breaker.epoch, is_probe=True)
 
 
 def next_probes(breaker: Breaker, rules: Rules, *, now: float) -> tuple[float, float]:
@@ -93,12 +93,12 @@ def next_probes(breaker: Breaker, rules: Rules, *, now: float) -> tuple[float, f
     For a breaker that is not closed. One that is forced open lets nothing through.
     """
     if breaker.forced:
-        return rules.waiting_every, rules.waiting_every
+        return rules.waiting_every_seconds, rules.waiting_every_seconds
     paused = max(0.0, breaker.paused_until - now)
     if breaker.opened_at is None:
         return paused, paused
-    untried = max(paused, breaker.probed_at + rules.untried_every - now)
-    return untried, max(untried, breaker.waiting_probed_at + rules.waiting_every - now)
+    untried = max(paused, breaker.probed_at + rules.untried_every_seconds - now)
+    return untried, max(untried, breaker.waiting_probed_at + rules.waiting_every_seconds - now)
 
 
 def accepted(breaker: Breaker, *, now: float) -> Breaker:
@@ -134,7 +134,7 @@ def failed(
     if permit.epoch != breaker.epoch or breaker.opened_at is not None or breaker.forced:
         return breaker
     names = breaker.failed if message in breaker.failed else (*breaker.failed, message)[-rules.threshold :]
-    quiet = now - max(breaker.accepted_at, accepted_at) >= rules.quiet
+    quiet = now - max(breaker.accepted_at, accepted_at) >= rules.quiet_seconds
     if not at_once and (len(names) < rules.threshold or not quiet):
         return dataclasses.replace(breaker, failed=names, reason=reason)
     return Breaker(

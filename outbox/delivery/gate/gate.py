@@ -22,26 +22,26 @@ from outbox.telemetry import instruments
 class Admission:
     """The answer to `Gate.enter`: the provider to ask now, and its permit.
 
-    Without a provider none may be asked now, and `wait` says in how many seconds to come again.
+    Without a provider none may be asked now, and `wait_seconds` says when to come again.
     """
 
     provider: str
-    wait: float
+    wait_seconds: float
     permit: Permit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capacity:
-    """How many rows are worth claiming now; `wait`: seconds until asking again may help, if none.
+    """How many rows are worth claiming now; `wait_seconds`: until asking again may help, if none.
 
-    While no provider's breaker is closed, that is one row: one that was never tried (`untried`), else, where
-    `waiting` allows it, the one that waits longest.
+    While no provider's breaker is closed, that is one row: one that was never tried (`is_untried_first`), or
+    else, where `is_retry_allowed`, the one that waits longest.
     """
 
     rows: int
-    wait: float = 0.0
-    untried: bool = False
-    waiting: bool = True
+    wait_seconds: float = 0.0
+    is_untried_first: bool = False
+    is_retry_allowed: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ class ProviderState:
     provider: str
     state: State
     breaker: Breaker
-    reopens_in: float
-    changed_ago: float | None
+    reopens_in_seconds: float
+    changed_ago_seconds: float | None
 
 
 class Gate:
@@ -98,8 +98,8 @@ class Gate:
         """
         late = self._wait_for_slot(patience=patience, pause=pause)
         if late is not None:
-            return Admission("", late, Permit(False, wait=late))
-        now, wait = self._slots.redis_time(), self.rules.waiting_every
+            return Admission("", late, Permit(False, wait_seconds=late))
+        now, wait = self._slots.redis_time(), self.rules.waiting_every_seconds
         states = {name: one.state(now) for name, one in self._shared.known.items() if name not in without}
         may_test = untried or State.CLOSED not in states.values()
         for name in sorted(self.providers, key=lambda name: last.index(name) if name in last else -1):
@@ -109,25 +109,25 @@ class Gate:
                 continue
             permit = self._shared.change(
                 name, lambda known, at: circuit.enter(known, self.rules, now=at, untried=untried), now=now
-            ) or Permit(False, wait=0.1)
-            if permit.allowed:
+            ) or Permit(False, wait_seconds=0.1)
+            if permit.is_allowed:
                 return Admission(name, 0.0, permit)
-            wait = min(wait, permit.wait)
-        return Admission("", wait, Permit(False, wait=wait))
+            wait = min(wait, permit.wait_seconds)
+        return Admission("", wait, Permit(False, wait_seconds=wait))
 
     def _wait_for_slot(self, *, patience: float, pause: Callable[[float], object]) -> float | None:
         """Return None once a slot may be used; if none may, return in how many seconds to come again."""
         give_up = self._clock() + patience
         while True:
             slot = self._slots.take_slot(patience=give_up - self._clock())
-            if not slot.taken:
-                return max(0.0, slot.due - self._clock())
-            if (left := slot.due - self._clock()) > 0:
+            if not slot.is_taken:
+                return max(0.0, slot.due_at - self._clock())
+            if (left := slot.due_at - self._clock()) > 0:
                 instruments.RATE_WAITS.observe(left)
-            while (left := slot.due - self._clock()) > 0:
+            while (left := slot.due_at - self._clock()) > 0:
                 if pause(left):
                     return 0.0
-            if self._clock() <= slot.lapses:
+            if self._clock() <= slot.lapses_at:
                 return None
 
     def capacity(self, *, batch: int, horizon: float = 1.0) -> Capacity:
@@ -136,7 +136,7 @@ class Gate:
         No more than the rate lets out within `horizon` seconds, less what others have taken of it.
         """
         found = self._shared.refresh()
-        now, ahead = found.now, found.wait
+        now, ahead = found.now, found.wait_seconds
         breakers = list(self._shared.known.values())
         if any(one.state(now) is State.CLOSED for one in breakers):
             if not self.rate:
@@ -148,7 +148,7 @@ class Gate:
         untried_in, waiting_in = min(one for one, _ in probes), min(one for _, one in probes)
         if untried_in > 0:
             return Capacity(0, max(0.05, untried_in))
-        return Capacity(1, max(0.05, waiting_in), untried=True, waiting=waiting_in <= 0)
+        return Capacity(1, max(0.05, waiting_in), is_untried_first=True, is_retry_allowed=waiting_in <= 0)
 
     def rest(self) -> None:
         """Give back the slots that were taken and not used: nothing is sent for now."""
@@ -158,7 +158,7 @@ class Gate:
         """Report that a provider took a message. Costs nothing while nothing had failed."""
         self._accepted_at[entry.provider] = time.monotonic()
         known = self._shared.known[entry.provider]
-        if entry.permit.probe or known.failed or known.opened_at is not None:
+        if entry.permit.is_probe or known.failed or known.opened_at is not None:
             self._tell(entry.provider, lambda breaker, at: circuit.accepted(breaker, now=at))
 
     def failed(self, entry: Admission, *, message: str, reason: str, at_once: bool = False) -> None:

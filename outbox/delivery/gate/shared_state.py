@@ -81,24 +81,24 @@ Answer = TypeVar("Answer")
 class Refreshed:
     """The answer to `SharedState.refresh`, in seconds of Redis' clock.
 
-    `first` is how far away the first slot is, below 0 where it was free before; `each` is the time between
-    two. `due` is the rate's own time afterwards, as text.
+    `first_seconds` is how far away the first slot is, below 0 where it was free before; `each_seconds` is the
+    time between two. `due` is the rate's own time afterwards, as text.
     """
 
     now: float
-    first: float
+    first_seconds: float
     taken: int
-    each: float = 0.0
+    each_seconds: float = 0.0
     due: str = ""
 
     @property
-    def wait(self) -> float:
+    def wait_seconds(self) -> float:
         """How long to wait for the first slot."""
-        return max(0.0, self.first)
+        return max(0.0, self.first_seconds)
 
-    def wait_for(self, number: int) -> float:
+    def slot_wait_seconds(self, number: int) -> float:
         """Return how far away a slot is, counted from 0; below 0 it was free before."""
-        return self.first + number * self.each
+        return self.first_seconds + number * self.each_seconds
 
 
 class SharedState:

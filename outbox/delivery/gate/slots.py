@@ -22,17 +22,17 @@ LIFE_SECONDS = 0.05
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slot:
-    """One send that the rate allows at `due`, and not after `lapses`; both by the clock of `Slots`.
+    """One send that the rate allows at `due_at`, and not after `lapses_at`; both by the clock of `Slots`.
 
-    It is not the caller's unless it is `taken`: it was too far away.
+    It is not the caller's unless it is taken (`is_taken`): it was too far away.
     """
 
-    due: float
-    taken: bool = True
+    due_at: float
+    is_taken: bool = True
 
     @property
-    def lapses(self) -> float:
-        return self.due + LIFE_SECONDS
+    def lapses_at(self) -> float:
+        return self.due_at + LIFE_SECONDS
 
 
 class Slots:
@@ -51,7 +51,7 @@ class Slots:
         """Return the next slot. One that is over `patience` seconds away is not taken."""
         with self._lock:
             now = self._clock()
-            while self._free and now > self._free[0].lapses:
+            while self._free and now > self._free[0].lapses_at:
                 self._free.popleft()
             if not self._free:
                 found = self._shared.refresh(patience=patience, count=self._size)
@@ -59,11 +59,13 @@ class Slots:
                 now = self._clock()
                 self._ahead, self._due = found.now - now, found.due
                 if found.taken < 1:
-                    return Slot(now + found.wait, taken=False)
+                    return Slot(now + found.wait_seconds, is_taken=False)
                 # One that was free before is due now.
-                self._free.extend(Slot(now + max(0.0, found.wait_for(n))) for n in range(found.taken))
-            if self._free[0].due - now > patience:
-                return dataclasses.replace(self._free[0], taken=False)
+                self._free.extend(
+                    Slot(now + max(0.0, found.slot_wait_seconds(n))) for n in range(found.taken)
+                )
+            if self._free[0].due_at - now > patience:
+                return dataclasses.replace(self._free[0], is_taken=False)
             return self._free.popleft()
 
     def redis_time(self) -> float:

@@ -24,7 +24,7 @@ class Doubt:
     """An attempt that a provider may have accepted; an expired lease names none (an empty `provider`)."""
 
     provider: str
-    at: dt.datetime
+    tried_at: dt.datetime
 
 
 def entry_of(failure: Outcome) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def entry_of(failure: Outcome) -> dict[str, Any]:
         "code": storable(failure.code),
         "text": failure.error,
     }
-    return entry | {"judged": False} if failure.needs_judgement else entry
+    return entry | {"judged": False} if failure.is_judged_later else entry
 
 
 def entries_since(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> Sequence[ErrorEntry]:

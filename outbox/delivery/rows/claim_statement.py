@@ -23,7 +23,7 @@ def build_claim(table: str, picked: str, columns: Sequence[str]) -> str:
         FROM picked WHERE row.id = picked.id
         RETURNING {returned}, picked.status AS was, picked.place,
             extract(epoch FROM statement_timestamp())::float8 AS claimed_epoch,
-            extract(epoch FROM statement_timestamp() - picked.next_attempt_at)::float8 AS age
+            extract(epoch FROM statement_timestamp() - picked.next_attempt_at)::float8 AS age_seconds
         """  # noqa: S608 - the names are the model's
 
 

@@ -17,38 +17,38 @@ SLOWER_EVERY = 10
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How patient a kind of row is, in seconds. `delays`, if given, replaces `base` and `cap`."""
+    """How patient a kind of row is. `delays_seconds`, if given, replaces `base_seconds` and `cap_seconds`."""
 
-    base: float
-    cap: float
-    hold: float
-    delays: tuple[float, ...] = ()
+    base_seconds: float
+    cap_seconds: float
+    hold_seconds: float
+    delays_seconds: tuple[float, ...] = ()
 
-    def wait(self, *, attempt: int, max_retries: int, chance: float) -> float:
+    def draw_wait(self, *, attempt: int, max_retries: int, chance: float) -> float:
         """Return the wait after failed attempt number `attempt` (1, 2, …); `chance` is drawn from [0, 1).
 
         It grows with each retry. A row with more failures than retries waits until it is clear whose they
         are, so it is tried often enough to find out: its wait grows with every `SLOWER_EVERY` attempts.
         """
-        if self.delays:
-            delay = self.delays[min(attempt, len(self.delays)) - 1]
+        if self.delays_seconds:
+            delay = self.delays_seconds[min(attempt, len(self.delays_seconds)) - 1]
             return jitter(seconds=delay, low=0.8, high=1.2, chance=chance)
         retries = max(1, max_retries)
         retry = min(attempt, retries) + max(0, attempt - retries) // SLOWER_EVERY
-        longest = ceiling(retry=retry, base=self.base, cap=self.cap)
+        longest = ceiling(retry=retry, base=self.base_seconds, cap=self.cap_seconds)
         return jitter(seconds=longest, low=0.0, high=1.0, chance=chance)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Decision:
-    """A row's next state. `wait` is seconds from the database's now; None: `next_attempt_at` stays as it is.
+    """A row's next state. `wait_seconds` counts from the database's now; None: `next_attempt_at` stays.
 
     `failures` are appended to the row's list of errors.
     """
 
     status: str
     retry_count: int
-    wait: float | None
+    wait_seconds: float | None
     failures: tuple[Outcome, ...] = ()
 
 
@@ -62,7 +62,7 @@ def decide(
     a retry when none is left.
     """
     failures = tuple(one for one in (*outcome.earlier, outcome) if one.verdict in RECORDED)
-    wait = outcome.wait
+    wait = outcome.wait_seconds
     match outcome.verdict:
         case Verdict.ACCEPTED:
             return Decision(Status.SENT, retry_count, None, failures)
@@ -75,17 +75,17 @@ def decide(
         case Verdict.RETURNED:
             return Decision(Status.PENDING, retry_count, wait)  # without a wait it keeps its place
         case Verdict.HELD:
-            return Decision(Status.FAILED, retry_count, policy.hold if wait is None else wait)
+            return Decision(Status.FAILED, retry_count, policy.hold_seconds if wait is None else wait)
         case Verdict.THROTTLED:
-            wait = policy.base if wait is None else wait
+            wait = policy.base_seconds if wait is None else wait
         case Verdict.AMBIGUOUS:
-            wait = policy.hold if wait is None else wait
-    if outcome.uses_retry:
+            wait = policy.hold_seconds if wait is None else wait
+    if outcome.has_used_retry:
         if retry_count >= max_retries:
             return Decision(Status.DEAD_LETTERED, retry_count, None, failures)
         retry_count += 1
     if wait is None:
-        wait = policy.wait(attempt=attempts + 1, max_retries=max_retries, chance=chance)
-    unclear = any(one.needs_judgement or one.verdict is Verdict.AMBIGUOUS for one in failures)
+        wait = policy.draw_wait(attempt=attempts + 1, max_retries=max_retries, chance=chance)
+    unclear = any(one.is_judged_later or one.verdict is Verdict.AMBIGUOUS for one in failures)
     status = Status.FAILED if unclear else Status.PENDING
-    return Decision(status, retry_count, min(wait, outcome.longest_wait), failures)
+    return Decision(status, retry_count, min(wait, outcome.longest_wait_seconds), failures)

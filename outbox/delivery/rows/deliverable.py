@@ -64,11 +64,11 @@ class Deliverable(models.Model):
     was: str = ""
     place: int = 0
     claimed_epoch: float = 0.0
-    age: float = 0.0
+    age_seconds: float = 0.0
     #: Retries that its last failure used up, as judged after the claim.
     charge: int = 0
     #: No provider may be asked after this moment of the process's monotonic clock, nor once it stops.
-    deadline: float = math.inf
+    deadline_at: float = math.inf
     should_stop: Callable[[], bool] = staticmethod(lambda: False)
 
     class Meta:
@@ -105,12 +105,12 @@ class Deliverable(models.Model):
             ),
         ]
 
-    def may_be_sent(self) -> bool:
+    def is_sendable(self) -> bool:
         """Return whether a provider may be asked now."""
-        return not self.should_stop() and time.monotonic() <= self.deadline
+        return not self.should_stop() and time.monotonic() <= self.deadline_at
 
     @property
-    def goes_alone(self) -> bool:
+    def is_sent_alone(self) -> bool:
         """Whether the next attempt is the last one of a row that may be what kills its workers."""
         lost = bool(self.errors) and self.errors[-1].get("code") == LEASE_EXPIRED
         return lost and self.retry_count >= self.max_retries

@@ -75,10 +75,10 @@ def storable(text: str) -> str:
 class Outcome:
     """One attempt's end.
 
-    `wait` (seconds), when given, replaces the policy's own wait; `longest_wait` bounds either. `uses_retry`:
-    the row itself may be what fails, so the failure uses up a retry at once. `probe`: the attempt tested a
-    provider whose breaker is open, so a failure is the provider's. `earlier`: what other providers answered
-    before in this attempt.
+    `wait_seconds`, when given, replaces the policy's own wait; `longest_wait_seconds` bounds either.
+    `has_used_retry`: the row itself may be what fails, so the failure uses up a retry at once. `is_probe`:
+    the attempt tested a provider whose breaker is open, so a failure is the provider's. `earlier`: what other
+    providers answered before in this attempt.
     """
 
     verdict: Verdict
@@ -86,10 +86,10 @@ class Outcome:
     provider_message_id: str = ""
     code: str = ""
     text: str = ""
-    wait: float | None = None
-    longest_wait: float = math.inf
-    uses_retry: bool = False
-    probe: bool = False
+    wait_seconds: float | None = None
+    longest_wait_seconds: float = math.inf
+    has_used_retry: bool = False
+    is_probe: bool = False
     earlier: tuple[Outcome, ...] = ()
 
     @property
@@ -99,7 +99,7 @@ class Outcome:
         return storable(line)[:TEXT_LIMIT]
 
     @property
-    def needs_judgement(self) -> bool:
+    def is_judged_later(self) -> bool:
         """Whether it is still open if this failure was the message's own or the provider's."""
         unclear = self.verdict in (Verdict.TRANSIENT, Verdict.AMBIGUOUS)
-        return unclear and not self.probe and not self.uses_retry
+        return unclear and not self.is_probe and not self.has_used_retry

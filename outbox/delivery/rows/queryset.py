@@ -65,7 +65,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         `fresh` of them are the newest `pending` rows that have used no retry, if there are more due rows than
         the others; those are the ones that are due longest. One statement, whatever `limit` is. The rows
         carry what a sender needs (`claim_fields`), the state they were in, for how many seconds they had been
-        due (`age`), and a fresh `claim_token`, which `settle` asks for.
+        due (`age_seconds`), and a fresh `claim_token`, which `settle` asks for.
 
         With `lookback` (seconds) rows that have been due for longer are left out, and the newest are those of
         the last `FRESH_SECONDS`: see `outbox.delivery.lookback`. The longest due then fill up the batch.
@@ -122,7 +122,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         `notifications.delivery.drain.poll`. Takes none back while the delivery is paused.
         """
         text = f"no outcome within {lease:g} s"
-        outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, uses_retry=True)
+        outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, has_used_retry=True)
         expired = Q(status=Status.PROCESSING, claimed_at__lt=Now() - dt.timedelta(seconds=lease))
         with transaction.atomic(using=self.db):
             lockable = self.using(self.db).filter(expired, _not_paused()).select_for_update(skip_locked=True)
@@ -214,7 +214,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         written = [(row.id, outcome, made) for (row, outcome), made in zip(decided, decisions, strict=True)]
         settle_statement.write_outcomes(connections[self.db], self._table, written)
         return [
-            Transition(row, row.status, made.status, outcome, made.retry_count, made.wait)
+            Transition(row, row.status, made.status, outcome, made.retry_count, made.wait_seconds)
             for (row, outcome), made in zip(decided, decisions, strict=True)
         ]
 
@@ -237,10 +237,10 @@ def _decision(row: Deliverable, outcome: Outcome, policy: RetryPolicy) -> Decisi
 def current_policy() -> RetryPolicy:
     """Read the policy from the settings."""
     return RetryPolicy(
-        base=settings.RETRY_BACKOFF_BASE,
-        cap=settings.RETRY_BACKOFF_CAP,
-        hold=settings.AMBIGUOUS_HOLD_SECONDS,
-        delays=tuple(settings.RETRY_DELAYS),
+        base_seconds=settings.RETRY_BACKOFF_BASE,
+        cap_seconds=settings.RETRY_BACKOFF_CAP,
+        hold_seconds=settings.AMBIGUOUS_HOLD_SECONDS,
+        delays_seconds=tuple(settings.RETRY_DELAYS),
     )
 
 
@@ -253,6 +253,6 @@ def held_until(row: Deliverable) -> dt.datetime | None:
     doubt = attempts.last_doubt(row.errors, row.resent_at)
     if doubt is None or row.status not in (Status.FAILED, Status.DEAD_LETTERED):
         return None
-    until = doubt.at + dt.timedelta(seconds=settings.AMBIGUOUS_HOLD_SECONDS)
-    newest = attempts.time_of(row.errors[-1]) == doubt.at
+    until = doubt.tried_at + dt.timedelta(seconds=settings.AMBIGUOUS_HOLD_SECONDS)
+    newest = attempts.time_of(row.errors[-1]) == doubt.tried_at
     return max(until, row.next_attempt_at) if newest and row.status == Status.FAILED else until

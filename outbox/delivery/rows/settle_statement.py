@@ -76,7 +76,7 @@ def _new(id: uuid.UUID, outcome: Outcome, decision: Decision) -> New:
         "id": str(id),
         "status": str(decision.status),
         "retry_count": decision.retry_count,
-        "wait": None if decision.wait is None else float(decision.wait),
+        "wait": None if decision.wait_seconds is None else float(decision.wait_seconds),
         "failures": [entry_of(failure) for failure in decision.failures],
         "untried": outcome.verdict in UNTRIED,
         "error": error,

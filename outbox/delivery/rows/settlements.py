@@ -33,7 +33,7 @@ class Transition:
     now: str
     outcome: Outcome | None = None
     retry_count: int = 0
-    wait: float | None = None
+    wait_seconds: float | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

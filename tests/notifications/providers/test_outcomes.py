@@ -124,7 +124,7 @@ def test_a_key_that_is_refused_is_ours(provider, name):
 @pytest.mark.parametrize("name", HTTP)
 def test_a_pause_lasts_as_long_as_it_was_asked_for(provider, name):
     provider.fail(kind="status", status=429, headers={"Retry-After": "7"})
-    assert send(name).wait == (None if name == "ses" else 7)
+    assert send(name).wait_seconds == (None if name == "ses" else 7)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_pause_lasts_until_the_time_that_was_named_by_the_providers_clock():
 def test_a_malformed_date_over_the_wire_pauses(provider):
     provider.fail(kind="status", status=429, headers={"Retry-After": "soon", "Date": "yesterday"})
     outcome = send("sendgrid")
-    assert (outcome.verdict, outcome.wait) == (Verdict.THROTTLED, None)
+    assert (outcome.verdict, outcome.wait_seconds) == (Verdict.THROTTLED, None)
 
 
 @pytest.mark.parametrize("url", ["http://no-such-host.invalid/v3/", "http://127.0.0.1:port/v3/"])

@@ -26,18 +26,18 @@ def server(settings):
 
 def test_a_message_is_sent_while_its_lease_lasts(server):
     mail = make_mail()
-    mail.deadline = time.monotonic() + 30
+    mail.deadline_at = time.monotonic() + 30
     assert PROVIDERS["smtp"].send(mail).verdict is Verdict.ACCEPTED
     assert server.accepted == 1
 
 
 def test_no_message_is_sent_once_its_deadline_passed_during_the_dialogue(server):
     mail = make_mail()
-    mail.deadline = time.monotonic() + 0.2  # the greeting and EHLO alone take as long
+    mail.deadline_at = time.monotonic() + 0.2  # the greeting and EHLO alone take as long
     outcome = PROVIDERS["smtp"].send(mail)
     assert outcome.verdict is Verdict.TRANSIENT and "lease" in outcome.text
     assert server.accepted == 0
-    mail.deadline = time.monotonic() + 30
+    mail.deadline_at = time.monotonic() + 30
     assert PROVIDERS["smtp"].send(mail).verdict is Verdict.ACCEPTED
 
 

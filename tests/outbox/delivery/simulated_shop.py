@@ -21,8 +21,8 @@ from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
 
 RETRIES = 3
 #: The defaults of the settings, and a shop that tries again every few seconds.
-PATIENT = RetryPolicy(base=30, cap=3600, hold=120)
-HASTY = RetryPolicy(base=1, cap=8, hold=120)
+PATIENT = RetryPolicy(base_seconds=30, cap_seconds=3600, hold_seconds=120)
+HASTY = RetryPolicy(base_seconds=1, cap_seconds=8, hold_seconds=120)
 
 
 @dataclasses.dataclass(slots=True)
@@ -91,10 +91,10 @@ class Simulation:
     def _claim(self, mail: Mail, now: float) -> None:
         """Judge and send a due mail, or leave it until the breaker lets something through."""
         self._breaker, permit = circuit.enter(self._breaker, self._rules, now=now, untried=not mail.attempts)
-        if not permit.allowed:
+        if not permit.is_allowed:
             self._parked.append(mail)
-            if now + permit.wait < self._probe_at:
-                self._probe_at = now + permit.wait + 0.001
+            if now + permit.wait_seconds < self._probe_at:
+                self._probe_at = now + permit.wait_seconds + 0.001
                 self._push(self._probe_at, None)
             return
         own = self._neighbours.count_own_failures(provider="p", id=mail.id, at=mail.judged)
@@ -125,7 +125,7 @@ class Simulation:
             at_once=False,
             reason="503",
         )
-        outcome = Outcome(Verdict.TRANSIENT, "p", code="503", probe=permit.probe)
+        outcome = Outcome(Verdict.TRANSIENT, "p", code="503", is_probe=permit.is_probe)
         decision = decide(
             outcome=outcome,
             retry_count=mail.retry_count,
@@ -135,7 +135,7 @@ class Simulation:
             chance=self._chance.random(),
         )
         mail.attempts += 1
-        if outcome.needs_judgement:
+        if outcome.is_judged_later:
             mail.judged.append(now)
-        assert decision.wait is not None
-        return decision.wait
+        assert decision.wait_seconds is not None
+        return decision.wait_seconds

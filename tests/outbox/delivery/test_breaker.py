@@ -82,8 +82,8 @@ def test_open_it_lets_an_untried_message_through_every_5_seconds_before_any_that
     for second in range(1, 61):
         for untried in (True, False):
             breaker, permit = ask(breaker, NOW + second, untried=untried)
-            if permit.allowed:
-                assert permit.probe
+            if permit.is_allowed:
+                assert permit.is_probe
                 passed.append((second, untried))
     assert passed == [(second, True) for second in range(5, 61, 5)]
 
@@ -92,14 +92,14 @@ def test_alone_a_waiting_message_passes_every_30_seconds_however_long_it_was_ope
     breaker, passed = opened(), []
     for second in range(1, 3601):
         breaker, permit = ask(breaker, NOW + second, untried=False)
-        if permit.allowed:
+        if permit.is_allowed:
             passed.append(second)
     assert passed == list(range(30, 3601, 30))
 
 
 def test_says_when_the_next_message_may_go():
-    assert ask(opened(), NOW + 2)[1].wait == 3
-    assert ask(opened(), NOW + 2, untried=False)[1].wait == 28
+    assert ask(opened(), NOW + 2)[1].wait_seconds == 3
+    assert ask(opened(), NOW + 2, untried=False)[1].wait_seconds == 28
 
 
 def test_a_failed_probe_changes_nothing_and_an_acceptance_closes_it():
@@ -124,27 +124,27 @@ def test_a_pause_keeps_everyone_away_counts_nothing_and_the_longest_wins():
     breaker = circuit.paused(Breaker(), until=NOW + 5, reason="429")
     breaker = circuit.paused(breaker, until=NOW + 2, reason="429")
     assert breaker.state(NOW) is State.PAUSED
-    assert ask(breaker)[1].wait == 5 and breaker.failed == ()
-    assert ask(breaker, NOW + 5)[1].allowed
+    assert ask(breaker)[1].wait_seconds == 5 and breaker.failed == ()
+    assert ask(breaker, NOW + 5)[1].is_allowed
 
 
 def test_a_pause_keeps_probes_away_too():
     breaker = circuit.paused(opened(), until=NOW + 60, reason="429")
-    assert not ask(breaker, NOW + 59)[1].allowed
-    assert ask(breaker, NOW + 61)[1].allowed
+    assert not ask(breaker, NOW + 59)[1].is_allowed
+    assert ask(breaker, NOW + 61)[1].is_allowed
 
 
 def test_a_manual_override_wins_until_it_is_taken_back_and_leaves_nothing_behind():
     closed = circuit.forced(opened(), to="closed", now=NOW, reason="me")
-    assert ask(closed)[1].allowed
+    assert ask(closed)[1].is_allowed
     for number in range(9):
         closed = fail(closed, ask(closed)[1], number)
-    assert ask(closed)[1].allowed
+    assert ask(closed)[1].is_allowed
     free = circuit.forced(closed, to=None, now=NOW, reason="me")
     assert free.state(NOW) is State.CLOSED and free.failed == ()
     open_ = circuit.forced(Breaker(), to="open", now=NOW, reason="me")
-    assert not ask(open_, NOW + 10**6)[1].allowed
-    assert ask(circuit.forced(open_, to=None, now=NOW, reason="me"))[1].allowed
+    assert not ask(open_, NOW + 10**6)[1].is_allowed
+    assert ask(circuit.forced(open_, to=None, now=NOW, reason="me"))[1].is_allowed
 
 
 @given(
@@ -160,19 +160,19 @@ def test_whatever_happens_an_open_one_lets_out_at_most_14_in_any_minute_and_alwa
     probes: list[float] = []
     for number, (kind, untried, seconds) in enumerate(steps):
         breaker, permit = ask(breaker, now, untried=untried)
-        if permit.allowed and permit.probe:
+        if permit.is_allowed and permit.is_probe:
             probes.append(now)
         match kind:
-            case "ok" if permit.allowed:
+            case "ok" if permit.is_allowed:
                 breaker, probes = circuit.accepted(breaker, now=now), []
-            case "fail" | "refuse" if permit.allowed:
+            case "fail" | "refuse" if permit.is_allowed:
                 breaker = fail(breaker, permit, number, now, at_once=kind == "refuse")
             case "pause":
                 breaker = circuit.paused(breaker, until=now + seconds, reason="429")
             case "wait":
                 now += seconds
         assert sum(at > now - 60 for at in probes) <= 14
-    assert ask(breaker, max(now, breaker.paused_until) + 30, untried=False)[1].allowed
+    assert ask(breaker, max(now, breaker.paused_until) + 30, untried=False)[1].is_allowed
 
 
 @pytest.mark.parametrize("untried", [True, False])

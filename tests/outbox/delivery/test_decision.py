@@ -10,7 +10,7 @@ from outbox.delivery.rows.decision import Decision, RetryPolicy, decide
 from outbox.delivery.rows.outcomes import TEXT_LIMIT, Outcome, Verdict
 from outbox.delivery.rows.queryset import current_policy
 
-POLICY = RetryPolicy(base=30, cap=3600, hold=120)
+POLICY = RetryPolicy(base_seconds=30, cap_seconds=3600, hold_seconds=120)
 V = Verdict
 
 
@@ -55,12 +55,12 @@ def decision(
         (V.AMBIGUOUS, {}, ("failed", 0, 120), True),
         (V.AMBIGUOUS, {"wait": 1.0}, ("failed", 0, 1.0), True),
         (V.AMBIGUOUS, {"probe": True}, ("failed", 0, 120), True),
-        (V.AMBIGUOUS, {"uses_retry": True}, ("failed", 1, 120), True),
+        (V.AMBIGUOUS, {"has_used_retry": True}, ("failed", 1, 120), True),
     ],
 )
 def test_a_first_attempt(verdict, fields, expected, recorded):
     made = decision(verdict, **fields)
-    assert (made.status, made.retry_count, made.wait) == expected
+    assert (made.status, made.retry_count, made.wait_seconds) == expected
     assert [one.verdict for one in made.failures] == ([verdict] if recorded else [])
 
 
@@ -71,9 +71,9 @@ def test_a_failure_that_may_be_the_providers_dead_letters_nothing_however_often_
 
 
 def test_a_lost_worker_uses_up_retries_and_the_last_one_is_followed_by_a_dead_letter():
-    assert decision(V.AMBIGUOUS, retry=2, uses_retry=True).retry_count == 3
-    assert decision(V.AMBIGUOUS, retry=3, uses_retry=True).status == "dead_lettered"
-    assert decision(V.AMBIGUOUS, most=0, uses_retry=True).status == "dead_lettered"
+    assert decision(V.AMBIGUOUS, retry=2, has_used_retry=True).retry_count == 3
+    assert decision(V.AMBIGUOUS, retry=3, has_used_retry=True).status == "dead_lettered"
+    assert decision(V.AMBIGUOUS, most=0, has_used_retry=True).status == "dead_lettered"
 
 
 def test_every_provider_that_was_asked_is_recorded_also_when_a_later_one_accepts():
@@ -95,24 +95,28 @@ def test_the_retries_that_were_used_stay_as_they_are(verdict):
 
 
 def test_waits_grow_with_the_attempts_up_to_the_cap_and_are_spread_by_chance():
-    assert [decision(V.TRANSIENT, most=9, attempts=n, chance=0.99).wait for n in (0, 1, 2, 8)] == [
+    assert [decision(V.TRANSIENT, most=9, attempts=n, chance=0.99).wait_seconds for n in (0, 1, 2, 8)] == [
         pytest.approx(0.99 * longest) for longest in (30, 60, 120, 3600)
     ]
-    assert decision(V.TRANSIENT, chance=0.0).wait == 0
+    assert decision(V.TRANSIENT, chance=0.0).wait_seconds == 0
 
 
 def test_a_row_that_failed_more_often_than_it_has_retries_waits_longer_with_every_tenth_attempt():
-    waits = [decision(V.TRANSIENT, attempts=n, chance=1.0).wait for n in (2, 3, 11, 12, 21, 22, 500)]
+    waits = [decision(V.TRANSIENT, attempts=n, chance=1.0).wait_seconds for n in (2, 3, 11, 12, 21, 22, 500)]
     assert waits == [120, 120, 120, 240, 240, 480, 3600]
-    assert [decision(V.TRANSIENT, most=0, attempts=n, chance=1.0).wait for n in (0, 9, 10)] == [30, 30, 60]
+    assert [decision(V.TRANSIENT, most=0, attempts=n, chance=1.0).wait_seconds for n in (0, 9, 10)] == [
+        30,
+        30,
+        60,
+    ]
 
 
 def test_given_delays_replace_base_and_cap_each_by_a_fifth_more_or_less():
-    policy = dataclasses.replace(POLICY, delays=(300.0, 900.0, 3600.0))
-    waits = [decision(V.TRANSIENT, attempts=n, policy=policy, chance=0.5).wait for n in (0, 1, 2, 3)]
+    policy = dataclasses.replace(POLICY, delays_seconds=(300.0, 900.0, 3600.0))
+    waits = [decision(V.TRANSIENT, attempts=n, policy=policy, chance=0.5).wait_seconds for n in (0, 1, 2, 3)]
     assert waits == [300, 900, 3600, 3600]
-    assert decision(V.TRANSIENT, policy=policy, chance=0.0).wait == pytest.approx(240)
-    assert decision(V.TRANSIENT, policy=policy, chance=1.0).wait == pytest.approx(360)
+    assert decision(V.TRANSIENT, policy=policy, chance=0.0).wait_seconds == pytest.approx(240)
+    assert decision(V.TRANSIENT, policy=policy, chance=1.0).wait_seconds == pytest.approx(360)
 
 
 def test_a_permanent_error_is_a_dead_letter_also_with_all_its_retries_left():
@@ -136,4 +140,6 @@ class TestError:
 def test_the_policy_is_the_settings(settings):
     settings.RETRY_BACKOFF_BASE, settings.RETRY_BACKOFF_CAP, settings.AMBIGUOUS_HOLD_SECONDS = 1.0, 2.0, 3.0
     settings.RETRY_DELAYS = [4.0]
-    assert current_policy() == RetryPolicy(base=1.0, cap=2.0, hold=3.0, delays=(4.0,))
+    assert current_policy() == RetryPolicy(
+        base_seconds=1.0, cap_seconds=2.0, hold_seconds=3.0, delays_seconds=(4.0,)
+    )

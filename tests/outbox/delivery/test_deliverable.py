@@ -232,7 +232,7 @@ class TestSettle:
     @pytest.mark.parametrize("verdict", [Verdict.THROTTLED, Verdict.MISCONFIGURED])
     def test_uses_up_no_retry_when_it_is_not_the_mails_fault(self, verdict):
         make_mail(max_retries=0)
-        settle(claim_one(), Outcome(verdict, "sendgrid", code="429", wait=5))
+        settle(claim_one(), Outcome(verdict, "sendgrid", code="429", wait_seconds=5))
         row = rows.get()
         assert (row.status, row.retry_count) == (Status.PENDING, 0)
         assert len(row.errors) == (verdict is Verdict.MISCONFIGURED)

@@ -55,7 +55,9 @@ def make():
                 rows=EmailNotification.objects.all(),
                 sender=FakeSender(send, screen, capacity or (lambda: Capacity(batch_size)), changed),
                 pool=pool,
-                limits=Limits(concurrency=concurrency, lease=lease, send_timeout=send_timeout),
+                limits=Limits(
+                    concurrency=concurrency, lease_seconds=lease, send_timeout_seconds=send_timeout
+                ),
             )
 
         yield call
@@ -76,7 +78,7 @@ def test_sends_every_due_row_once_and_settles_it(run):
     sent = []
     done = run(lambda row: sent.append(row.id) or ACCEPTED)
     assert len(sent) == len(set(sent)) == 57
-    assert (done.claimed, done.settled, done.more) == (57, 57, False)
+    assert (done.claimed, done.settled, done.has_more) == (57, 57, False)
     assert statuses() == {"sent": 57}
 
 
@@ -181,7 +183,7 @@ def test_gives_back_what_it_has_not_begun_when_told_to_stop(run):
 def test_stops_claiming_when_its_time_is_over_and_says_that_more_is_left(run):
     make_mails(30)
     done = run(lambda row: time.sleep(0.05) or ACCEPTED, seconds=0.06, batch_size=4)
-    assert done.more
+    assert done.has_more
     assert statuses()["pending"] > 0
     assert set(statuses()) == {"sent", "pending"}
 
@@ -190,14 +192,14 @@ def test_says_that_rows_are_due_which_it_gave_back_after_its_last_claim(run):
     make_mails(6)
     done = run(lambda row: time.sleep(0.05) or ACCEPTED, concurrency=1, seconds=0.06, batch_size=20)
     assert statuses()["pending"] > 0
-    assert done.next_due == 0.0
+    assert done.next_due_seconds == 0.0
 
 
 def test_claims_no_more_than_there_is_capacity_for_and_nothing_when_there_is_none(run):
     make_mails(10)
     capacities = iter([Capacity(3), Capacity(2), Capacity(0, 60.0)])
     done = run(lambda row: ACCEPTED, capacity=lambda: next(capacities))
-    assert (done.claimed, done.pause, done.more) == (5, 60.0, False)
+    assert (done.claimed, done.pause_seconds, done.has_more) == (5, 60.0, False)
     assert statuses() == {"sent": 5, "pending": 5}
 
 
@@ -356,9 +358,9 @@ def test_tells_rows_in_flight_that_the_process_stops(run):
     stop, seen = threading.Event(), []
 
     def send(row):
-        seen.append(row.may_be_sent())
+        seen.append(row.is_sendable())
         stop.set()
-        seen.append(row.may_be_sent())
+        seen.append(row.is_sendable())
         return Outcome(Verdict.RETURNED)
 
     run(send, should_stop=stop.is_set)
@@ -414,7 +416,7 @@ class TestLateAnswers:
         release = threading.Event()
         drain = make(lambda row: release.wait(20) and ACCEPTED, send_timeout=0.2)
         done = drain.run(seconds=0.1)
-        assert statuses() == {"processing": 1} and done.next_due is not None
+        assert statuses() == {"processing": 1} and done.next_due_seconds is not None
         release.set()
         assert drain.run(seconds=5).settled == 1
         assert statuses() == {"sent": 1}
@@ -437,7 +439,7 @@ class TestLateAnswers:
             done = drain.run(seconds=10)
         finally:
             release.set()
-        assert done.pause > 0
+        assert done.pause_seconds > 0
 
 
 class TestScreening:
@@ -553,14 +555,14 @@ class TestWhenEveryProviderIsOpen:
         make_mails(3, status="failed", age=600)
         fresh = make_mail()
         order = []
-        capacities = iter([Capacity(1, untried=True), Capacity(0, 60.0)])
+        capacities = iter([Capacity(1, is_untried_first=True), Capacity(0, 60.0)])
         run(lambda row: order.append(row.id) or ACCEPTED, capacity=lambda: next(capacities))
         assert order == [fresh.id]
 
     def test_a_row_that_waits_is_left_alone_until_its_turn(self, run):
         make_mails(3, status="failed")
-        done = run(capacity=lambda: Capacity(1, 25.0, untried=True, waiting=False))
-        assert (done.claimed, done.pause) == (0, 25.0)
+        done = run(capacity=lambda: Capacity(1, 25.0, is_untried_first=True, is_retry_allowed=False))
+        assert (done.claimed, done.pause_seconds) == (0, 25.0)
 
 
 def test_a_rate_below_four_a_second_does_not_starve_fresh_mails(run):
@@ -574,8 +576,8 @@ def test_a_rate_below_four_a_second_does_not_starve_fresh_mails(run):
 def test_says_when_the_first_of_its_failures_is_due_again(run):
     make_mails(2)
     waits = iter([50.0, 7.0])
-    done = run(lambda row: Outcome(Verdict.TRANSIENT, "p", wait=next(waits)))
-    assert done.next_due == 7.0
+    done = run(lambda row: Outcome(Verdict.TRANSIENT, "p", wait_seconds=next(waits)))
+    assert done.next_due_seconds == 7.0
 
 
 def test_a_claim_of_one_row_that_finds_no_first_attempt_is_followed_by_one_for_retries(make):

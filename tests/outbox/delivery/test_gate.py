@@ -18,7 +18,7 @@ from outbox.delivery.gate.breaker import Rules, State
 from outbox.delivery.gate.gate import Capacity, Gate
 from outbox.delivery.gate.slots import TAKE
 
-QUICK = Rules(untried_every=0.3, waiting_every=0.3)
+QUICK = Rules(untried_every_seconds=0.3, waiting_every_seconds=0.3)
 
 
 def make(url: str, *, rate: float = 0, burst: float = 1, names=("one", "two"), rules: Rules = QUICK) -> Gate:
@@ -31,19 +31,21 @@ def shut(gate: Gate, name: str = "one") -> None:
 
 
 def test_an_opening_in_one_process_is_known_to_every_other_after_ten_sends_at_most(valkey_url):
-    rules = Rules(untried_every=60.0, waiting_every=60.0)  # no probe, however slow this test is
+    rules = Rules(
+        untried_every_seconds=60.0, waiting_every_seconds=60.0
+    )  # no probe, however slow this test is
     here, there = make(valkey_url, rules=rules), make(valkey_url, rules=rules)
     assert there.enter().provider == "one"
     shut(here)
     for _ in range(TAKE - 1):
         there.enter()
     entry = there.enter()
-    assert (entry.provider, entry.permit.probe) == ("two", False)
+    assert (entry.provider, entry.permit.is_probe) == ("two", False)
     shut(there, "two")
     for _ in range(TAKE - 1):
         here.enter()
     nobody = here.enter()
-    assert nobody.provider == "" and 0 < nobody.wait <= 60.0
+    assert nobody.provider == "" and 0 < nobody.wait_seconds <= 60.0
 
 
 def test_a_look_that_was_answered_before_another_thread_opened_the_breaker_does_not_close_it(valkey_url):
@@ -76,9 +78,9 @@ def test_all_processes_together_let_one_message_through_at_a_time(valkey_url):
     time.sleep(0.35)
     entries = [gate.enter(untried=True) for gate in gates for _ in range(4)]
     (probe,) = [entry for entry in entries if entry.provider]
-    assert probe.permit.probe
+    assert probe.permit.is_probe
     gates[3].accepted(probe)
-    assert not gates[1].enter().permit.probe
+    assert not gates[1].enter().permit.is_probe
     assert gates[0].capacity(batch=100) == Capacity(100)
 
 
@@ -88,12 +90,12 @@ def test_a_message_that_was_tried_tests_an_open_breaker_only_while_no_provider_i
     time.sleep(0.35)
     assert gate.enter().provider == "two"
     assert gate.enter(only="one").provider == ""
-    assert gate.enter(without=["two"]).permit.probe  # the closed one has refused it already
+    assert gate.enter(without=["two"]).permit.is_probe  # the closed one has refused it already
     time.sleep(0.35)
-    assert gate.enter(untried=True).permit.probe
+    assert gate.enter(untried=True).permit.is_probe
     shut(gate, "two")
     time.sleep(0.35)
-    assert gate.enter(only="one").permit.probe
+    assert gate.enter(only="one").permit.is_probe
 
 
 def test_providers_that_are_to_be_last_come_after_the_others_in_their_order(valkey_url):
@@ -128,9 +130,9 @@ def test_there_is_capacity_for_one_row_when_a_probe_may_go_and_for_none_before(v
     assert gate.capacity(batch=100) == Capacity(100)
     shut(gate)
     before = gate.capacity(batch=100)
-    assert before.rows == 0 and 0 < before.wait <= 0.3
+    assert before.rows == 0 and 0 < before.wait_seconds <= 0.3
     time.sleep(0.35)
-    assert gate.capacity(batch=100) == Capacity(1, 0.05, untried=True, waiting=True)
+    assert gate.capacity(batch=100) == Capacity(1, 0.05, is_untried_first=True, is_retry_allowed=True)
     gate.enter(untried=True)
     assert gate.capacity(batch=100).rows == 0
 
@@ -204,7 +206,7 @@ def test_slots_of_several_processes_are_never_more_than_the_rate_lets_out(valkey
     used = []
     for number in range(300):
         slot = gates[number % 3]._slots.take_slot(patience=60)
-        used.append(clock.refresh().now + max(0.0, slot.due - time.monotonic()) - began)
+        used.append(clock.refresh().now + max(0.0, slot.due_at - time.monotonic()) - began)
     used.sort()
     assert len(used) == 300
     # A hundredth of a second: the time was read a moment after the slot was taken.
@@ -300,7 +302,7 @@ class TestWithoutRedis:
         gates[0]._shared.refresh()
         gates[0].rest()
         valkey.stop()
-        dues = [gates[0]._slots.take_slot(patience=60).due for _ in range(11)]
+        dues = [gates[0]._slots.take_slot(patience=60).due_at for _ in range(11)]
         assert dues[-1] - dues[0] == pytest.approx(10 * 2 / 40, abs=0.1)
 
     def test_nothing_is_raised_when_it_was_never_there(self):

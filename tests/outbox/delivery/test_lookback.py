@@ -55,7 +55,7 @@ def drain(monkeypatch) -> Iterator[Drain]:
             rows=EmailNotification.objects.all(),
             sender=Sender(),
             pool=pool,
-            limits=Limits(concurrency=4, lease=60, send_timeout=5),
+            limits=Limits(concurrency=4, lease_seconds=60, send_timeout_seconds=5),
         )
 
 
@@ -197,7 +197,7 @@ def test_a_claim_that_looks_back_takes_the_longest_due_and_the_newest_of_the_las
     new = [due(age=2 - n) for n in range(2)]
     claimed = EmailNotification.objects.claim(limit=8, fresh=2, lookback=110)
     assert [row.id for row in claimed] == [row.id for row in (*reversed(new), *old[:6])]
-    assert claimed[-1].age == pytest.approx(95, abs=1)
+    assert claimed[-1].age_seconds == pytest.approx(95, abs=1)
     EmailNotification.objects.settle(Settlement(row.id, ACCEPTED, row.claim_token) for row in claimed)
     assert len(EmailNotification.objects.claim(limit=8, fresh=2, lookback=110)) == 2
     assert len(EmailNotification.objects.claim(limit=8)) == 1

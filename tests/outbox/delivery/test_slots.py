@@ -26,8 +26,8 @@ def take(gate: Gate, count: int) -> Iterator[float]:
     """Yield when slots are due by Redis' clock, without waiting for them."""
     for _ in range(count):
         slot = gate._slots.take_slot(patience=600)
-        assert slot.taken
-        yield slot.due + gate._slots._ahead
+        assert slot.is_taken
+        yield slot.due_at + gate._slots._ahead
 
 
 def most_in_a_second(dues: Iterable[float]) -> int:
@@ -74,7 +74,7 @@ def test_two_workers_keep_to_the_limit_while_redis_goes_and_comes_back(valkey, t
     def take_of_both(count: int) -> None:
         for number in range(count):
             slot = gates[number % 2]._slots.take_slot(patience=600)
-            dues.append(slot.due)  # the clock of this machine, whoever hands slots out
+            dues.append(slot.due_at)  # the clock of this machine, whoever hands slots out
 
     take_of_both(2 * limit)
     for gate in gates:
@@ -128,7 +128,7 @@ def test_a_send_uses_its_slot_no_earlier_than_it_is_due_and_at_most_a_tenth_of_a
     slots = recorded(gate, monkeypatch)
     for _ in range(100):
         assert gate.enter(patience=600, pause=clock.wait).provider == "one"
-        assert slots[-1].due <= clock() <= slots[-1].due + 0.1
+        assert slots[-1].due_at <= clock() <= slots[-1].due_at + 0.1
     assert len(slots) > 100  # those that lapsed during a wait were not used
 
 
