@@ -25,7 +25,7 @@ class Consumer(consumer.Consumer):
     def register_with_event_loop(self, hub: Any) -> None:
         super().register_with_event_loop(hub)
         health.beat()
-        hub.timer.call_repeatedly(health.EVERY, health.beat)
+        hub.timer.call_repeatedly(health.WRITE_SECONDS, health.beat)
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         """Drop the messages that were delivered but not begun. The poll finds the rows that they stood for.

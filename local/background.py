@@ -49,7 +49,7 @@ def keep_running(part: str, *, run: Callable[[], object], stopped: threading.Eve
         if stopped.is_set():
             return
         failures = 1 if time.monotonic() - began > STEADY_SECONDS else failures + 1
-        longest = ceiling(retry=failures, base=BASE_SECONDS, cap=CAP_SECONDS)
+        longest = ceiling(retry=failures, base_seconds=BASE_SECONDS, cap_seconds=CAP_SECONDS)
         seconds = jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
         log.warning("a part of the background process starts again", part=part, seconds=round(seconds, 1))
         connections.close_all()

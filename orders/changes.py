@@ -68,7 +68,7 @@ class OrderChange:
         Write nothing if `guard` has no row, or if the order's row was changed since it was read.
         """
         if not self.needed and not inserts:
-            return Written(guard=True, change=True)
+            return Written(has_guard=True, has_change=True)
         # A later request has its own trace, so link it to the trace that placed the order.
         link = "" if self.row is None else self.order.traceparent
         with tracing.span("save order", kind=SpanKind.CLIENT, links=[link]) as span:

@@ -60,7 +60,7 @@ def change_order(*, order_id: uuid.UUID, decide: changes.Decide, **values: Any) 
         except Order.DoesNotExist:
             raise OrderNotFound(f"There is no order {order_id}.") from None
         change = decide(seen, **values)
-        if not change.write().change:
+        if not change.write().has_change:
             raise RuntimeError(f"the locked order {order_id} was changed by another session")
     return change.order
 

@@ -29,7 +29,7 @@ Code = Literal[
 BELOW: set[Code] = {"PartitionsRunOut", "DatabaseConnectionsLow"}
 HOUR, DAY = 3600.0, 86_400.0
 #: Seconds without a heartbeat of keep_partitions: its interval of a day and some hours.
-UPKEEP_LATE = 100_000.0
+UPKEEP_LATE_SECONDS = 100_000.0
 #: Fewer partitions than these after the present one are too few.
 AHEAD_ALARM: dict[Interval, int] = {"month": 2, "day": 14}
 
@@ -170,7 +170,7 @@ def _all(facts: Facts) -> Iterator[Condition]:
     sentence = "the charts are not summed: look at beat and worker"
     yield Condition("SumsLate", "", facts.jobs.get("sums", 0.0), 300, sentence)
     sentence = "keep_partitions has not run for a day: start it"
-    yield Condition("UpkeepLate", "", facts.jobs.get("partitions", 0.0), UPKEEP_LATE, sentence)
+    yield Condition("UpkeepLate", "", facts.jobs.get("partitions", 0.0), UPKEEP_LATE_SECONDS, sentence)
     total = facts.connections.left + sum(facts.connections.by_state.values())
     sentence = f"only {facts.connections.left} connections to PostgreSQL are left"
     yield Condition("DatabaseConnectionsLow", "", facts.connections.left, total / 10, sentence)

@@ -92,6 +92,6 @@ def sizes() -> Iterator[GaugeMetricFamily]:
 @at_scrape
 def replication_slots() -> Iterator[GaugeMetricFamily]:
     slots = server.slots()
-    kept, active = {one.name: one.kept for one in slots}, {one.name: int(one.active) for one in slots}
+    kept, active = {one.name: one.kept for one in slots}, {one.name: int(one.is_active) for one in slots}
     yield gauge("replication_slot_kept_bytes", "WAL that a lasting slot keeps on the disk", "slot", kept)
     yield gauge("replication_slot_active", "Whether somebody reads a lasting slot", "slot", active)

@@ -13,7 +13,7 @@ import structlog
 from celery import shared_task
 
 from outbox import bulk
-from outbox.conditions import UPKEEP_LATE
+from outbox.conditions import UPKEEP_LATE_SECONDS
 from outbox.database.clock import database_now
 from outbox.database.postgres.sessions import SharedSession
 from outbox.models import Heartbeat
@@ -60,12 +60,12 @@ def rollover(**_: Any) -> None:
 
 def _owns_tables() -> bool:
     try:
-        return partitions.owns_tables()
+        return partitions.is_table_owner()
     except SharedSession:  # whoever the role is: the work needs locks of a session
         return False
 
 
 def _warn_if_late(name: str) -> None:
-    age = Heartbeat.age(name=name)
-    if age is None or age > UPKEEP_LATE:
+    age = Heartbeat.read_age(name=name)
+    if age is None or age > UPKEEP_LATE_SECONDS:
         log.warning("keep_partitions does not run, and this role does not own the tables", heartbeat=name)

@@ -125,6 +125,6 @@ show_series(
         permission=PERMISSION,
         list_url=lambda: _list("status=sent&age={age}"),
         tone="plain",
-        durations=True,
+        has_durations=True,
     )
 )

@@ -69,7 +69,7 @@ class Resend(ApiView):
         name="resend_notification",
         summary="Send a dead, discarded or failed e-mail again",
         scope=WRITE,
-        takes_body=True,
+        has_body=True,
         has_id=True,
         answer=NotificationSerializer,
         status=202,

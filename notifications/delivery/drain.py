@@ -18,7 +18,7 @@ from notifications.delivery.process import Process, spare
 from notifications.delivery.screening import screen
 from notifications.delivery.sending import SLOT_SECONDS, send
 from notifications.models import EmailNotification
-from outbox.delivery.drain import SHORT_PAUSE, Drain
+from outbox.delivery.drain import SHORT_PAUSE_SECONDS, Drain
 from outbox.delivery.gate.gate import Capacity
 from outbox.delivery.rows.failure_causes import fill_fingerprints
 from outbox.delivery.rows.outcomes import Outcome
@@ -46,7 +46,7 @@ class EmailSender:
         return screen(self._process, rows)
 
     def capacity(self) -> Capacity:
-        return self._process.gate.capacity(batch=settings.POLL_BATCH_SIZE, horizon=spare(1.0))
+        return self._process.gate.capacity(batch=settings.POLL_BATCH_SIZE, horizon_seconds=spare(1.0))
 
     def changed(self, changes: Sequence[Transition], /) -> None:
         log_changes(changes)
@@ -97,11 +97,13 @@ def drain_due() -> Drained | None:
     lookback = _drain_of(processes.current()).lookback
     if (done := drain_emails()) is not None:
         seconds = lookback.seconds(now=time.monotonic())
-        waiting = EmailNotification.objects.next_due_in(lookback=seconds)
+        waiting = EmailNotification.objects.next_due_in(lookback_seconds=seconds)
         if waiting is not None and waiting <= 0.0:  # another session locks it, or it was inserted just now
-            waiting = SHORT_PAUSE
+            waiting = SHORT_PAUSE_SECONDS
         # The run knows an earlier time if it gave rows back or left sends in flight.
-        done.next_due_seconds = min((one for one in (done.next_due_seconds, waiting) if one is not None), default=None)
+        done.next_due_seconds = min(
+            (one for one in (done.next_due_seconds, waiting) if one is not None), default=None
+        )
     return done
 
 
@@ -113,7 +115,9 @@ def poll(*, record: bool = True) -> Drained | None:
     the process's drain made progress. The standby itself does not record its polls.
     """
     process = processes.current()
-    while changes := EmailNotification.objects.recover(lease=settings.LEASE_SECONDS, limit=RECOVER_BATCH):
+    while changes := EmailNotification.objects.recover(
+        lease_seconds=settings.LEASE_SECONDS, limit=RECOVER_BATCH
+    ):
         log_changes(changes)
         instruments.EXPIRED.labels(EmailNotification._meta.db_table).inc(len(changes))
         if len(changes) < RECOVER_BATCH:

@@ -23,7 +23,7 @@ EMAILS = Watched(
     "email_notifications",
     column="status",
     values=frozenset(str(status) for status in DUE_STATES),
-    updates=True,
+    has_updates=True,
 )
 EVENTS = Watched("outbox_events")
 WATCHED = (EMAILS, EVENTS)

@@ -107,5 +107,5 @@ def log_reminders(process: Process) -> None:
 
 def _is_due(name: str, every: float) -> bool:
     """Return whether the reminder was last logged more than `every` seconds ago, or never."""
-    age = Heartbeat.age(name=name)
+    age = Heartbeat.read_age(name=name)
     return age is None or age > every

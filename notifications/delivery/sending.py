@@ -49,18 +49,20 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
     last = list(dict.fromkeys(doubted))[::-1]  # the provider of the newest doubt at the end
     while mail.is_sendable():
         entry = process.gate.enter(
-            patience=spare(SLOT_SECONDS),
+            patience_seconds=spare(SLOT_SECONDS),
             only=pinned,
             without=asked,
             last=last,
-            untried=is_untried(mail),
+            is_untried=is_untried(mail),
             pause=process.stopping.wait,
         )
         if mail.should_stop():
             break
         if not entry.provider:
             if not answers and pinned:  # other rows may be sent elsewhere, so the drain must not pause
-                return Outcome(Verdict.RETURNED, wait_seconds=max(1.0, min(entry.wait_seconds, pin_left(mail))))
+                return Outcome(
+                    Verdict.RETURNED, wait_seconds=max(1.0, min(entry.wait_seconds, pin_left(mail)))
+                )
             break
         outcome = _ask(process, entry, mail)
         if outcome.verdict is Verdict.RETURNED:  # the process is stopping, and the message was not sent
@@ -124,8 +126,8 @@ def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome
         process.neighbours.record(
             provider=entry.provider,
             id=mail.id,
-            accepted=outcome.verdict is Verdict.ACCEPTED,
-            at=time.monotonic(),
+            is_accepted=outcome.verdict is Verdict.ACCEPTED,
+            ended_at=time.monotonic(),
         )
     return outcome
 

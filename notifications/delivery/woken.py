@@ -53,7 +53,9 @@ class WokenDrain:
         self._told: deque[int | None] = deque()
         self._invisible: set[int] = set()  # the reported transactions that no claim sees yet
         self._error: Exception | None = None
-        self._waker = Waker(self._claim_again, target="here", interval=INTERVAL, busy=INTERVAL)
+        self._waker = Waker(
+            self._claim_again, target="here", interval_seconds=INTERVAL, busy_seconds=INTERVAL
+        )
         context = contextvars.copy_context()  # so that the thread beats for the caller's role
         self._thread = threading.Thread(target=context.run, args=[self._run], name="woken-drain")
 
@@ -106,7 +108,7 @@ class WokenDrain:
                 errors=(DatabaseError, InterfaceError),
                 reconnect=connections.close_all,
                 describe=lambda _: "database away, trying again",
-                cap=min(16.0, settings.POLL_INTERVAL),
+                cap_seconds=min(16.0, settings.POLL_INTERVAL),
                 loop="woken",
             )
         except Exception as error:
@@ -119,7 +121,7 @@ class WokenDrain:
     def _step(self) -> None:
         while not self._stopped.is_set() and (left := self._seconds_left()) > 0:
             health.beat("woken")
-            if self._due.wait(min(left, health.EVERY)):
+            if self._due.wait(min(left, health.WRITE_SECONDS)):
                 break
         if self._stopped.is_set():
             return

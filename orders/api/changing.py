@@ -44,9 +44,9 @@ def answer_change(
                 change = decide(read)
                 answer = present(change.order)
                 written = change.write(guard=once.guard, inserts=once.stored(answer))
-            if written.change:
+            if written.has_change:
                 return answer
-            if not written.guard:
+            if not written.has_guard:
                 raise KeyTaken
     except KeyTaken:
         return once.first_answer()

@@ -48,7 +48,7 @@ class Copies(ApiView):
         summary="Send a copy of an ended e-mail, to another address if given",
         scope=WRITE,
         body={"application/json": CopyBody},
-        takes_body=True,
+        has_body=True,
         has_id=True,
         answer=NotificationSerializer,
         status=201,

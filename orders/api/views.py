@@ -66,7 +66,7 @@ class Orders(ApiView):
         summary="Place an order",
         scope=WRITE,
         body=OrderBody,
-        takes_body=True,
+        has_body=True,
         answer=OrderSerializer,
         status=201,
         tags=TAGS,
@@ -109,7 +109,7 @@ class OneOrder(ApiView):
 change_operation = functools.partial(
     operation,
     scope=WRITE,
-    takes_body=True,
+    has_body=True,
     has_id=True,
     answer=OrderSerializer,
     conflict=ChangeProblemSerializer,

@@ -28,7 +28,7 @@ from outbox.delivery.rows.outcomes import UNFINISHED, Status
 from outbox.models import Erasure
 from outbox.privacy import ERASED_ADDRESS, address_hash
 from outbox.retention.archives.archive import archived_partitions
-from outbox.retention.archives.index import may_have
+from outbox.retention.archives.index import has_candidates
 from outbox.retention.partitions.locks import Report, exclusive_lock
 from outbox.retention.partitions.partitions import partitioned_models, require_owner
 from outbox.retention.people.erasure import erase_from_archive, erase_quotes, erase_rows, side_tables
@@ -86,7 +86,7 @@ def erase_person(
     counts: Counter[str] = Counter()
     with contextlib.ExitStack() as locks:
         for model in partitioned_models():
-            locks.enter_context(exclusive_lock(model=model, using=DIRECT, patience=PATIENCE))
+            locks.enter_context(exclusive_lock(model=model, using=DIRECT, patience_seconds=PATIENCE))
         for number in range(PASSES):
             found = _find(email, erasure)
             if number and not found.is_ready:
@@ -174,7 +174,7 @@ def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | Non
             waiting |= {
                 record.name
                 for record in archives
-                if may_have(model=model, record=record, hashes=person.address_hashes)
+                if has_candidates(model=model, record=record, hashes=person.address_hashes)
             }
         elif new := found.owned.difference(_ids(erasure)):
             since = first_row(new)

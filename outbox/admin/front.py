@@ -59,7 +59,7 @@ class Series:
     permission: str
     list_url: Callable[[], str]
     tone: str  # the class of its colour: good, bad, warn, plain
-    durations: bool = False
+    has_durations: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ def _charts(request: HttpRequest, view: FrontPage) -> list[dict[str, Any]]:
     whole = Sums.total(sums for _, sums in steps if sums is not None)
     found = []
     for one in sorted(allowed, key=lambda one: one.place):
-        chart = charts.durations if one.durations else charts.counts
+        chart = charts.durations if one.has_durations else charts.counts
         number, svg = chart(one.name, title=one.title, steps=steps, whole=whole, step=step)
         url = one.list_url().replace("{age}", view.range.age)
         found.append({"title": one.title, "number": number, "svg": svg, "url": url, "tone": one.tone})

@@ -39,7 +39,7 @@ class StoredAnswer:
     status: int
     body: str
     location: str
-    expired: bool
+    is_expired: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ class Once:
         stored = read.stored
         if stored is None:
             return None
-        if stored.expired:
+        if stored.is_expired:
             self._delete_expired()
             return None
         if stored.request_hash != self._request_hash:
@@ -152,7 +152,7 @@ def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpRespo
         return work()
     try:
         with once.working(), transaction.atomic(durable=True):
-            if not execute(guard=once.guard, inserts=[]).guard:
+            if not execute(guard=once.guard, inserts=[]).has_guard:
                 raise KeyTaken
             answer = once.replay(view.read_again())
             if answer is None:

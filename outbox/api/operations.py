@@ -24,7 +24,7 @@ from outbox.database.clock import database_now
 from outbox.process.redis_client import make_client
 from outbox.retention.partitions import partitions
 from outbox.telemetry.metrics import exposition
-from outbox.telemetry.metrics_server import may_read
+from outbox.telemetry.metrics_server import is_allowed_to_read
 
 log = structlog.get_logger(__name__)
 
@@ -140,7 +140,7 @@ def _log_low_stock(_period: int) -> None:
 @get_only
 def metrics(request: HttpRequest) -> HttpResponse:
     """Answer the metrics that the apps declare, in Prometheus' text format."""
-    if not may_read(request.headers.get("Authorization", "")):
+    if not is_allowed_to_read(request.headers.get("Authorization", "")):
         raise Problem(
             status=401,
             slug="unauthenticated",

@@ -100,15 +100,15 @@ def operation(
     status: int = 200,
     query: type[StrictSerializer] | None = None,
     body: Any = None,
-    takes_body: bool = False,
+    has_body: bool = False,
     has_id: bool = False,
     conflict: type[serializers.Serializer[Any]] = ProblemSerializer,
     example: Mapping[str, Any] | None = None,
     tags: Iterable[str] = (),
 ) -> Callable[[Method], Method]:
-    """Describe a view's method; `takes_body` is for methods that change something (POST)."""
+    """Describe a view's method; `has_body` is for methods that change something (POST)."""
     codes = [400, 401, 403, 429, 503] + ([404] if has_id else [])
-    codes += [409, 411, 413, 415, 422] if takes_body else []
+    codes += [409, 411, 413, 415, 422] if has_body else []
     responses: dict[Any, Any] = {status: OpenApiResponse(answer)}
     for code in sorted(codes):
         kind = {400: ValidationProblemSerializer, 409: conflict}.get(code, ProblemSerializer)
@@ -116,7 +116,7 @@ def operation(
     parameters: list[Any] = [_CORRELATION, _answer_header("X-Correlation-ID", "As given, or made", None)]
     if has_id:
         parameters.append(ID)
-    if takes_body:
+    if has_body:
         parameters += [
             _KEY,
             _answer_header("Idempotency-Replayed", "`true` when this is the stored answer", [status]),

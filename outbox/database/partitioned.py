@@ -23,7 +23,7 @@ class Quotes:
     erased: Mapping[str, str]
     #: Whether a row that names the person, or an order of theirs, is about them and is exported. If not, only
     #: an address counts, and only what names it is erased.
-    about_person: bool = True
+    is_about_person: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

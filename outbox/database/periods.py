@@ -27,7 +27,7 @@ def narrow_to_period(rows: Rows, params: Mapping[str, str], *, now: dt.datetime)
         rows = rows.filter(id__gte=id_floor(now - dt.timedelta(hours=hours)))
     if since := read_time(params.get("since", "")):
         rows = rows.filter(id__gte=id_floor(since))
-    if until := read_time(params.get("until", ""), end=True):
+    if until := read_time(params.get("until", ""), is_end=True):
         rows = rows.filter(id__lt=id_floor(until))
     return rows
 
@@ -42,15 +42,15 @@ def freeze_period(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, s
     return frozen
 
 
-def read_time(text: str, *, end: bool = False) -> dt.datetime | None:
-    """Read a date (its beginning, or with `end` its end) or an ISO 8601 time; UTC if it has no offset.
+def read_time(text: str, *, is_end: bool = False) -> dt.datetime | None:
+    """Read a date (its beginning, or with `is_end` its end) or an ISO 8601 time; UTC if it has no offset.
 
     None for anything else.
     """
     try:
         if day := parse_date(text):
             midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
-            moment = midnight + dt.timedelta(days=1) if end else midnight
+            moment = midnight + dt.timedelta(days=1) if is_end else midnight
         elif found := parse_datetime(text):
             moment = found.astimezone(dt.UTC) if found.tzinfo else found.replace(tzinfo=dt.UTC)
         else:

@@ -10,7 +10,7 @@ from django.apps import apps
 from django.db import connection
 
 #: Each size asks the file system for every file of a table's partitions and indexes.
-SIZES_EVERY = 300.0
+SIZES_SECONDS = 300.0
 APPS = ("outbox", "notifications", "orders")
 
 
@@ -25,7 +25,7 @@ class Slot(NamedTuple):
     """A replication slot of this database that outlives its reader, such as Debezium's."""
 
     name: str
-    active: bool
+    is_active: bool
     kept: int  # bytes of WAL; 0 once PostgreSQL has given up keeping them
 
 
@@ -34,10 +34,10 @@ _reading = threading.Lock()
 
 
 def sizes() -> Sizes:
-    """Return the sizes, at most `SIZES_EVERY` seconds old."""
+    """Return the sizes, at most `SIZES_SECONDS` old."""
     global _known
     with _reading:
-        if _known is None or time.monotonic() - _known[0] > SIZES_EVERY:
+        if _known is None or time.monotonic() - _known[0] > SIZES_SECONDS:
             _known = time.monotonic(), _read_sizes()
         return _known[1]
 

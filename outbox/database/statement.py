@@ -37,11 +37,12 @@ class Part:
 class Written(NamedTuple):
     """Which parts of a statement had a row.
 
-    `guard` is True without a guard. `change` is that of the guard without a change: the inserts were written.
+    `has_guard` is True without a guard. `has_change` is that of the guard without a change: the inserts were
+    written.
     """
 
-    guard: bool
-    change: bool
+    has_guard: bool
+    has_change: bool
 
 
 def execute(
@@ -57,7 +58,7 @@ def execute(
     for part, written in zip(parts, had_row, strict=True):
         if written and part.on_commit is not None:
             after_commit(part.on_commit, using=using)
-    return Written(guard=guard is None or had_row[0], change=not chain or had_row[len(chain) - 1])
+    return Written(has_guard=guard is None or had_row[0], has_change=not chain or had_row[len(chain) - 1])
 
 
 @functools.lru_cache(maxsize=256)

@@ -34,7 +34,7 @@ class Claims(Generic[Row]):
             return [], False
         fresh = self._fresh(capacity.rows)
         lookback = self.lookback.seconds(now=began)
-        batch = self._rows.claim(limit=capacity.rows, fresh=fresh, lookback=lookback)
+        batch = self._rows.claim(limit=capacity.rows, fresh=fresh, lookback_seconds=lookback)
         if not batch and fresh == capacity.rows:
             return [], True  # it was for first attempts alone, and retries may be due
         # The part for first attempts stays empty when only retries are due: that is not the end.
@@ -42,10 +42,10 @@ class Claims(Generic[Row]):
         is_full = bool(batch) and len(batch) >= least
         if fresh < capacity.rows:  # the last of a full batch then is the last taken of the longest due
             self.lookback.note_claim(
-                whole=lookback is None,
-                began=began,
-                ended=time.monotonic(),
-                age=batch[-1].age_seconds if is_full else 0.0,
+                is_whole=lookback is None,
+                began_at=began,
+                ended_at=time.monotonic(),
+                age_seconds=batch[-1].age_seconds if is_full else 0.0,
             )
         return batch, is_full
 

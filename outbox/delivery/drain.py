@@ -33,7 +33,7 @@ from outbox.telemetry import health, instruments
 log = structlog.get_logger(__name__)
 
 #: A run waits so long for capacity; it returns before a longer wait. The wait for a due row that is locked.
-SHORT_PAUSE = 1.0
+SHORT_PAUSE_SECONDS = 1.0
 #: The outcome of a claimed row that is given back.
 NOT_TRIED = Outcome(Verdict.RETURNED)
 
@@ -115,12 +115,12 @@ class Drain(Generic[Row]):
     def _claim(self, should_stop: Callable[[], bool]) -> None:
         """Claim and screen rows, if rows may be due, and if a slot and the gate have capacity for them."""
         if self._in_flight.is_stuck:
-            self._done.pause_seconds = SHORT_PAUSE
+            self._done.pause_seconds = SHORT_PAUSE_SECONDS
         if self._claimed or not self.woken.is_set() or not self._in_flight.has_room():
             return
         capacity = self._sender.capacity()
         if not capacity.rows:
-            if capacity.wait_seconds > SHORT_PAUSE:
+            if capacity.wait_seconds > SHORT_PAUSE_SECONDS:
                 self._done.pause_seconds = capacity.wait_seconds
             elif not self._in_flight:
                 time.sleep(min(capacity.wait_seconds, SETTLE_SECONDS))
@@ -160,7 +160,7 @@ class Drain(Generic[Row]):
 
     # --- send ---
     def _start_sends(self) -> None:
-        while self._claimed and self._in_flight.has_room(alone=self._claimed[0].is_sent_alone):
+        while self._claimed and self._in_flight.has_room(is_alone=self._claimed[0].is_sent_alone):
             self._start(self._claimed.popleft())
 
     def _start(self, row: Row) -> None:
@@ -182,7 +182,7 @@ class Drain(Generic[Row]):
     # --- settle ---
     def _settle(self, *, at_once: bool = False, give_up_at: float = math.inf) -> None:
         """Write the outcomes that are due to be written; with nothing in flight, all are."""
-        settlements = self._unsettled.take(at_once=at_once or not self._in_flight)
+        settlements = self._unsettled.take_due(at_once=at_once or not self._in_flight)
         if not settlements:
             return
         until = min(time.monotonic() + self._limits.lease_seconds, give_up_at)
@@ -220,4 +220,4 @@ class Drain(Generic[Row]):
             self._settle(give_up_at=give_up_at)
         if self._in_flight:
             log.error("sends left behind, the next drain collects them", count=len(self._in_flight))
-            self._note_due(SHORT_PAUSE)
+            self._note_due(SHORT_PAUSE_SECONDS)

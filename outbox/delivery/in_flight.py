@@ -51,7 +51,7 @@ class InFlight(Generic[Row]):
     def _is_late(self, claim: ClaimKey) -> bool:
         return time.monotonic() > self._late_at[claim]
 
-    def has_room(self, *, alone: bool = False) -> bool:
+    def has_room(self, *, is_alone: bool = False) -> bool:
         """Return whether another send may begin.
 
         A send that goes alone begins after all others, and no other begins until it has ended. Neither waits
@@ -59,7 +59,7 @@ class InFlight(Generic[Row]):
         """
         if len(self) >= self._limits.concurrency:
             return False
-        if alone:
+        if is_alone:
             return self._count_late() == len(self)
         last = self._alone
         return last is None or last not in self._late_at or self._is_late(last)

@@ -16,7 +16,7 @@ import math
 #: Look back so much further than to the last row that was taken: for transactions that commit late.
 SLACK_SECONDS = 2.0
 #: The pause after a claim of everything, in multiples of the time that it took, and in seconds at most.
-PAUSE_FACTOR, LONGEST_PAUSE = 20.0, 30.0
+PAUSE_FACTOR, LONGEST_PAUSE_SECONDS = 20.0, 30.0
 
 
 class Lookback:
@@ -36,8 +36,8 @@ class Lookback:
         """Have the next claim read everything."""
         self._whole_at = -math.inf
 
-    def note_claim(self, *, whole: bool, began: float, ended: float, age: float) -> None:
-        """Note a claim that took all rows due for longer than `age` seconds; `whole`: it read all."""
-        self._taken_until = began - age
-        if whole:
-            self._whole_at = ended + min(LONGEST_PAUSE, PAUSE_FACTOR * (ended - began))
+    def note_claim(self, *, is_whole: bool, began_at: float, ended_at: float, age_seconds: float) -> None:
+        """Note a claim that took all rows due for longer than `age_seconds`; `is_whole`: it read all."""
+        self._taken_until = began_at - age_seconds
+        if is_whole:
+            self._whole_at = ended_at + min(LONGEST_PAUSE_SECONDS, PAUSE_FACTOR * (ended_at - began_at))

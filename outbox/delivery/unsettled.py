@@ -41,7 +41,7 @@ class Unsettled:
             self._due_at = time.monotonic() + SETTLE_SECONDS
         self._settlements.append(Settlement(row.id, outcome, row.claim_token, row.charge))
 
-    def take(self, *, at_once: bool) -> list[Settlement]:
+    def take_due(self, *, at_once: bool) -> list[Settlement]:
         """Hand over all outcomes if they are due, or `at_once`; else none."""
         if not (at_once or len(self) >= SETTLE_ROWS or time.monotonic() > self._due_at):
             return []

@@ -18,7 +18,7 @@ class PauseWatch:
         self._asked_at = -math.inf
         self._holds = False
 
-    def holds(self) -> bool:
+    def is_paused(self) -> bool:
         """Return whether the part is paused, as of the last second."""
         if time.monotonic() - self._asked_at >= SECONDS:
             self._holds = Pause.objects.using(self._using).filter(part=self._part).exists()

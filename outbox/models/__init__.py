@@ -128,14 +128,14 @@ class Heartbeat(models.Model):
             )
 
     @classmethod
-    def unbroken(cls, *, name: str) -> float | None:
+    def read_unbroken(cls, *, name: str) -> float | None:
         """Return the seconds since the first of the latest beats without a gap; None if there is none."""
         recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=cls.GAP))
         span = recent.annotate(span=Now() - F("since")).values_list("span", flat=True).first()
         return None if span is None else span.total_seconds()
 
     @classmethod
-    def age(cls, *, name: str) -> float | None:
+    def read_age(cls, *, name: str) -> float | None:
         """Return the seconds since `name` last happened; None if it never did."""
         age = (
             cls.objects.filter(name=name)

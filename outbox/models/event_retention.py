@@ -32,7 +32,7 @@ EVENT_RETENTION = RetentionRules(
             condition="metadata->>'idempotencyKey' LIKE '%@%'",
             column="metadata",
             erased={"metadata": _KEY_ERASED},
-            about_person=False,
+            is_about_person=False,
         ),
     ),
 )

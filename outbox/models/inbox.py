@@ -17,7 +17,7 @@ from outbox.database.ids import new_id
 class Receipt(NamedTuple):
     """Whether an event came for the first time, and when, by the database's clock."""
 
-    first: bool
+    is_first: bool
     received_at: dt.datetime
 
 

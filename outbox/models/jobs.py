@@ -38,7 +38,7 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
         """
         ready = Q(tries=0)
         for tries in range(1, MAX_TRIES + 1):
-            wait = dt.timedelta(seconds=ceiling(retry=tries, base=RETRY_BASE, cap=RETRY_CAP))
+            wait = dt.timedelta(seconds=ceiling(retry=tries, base_seconds=RETRY_BASE, cap_seconds=RETRY_CAP))
             ready |= Q(tries=tries, updated_at__lte=Now() - wait)
         unread = Pause.objects.filter(
             restored_to__isnull=False, reconciled_at=None, paused_at__gte=OuterRef("created_at")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 
-def ceiling(*, retry: int, base: float, cap: float) -> float:
+def ceiling(*, retry: int, base_seconds: float, cap_seconds: float) -> float:
     """Return the longest wait in seconds before retry number `retry` (1, 2, …).
 
     >>> [ceiling(retry=n, base=30, cap=3600) for n in (1, 2, 3, 8, 500)]
     [30.0, 60.0, 120.0, 3600.0, 3600.0]
     """
-    return float(min(cap, base * 2 ** min(retry - 1, 62)))
+    return float(min(cap_seconds, base_seconds * 2 ** min(retry - 1, 62)))
 
 
 def jitter(*, seconds: float, low: float, high: float, chance: float) -> float:

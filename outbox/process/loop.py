@@ -58,9 +58,11 @@ def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
     return stopped
 
 
-def pause_after(failures: int, *, base: float = BASE_SECONDS, cap: float = CAP_SECONDS) -> float:
+def pause_after(
+    failures: int, *, base_seconds: float = BASE_SECONDS, cap_seconds: float = CAP_SECONDS
+) -> float:
     """Return the seconds to wait after so many failures in a row: 1, 2, 4 … 16 with equal jitter."""
-    longest = ceiling(retry=failures, base=base, cap=cap)
+    longest = ceiling(retry=failures, base_seconds=base_seconds, cap_seconds=cap_seconds)
     return jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
 
 
@@ -71,8 +73,8 @@ def run_until_stopped(
     errors: tuple[type[Exception], ...],
     reconnect: Callable[[], None],
     describe: Callable[[Exception], str],
-    base: float = BASE_SECONDS,
-    cap: float = CAP_SECONDS,
+    base_seconds: float = BASE_SECONDS,
+    cap_seconds: float = CAP_SECONDS,
     loop: str = "loop",
 ) -> None:
     """Call `step` again and again until `stopped`; `step` does its own waiting, with `health.wait`.
@@ -89,8 +91,8 @@ def run_until_stopped(
             failures = 0
         except errors as error:
             failures += 1
-            seconds = pause_after(failures, base=base, cap=cap)
+            seconds = pause_after(failures, base_seconds=base_seconds, cap_seconds=cap_seconds)
             log.warning(describe(error), error=str(error), seconds=round(seconds, 1))
             reconnect()
-            health.beat(loop, within=seconds + health.WITHIN)
+            health.beat(loop, within_seconds=seconds + health.WITHIN_SECONDS)
             stopped.wait(seconds)

@@ -19,7 +19,7 @@ from outbox.telemetry import instruments
 log = structlog.get_logger(__name__)
 
 #: Seconds after a call of `enqueue`; the longer one while wake-ups keep coming: one call then does for more.
-INTERVAL, BUSY_INTERVAL = 0.1, 0.25
+INTERVAL_SECONDS, BUSY_SECONDS = 0.1, 0.25
 
 
 class Waker:
@@ -33,11 +33,11 @@ class Waker:
         enqueue: Callable[[], object],
         *,
         target: str = "other",
-        interval: float = INTERVAL,
-        busy: float = BUSY_INTERVAL,
+        interval_seconds: float = INTERVAL_SECONDS,
+        busy_seconds: float = BUSY_SECONDS,
     ) -> None:
         self._enqueue = enqueue
-        self._interval, self._busy = interval, busy
+        self._interval, self._busy = interval_seconds, busy_seconds
         self._sent, self._lost = (instruments.WAKEUPS.labels(target, result) for result in ("sent", "lost"))
         self.failures = 0
         self._reset()

@@ -45,7 +45,7 @@ class Person:
             for name, value in row.items()
         }
 
-    def owns(self, *, rules: RetentionRules, row: Mapping[str, str]) -> bool:
+    def is_owner_of(self, *, rules: RetentionRules, row: Mapping[str, str]) -> bool:
         """Tell whether an archived row is this person's: addressed to them, or else of an order of theirs."""
         if rules.address_column:
             return self.has_address(row[rules.address_column])
@@ -53,4 +53,4 @@ class Person:
 
     def is_quoted_in(self, *, quotes: Quotes, row: Mapping[str, str]) -> bool:
         """Tell whether an archived row quotes this person."""
-        return self.is_named_in(row.get(quotes.column) or "", orders=quotes.about_person)
+        return self.is_named_in(row.get(quotes.column) or "", orders=quotes.is_about_person)

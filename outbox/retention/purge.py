@@ -16,7 +16,7 @@ from outbox.retention.partitions.locks import OWNER_DATABASE
 
 BATCH = 2000
 #: Between two batches, so that vacuum and replicas keep up.
-PAUSE = 0.02
+PAUSE_SECONDS = 0.02
 TOKEN_DAYS = 30
 
 
@@ -61,4 +61,4 @@ def purge(*, rule: Rule) -> int:
         gone += found
         if found < BATCH:
             return gone
-        time.sleep(PAUSE)
+        time.sleep(PAUSE_SECONDS)

@@ -28,7 +28,7 @@ from outbox.retention.archives.files import Tick
 from outbox.retention.archives.index_build import index_archive
 from outbox.retention.archives.manifest import Manifest
 from outbox.retention.partitions import detach
-from outbox.retention.partitions.catalogue import PartitionTable, partition_tables, table_exists
+from outbox.retention.partitions.catalogue import PartitionTable, has_table, partition_tables
 from outbox.retention.partitions.detach import PartitionHeld, StillPending
 from outbox.retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, Report, exclusive_lock
 from outbox.retention.partitions.partitions import ensure_all, partitioned_models, start_of
@@ -47,13 +47,13 @@ def request() -> None:
     Heartbeat.beat(name=REQUESTED)
 
 
-def is_due(*, interval: float) -> bool:
-    """Tell whether the last complete rollover is `interval` seconds ago, or one was requested since."""
+def is_due(*, interval_seconds: float) -> bool:
+    """Tell whether the last complete rollover is `interval_seconds` ago, or one was requested since."""
     beats = Heartbeat.objects.filter(name__in=[ROLLED_OVER, REQUESTED])
     # One statement: ages that two statements measured differ by the time between these.
     ages = dict(beats.annotate(passed=Now() - F("beat_at")).values_list("name", "passed"))
     age: dt.timedelta | None = ages.get(ROLLED_OVER)
-    return age is None or age.total_seconds() >= interval or bool(ages.get(REQUESTED, age) < age)
+    return age is None or age.total_seconds() >= interval_seconds or bool(ages.get(REQUESTED, age) < age)
 
 
 @dataclasses.dataclass(slots=True)
@@ -193,7 +193,7 @@ def drop_partition(*, record: DetachedPartition, report: Report) -> None:
     Raises `ArchiveDiffers` if they are not the same, or nothing is archived.
     """
     manifest = Manifest.of(record)
-    table = record.name if table_exists(name=record.name) else ""
+    table = record.name if has_table(name=record.name) else ""
     archive.verify(manifest=manifest, table=table, tick=_ticker(record, report))
     report("compared", partition=record.name)
     detach.drop(record=record, report=report)

@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 
 #: Seconds without a beat after which a loop hangs.
-WITHIN = 60.0
-EVERY = 5.0  # seconds between two writes of the file
+WITHIN_SECONDS = 60.0
+WRITE_SECONDS = 5.0  # seconds between two writes of the file
 #: No loop promises its next beat later than this: a file of an earlier boot does.
-LONGEST = 7200.0
+LONGEST_SECONDS = 7200.0
 DEFAULT_DIRECTORY = Path(__file__).resolve().parent.parent.parent / "var" / "run" / "health"
 
 
@@ -32,9 +32,9 @@ class Health:
         self._loops: dict[str, tuple[float, float]] = {}  # when it beat, until when it must beat again
         self._lock = threading.Lock()
 
-    def beat(self, loop: str, *, within: float) -> None:
+    def beat(self, loop: str, *, within_seconds: float) -> None:
         now = time.monotonic()
-        self._loops[loop] = now, now + min(within, LONGEST)
+        self._loops[loop] = now, now + min(within_seconds, LONGEST_SECONDS)
 
     def end(self, loop: str) -> None:
         self._loops.pop(loop, None)
@@ -47,7 +47,7 @@ class Health:
         """Write until when the file is good, and when the loop that is quiet for longest beat."""
         now = time.monotonic()
         with self._lock:
-            loops = [*self._loops.values(), (now, now + WITHIN)]
+            loops = [*self._loops.values(), (now, now + WITHIN_SECONDS)]
             text = f"{min(until for _, until in loops):.3f} {min(at for at, _ in loops):.3f}\n"
             new = self.file.with_suffix(f".{os.getpid()}")
             new.write_text(text)
@@ -58,7 +58,7 @@ class Health:
         while True:
             with contextlib.suppress(OSError):
                 self.write()
-            time.sleep(EVERY)
+            time.sleep(WRITE_SECONDS)
 
 
 _begun: list[Health] = []
@@ -99,10 +99,10 @@ def _mine() -> Health | None:
     return _of_thread.get() or (_begun[0] if _begun else None)
 
 
-def beat(loop: str = "loop", *, within: float = WITHIN) -> None:
-    """Say that a loop goes round and will say so again `within` seconds."""
+def beat(loop: str = "loop", *, within_seconds: float = WITHIN_SECONDS) -> None:
+    """Say that a loop goes round and will say so again `within_seconds`."""
     if (health := _mine()) is not None:
-        health.beat(loop, within=within)
+        health.beat(loop, within_seconds=within_seconds)
 
 
 def end(loop: str = "loop") -> None:
@@ -116,7 +116,7 @@ def wait(stopped: threading.Event, seconds: float) -> None:
     ends = time.monotonic() + seconds
     while (left := ends - time.monotonic()) > 0:
         beat()
-        if stopped.wait(min(left, EVERY)):
+        if stopped.wait(min(left, WRITE_SECONDS)):
             return
 
 
@@ -141,7 +141,7 @@ def trouble(role: str) -> str:
     now = time.monotonic()
     if until < now:
         return f"{role}: its loop hangs since {now - at:.0f} s, or the process is gone"
-    if until > now + LONGEST:
+    if until > now + LONGEST_SECONDS:
         return f"{role}: {file} is older than this machine's last start"
     return ""
 

@@ -38,7 +38,7 @@ def watch(role: str) -> None:
     threading.Thread(target=_serve, args=[role], name="metrics", daemon=True).start()
 
 
-def may_read(authorization: str) -> bool:
+def is_allowed_to_read(authorization: str) -> bool:
     """Tell whether a request with this header may read the metrics: METRICS_TOKEN, if there is one."""
     if not settings.METRICS_TOKEN:
         return True
@@ -64,7 +64,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        if not may_read(self.headers.get("Authorization", "")):
+        if not is_allowed_to_read(self.headers.get("Authorization", "")):
             self.send_response(401)
             self.send_header("WWW-Authenticate", "Bearer")
             self.send_header("Content-Length", "0")

@@ -100,12 +100,12 @@ def read_window(window: Window) -> dict[dt.datetime, Sums]:
         counts[start], spreads[start] = Counter(), {}
         start += step
     for cell in read_all(window):
-        if cell.start not in counts:
+        if cell.starts_at not in counts:
             continue
         if cell.bucket is None:
-            counts[cell.start][cell.series] += cell.number
+            counts[cell.starts_at][cell.series] += cell.number
         else:
-            spread = spreads[cell.start].setdefault(cell.series, {})
+            spread = spreads[cell.starts_at].setdefault(cell.series, {})
             spread[str(cell.bucket)] = spread.get(str(cell.bucket), 0) + cell.number
     return {start: Sums(counts[start], spreads[start]) for start in counts}
 

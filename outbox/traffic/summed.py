@@ -28,9 +28,9 @@ STEP = "date_bin(%(span)s, {}, '2000-01-01 00:00+00')"
 
 
 class Cell(NamedTuple):
-    """`number` more of `series` in the step that begins at `start`; with a `bucket` they are durations."""
+    """`number` more of `series` in the step from `starts_at` on; with a `bucket` they are durations."""
 
-    start: dt.datetime
+    starts_at: dt.datetime
     series: str
     number: int
     bucket: int | None = None

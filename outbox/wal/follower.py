@@ -113,7 +113,7 @@ class Follower:
             self._stopped.wait(LEAD_SECONDS)
             return
         self._become("away")
-        health.beat(within=SLOT_SECONDS + health.WITHIN)
+        health.beat(within_seconds=SLOT_SECONDS + health.WITHIN_SECONDS)
         start = stream.begin()
         instruments.WAL_STREAMS.inc()
         unseen = max(0, start - self._seen) if self._seen else None

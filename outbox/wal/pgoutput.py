@@ -18,13 +18,13 @@ _NULL, _UNCHANGED = b"n", b"u"
 class Watched:
     """A table, and which of its written rows count: those whose `column` has one of `values`.
 
-    Without a `column` every row counts. `updates`: updated rows count as inserted ones do.
+    Without a `column` every row counts. `has_updates`: updated rows count as inserted ones do.
     """
 
     table: str
     column: str = ""
     values: frozenset[str] = frozenset()
-    updates: bool = False
+    has_updates: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

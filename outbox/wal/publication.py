@@ -40,7 +40,7 @@ def make(watched: Iterable[Watched], *, using: str = "owner") -> Iterator[str]:
         name = name_of(one)
         if name not in wrong:
             continue
-        events = "insert, update" if one.updates else "insert"
+        events = "insert, update" if one.has_updates else "insert"
         with transaction.atomic(using=using), connections[using].cursor() as cursor:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
             cursor.execute(f"DROP PUBLICATION IF EXISTS {quote(name)}")
@@ -52,7 +52,7 @@ def make(watched: Iterable[Watched], *, using: str = "owner") -> Iterator[str]:
 
 
 def _wanted(watched: Iterable[Watched]) -> str:
-    return ";".join(f"{name_of(one)},{one.table},{one.updates}" for one in watched)
+    return ";".join(f"{name_of(one)},{one.table},{one.has_updates}" for one in watched)
 
 
 #: The names of the wanted publications that are not there, or have not what is wanted.

@@ -111,7 +111,7 @@ def test_a_request_that_failed_in_one_table_left_nothing_and_works_again(api, se
 
 def test_a_request_that_crashed_after_its_statement_is_answered_when_it_comes_again(api, monkeypatch):
     def crash(change, **parts):
-        assert write(change, **parts).change
+        assert write(change, **parts).has_change
         raise RuntimeError("the process met its end")
 
     body, write = order_body(), changes.OrderChange.write

@@ -57,7 +57,7 @@ def test_a_stale_failure_changes_nothing_while_a_stale_acceptance_makes_the_row_
     make_mail()
     (stale,) = rows.claim(limit=1)
     rows.update(claimed_at=Now() - dt.timedelta(seconds=301))
-    rows.recover(lease=300)
+    rows.recover(lease_seconds=300)
     (current,) = rows.claim(limit=1)
     failure = Outcome(Verdict.TRANSIENT, "test", code="503")
     assert rows.settle([Settlement(stale.id, failure, stale.claim_token)]) == []
@@ -79,7 +79,7 @@ def test_settling_overlapping_sets_in_different_orders_never_deadlocks():
             some = chance.sample(claimed, 20)
             outcome = Outcome(Verdict.RETURNED) if number % 2 else Outcome(Verdict.TRANSIENT, code="503")
             rows.settle([Settlement(row.id, outcome, row.claim_token) for row in some])
-            rows.recover(lease=0)
+            rows.recover(lease_seconds=0)
             rows.requeue([row.id for row in chance.sample(claimed, 5)])
             rows.claim(limit=20)
 
@@ -99,11 +99,11 @@ def test_two_recoveries_at_once_take_each_row_once():
     rows.claim(limit=300)
     rows.update(claimed_at=Now() - dt.timedelta(seconds=400))
     taken = Counter(
-        change.row.id for some in together(4, lambda _: rows.recover(lease=300)) for change in some
+        change.row.id for some in together(4, lambda _: rows.recover(lease_seconds=300)) for change in some
     )
     assert set(taken.values()) == {1}
     assert set(rows.values_list("retry_count", flat=True)) <= {0, 1}
-    rows.recover(lease=300)
+    rows.recover(lease_seconds=300)
     assert set(rows.values_list("retry_count", flat=True)) == {1}
 
 
@@ -117,7 +117,7 @@ def test_a_worker_whose_clock_is_five_minutes_ahead_takes_no_live_claim(monkeypa
     monkeypatch.setattr(
         "django.utils.timezone.now", lambda: dt.datetime.fromtimestamp(real_time() + 300, dt.UTC)
     )
-    assert rows.recover(lease=300) == []
+    assert rows.recover(lease_seconds=300) == []
     assert rows.claim(limit=10) == []
     assert list(rows.order_by("id").values()) == before
 
@@ -200,7 +200,7 @@ class TestPlan:
 
     def check_recovery(self):
         with CaptureQueriesContext(connection) as captured:
-            rows.recover(lease=300)
+            rows.recover(lease_seconds=300)
         (select,) = (query["sql"] for query in captured if query["sql"].startswith("SELECT"))
         scans = [node for node in self.explain(select) if "Scan" in node["Node Type"]]
         assert not [node for node in scans if node["Node Type"] == "Seq Scan" and _read(node)]

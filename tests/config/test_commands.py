@@ -140,7 +140,10 @@ def test_follow_wal_sends_what_was_there_and_what_is_committed_until_it_is_told_
     make_mail()
 
     def both() -> bool:
-        if sent() == EmailNotification.objects.count() == 1 and Heartbeat.age(name="follower") is not None:
+        if (
+            sent() == EmailNotification.objects.count() == 1
+            and Heartbeat.read_age(name="follower") is not None
+        ):
             make_mail()
         return sent() == 2
 

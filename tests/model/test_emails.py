@@ -130,7 +130,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def leases_run_out(self) -> None:
         rows.filter(status="processing").update(claimed_at=F("claimed_at") - dt.timedelta(hours=1))
-        changes = rows.recover(lease=300)
+        changes = rows.recover(lease_seconds=300)
         taken = {id for id, mail in self.mails.items() if mail.status == "processing"}
         assert {change.row.id for change in changes} == taken
         for id in taken:
@@ -144,7 +144,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def leases_are_looked_at_too_early(self) -> None:
-        assert rows.recover(lease=300) == []
+        assert rows.recover(lease_seconds=300) == []
 
     @rule()
     def time_goes_by(self) -> None:

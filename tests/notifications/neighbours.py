@@ -47,5 +47,5 @@ def accept_around(*, ago: float, provider: str = "sendgrid", each_side: int = EA
     for seconds in (ago + 2.5, ago - 2.5):
         for _ in range(each_side):
             process.current().neighbours.record(
-                provider=provider, id=new_id(), accepted=True, at=time.monotonic() - seconds
+                provider=provider, id=new_id(), is_accepted=True, ended_at=time.monotonic() - seconds
             )

@@ -282,7 +282,7 @@ class TestExpiredLease:
 
     def lose_a_worker(self, **fields) -> None:
         make_mail(status="processing", claimed_at=Now() - dt.timedelta(hours=1), **fields)
-        EmailNotification.objects.recover(lease=300)
+        EmailNotification.objects.recover(lease_seconds=300)
         due_now()
 
     def test_with_several_providers_it_is_held_then_any_may_have_it(self, two, settings):

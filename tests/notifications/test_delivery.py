@@ -19,7 +19,7 @@ from notifications.models import EmailNotification
 from notifications.providers.base import formatted_address, message_id
 from notifications.providers.sending import PROVIDERS
 from notifications.services import give_up, resend
-from outbox.delivery.drain import SHORT_PAUSE
+from outbox.delivery.drain import SHORT_PAUSE_SECONDS
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
 from outbox.models import Heartbeat
 from tests.factories import make_mail, make_mails, statuses
@@ -166,7 +166,7 @@ def test_the_poll_recovers_expired_claims_and_leaves_its_mark(sandbox):
     old = make_mail(status=Status.PROCESSING, claimed_at=Now() - dt.timedelta(seconds=301))
     delivery.poll()
     assert EmailNotification.objects.get(id=old.id).retry_count == 1
-    age = Heartbeat.age(name=delivery.POLL)
+    age = Heartbeat.read_age(name=delivery.POLL)
     assert age is not None and age < 30
 
 
@@ -181,12 +181,12 @@ def test_a_due_mail_that_another_session_locks_is_asked_for_again_after_a_pause(
     finally:
         other.close()
     assert done is not None
-    assert (done.claimed, done.next_due_seconds) == (0, SHORT_PAUSE)
+    assert (done.claimed, done.next_due_seconds) == (0, SHORT_PAUSE_SECONDS)
 
 
 def test_the_standbys_poll_leaves_no_mark(sandbox):
     delivery.poll(record=False)
-    assert Heartbeat.age(name=delivery.POLL) is None
+    assert Heartbeat.read_age(name=delivery.POLL) is None
 
 
 def test_a_stopping_process_starts_no_drain(sandbox):

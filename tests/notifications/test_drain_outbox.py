@@ -30,6 +30,6 @@ def test_where_nobody_ever_polled_the_standby_acts_two_intervals_after_its_start
 def test_a_heartbeat_is_one_row_that_moves():
     Heartbeat.objects.create(name="poll", beat_at=Now() - dt.timedelta(days=1))
     Heartbeat.beat(name="poll")
-    age = Heartbeat.age(name="poll")
+    age = Heartbeat.read_age(name="poll")
     assert Heartbeat.objects.count() == 1
     assert age is not None and age < 60

@@ -84,9 +84,13 @@ class TestJudgement:
             for some in times
         ]
         for mail in mails:
-            here.neighbours.record(provider="sendgrid", id=mail.id, accepted=False, at=time.monotonic() - 600)
+            here.neighbours.record(
+                provider="sendgrid", id=mail.id, is_accepted=False, ended_at=time.monotonic() - 600
+            )
         for ago in range(0, 595, 15):
-            here.neighbours.record(provider="sendgrid", id=new_id(), accepted=True, at=time.monotonic() - ago)
+            here.neighbours.record(
+                provider="sendgrid", id=new_id(), is_accepted=True, ended_at=time.monotonic() - ago
+            )
         outcomes = screen(here, EmailNotification.objects.claim(limit=20))
         assert outcomes == {mail.id: Outcome(Verdict.EXHAUSTED) for mail in mails}
 
@@ -182,7 +186,7 @@ def test_a_poll_beside_a_stuck_drain_leaves_no_heartbeat(here, monkeypatch, sett
     with here.draining:
         time.sleep(0.3)
         drain.poll()
-    assert Heartbeat.age(name=drain.POLL) is None
+    assert Heartbeat.read_age(name=drain.POLL) is None
 
 
 def test_what_a_provider_accepted_stays_accepted_when_its_event_cannot_be_written(

@@ -39,7 +39,7 @@ def test_it_sends_what_is_due_at_its_start_and_what_it_is_woken_for(sandbox, sel
         emails.targets()["email_notifications"]()
         until(lambda: sent(2))
     assert sorted(accepted for _, accepted in sandbox.mailbox.counts().values()) == [1, 1]
-    assert Heartbeat.age(name=drain.POLL) is None  # the standby goes on watching for beat's polls
+    assert Heartbeat.read_age(name=drain.POLL) is None  # the standby goes on watching for beat's polls
 
 
 def test_two_of_them_woken_by_the_same_rows_send_each_once(sandbox, seldom):  # noqa: F811

@@ -117,11 +117,11 @@ class TestEmails:
 
     def test_clean_up_sent_emails_has_a_rollover_run_before_its_day_and_once(self):
         Heartbeat.beat(name=rollover.ROLLED_OVER)
-        assert not rollover.is_due(interval=86_400)
+        assert not rollover.is_due(interval_seconds=86_400)
         assert give(CLEAN_UP) == "done"
-        assert rollover.is_due(interval=86_400)
+        assert rollover.is_due(interval_seconds=86_400)
         Heartbeat.beat(name=rollover.ROLLED_OVER)
-        assert not rollover.is_due(interval=86_400)
+        assert not rollover.is_due(interval_seconds=86_400)
 
     def test_keep_partitions_ends_its_wait_for_a_request_that_came_after_it_began(self, monkeypatch):
         Heartbeat.beat(name=rollover.REQUESTED)

@@ -43,12 +43,12 @@ def test_no_row_is_claimed_or_taken_back_and_none_waits_while_delivery_is_paused
     mail = make_mail(status="processing")
     manage("pause", "delivery", "--reason", "the provider asked us to")
     rows = EmailNotification.objects
-    assert rows.claim(limit=10) == rows.claim_untried() == rows.recover(lease=-60) == []
+    assert rows.claim(limit=10) == rows.claim_untried() == rows.recover(lease_seconds=-60) == []
     assert rows.claim(limit=1, fresh=1) == []  # none of the longest due is wanted, so none of them is missing
     assert rows.next_due_in() is None
     assert statuses() == {"pending": 3, "processing": 1}
     manage("resume")
-    assert len(rows.recover(lease=-60)) == 1
+    assert len(rows.recover(lease_seconds=-60)) == 1
     assert rows.next_due_in() is not None
     assert len(rows.claim_untried()) == 1 and len(rows.claim(limit=10)) == 2
     assert EmailNotification.objects.get(id=mail.id).status == "failed"

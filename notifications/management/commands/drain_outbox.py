@@ -72,8 +72,8 @@ class Command(BaseCommand):
             errors=(DatabaseError, InterfaceError),
             reconnect=connections.close_all,
             describe=lambda error: "database away, trying again",
-            base=min(2.0, interval),
-            cap=interval,
+            base_seconds=min(2.0, interval),
+            cap_seconds=interval,
         )
         drain.finish()
 
@@ -98,6 +98,6 @@ def _drain(stopped: threading.Event, *, record: bool) -> tuple[bool, float | Non
 
 def _nobody_polls(*, since: float) -> bool:
     """Tell whether polls are missing. If no poll was ever recorded, count from `since` (monotonic)."""
-    age = Heartbeat.age(name=drain.POLL)
+    age = Heartbeat.read_age(name=drain.POLL)
     missed = time.monotonic() - since if age is None else age
     return missed > STANDBY_AFTER * settings.POLL_INTERVAL

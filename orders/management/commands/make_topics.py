@@ -65,7 +65,7 @@ class Command(BaseCommand):
             for one in make_topics([*topics(), *options["topic"]], policy=policy, dry_run=options["dry_run"]):
                 failed += bool(one.reason)
                 made = "would be made" if options["dry_run"] else "made"
-                text = one.reason or (made if one.made else "; ".join(one.differs) or "exists")
+                text = one.reason or (made if one.is_made else "; ".join(one.differs) or "exists")
                 if one.reason or options["verbosity"] > 0:
                     self.stdout.write(f"{one.topic}: {text}")
         except BrokerAway as error:

@@ -25,7 +25,7 @@ from psycopg.errors import ReadOnlySqlTransaction
 
 from outbox.database.postgres.connection import BoundedConnection, Gate
 from outbox.database.postgres.cursor import PreparingCursor
-from outbox.database.postgres.sessions import SharedSession, are_shared
+from outbox.database.postgres.sessions import SharedSession, has_shared_sessions
 
 #: A connection that has been idle must answer its health check within this, else a new one is made.
 HEALTH_CHECK_SECONDS = 1.0
@@ -140,7 +140,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
             if key not in _shared:
                 params |= {"deadline": PROBE_SECONDS, "gate": Gate(), "prepare_threshold": None}
                 with self.connection.waiting(seconds=PROBE_SECONDS):
-                    found = are_shared(self.connection, connect=lambda: BoundedConnection.connect(**params))
+                    found = has_shared_sessions(
+                        self.connection, connect=lambda: BoundedConnection.connect(**params)
+                    )
                 if found is None:
                     return False
                 _shared[key] = found
@@ -166,7 +168,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def is_usable(self) -> bool:
         if self.connection is None:
             return False
-        if self.connection.seems_alive(seconds=RECENT_SECONDS):
+        if self.connection.is_alive(seconds=RECENT_SECONDS):
             return True  # spares each request of a busy process a SELECT 1
         with self.connection.waiting(seconds=HEALTH_CHECK_SECONDS):
             usable: bool = super().is_usable()

@@ -19,7 +19,7 @@ T = TypeVar("T")
 TURN_SECONDS = 0.5
 #: How long the first statement of a new connection to such a server may take.
 FIRST_ANSWER_SECONDS = 3.0
-FOREVER = 1e9  # seconds
+FOREVER_SECONDS = 1e9  # seconds
 
 
 class ServerSilent(psycopg.OperationalError):
@@ -71,11 +71,11 @@ def _last_first(params: Mapping[str, Any], *, last: tuple[str, str] | None) -> d
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """Waits at most `deadline` seconds for each statement, commit or piece of a COPY; None: for ever."""
+    """Waits at most `deadline_seconds` for each statement, commit or piece of a COPY; None: for ever."""
 
-    deadline: float | None = None
+    deadline_seconds: float | None = None
     #: No deadline of this process is shorter: see `patient`.
-    patience: ClassVar[float] = 0.0
+    patience_seconds: ClassVar[float] = 0.0
     gate: Gate
     #: Of each statement that PreparingCursor prepares: how often it was used, and its present text.
     uses: dict[str, tuple[int, str]]
@@ -94,14 +94,14 @@ class BoundedConnection(psycopg.Connection[Any]):
                 with connection.waiting(seconds=FIRST_ANSWER_SECONDS):
                     connection.execute("SELECT 1")
                 connection.autocommit = False
-        connection.deadline = deadline
+        connection.deadline_seconds = deadline
         return connection
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """Wait as psycopg does. Closes the connection and raises `ServerSilent` after `deadline` seconds."""
-        if timeout is not None or self.deadline is None:
+        """Wait as psycopg does. Closes the connection and raises `ServerSilent` after `deadline_seconds`."""
+        if timeout is not None or self.deadline_seconds is None:
             return super().wait(gen, interval, timeout)
-        seconds = max(self.deadline, self.patience)
+        seconds = max(self.deadline_seconds, self.patience_seconds)
         try:
             answer = super().wait(gen, interval, seconds)
             self._answered_at = time.monotonic()
@@ -114,7 +114,7 @@ class BoundedConnection(psycopg.Connection[Any]):
                 f"the database server did not answer within {seconds:g} s; the connection was closed"
             ) from None
 
-    def seems_alive(self, *, seconds: float) -> bool:
+    def is_alive(self, *, seconds: float) -> bool:
         """Tell whether the server answered within these seconds, and has sent nothing since.
 
         A server that ends a session says so: the socket has something to read. No packet is sent here.
@@ -128,11 +128,11 @@ class BoundedConnection(psycopg.Connection[Any]):
     @contextlib.contextmanager
     def waiting(self, *, seconds: float | None) -> Iterator[None]:
         """Wait for another time within the block."""
-        before, self.deadline = self.deadline, seconds
+        before, self.deadline_seconds = self.deadline_seconds, seconds
         try:
             yield
         finally:
-            self.deadline = before
+            self.deadline_seconds = before
 
 
 @contextlib.contextmanager
@@ -141,8 +141,11 @@ def patient(*, seconds: float) -> Iterator[None]:
 
     For commands that read whole tables, and that nobody waits for.
     """
-    before, BoundedConnection.patience = BoundedConnection.patience, seconds or FOREVER
+    before, BoundedConnection.patience_seconds = (
+        BoundedConnection.patience_seconds,
+        seconds or FOREVER_SECONDS,
+    )
     try:
         yield
     finally:
-        BoundedConnection.patience = before
+        BoundedConnection.patience_seconds = before

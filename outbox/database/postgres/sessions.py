@@ -28,7 +28,7 @@ class SharedSession(ImproperlyConfigured):
         )
 
 
-def are_shared(
+def has_shared_sessions(
     connection: psycopg.Connection[Any], *, connect: Callable[[], psycopg.Connection[Any]]
 ) -> bool | None:
     """Tell whether other clients use the sessions of this connection, which is in autocommit.

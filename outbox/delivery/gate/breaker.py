@@ -73,17 +73,17 @@ class Permit:
     wait_seconds: float = 0.0
 
 
-def enter(breaker: Breaker, rules: Rules, *, now: float, untried: bool) -> tuple[Breaker, Permit]:
-    """Let a message through or not; `untried`: it has no recorded failure."""
+def enter(breaker: Breaker, rules: Rules, *, now: float, is_untried: bool) -> tuple[Breaker, Permit]:
+    """Let a message through or not; `is_untried`: it has no recorded failure."""
     state = breaker.state(now)
     if state is State.CLOSED:
         return breaker, Permit(True, breaker.epoch)
     untried_in, waiting_in = next_probes(breaker, rules, now=now)
-    wait = untried_in if untried else waiting_in
+    wait = untried_in if is_untried else waiting_in
     if wait > 0:
         return breaker, Permit(False, wait_seconds=wait)
     return dataclasses.replace(
-        breaker, probed_at=now, waiting_probed_at=breaker.waiting_probed_at if untried else now
+        breaker, probed_at=now, waiting_probed_at=breaker.waiting_probed_at if is_untried else now
     ), Permit(True, breaker.epoch, is_probe=True)
 
 

@@ -81,45 +81,47 @@ class Gate:
     def enter(
         self,
         *,
-        patience: float = 60.0,
+        patience_seconds: float = 60.0,
         only: str | None = None,
         without: Sequence[str] = (),
         last: Sequence[str] = (),
-        untried: bool = False,
+        is_untried: bool = False,
         pause: Callable[[float], object] = time.sleep,
     ) -> Admission:
         """Take a slot of the rate, wait until it is due, and choose the first provider that may be asked.
 
-        A slot that is over `patience` seconds away is not taken, and one that lapsed during the wait is not
+        A slot that is over `patience_seconds` away is not taken, and one that lapsed during the wait is not
         used. `only` and `without` narrow the choice; providers in `last` come after all others, in that
-        order. `untried` says that the message has no recorded failure and was not resent. A message that was
-        tried tests an open breaker only if no provider outside `without` is closed. `pause` waits for some
-        seconds; where it returns true, no provider may be asked.
+        order. `is_untried` says that the message has no recorded failure and was not resent. A message that
+        was tried tests an open breaker only if no provider outside `without` is closed. `pause` waits for
+        some seconds; where it returns true, no provider may be asked.
         """
-        late = self._wait_for_slot(patience=patience, pause=pause)
+        late = self._wait_for_slot(patience_seconds=patience_seconds, pause=pause)
         if late is not None:
             return Admission("", late, Permit(False, wait_seconds=late))
         now, wait = self._slots.redis_time(), self.rules.waiting_every_seconds
         states = {name: one.state(now) for name, one in self._shared.known.items() if name not in without}
-        may_test = untried or State.CLOSED not in states.values()
+        may_test = is_untried or State.CLOSED not in states.values()
         for name in sorted(self.providers, key=lambda name: last.index(name) if name in last else -1):
             if name in without or only not in (None, name):
                 continue
             if states[name] is State.OPEN and not may_test:
                 continue
             permit = self._shared.change(
-                name, lambda known, at: circuit.enter(known, self.rules, now=at, untried=untried), now=now
+                name,
+                lambda known, at: circuit.enter(known, self.rules, now=at, is_untried=is_untried),
+                now=now,
             ) or Permit(False, wait_seconds=0.1)
             if permit.is_allowed:
                 return Admission(name, 0.0, permit)
             wait = min(wait, permit.wait_seconds)
         return Admission("", wait, Permit(False, wait_seconds=wait))
 
-    def _wait_for_slot(self, *, patience: float, pause: Callable[[float], object]) -> float | None:
+    def _wait_for_slot(self, *, patience_seconds: float, pause: Callable[[float], object]) -> float | None:
         """Return None once a slot may be used; if none may, return in how many seconds to come again."""
-        give_up = self._clock() + patience
+        give_up = self._clock() + patience_seconds
         while True:
-            slot = self._slots.take_slot(patience=give_up - self._clock())
+            slot = self._slots.take_slot(patience_seconds=give_up - self._clock())
             if not slot.is_taken:
                 return max(0.0, slot.due_at - self._clock())
             if (left := slot.due_at - self._clock()) > 0:
@@ -130,10 +132,10 @@ class Gate:
             if self._clock() <= slot.lapses_at:
                 return None
 
-    def capacity(self, *, batch: int, horizon: float = 1.0) -> Capacity:
+    def capacity(self, *, batch: int, horizon_seconds: float = 1.0) -> Capacity:
         """Return how many rows are worth claiming now, and if none, when to ask again.
 
-        No more than the rate lets out within `horizon` seconds, less what others have taken of it.
+        No more than the rate lets out within `horizon_seconds`, less what others have taken of it.
         """
         found = self._shared.refresh()
         now, ahead = found.now, found.wait_seconds
@@ -141,9 +143,9 @@ class Gate:
         if any(one.state(now) is State.CLOSED for one in breakers):
             if not self.rate:
                 return Capacity(batch)
-            if ahead > horizon / 2:
-                return Capacity(0, ahead - horizon / 2)
-            return Capacity(min(batch, max(1, int(self.rate * (horizon - ahead)))))
+            if ahead > horizon_seconds / 2:
+                return Capacity(0, ahead - horizon_seconds / 2)
+            return Capacity(min(batch, max(1, int(self.rate * (horizon_seconds - ahead)))))
         probes = [circuit.next_probes(one, self.rules, now=now) for one in breakers]
         untried_in, waiting_in = min(one for one, _ in probes), min(one for _, one in probes)
         if untried_in > 0:

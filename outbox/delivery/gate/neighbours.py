@@ -48,16 +48,16 @@ class Neighbours:
         self._lock = threading.Lock()
         self._buckets: dict[str, _Buckets] = {}
 
-    def record(self, *, provider: str, id: uuid.UUID, accepted: bool, at: float) -> None:
+    def record(self, *, provider: str, id: uuid.UUID, is_accepted: bool, ended_at: float) -> None:
         """Count a first attempt's end."""
         with self._lock:
             buckets = self._buckets.setdefault(provider, OrderedDict())
-            bucket = buckets.setdefault(math.floor(at), _Bucket())
-            if accepted:
+            bucket = buckets.setdefault(math.floor(ended_at), _Bucket())
+            if is_accepted:
                 bucket.accepted += 1
             elif len(bucket.failed) < MOST_FAILED:
                 bucket.failed.add(id)
-            oldest = math.floor(at - KEPT_SECONDS)
+            oldest = math.floor(ended_at - KEPT_SECONDS)
             while buckets and next(iter(buckets)) < oldest:
                 buckets.popitem(last=False)
 

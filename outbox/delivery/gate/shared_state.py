@@ -125,22 +125,24 @@ class SharedState:
         self._taken_until = self._alone_until = 0.0
         self._alive, self._alive_at = 1, 0.0
 
-    def refresh(self, *, patience: float | None = None, count: int = 1) -> Refreshed:
+    def refresh(self, *, patience_seconds: float | None = None, count: int = 1) -> Refreshed:
         """Take slots of the rate and refresh what is known of the breakers.
 
-        With `patience` (seconds) up to `count` slots are taken, as far as they are free within that time;
+        With `patience_seconds` up to `count` slots are taken, as far as they are free within that time;
         without it none is taken. Without Redis it is one at most.
         """
         each = 1_000_000 / self.rate if self.rate else 0
         keys = [f"{RATE_PREFIX}rate", *(BREAKER_PREFIX + name for name in self.names)]
-        wished = -1 if patience is None else int(patience * 1e6)
+        wished = -1 if patience_seconds is None else int(patience_seconds * 1e6)
         swaps = self._swaps.copy()
         asked_at = time.monotonic()
         after = int((self._alone_until - asked_at) * 1e6)
         answer = self._ask(lambda: self._refresh(keys=keys, args=[each, self.burst, wished, count, after]))
         if answer is None:
-            wait = self._local_wait(patience)
-            return Refreshed(time.time(), wait, int(patience is not None and wait <= patience))
+            wait = self._local_wait(patience_seconds)
+            return Refreshed(
+                time.time(), wait, int(patience_seconds is not None and wait <= patience_seconds)
+            )
         now, first, taken, due, *texts = cast("list[str]", answer)
         with self._lock:
             if int(taken) > 0:
@@ -209,7 +211,7 @@ class SharedState:
             log.info("rate and breakers are shared again")
         return answer
 
-    def _local_wait(self, patience: float | None) -> float:
+    def _local_wait(self, patience_seconds: float | None) -> float:
         """Return how far away the next slot of this process's share is; take it as `refresh` does."""
         if not self.rate:
             return 0.0
@@ -219,7 +221,7 @@ class SharedState:
             now = time.monotonic()
             due = max(self._taken_until, now - each * (burst - 1))
             wait = max(0.0, due - now)
-            if patience is not None and wait <= patience:
+            if patience_seconds is not None and wait <= patience_seconds:
                 self._taken_until = self._alone_until = due + each
             return wait
 

@@ -47,14 +47,14 @@ class Slots:
         self._ahead = 0.0  # Redis' clock minus ours
         self._due = ""  # the rate's own time after the last trip
 
-    def take_slot(self, *, patience: float) -> Slot:
-        """Return the next slot. One that is over `patience` seconds away is not taken."""
+    def take_slot(self, *, patience_seconds: float) -> Slot:
+        """Return the next slot. One that is over `patience_seconds` away is not taken."""
         with self._lock:
             now = self._clock()
             while self._free and now > self._free[0].lapses_at:
                 self._free.popleft()
             if not self._free:
-                found = self._shared.refresh(patience=patience, count=self._size)
+                found = self._shared.refresh(patience_seconds=patience_seconds, count=self._size)
                 # Redis read its clock before this moment, so that no slot is used too early.
                 now = self._clock()
                 self._ahead, self._due = found.now - now, found.due
@@ -64,7 +64,7 @@ class Slots:
                 self._free.extend(
                     Slot(now + max(0.0, found.slot_wait_seconds(n))) for n in range(found.taken)
                 )
-            if self._free[0].due_at - now > patience:
+            if self._free[0].due_at - now > patience_seconds:
                 return dataclasses.replace(self._free[0], is_taken=False)
             return self._free.popleft()
 

@@ -28,11 +28,11 @@ def build_claim(table: str, picked: str, columns: Sequence[str]) -> str:
 
 
 def longest_and_newest(
-    table: str, limit: int, fresh: int, lookback: float | None
+    table: str, limit: int, fresh: int, lookback_seconds: float | None
 ) -> tuple[str, Mapping[str, object]]:
     """Return the CTE `picked` of `DeliverableQuerySet.claim` with its values."""
     since = newest_since = ""
-    if lookback is not None:
+    if lookback_seconds is not None:
         since = "AND next_attempt_at >= statement_timestamp() - %(lookback)s * interval '1 second'"
         newest_since = since.replace("lookback", "newest_lookback")
     # Rows of `newest` are taken only if `longest` is full, that is, if there is a backlog. They come first in
@@ -60,10 +60,10 @@ def longest_and_newest(
         """  # noqa: S608
     return picked, {
         "limit": limit,
-        "longest": limit - fresh if lookback is None else limit,
+        "longest": limit - fresh if lookback_seconds is None else limit,
         "fresh": fresh,
-        "lookback": lookback,
-        "newest_lookback": min(FRESH_SECONDS, lookback or 0.0),
+        "lookback": lookback_seconds,
+        "newest_lookback": min(FRESH_SECONDS, lookback_seconds or 0.0),
     }
 
 

@@ -35,7 +35,7 @@ class RetryPolicy:
             return jitter(seconds=delay, low=0.8, high=1.2, chance=chance)
         retries = max(1, max_retries)
         retry = min(attempt, retries) + max(0, attempt - retries) // SLOWER_EVERY
-        longest = ceiling(retry=retry, base=self.base_seconds, cap=self.cap_seconds)
+        longest = ceiling(retry=retry, base_seconds=self.base_seconds, cap_seconds=self.cap_seconds)
         return jitter(seconds=longest, low=0.0, high=1.0, chance=chance)
 
 

@@ -45,21 +45,21 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         """Return the rows that wait for a person."""
         return self.filter(status=Status.DEAD_LETTERED)
 
-    def next_due_in(self, *, lookback: float | None = None) -> float | None:
+    def next_due_in(self, *, lookback_seconds: float | None = None) -> float | None:
         """Return the seconds until the earliest waiting row is due, None if no row waits.
 
-        Rows that have been due for more than `lookback` seconds are left out. While the delivery is paused,
+        Rows that have been due for more than `lookback_seconds` are left out. While the delivery is paused,
         no row waits.
         """
         waiting = self.filter(_not_paused(), status__in=DUE_STATES).order_by("next_attempt_at")
-        if lookback is not None:
-            waiting = waiting.filter(next_attempt_at__gte=Now() - dt.timedelta(seconds=lookback))
+        if lookback_seconds is not None:
+            waiting = waiting.filter(next_attempt_at__gte=Now() - dt.timedelta(seconds=lookback_seconds))
         left = (
             waiting.annotate(left=models.F("next_attempt_at") - Now()).values_list("left", flat=True).first()
         )
         return None if left is None else float(left.total_seconds())
 
-    def claim(self, *, limit: int, fresh: int = 0, lookback: float | None = None) -> list[Row]:
+    def claim(self, *, limit: int, fresh: int = 0, lookback_seconds: float | None = None) -> list[Row]:
         """Claim up to `limit` due rows for the caller alone, and commit.
 
         `fresh` of them are the newest `pending` rows that have used no retry, if there are more due rows than
@@ -67,10 +67,10 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         carry what a sender needs (`claim_fields`), the state they were in, for how many seconds they had been
         due (`age_seconds`), and a fresh `claim_token`, which `settle` asks for.
 
-        With `lookback` (seconds) rows that have been due for longer are left out, and the newest are those of
+        With `lookback_seconds` rows that have been due for longer are left out, and the newest are those of
         the last `FRESH_SECONDS`: see `outbox.delivery.lookback`. The longest due then fill up the batch.
         """
-        return self._claim(*claim_statement.longest_and_newest(self._table, limit, fresh, lookback))
+        return self._claim(*claim_statement.longest_and_newest(self._table, limit, fresh, lookback_seconds))
 
     def claim_untried(self) -> list[Row]:
         """Claim the newest due row that was never tried, if there is one, to test a provider with."""
@@ -114,16 +114,16 @@ class DeliverableQuerySet(models.QuerySet[Row]):
                     decided.append((row, one.outcome))
             return self._write(decided)
 
-    def recover(self, *, lease: float, limit: int = 500) -> list[Transition]:
-        """Take back claims older than `lease` seconds: their worker is gone or stuck.
+    def recover(self, *, lease_seconds: float, limit: int = 500) -> list[Transition]:
+        """Take back claims older than `lease_seconds`: their worker is gone or stuck.
 
         Such an attempt is ambiguous: the message may be out, or may be what killed the worker. It uses up a
         retry and is held, or with no retry left becomes a dead letter. Called by
         `notifications.delivery.drain.poll`. Takes none back while the delivery is paused.
         """
-        text = f"no outcome within {lease:g} s"
+        text = f"no outcome within {lease_seconds:g} s"
         outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, has_used_retry=True)
-        expired = Q(status=Status.PROCESSING, claimed_at__lt=Now() - dt.timedelta(seconds=lease))
+        expired = Q(status=Status.PROCESSING, claimed_at__lt=Now() - dt.timedelta(seconds=lease_seconds))
         with transaction.atomic(using=self.db):
             lockable = self.using(self.db).filter(expired, _not_paused()).select_for_update(skip_locked=True)
             rows = lockable.defer(*self.model.payload_fields).order_by("id")[:limit]

@@ -73,7 +73,7 @@ class EventConsumer:
 
         While consumers are paused it leaves the broker and waits; what was not acknowledged comes again.
         """
-        if self._pause.holds():
+        if self._pause.is_paused():
             if self._consumer is not None:
                 self.disconnect()
             time.sleep(min(seconds, WAIT_SECONDS))

@@ -78,7 +78,7 @@ def process(
         try:
             with transaction.atomic(durable=True):
                 receipt = _record(envelope, consumer)
-                if not receipt.first:
+                if not receipt.is_first:
                     log.info("event repeated", **envelope.ids, topic=received.topic)
                     return "repeat"
                 _check_age(envelope, received, receipt.received_at)
@@ -99,7 +99,7 @@ def dead_letter(
     text = received.value[:LARGEST].decode("utf-8", "replace").replace("\x00", "")
     reason = _storable(reason)[:1000]
     with transaction.atomic(durable=True):
-        if not _record(known, consumer).first:
+        if not _record(known, consumer).is_first:
             return "repeat"
         InboundDeadLetter.objects.create(
             topic=received.topic[:255],

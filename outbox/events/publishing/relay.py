@@ -118,7 +118,7 @@ class Relay:
             self._start_anew()
         if not self.shards.owned:
             return 0
-        if self._pause.holds():
+        if self._pause.is_paused():
             self._start_anew()
             return 0
         if not self._ahead:

@@ -37,10 +37,10 @@ class TopicPolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopicOutcome:
-    """What became of one topic: `made`, `kept` as it is, or not made for a `reason`."""
+    """What became of one topic: `is_made`, `kept` as it is, or not made for a `reason`."""
 
     topic: str
-    made: bool = False
+    is_made: bool = False
     differs: tuple[str, ...] = ()  # where a kept one is not what the policy says
     reason: str = ""
 
@@ -90,7 +90,7 @@ def _make(
             else:
                 yield TopicOutcome(name, reason=error.args[0].str())
         else:
-            yield TopicOutcome(name, made=True)
+            yield TopicOutcome(name, is_made=True)
 
 
 def _differences(client: admin.AdminClient, topic: Any, policy: TopicPolicy) -> Iterator[str]:

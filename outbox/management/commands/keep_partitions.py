@@ -24,8 +24,8 @@ from outbox.telemetry.metrics_server import watch
 
 log = structlog.get_logger(__name__)
 
-INTERVAL = 3600.0
-ROLLOVER_INTERVAL = 86_400.0
+INTERVAL_SECONDS = 3600.0
+ROLLOVER_SECONDS = 86_400.0
 POLL_SECONDS = 60.0  # between two queries for a request of a rollover
 #: To archive a month takes minutes, on slow disks longer.
 STEP_SECONDS = 7200.0
@@ -43,11 +43,11 @@ class Command(BaseCommand):
             watch("partitions")
 
         def step() -> None:
-            health.beat(within=STEP_SECONDS)
+            health.beat(within_seconds=STEP_SECONDS)
             work(stopped=stopped)
             if once:
                 stopped.set()
-            wait(stopped=stopped, seconds=INTERVAL)
+            wait(stopped=stopped, seconds=INTERVAL_SECONDS)
 
         run_until_stopped(
             step=step,
@@ -63,7 +63,7 @@ def wait(*, stopped: threading.Event, seconds: float) -> bool:
     began = time.monotonic()
     while not stopped.is_set() and (waited := time.monotonic() - began) < seconds:
         health.wait(stopped, min(POLL_SECONDS, seconds - waited))
-        requested = Heartbeat.age(name=REQUESTED)
+        requested = Heartbeat.read_age(name=REQUESTED)
         if requested is not None and requested < time.monotonic() - began:
             return True
     return False
@@ -82,12 +82,12 @@ def work(*, stopped: threading.Event) -> None:
     for _name in partitions.ensure_all():
         pass
     Heartbeat.beat(name=partitions.MADE)
-    if not is_due(interval=ROLLOVER_INTERVAL):
+    if not is_due(interval_seconds=ROLLOVER_SECONDS):
         return
 
     def report(step: str, **facts: Any) -> None:
         log_step(step, **facts)
-        health.beat(within=STEP_SECONDS)
+        health.beat(within_seconds=STEP_SECONDS)
         if stopped.is_set():
             raise SystemExit(0)
 

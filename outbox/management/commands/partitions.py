@@ -22,7 +22,7 @@ from outbox.retention import rollover
 from outbox.retention.archives import archive, restore
 from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
 from outbox.retention.partitions import detach, partitions
-from outbox.retention.partitions.catalogue import partition_named, partition_tables, table_exists
+from outbox.retention.partitions.catalogue import has_table, partition_named, partition_tables
 from outbox.retention.partitions.listing import list_partitions
 from outbox.retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, exclusive_lock
 
@@ -99,7 +99,7 @@ def _rollover(report: Reporter, dry_run: bool) -> None:
 def _one(verb: str, name: str, report: Reporter, dry_run: bool) -> None:
     model = _model_of(name)
     if name.endswith(restore.RESTORED) and verb == "drop":
-        if not table_exists(name=name):
+        if not has_table(name=name):
             raise CommandError(f"There is no table {name}.", returncode=USAGE)
         report("would drop" if dry_run else "dropped", partition=name)
         if not dry_run:
@@ -130,7 +130,7 @@ def _archive(model: PartitionedModel, name: str, report: Reporter) -> None:
 
 def _verify(model: PartitionedModel, name: str, report: Reporter) -> None:
     record = _record(name)
-    table = name if record.dropped_at is None and table_exists(name=name) else ""
+    table = name if record.dropped_at is None and has_table(name=name) else ""
     archive.verify(manifest=Manifest.of(record), table=table, tick=report.tick(name))
     report("verified", partition=name, against="table" if table else "manifest")
 
@@ -173,7 +173,7 @@ def _record(name: str) -> DetachedPartition:
 def _record_or_partition(model: PartitionedModel, name: str, verb: str) -> None:
     if verb != "detach":
         _record(name)
-    elif not table_exists(name=name):
+    elif not has_table(name=name):
         raise CommandError(f"There is no partition {name}.", returncode=USAGE)
 
 

@@ -64,7 +64,7 @@ def hashes_of(*, rules: RetentionRules, row: Mapping[str, str]) -> set[str]:
 
 
 def _exported(rules: RetentionRules) -> list[Quotes]:
-    return [quotes for quotes in rules.quotes if quotes.about_person]
+    return [quotes for quotes in rules.quotes if quotes.is_about_person]
 
 
 def key_of(keyed_hash: str) -> int:
@@ -86,7 +86,7 @@ def has_index(*, model: PartitionedModel, record: DetachedPartition, hashes: Col
     return True
 
 
-def may_have(*, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str]) -> bool:
+def has_candidates(*, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str]) -> bool:
     """Tell whether the archive may have a row with one of these keyed hashes: yes, if no index can tell."""
     try:
         return bool(Index(model=model, manifest=Manifest.of(record)).pages_with(hashes))

@@ -87,7 +87,7 @@ class Search:
 def _matcher(model: PartitionedModel, person: Person) -> Callable[[dict[str, str]], bool]:
     """Match every row of an order, whoever it belongs to: this search is an operator's, not a person's."""
     rules, owners = model.retention, {str(owner) for owner in person.owner_ids}
-    about_person = [quotes for quotes in rules.quotes if quotes.about_person]
+    about_person = [quotes for quotes in rules.quotes if quotes.is_about_person]
 
     def wanted(row: dict[str, str]) -> bool:
         return (

@@ -71,7 +71,7 @@ def partition_named(*, model: PartitionedModel, name: str) -> Partition | None:
     return partition_at(model=model, when=when)
 
 
-def table_exists(*, name: str, using: str = "owner") -> bool:
+def has_table(*, name: str, using: str = "owner") -> bool:
     """Tell whether there is a table of that name."""
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [connections[using].ops.quote_name(name)])

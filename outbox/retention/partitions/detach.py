@@ -28,7 +28,7 @@ from outbox.retention.partitions.partitions import compose
 log = structlog.get_logger(__name__)
 
 #: Seconds to wait in all for locks and other sessions' transactions before a run gives up.
-PATIENCE = 600.0
+PATIENCE_SECONDS = 600.0
 COUNTED = 1000
 
 
@@ -101,7 +101,7 @@ def detach(*, model: PartitionedModel, name: str, report: Report) -> None:
     """Detach a partition and record it, or leave it attached and raise `PartitionHeld`.
 
     The caller holds `exclusive_lock`. Raises `StillPending` when another session kept the detach from ending
-    within `PATIENCE` seconds; the next run continues it.
+    within `PATIENCE_SECONDS`; the next run continues it.
     """
     check_finished(model=model, name=name)
     report("detaching", partition=name)
@@ -119,7 +119,7 @@ def detach(*, model: PartitionedModel, name: str, report: Report) -> None:
 
 def finish_detach(*, model: PartitionedModel, name: str, report: Report) -> None:
     """Finish a detach that was cut short. The partition's rows are invisible until then."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE_SECONDS
     pause = 0.1
     while state_of(model=model, name=name) == "pending":
         try:

@@ -18,7 +18,7 @@ Report = Callable[..., None]  # report(step, **facts): called after each step th
 OWNER_DATABASE = "owner"
 LOCK_TIMEOUT = "5s"
 _LOCK = "retire:"
-_PAUSE = 0.5
+_PAUSE_SECONDS = 0.5
 
 
 class AlreadyRunning(RuntimeError):
@@ -27,15 +27,15 @@ class AlreadyRunning(RuntimeError):
 
 @contextlib.contextmanager
 def exclusive_lock(
-    *, model: PartitionedModel, using: str = OWNER_DATABASE, patience: float = 0.0
+    *, model: PartitionedModel, using: str = OWNER_DATABASE, patience_seconds: float = 0.0
 ) -> Iterator[None]:
     """Keep other runs away from the same table.
 
     This is a session's advisory lock: PostgreSQL frees it when the process dies. Raises `AlreadyRunning` if
-    another run still holds it after `patience` seconds.
+    another run still holds it after `patience_seconds`.
     """
     key = f"{_LOCK}{model._meta.db_table}"
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + patience_seconds
     with connections[using].cursor() as cursor:
         while True:
             cursor.execute("SELECT pg_try_advisory_lock(hashtext(%s))", [key])
@@ -43,7 +43,7 @@ def exclusive_lock(
                 break
             if time.monotonic() >= deadline:
                 raise AlreadyRunning(f"another run is at {model._meta.db_table}; try again when it is done")
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE_SECONDS)
     try:
         yield
     finally:

@@ -194,7 +194,7 @@ def ensure_all(*, using: str = "owner", ahead: int | None = None, dry_run: bool 
             check_stock(model=model, now=database_now(using=using), using=using)
 
 
-def owns_tables(*, using: str = "owner") -> bool:
+def is_table_owner(*, using: str = "owner") -> bool:
     """Tell whether this connection's role may make and drop partitions: it owns every partitioned table."""
     with connections[using].cursor() as cursor:
         cursor.execute(
@@ -210,8 +210,8 @@ class NotOwner(RuntimeError):
 
 
 def require_owner(*, using: str = "owner") -> None:
-    """Raise `NotOwner` unless `owns_tables`."""
-    if not owns_tables(using=using):
+    """Raise `NotOwner` unless `is_table_owner`."""
+    if not is_table_owner(using=using):
         raise NotOwner(
             "This database role does not own the partitioned tables: set PARTITION_DATABASE_URL to the URL of"
             " the role that migrates."

@@ -74,12 +74,12 @@ def _quoting_rows(
     model: PartitionedModel, quotes: Quotes, person: Person, using: str, table: str
 ) -> Iterator[list[uuid.UUID]]:
     """Yield the ids of rows that quote the person. SQL preselects, Python compares the hashes."""
-    patterns = ["%@%", *like_patterns(str(owner) for owner in person.owner_ids if quotes.about_person)]
+    patterns = ["%@%", *like_patterns(str(owner) for owner in person.owner_ids if quotes.is_about_person)]
     column = f"{connections[using].ops.quote_name(quotes.column)}::text"
     condition = f"{_escaped(quotes.condition)} AND lower({column}) LIKE ANY(%s)"
 
     def named(text: str) -> bool:
-        return person.is_named_in(text, orders=quotes.about_person)
+        return person.is_named_in(text, orders=quotes.is_about_person)
 
     return _matching(model, quotes.column, condition, named, using, table, [patterns])
 
@@ -209,10 +209,10 @@ def archived_rows(
     rules = model.retention
 
     def wanted(row: dict[str, str]) -> bool:
-        return person.owns(rules=rules, row=row) or any(
+        return person.is_owner_of(rules=rules, row=row) or any(
             person.is_quoted_in(quotes=quotes, row=row)
             for quotes in rules.quotes
-            if quotes.about_person or not export
+            if quotes.is_about_person or not export
         )
 
     hashes = {*map(address_hash, map(str, person.owner_ids)), *person.address_hashes} if export else None
@@ -227,7 +227,7 @@ def table_rows(
     quoting = [
         id
         for quotes in model.retention.quotes
-        if quotes.about_person
+        if quotes.is_about_person
         for batch in _quoting_rows(model, quotes, person, using, table)
         for id in batch
     ]

@@ -43,12 +43,12 @@ def unshared(request: pytest.FixtureRequest) -> Iterator[int]:
 
 class TestSessionsOfOnesOwn:
     def test_a_direct_connection_is_never_asked_further(self, monkeypatch):
-        monkeypatch.setattr(base, "are_shared", None)
+        monkeypatch.setattr(base, "has_shared_sessions", None)
         with wrapper() as database:
             assert ask(database) == 42 and not database.sessions_shared
 
     def test_what_only_forwards_bytes_is_no_pooler(self, monkeypatch):
-        monkeypatch.setattr(base, "are_shared", None)
+        monkeypatch.setattr(base, "has_shared_sessions", None)
         with Proxy(port=database_port()) as proxy, wrapper(port=proxy.port) as database:
             assert ask(database) == 42 and not database.sessions_shared
 
@@ -163,7 +163,7 @@ class TestSharedSessions:
 
     def test_the_database_that_is_away_while_it_is_asked_is_asked_again(self, shared, monkeypatch):
         answers = iter([None, True])
-        monkeypatch.setattr(base, "are_shared", lambda *_, **__: next(answers))
+        monkeypatch.setattr(base, "has_shared_sessions", lambda *_, **__: next(answers))
         with wrapper(port=shared) as database:
             assert ask(database) == 42 and not database.sessions_shared
             database.close()

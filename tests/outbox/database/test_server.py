@@ -18,7 +18,7 @@ def test_a_lasting_slot_that_nobody_reads_is_shown_with_what_it_keeps():
         session.execute("SELECT pg_create_logical_replication_slot('passing', 'pgoutput', temporary => true)")
         try:
             (slot,) = server.slots()
-            assert not slot.active
+            assert not slot.is_active
             session.execute(
                 "SELECT pg_logical_emit_message(false, 'test', repeat('x', 100000)), pg_switch_wal()"
             )

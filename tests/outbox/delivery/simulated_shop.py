@@ -90,7 +90,9 @@ class Simulation:
 
     def _claim(self, mail: Mail, now: float) -> None:
         """Judge and send a due mail, or leave it until the breaker lets something through."""
-        self._breaker, permit = circuit.enter(self._breaker, self._rules, now=now, untried=not mail.attempts)
+        self._breaker, permit = circuit.enter(
+            self._breaker, self._rules, now=now, is_untried=not mail.attempts
+        )
         if not permit.is_allowed:
             self._parked.append(mail)
             if now + permit.wait_seconds < self._probe_at:
@@ -107,7 +109,7 @@ class Simulation:
     def _send(self, mail: Mail, permit: Permit, now: float) -> float | None:
         accepted = not mail.poisonous and not self._fails(now)
         if not mail.attempts:
-            self._neighbours.record(provider="p", id=mail.id, accepted=accepted, at=now)
+            self._neighbours.record(provider="p", id=mail.id, is_accepted=accepted, ended_at=now)
         if accepted:
             self._accepted_at, self._breaker = now, circuit.accepted(self._breaker, now=now)
             mail.status, mail.ended_at = Status.SENT, now

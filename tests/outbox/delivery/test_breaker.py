@@ -14,7 +14,7 @@ NOW = 1000.0
 
 
 def ask(breaker: Breaker, now: float = NOW, *, untried: bool = True) -> tuple[Breaker, Permit]:
-    return circuit.enter(breaker, RULES, now=now, untried=untried)
+    return circuit.enter(breaker, RULES, now=now, is_untried=untried)
 
 
 def fail(

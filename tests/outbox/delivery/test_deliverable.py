@@ -162,7 +162,7 @@ class TestSettle:
         make_mail()
         stale = claim_one()
         rows.filter(id=stale.id).update(claimed_at=ago(400))
-        rows.recover(lease=300)
+        rows.recover(lease_seconds=300)
         before = rows.values().get()
         assert settle(stale, Outcome(verdict, code="503")) == []
         assert rows.values().get() == before
@@ -285,13 +285,13 @@ class TestRecover:
     def test_takes_back_only_claims_older_than_the_lease(self):
         make_mail(status=Status.PROCESSING, claimed_at=ago(290))
         old = make_mail(status=Status.PROCESSING, claimed_at=ago(310))
-        (change,) = rows.recover(lease=300)
+        (change,) = rows.recover(lease_seconds=300)
         assert (change.row.id, change.now) == (old.id, "failed")
         assert statuses() == {"processing": 1, "failed": 1}
 
     def test_counts_a_crash_as_a_retry_so_that_a_mail_that_kills_workers_ends(self):
         make_mail(status=Status.PROCESSING, claimed_at=ago(310), retry_count=3, max_retries=3)
-        rows.recover(lease=300)
+        rows.recover(lease_seconds=300)
         row = rows.get()
         assert row.status == Status.DEAD_LETTERED
         assert "lease expired" in row.last_error
@@ -299,8 +299,8 @@ class TestRecover:
     def test_takes_no_more_than_its_limit(self):
         for _ in range(3):
             make_mail(status=Status.PROCESSING, claimed_at=ago(310))
-        assert len(rows.recover(lease=300, limit=2)) == 2
-        assert len(rows.recover(lease=300, limit=2)) == 1
+        assert len(rows.recover(lease_seconds=300, limit=2)) == 2
+        assert len(rows.recover(lease_seconds=300, limit=2)) == 1
 
 
 class TestRequeue:

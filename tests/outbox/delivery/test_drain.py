@@ -323,7 +323,7 @@ def test_sends_and_takes_back_rows_of_which_an_error_has_no_time(run, verdict):
     make_mail(status="failed", errors=errors, resent_at=Now() - dt.timedelta(days=1))
     make_mail(status="failed", errors=errors)
     make_mail(status="processing", errors=errors, claimed_at=Now() - dt.timedelta(minutes=10))
-    assert len(EmailNotification.objects.recover(lease=60)) == 1
+    assert len(EmailNotification.objects.recover(lease_seconds=60)) == 1
     refused = Outcome(Verdict.PERMANENT, "test", code="550")
     run(lambda row: refused, screen=lambda rows: screen(Process(), rows))
     assert statuses() == {"dead_lettered": 2, "failed": 1}

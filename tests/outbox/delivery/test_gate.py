@@ -76,7 +76,7 @@ def test_all_processes_together_let_one_message_through_at_a_time(valkey_url):
     gates = [make(valkey_url, names=("one",)) for _ in range(4)]
     shut(gates[0])
     time.sleep(0.35)
-    entries = [gate.enter(untried=True) for gate in gates for _ in range(4)]
+    entries = [gate.enter(is_untried=True) for gate in gates for _ in range(4)]
     (probe,) = [entry for entry in entries if entry.provider]
     assert probe.permit.is_probe
     gates[3].accepted(probe)
@@ -92,7 +92,7 @@ def test_a_message_that_was_tried_tests_an_open_breaker_only_while_no_provider_i
     assert gate.enter(only="one").provider == ""
     assert gate.enter(without=["two"]).permit.is_probe  # the closed one has refused it already
     time.sleep(0.35)
-    assert gate.enter(untried=True).permit.is_probe
+    assert gate.enter(is_untried=True).permit.is_probe
     shut(gate, "two")
     time.sleep(0.35)
     assert gate.enter(only="one").permit.is_probe
@@ -111,7 +111,7 @@ def test_a_field_of_a_later_release_is_ignored_and_does_not_stop_a_change(valkey
     later = '{"epoch": 3, "opened_at": 1.0, "of_a_later_release": [1]}'
     gate._shared._client.set("orderpost:breaker:one", later)
     assert gate.read_providers()[0].state is State.OPEN
-    gate.accepted(gate.enter(only="one", untried=True))
+    gate.accepted(gate.enter(only="one", is_untried=True))
     assert make(valkey_url).read_providers()[0].state is State.CLOSED
 
 
@@ -133,7 +133,7 @@ def test_there_is_capacity_for_one_row_when_a_probe_may_go_and_for_none_before(v
     assert before.rows == 0 and 0 < before.wait_seconds <= 0.3
     time.sleep(0.35)
     assert gate.capacity(batch=100) == Capacity(1, 0.05, is_untried_first=True, is_retry_allowed=True)
-    gate.enter(untried=True)
+    gate.enter(is_untried=True)
     assert gate.capacity(batch=100).rows == 0
 
 
@@ -205,7 +205,7 @@ def test_slots_of_several_processes_are_never_more_than_the_rate_lets_out(valkey
     clock, began = gates[0]._shared, gates[0]._shared.refresh().now
     used = []
     for number in range(300):
-        slot = gates[number % 3]._slots.take_slot(patience=60)
+        slot = gates[number % 3]._slots.take_slot(patience_seconds=60)
         used.append(clock.refresh().now + max(0.0, slot.due_at - time.monotonic()) - began)
     used.sort()
     assert len(used) == 300
@@ -302,7 +302,7 @@ class TestWithoutRedis:
         gates[0]._shared.refresh()
         gates[0].rest()
         valkey.stop()
-        dues = [gates[0]._slots.take_slot(patience=60).due_at for _ in range(11)]
+        dues = [gates[0]._slots.take_slot(patience_seconds=60).due_at for _ in range(11)]
         assert dues[-1] - dues[0] == pytest.approx(10 * 2 / 40, abs=0.1)
 
     def test_nothing_is_raised_when_it_was_never_there(self):

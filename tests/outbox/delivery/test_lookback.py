@@ -48,7 +48,7 @@ class Sender:
 @pytest.fixture
 def drain(monkeypatch) -> Iterator[Drain]:
     """Make a drain that looks at everything once, and again only when it is told to."""
-    monkeypatch.setattr(module, "LONGEST_PAUSE", 1e9)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 1e9)
     monkeypatch.setattr(module, "PAUSE_FACTOR", 1e12)
     with ThreadPoolExecutor(4) as pool:
         yield Drain(
@@ -96,26 +96,26 @@ def entries_read() -> int:
 def test_looks_back_to_the_last_row_that_was_taken_and_two_seconds_more():
     lookback = Lookback()
     assert lookback.seconds(now=1000.0) is None
-    lookback.note_claim(whole=True, began=1000.0, ended=1001.0, age=300.0)
+    lookback.note_claim(is_whole=True, began_at=1000.0, ended_at=1001.0, age_seconds=300.0)
     assert lookback.seconds(now=1005.0) == pytest.approx(307.0)
-    lookback.note_claim(whole=False, began=1005.0, ended=1005.1, age=0.0)
+    lookback.note_claim(is_whole=False, began_at=1005.0, ended_at=1005.1, age_seconds=0.0)
     assert lookback.seconds(now=1006.0) == pytest.approx(3.0)
 
 
 def test_looks_at_everything_again_after_a_pause_of_twenty_times_what_that_took():
     lookback = Lookback()
-    lookback.note_claim(whole=True, began=1000.0, ended=1000.5, age=0.0)
-    lookback.note_claim(whole=False, began=1005.0, ended=1005.1, age=0.0)
+    lookback.note_claim(is_whole=True, began_at=1000.0, ended_at=1000.5, age_seconds=0.0)
+    lookback.note_claim(is_whole=False, began_at=1005.0, ended_at=1005.1, age_seconds=0.0)
     assert lookback.seconds(now=1010.4) is not None
     assert lookback.seconds(now=1010.6) is None
 
 
 def test_waits_for_half_a_minute_at_most_and_not_at_all_when_told():
     lookback = Lookback()
-    lookback.note_claim(whole=True, began=1000.0, ended=1100.0, age=0.0)
+    lookback.note_claim(is_whole=True, began_at=1000.0, ended_at=1100.0, age_seconds=0.0)
     assert lookback.seconds(now=1129.0) is not None
     assert lookback.seconds(now=1131.0) is None
-    lookback.note_claim(whole=True, began=2000.0, ended=2001.0, age=0.0)
+    lookback.note_claim(is_whole=True, began_at=2000.0, ended_at=2001.0, age_seconds=0.0)
     lookback.forget()
     assert lookback.seconds(now=2001.0) is None
 
@@ -195,21 +195,21 @@ def test_a_claim_that_looks_back_takes_the_longest_due_and_the_newest_of_the_las
     old = [due(age=100 - n) for n in range(8)]
     due(age=1000)
     new = [due(age=2 - n) for n in range(2)]
-    claimed = EmailNotification.objects.claim(limit=8, fresh=2, lookback=110)
+    claimed = EmailNotification.objects.claim(limit=8, fresh=2, lookback_seconds=110)
     assert [row.id for row in claimed] == [row.id for row in (*reversed(new), *old[:6])]
     assert claimed[-1].age_seconds == pytest.approx(95, abs=1)
     EmailNotification.objects.settle(Settlement(row.id, ACCEPTED, row.claim_token) for row in claimed)
-    assert len(EmailNotification.objects.claim(limit=8, fresh=2, lookback=110)) == 2
+    assert len(EmailNotification.objects.claim(limit=8, fresh=2, lookback_seconds=110)) == 2
     assert len(EmailNotification.objects.claim(limit=8)) == 1
 
 
 @pytest.mark.django_db
 def test_a_claim_that_looks_back_is_filled_up_where_nothing_is_new():
     old = [due(age=100 - n) for n in range(10)]
-    assert [row.id for row in EmailNotification.objects.claim(limit=8, fresh=2, lookback=110)] == [
+    assert [row.id for row in EmailNotification.objects.claim(limit=8, fresh=2, lookback_seconds=110)] == [
         row.id for row in old[:8]
     ]
-    assert len(EmailNotification.objects.claim(limit=1, fresh=1, lookback=110)) == 1
+    assert len(EmailNotification.objects.claim(limit=1, fresh=1, lookback_seconds=110)) == 1
 
 
 @pytest.mark.django_db(transaction=True)

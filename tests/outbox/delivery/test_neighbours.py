@@ -20,7 +20,7 @@ def seen() -> Neighbours:
 
 def attempts(seen: Neighbours, *, accepted: int = 0, failed: int = 0, at: float, provider: str = "p") -> None:
     for number in range(accepted + failed):
-        seen.record(provider=provider, id=new_id(), accepted=number < accepted, at=at)
+        seen.record(provider=provider, id=new_id(), is_accepted=number < accepted, ended_at=at)
 
 
 def own(seen: Neighbours, *, id=None, at: Sequence[float] = (NOW,), provider: str = "p") -> int:
@@ -87,7 +87,7 @@ def test_acceptances_of_another_provider_prove_nothing(seen):
 
 def test_its_own_first_failure_does_not_speak_for_it(seen):
     id = new_id()
-    seen.record(provider="p", id=id, accepted=False, at=NOW)
+    seen.record(provider="p", id=id, is_accepted=False, ended_at=NOW)
     for at in (NOW - 3, NOW + 20, NOW + 43):
         attempts(seen, accepted=8, at=at)
     assert own(seen, id=id, at=[NOW, NOW + 40]) == 2

@@ -25,7 +25,7 @@ def make(url: str, limit: int, **options) -> Gate:
 def take(gate: Gate, count: int) -> Iterator[float]:
     """Yield when slots are due by Redis' clock, without waiting for them."""
     for _ in range(count):
-        slot = gate._slots.take_slot(patience=600)
+        slot = gate._slots.take_slot(patience_seconds=600)
         assert slot.is_taken
         yield slot.due_at + gate._slots._ahead
 
@@ -73,7 +73,7 @@ def test_two_workers_keep_to_the_limit_while_redis_goes_and_comes_back(valkey, t
 
     def take_of_both(count: int) -> None:
         for number in range(count):
-            slot = gates[number % 2]._slots.take_slot(patience=600)
+            slot = gates[number % 2]._slots.take_slot(patience_seconds=600)
             dues.append(slot.due_at)  # the clock of this machine, whoever hands slots out
 
     take_of_both(2 * limit)
@@ -111,8 +111,8 @@ def recorded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[Slot]:
     slots: list[Slot] = []
     real = gate._slots.take_slot
 
-    def take(*, patience: float) -> Slot:
-        slots.append(real(patience=patience))
+    def take(*, patience_seconds: float) -> Slot:
+        slots.append(real(patience_seconds=patience_seconds))
         return slots[-1]
 
     monkeypatch.setattr(gate._slots, "take_slot", take)
@@ -127,7 +127,7 @@ def test_a_send_uses_its_slot_no_earlier_than_it_is_due_and_at_most_a_tenth_of_a
     gate = make(valkey_url, 50, clock=clock)
     slots = recorded(gate, monkeypatch)
     for _ in range(100):
-        assert gate.enter(patience=600, pause=clock.wait).provider == "one"
+        assert gate.enter(patience_seconds=600, pause=clock.wait).provider == "one"
         assert slots[-1].due_at <= clock() <= slots[-1].due_at + 0.1
     assert len(slots) > 100  # those that lapsed during a wait were not used
 
@@ -136,6 +136,6 @@ def test_a_wait_that_is_always_too_long_ends_with_the_patience(valkey_url):
     clock = Clock(iter(lambda: 1.0, None))
     gate = make(valkey_url, 10, clock=clock)
     gate.enter()
-    entry = gate.enter(patience=5.0, pause=clock.wait)
+    entry = gate.enter(patience_seconds=5.0, pause=clock.wait)
     assert entry.provider == ""
     assert clock() - 1000.0 < 5.0 + 2.0

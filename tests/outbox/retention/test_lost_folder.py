@@ -15,7 +15,7 @@ from django.db import connection
 from notifications.models import EmailNotification
 from outbox.models import DetachedPartition
 from outbox.retention.archives.restore import RESTORED
-from outbox.retention.partitions.catalogue import table_exists
+from outbox.retention.partitions.catalogue import has_table
 from tests.outbox.retention.months import Steps, fill, make_partition
 from tests.outbox.retention.test_rollover import age_records, count, roll
 
@@ -92,7 +92,7 @@ def test_a_wrong_copy_is_a_clear_error_that_changes_nothing_and_the_right_one_wo
             call_command(*command)
         assert caught.value.returncode == 1
     assert records() == before
-    assert not table_exists(name=old.name + RESTORED, using="default")
+    assert not has_table(name=old.name + RESTORED, using="default")
     assert list(archive_folder.rglob("*.index")) == list(archive_folder.rglob("*.tmp")) == []
 
     shutil.rmtree(archive_folder, ignore_errors=True)

@@ -24,7 +24,7 @@ from outbox.retention import rollover
 from outbox.retention.archives import archive, restore
 from outbox.retention.archives.manifest import Manifest
 from outbox.retention.partitions import detach, locks
-from outbox.retention.partitions.catalogue import table_exists
+from outbox.retention.partitions.catalogue import has_table
 from outbox.retention.partitions.locks import exclusive_lock
 from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states
 
@@ -227,7 +227,7 @@ class TestDetach:
         self, old, monkeypatch
     ):
         monkeypatch.setattr(locks, "LOCK_TIMEOUT", "100ms")
-        monkeypatch.setattr(detach, "PATIENCE", 0.3)
+        monkeypatch.setattr(detach, "PATIENCE_SECONDS", 0.3)
         fill(old, 5)
         with psycopg.connect(dsn()) as reading:
             reading.execute("SELECT count(*) FROM email_notifications")
@@ -292,7 +292,7 @@ class TestArchive:
         with pytest.raises(CommandError, match="there already"):
             call_command("partitions", "restore", old.name)
         call_command("partitions", "drop", old.name + restore.RESTORED)
-        assert not table_exists(name=old.name + restore.RESTORED, using="default")
+        assert not has_table(name=old.name + restore.RESTORED, using="default")
         assert DetachedPartition.objects.count() == 1
 
     def test_find_reads_rows_out_of_the_archive_alone(self, old, capsys):

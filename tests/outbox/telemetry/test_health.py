@@ -48,25 +48,25 @@ def test_without_a_role_the_probe_looks_at_all_that_have_begun(
     made("web").write()
     (directory / "web.17").write_text("half written")
     assert health.begun() == ["relay", "web"] and health.main([]) == 0
-    health.beat(within=-1)
+    health.beat(within_seconds=-1)
     health._begun[1].write()
     assert health.main([]) == 1 and "web: its loop hangs" in capsys.readouterr().err
 
 
 def test_a_loop_is_healthy_until_its_promise_is_over() -> None:
     relay = made("relay")
-    health.beat(within=100)
+    health.beat(within_seconds=100)
     relay.write()
     assert health.trouble("relay") == "" and health.main(["relay"]) == 0
-    health.beat(within=-1)
+    health.beat(within_seconds=-1)
     relay.write()
     assert "its loop hangs" in health.trouble("relay")
 
 
 def test_of_several_loops_the_one_that_hangs_decides() -> None:
     worker = made("worker")
-    health.beat("drain", within=-1)
-    health.beat(within=100)
+    health.beat("drain", within_seconds=-1)
+    health.beat(within_seconds=100)
     worker.write()
     assert "hangs" in health.trouble("worker")
     health.end("drain")
@@ -96,7 +96,7 @@ def test_each_thread_of_a_process_with_several_roles_has_its_own() -> None:
 
     def consume() -> None:
         consumer = made("consumer")
-        health.beat(within=-1)
+        health.beat(within_seconds=-1)
         consumer.write()
 
     thread = threading.Thread(target=consume)
@@ -111,7 +111,7 @@ def test_each_thread_of_a_process_with_several_roles_has_its_own() -> None:
 def test_a_role_that_begins_again_has_one_file_and_no_loop_of_its_first_time(monkeypatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", lambda self: None)
     health.begin("relay")
-    health.beat("woken", within=-1)
+    health.beat("woken", within_seconds=-1)
     health.begin("relay")
     assert health.roles() == ["relay"]
     health._begun[0].write()
@@ -130,10 +130,10 @@ LOOP = """
 import time
 from outbox.telemetry import health
 
-health.WITHIN, health.EVERY = 2, 0.5
+health.WITHIN_SECONDS, health.WRITE_SECONDS = 2, 0.5
 health.begin("relay")
 while True:
-    health.beat(within=2)
+    health.beat(within_seconds=2)
     time.sleep(0.5)
 """
 

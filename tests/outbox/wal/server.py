@@ -17,7 +17,7 @@ from local.servers import EmbeddedPostgres
 from outbox.database.postgres.connection import Gate
 from outbox.wal.pgoutput import Watched
 
-MAILS = Watched("mails", column="status", values=frozenset({"pending", "failed"}), updates=True)
+MAILS = Watched("mails", column="status", values=frozenset({"pending", "failed"}), has_updates=True)
 EVENTS = Watched("events")
 WATCHED = (MAILS, EVENTS)
 
