@@ -1,8 +1,8 @@
-"""`python -m local`, the command of `make run`: all of orderpost on this machine until Ctrl-C.
+"""`python -m local`, the command of `make run`: run all of orderpost on this machine until Ctrl-C.
 
-This process holds the lock on var/, starts supervisord, prepares the database, shows the logs, and stops
-everything in order. If it is killed, supervisord stops the rest in order. If supervisord is killed, the guard
-of each program ends that program. The next start first ends whatever still runs. Linux only.
+This process locks var/, starts supervisord, prepares the database, shows the logs, and stops everything in
+order. If it is killed, supervisord stops the rest in order. If supervisord is killed, the guard of each
+program stops that program. The next start first stops all processes that an earlier run left. Linux only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from local.stack import VAR, Stack, StopRequested
 
 
 def web_port() -> int:
-    """Return PORT if nothing listens on it, else raise LocalRunFailed."""
+    """Return PORT. Raise LocalRunFailed if it is invalid or taken."""
     text = os.environ.get("PORT") or "8000"
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
         raise LocalRunFailed(f"PORT must be a number from 1 to 65535, not {text!r}.")
@@ -33,14 +33,14 @@ def web_port() -> int:
 
 @contextmanager
 def only_one_run() -> Iterator[None]:
-    """Hold the lock on var/, or raise LocalRunFailed naming who has it."""
+    """Lock var/. Raise LocalRunFailed, with the process id of the other run, if it is locked."""
     try:
         for directory in (VAR, VAR / "log", VAR / "run", VAR / "static"):
             directory.mkdir(exist_ok=True)
         lock = (VAR / "run" / "lock").open("a+")
     except PermissionError as error:
         raise LocalRunFailed(
-            f"{error.filename} belongs to someone else: run as the user of the first `make run`, "
+            f"{error.filename} belongs to another user. Run as the user of the first `make run`, "
             "or remove var/ as that user."
         ) from error
     with lock:
@@ -62,7 +62,7 @@ def _on_signal(number: int, _frame: FrameType | None) -> None:
 
 
 def main() -> int:
-    """Run the stack. Return 0 after a requested stop; else print why and return 1."""
+    """Run the stack. Return 0 after a requested stop. Otherwise print the reason and return 1."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _on_signal)
     os.environ.pop("GUARD_PID", None)
@@ -76,7 +76,7 @@ def main() -> int:
                 with suppress(OSError):
                     print("\nStopping …", flush=True)
                 return 0
-            except BrokenPipeError:  # the reader of our output is gone
+            except BrokenPipeError:  # the reader of our output has exited
                 return 0
             finally:
                 if stack is not None:

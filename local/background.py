@@ -1,9 +1,9 @@
-"""`python -m local.background`: relay, consumer, standby and partitions as threads of one process.
+"""`python -m local.background`: run relay, consumer, standby and partitions as threads of one process.
 
-With FOLLOW_WAL=1 the follower of the WAL is a fifth. For `make run`, where a process of each would take 90 MB
-of memory that a small shop does not need. The commands are those of a deployment, which gives each its own
-process. A part that fails starts again, later each time, and the others continue. A part keeps what it has
-not finished in PostgreSQL or at the broker, as any process that is killed.
+With FOLLOW_WAL=1 it also runs the follower of the WAL. A deployment runs the same commands, each in its own
+process. `make run` saves the 90 MB of memory that each process would take. If a part fails, it starts again
+after a pause that grows, and the other parts continue. Its unfinished work stays in PostgreSQL or at the
+broker, as after a killed process.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ PARTS = ["relay", "consumer", "standby", "partitions"]
 if switch_from("FOLLOW_WAL", environ=os.environ):
     PARTS.append("follower")
 
-#: Seconds before a part starts again: 1, 2, 4 … 60 with jitter. A part that ran for a minute begins at 1.
+#: Seconds before a part starts again: 1, 2, 4 … 60 with jitter. After a run of a minute they begin at 1.
 BASE_SECONDS, CAP_SECONDS = 1.0, 60.0
 STEADY_SECONDS = 60.0
 
 
 def keep_running(part: str, *, run: Callable[[], object], stopped: threading.Event) -> None:
-    """Call `run` until `stopped`, again whenever it returns or fails."""
+    """Call `run` again and again until `stopped`, with a pause whenever it returns or fails."""
     failures = 0
     while not stopped.is_set():
         began = time.monotonic()
@@ -58,17 +58,17 @@ def keep_running(part: str, *, run: Callable[[], object], stopped: threading.Eve
 
 
 def _let_drains_start(stopped: threading.Event) -> None:
-    """Undo `drain.stop`, which the follower calls when it fails: the standby drains in this process, too."""
+    """Undo `drain.stop`, which the follower calls when it fails, because the standby drains here, too."""
     from notifications.delivery import drain, process
 
     if process.current().stopping.is_set():
         process.start_anew()
-    if stopped.is_set():  # meanwhile
+    if stopped.is_set():  # since the caller checked
         drain.stop()
 
 
 def main() -> None:
-    """Run all parts until a signal."""
+    """Run all parts until SIGTERM or SIGINT."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     django.setup()
     BaseCommand().check()

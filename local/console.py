@@ -1,8 +1,8 @@
-"""Print what a person needs of a local run's logs as they grow, each line with its program's name.
+"""Print the important lines of a local run's logs as they grow, each with its program's name. For `local`.
 
-For `local`. The programs write JSON lines to var/log, and supervisord writes what else they print.
-All warnings and errors are printed, and what is no JSON. Of the other lines a few are: enough to see a
-request and its e-mail. Under load the console stays readable and costs next to nothing.
+The programs write JSON lines to var/log, and supervisord writes their other output there. The console prints
+all warnings, errors and lines that are not JSON. It prints only a few of the other lines, which suffice to
+see a request and its e-mail, so that it stays readable and cheap under load.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-#: How many lines below a warning are printed: so many at once, and then so many a second.
+#: The lines below a warning that are printed: at most BURST at once, and then RATE per second.
 BURST, RATE = 20, 2
 SUMMARY_SECONDS = 10
 _QUIET = ('"level": "info"', '"level": "debug"')
@@ -25,7 +25,7 @@ COLOURS = (36, 32, 33, 35, 34)  # cyan, green, yellow, magenta, blue
 
 
 class LogFollower:
-    """Read what is appended to one file from now on, also across rotations."""
+    """Read the lines that are appended to one file from now on, also across rotations."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,7 +65,7 @@ class LogFollower:
 
 
 def readable(line: str) -> str:
-    """Return a line of JSON as a person reads it: time, level unless info, event and facts; else as it is."""
+    """Return a line of JSON as text: time, level (unless info), event and facts. Return other lines as is."""
     try:
         entry = json.loads(line)
         text = f"{entry['timestamp'][11:19]} {entry['event']}"
@@ -90,7 +90,7 @@ class Console:
         self._hidden, self._summed = 0, 0.0
 
     def pump(self) -> None:
-        """Print what matters of what the programs have written since the last call."""
+        """Print the important lines that the programs have written since the last call."""
         now = time.monotonic()
         self._left = min(BURST, self._left + (now - self._filled) * RATE)
         self._filled = now
@@ -112,7 +112,7 @@ class Console:
         sys.stdout.flush()
 
     def say(self, text: str) -> None:
-        """Print a message of the local run itself."""
+        """Print a message of the local run."""
         print(text, flush=True)
 
     def close(self) -> None:

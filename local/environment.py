@@ -1,7 +1,7 @@
-"""The environment of a local run's processes, and var/local.env for a `manage.py` next to them.
+"""The environment of a local run's processes, and var/local.env for a `manage.py` next to them. For `local`.
 
-For `local`. A variable that is set already wins, as NAME or as NAME_FILE. So a provider that has a
-setting of its own is left alone, and the sandbox stands in for the others.
+A variable of the user's environment wins, as NAME or as NAME_FILE. So the sandbox plays only the providers
+without their own settings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from local.machine import HOST, write_private
 from notifications.providers.registry import DEFAULT, Declaration, declarations
 
 KAFKA_NAMES = ("EVENT_TRANSPORT", "KAFKA_BOOTSTRAP_SERVERS")
-#: The settings of the providers that the sandbox can stand in for.
+#: The settings of the providers that the sandbox can play.
 MAILBOX_NAMES = (
     "EMAIL_PROVIDERS",
     *(
@@ -25,7 +25,7 @@ MAILBOX_NAMES = (
         for name in (*declared.sandbox, *filter(None, [declared.webhook_key]))
     ),
 )
-# What var/local.env may hold. The tests set each of these, so that a local run never shows through.
+# The variables of var/local.env. The tests set each of them, so that a local run cannot affect the tests.
 NAMES = ("DATABASE_URL", "REDIS_URL", "SECRET_KEY", "HTTPS", *KAFKA_NAMES, *MAILBOX_NAMES)
 
 
@@ -44,7 +44,7 @@ def complete(
     secret_key_file: Path,
     webhook_keys_file: Path,
 ) -> dict[str, str]:
-    """Return the environment of every process: what is set already wins."""
+    """Return the environment of every process. Variables of `environ` win."""
     ours = {"HTTPS": "off", "LOG_FORMAT": "json"}
     if database_url is not None:
         ours["DATABASE_URL"] = database_url
@@ -55,23 +55,23 @@ def complete(
     if sandbox_port is not None:
         ours |= _mailbox_settings(environ=environ, port=sandbox_port, keys_file=webhook_keys_file)
     if not is_given("SECRET_KEY", environ=environ):
-        if not secret_key_file.exists():  # made once, so that sessions and hashes outlive this run
+        if not secret_key_file.exists():  # create it once, so that sessions and hashes survive this run
             write_private(secret_key_file, secrets.token_urlsafe(50))
         ours["SECRET_KEY"] = secret_key_file.read_text().strip()
     whole = {name: value for name, value in environ.items() if value or name not in NAMES}
     for name, value in ours.items():
         if not is_given(name, environ=environ):
             whole[name] = value
-    for name in ("NO_PROXY", "no_proxy"):  # the sandbox is never behind a company's proxy
+    for name in ("NO_PROXY", "no_proxy"):  # reach the sandbox directly even if a company proxy is set
         whole[name] = ",".join(filter(None, [environ.get(name), HOST, "localhost"]))
     if database_url is not None:
-        # libpq's own variables could forbid a connection to the server that we start.
+        # libpq's variables could prevent a connection to the server that the run starts.
         whole = {name: value for name, value in whole.items() if not name.startswith("PG")}
     return whole
 
 
 def write_local_env(path: Path, *, environment: Mapping[str, str]) -> None:
-    """Write the addresses for `manage.py`, quoted as dotenv reads them."""
+    """Write the variables for `manage.py`, quoted for dotenv."""
     lines = ["# Written by `make run`, for manage.py next to it; removed when the run ends.\n"]
     for name in NAMES:
         if environment.get(name):
@@ -81,10 +81,7 @@ def write_local_env(path: Path, *, environment: Mapping[str, str]) -> None:
 
 
 def played(*, environ: Mapping[str, str]) -> list[Declaration]:
-    """Return the configured providers that the sandbox stands in for.
-
-    They have neither a key nor an address of their own.
-    """
+    """Return the configured providers that the sandbox plays: those with neither a key nor an address."""
     names = environ.get("EMAIL_PROVIDERS") or ""
     if path := environ.get("EMAIL_PROVIDERS_FILE"):
         names = Path(path).read_text()
@@ -98,7 +95,7 @@ def played(*, environ: Mapping[str, str]) -> list[Declaration]:
 
 
 def _mailbox_settings(*, environ: Mapping[str, str], port: int, keys_file: Path) -> dict[str, str]:
-    """Return the settings that lead the played providers to the sandbox at `port`."""
+    """Return the settings that point the played providers to the sandbox at `port`."""
     found = {"EMAIL_PROVIDERS": DEFAULT}
     keys = _webhook_keys(keys_file)
     for declared in played(environ=environ):
@@ -110,9 +107,9 @@ def _mailbox_settings(*, environ: Mapping[str, str], port: int, keys_file: Path)
 
 
 def _webhook_keys(path: Path) -> dict[str, dict[str, str]]:
-    """Return each provider's webhook key, with what the sandbox signs with; make those that are missing.
+    """Return each provider's webhook keys, one that signs and one that verifies. Create missing ones.
 
-    The file is this checkout's, for its owner only; the sandbox reads it, too.
+    The file belongs to this checkout. Only its owner may read it. The sandbox reads it, too.
     """
     keys: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.exists() else {}
     makers = {name: declared.make_key for name, declared in declarations().items() if declared.make_key}

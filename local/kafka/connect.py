@@ -1,4 +1,4 @@
-"""Kafka Connect with Debezium's connector, fetched by local.kafka.jars: for tests and benchmarks."""
+"""Kafka Connect with Debezium's connector, for tests and benchmarks. local.kafka.jars fetches it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from local.servers import Server
 CONNECTOR = PROJECT / "docker" / "debezium" / "orderpost.json"
 READY_SECONDS = 120.0
 _STORES = ("config", "offset", "status")
-#: As docs/guides/triggers.md asks for it; small, and quick to take over.
+#: A worker as docs/guides/triggers.md requires it, with few partitions and a quick takeover.
 WORKER = {
     "group.id": "orderpost-connect",
     "key.converter": "org.apache.kafka.connect.json.JsonConverter",
@@ -35,9 +35,9 @@ WORKER = {
 
 
 class EmbeddedConnect(Server):
-    """One distributed worker; its topics are at the Kafka of `bootstrap`.
+    """One distributed worker, with its topics at the Kafka of `bootstrap`.
 
-    `database` are the values of the connector's placeholders: HOST, PORT, NAME, USER, PASSWORD.
+    `database` has the values of the connector's placeholders: HOST, PORT, NAME, USER, PASSWORD.
     """
 
     name = "Kafka Connect"
@@ -51,7 +51,7 @@ class EmbeddedConnect(Server):
 
     @property
     def url(self) -> str:
-        """Where its REST API is."""
+        """The address of its REST API."""
         return f"http://{HOST}:{self.port}"
 
     @property
@@ -90,31 +90,31 @@ class EmbeddedConnect(Server):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self) -> None:
-        """Start the worker and return when it answers."""
+        """Start the worker and wait until it answers."""
         self.start(log=self._log_file, timeout=READY_SECONDS)
 
     def put(self, **changes: str) -> None:
-        """Make or change the connector of docs/guides/triggers.md; return when it follows PostgreSQL."""
+        """Create or change the connector of docs/guides/triggers.md. Wait until it follows PostgreSQL."""
         config = json.loads(CONNECTOR.read_text()) | changes
         self._until(
-            lambda: self._ask("PUT", "/connectors/orderpost/config", config)[0] in (200, 201), "was taken"
+            lambda: self._ask("PUT", "/connectors/orderpost/config", config)[0] in (200, 201), "was accepted"
         )
         self._until(self.follows, "follows PostgreSQL")
 
     def follows(self) -> bool:
-        """Return whether connector and task run."""
+        """Return whether the connector and its tasks run."""
         code, status = self._ask("GET", "/connectors/orderpost/status")
         states = [one["state"] for one in (status["connector"], *status["tasks"])] if code == 200 else []
         return len(states) > 1 and set(states) == {"RUNNING"}
 
     def call(self, method: str, path: str) -> None:
-        """Ask the REST API for something. Raises LocalRunFailed if it refuses."""
+        """Send a request to the REST API. Raise LocalRunFailed if it fails."""
         code, answer = self._ask(method, path)
         if code >= 300:
             raise LocalRunFailed(f"Kafka Connect refused {method} {path}: {code} {answer}")
 
     def _ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """Return status and JSON of an answer; 0 and None if there is none."""
+        """Return the status and the JSON of an answer, or 0 and None without an answer."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=30)
         try:
             text = None if body is None else json.dumps(body)
@@ -132,5 +132,5 @@ class EmbeddedConnect(Server):
         while not condition():
             if self.has_ended() or time.monotonic() > deadline:
                 log = tail(log=self._log_file, lines=40)
-                raise LocalRunFailed(f"waited in vain until the connector {what}:\n{log}")
+                raise LocalRunFailed(f"Kafka Connect failed before the connector {what}:\n{log}")
             time.sleep(0.2)

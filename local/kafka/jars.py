@@ -1,8 +1,8 @@
-"""Java programs from Maven: fetched once into a cache, each file checked by its SHA-256.
+"""Fetch Java programs by Maven, once into a cache, and check each file's SHA-256.
 
-A set is a directory with a `pom.xml` and the list `SHA256SUMS` of all its files. Maven's own settings decide
-which registry is asked. A set whose files differ from its list is refused. After a change of its POM, write
-the list anew and look at what changed: `python -m local.kafka.jars --pin docker/kafka/broker`.
+A set is a directory with a `pom.xml` and the list `SHA256SUMS` of all its files. Maven's settings choose the
+registry. `fetch` refuses a set whose files differ from its list. After a change of a POM, write its list
+again and review the changes: `python -m local.kafka.jars --pin docker/kafka/broker`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,7 @@ class Unavailable(LocalRunFailed):
 
 @cache
 def java() -> str:
-    """Return the program of Java 17 or later: that of JAVA_HOME, or the first in PATH.
-
-    Raises Unavailable.
-    """
+    """Return the path of Java 17 or later, from JAVA_HOME or else from PATH. Raise Unavailable."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=f"{home}/bin" if home else None)
     if found is None:
@@ -55,7 +52,7 @@ def java() -> str:
 def command(
     *, jars: Sequence[Path], main: str, arguments: Sequence[str | Path], megabytes: int = 256
 ) -> list[str]:
-    """Return the command of a Java program with a heap of so many megabytes, tuned for a quick start."""
+    """Return the command of a Java program, tuned for a quick start. `megabytes` limits its heap."""
     return [
         java(),
         f"-Xmx{megabytes}m",
@@ -70,9 +67,9 @@ def command(
 
 
 def fetch(directory: Path) -> list[Path]:
-    """Return a set's files, in the order of its list; let Maven fetch them unless they are in the cache.
+    """Return a set's files in the order of its list. Fetch them by Maven unless the cache has them.
 
-    Raises Unavailable, and LocalRunFailed if a file is not what the list says.
+    Raise Unavailable, or LocalRunFailed if a file differs from the list.
     """
     wanted = read_sums(directory)
     stamp = hashlib.sha256((directory / SUMS).read_bytes()).hexdigest()[:12]
@@ -80,7 +77,7 @@ def fetch(directory: Path) -> list[Path]:
     if not home.exists():
         cache_directory().mkdir(parents=True, exist_ok=True)
         with (cache_directory() / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # the processes of a parallel test run
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a parallel test run has several processes
             if not home.exists():
                 print(f"  fetching {len(wanted)} files of {directory.name} with Maven, once")
                 _fetch(directory, wanted=wanted, home=home)
@@ -88,7 +85,7 @@ def fetch(directory: Path) -> list[Path]:
 
 
 def cache_directory() -> Path:
-    """Return where fetched files are kept; ORDERPOST_JARS may name another directory."""
+    """Return the directory of fetched files: ORDERPOST_JARS, or one in the user's cache."""
     chosen = os.environ.get("ORDERPOST_JARS")
     if chosen:
         return Path(chosen).absolute()
@@ -102,7 +99,7 @@ def read_sums(directory: Path) -> dict[str, str]:
 
 
 def pin(directory: Path) -> None:
-    """Fetch a set and write its list anew."""
+    """Fetch a set and write its list again."""
     with tempfile.TemporaryDirectory(prefix="orderpost-jars-") as folder:
         _run_maven(directory, target=Path(folder))
         sums = {path.name: _digest(path) for path in sorted(Path(folder).glob("*.jar"))}
@@ -151,7 +148,7 @@ def _digest(path: Path) -> str:
 
 
 def main() -> None:
-    """Write the lists of sets anew."""
+    """Write the lists of sets again."""
     parser = argparse.ArgumentParser(prog="python -m local.kafka.jars", description=main.__doc__)
     parser.add_argument("--pin", nargs="+", type=Path, required=True, help="directories with a pom.xml")
     options = parser.parse_args()
