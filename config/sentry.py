@@ -9,6 +9,7 @@ rest.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from typing import Any
@@ -21,6 +22,7 @@ from sentry_sdk.transport import Transport
 
 from config.masking import scrub
 from outbox.telemetry import context
+from outbox.telemetry.metrics import version
 
 QUIET_SECONDS = 600.0
 #: The fields of a line that distinguish kinds of errors. None of them is an id.
@@ -63,6 +65,8 @@ def init(
     sentry_sdk.init(
         dsn=dsn,
         environment=environment,
+        # The SDK's own default is the commit of a checkout, and the image has none.
+        release=os.environ.get("SENTRY_RELEASE") or f"orderpost@{version()}",
         traces_sample_rate=traces_sample_rate,
         transport=transport,
         integrations=[
@@ -122,6 +126,8 @@ def _clean(event: Any, _: Any) -> Any:
 
 def _clean_event(event: Any, _: Any) -> Any:
     cleaned = scrub(event)
+    if "release" in event:
+        cleaned["release"] = event["release"]  # package@version would be masked as an address
     correlation_id = context.ids().get("correlation_id")
     if correlation_id:
         cleaned["tags"] = {**dict(cleaned.get("tags") or {}), "correlation_id": correlation_id}

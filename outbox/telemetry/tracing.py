@@ -1,7 +1,7 @@
 """Spans of OpenTelemetry, and the `traceparent` by which rows and messages carry W3C's trace.
 
-`OTEL_EXPORTER_OTLP_ENDPOINT` (or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) turns spans on, and needs the extra
-`otel`. The SDK reads the other `OTEL_*` variables: sampler, resource, service name, batches.
+`OTEL_EXPORTER_OTLP_ENDPOINT` (or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) turns spans on, and needs the SDK,
+which requirements.lock has. The SDK reads the other `OTEL_*` variables, such as sampler and service name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _parent_decides = False  # the sampler records nothing below an unsampled span
 def start() -> None:
     """Record the spans of this process if the environment asks for that.
 
-    Raises `ImproperlyConfigured` without the extra `otel`.
+    Raises `ImproperlyConfigured` without the SDK.
     """
     global _recording, _parent_decides
     disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
@@ -41,7 +41,9 @@ def start() -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
         from opentelemetry.sdk.trace.sampling import ParentBased
     except ImportError as error:
-        raise ImproperlyConfigured(f"{ENDPOINTS[0]} is set: install orderpost[otel] ({error}).") from error
+        raise ImproperlyConfigured(
+            f"{ENDPOINTS[0]} is set: install requirements.lock, which has OpenTelemetry's SDK ({error})."
+        ) from error
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)

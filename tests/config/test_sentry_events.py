@@ -17,6 +17,7 @@ import structlog
 from config import sentry
 from local.sandbox import Sandbox
 from notifications.delivery import drain as delivery
+from outbox.telemetry.metrics import version
 from tests.factories import make_mails, statuses
 from tests.notifications.test_delivery import sandbox  # noqa: F401 - a fixture
 
@@ -71,6 +72,15 @@ def test_a_drain_in_which_200_emails_fail_alike_is_one_event(events, sandbox: Sa
     assert event["logentry"]["message"] == "notification changed"
     assert event["extra"]["outcome"] == "permanent" and event["extra"]["notification_id"]
     assert "@example.com" in event["extra"]["recipient"] and "***" in event["extra"]["recipient"]
+
+
+def test_an_event_names_the_release_unless_the_environment_names_another(events, monkeypatch):
+    structlog.get_logger("test").error("here")
+    monkeypatch.setenv("SENTRY_RELEASE", "shop@7.0.0")
+    sentry.init(dsn=sentry_sdk.get_client().dsn, environment="test")
+    structlog.get_logger("test").error("there")
+    sentry_sdk.flush(timeout=20)
+    assert [event["release"] for event in events] == [f"orderpost@{version()}", "shop@7.0.0"]
 
 
 def raise_error(number: int) -> None:

@@ -9,6 +9,7 @@ import sys
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from local.machine import PROJECT
 from outbox.telemetry import tracing
 from tests.otlp import Receiver
 
@@ -126,11 +127,13 @@ with span("asked not to", parent={REMOTE[:-1]!r} + "0") as asked, span("below"):
         assert sorted(span.name for span in receiver.spans) == ["asked not to", "below"]
 
 
-def test_without_the_extra_the_start_fails_and_says_what_to_install(monkeypatch):
+def test_without_the_sdk_the_start_fails_and_says_what_to_install(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(ImproperlyConfigured, match=r"install orderpost\[otel\]"):
+    with pytest.raises(ImproperlyConfigured, match=r"install requirements\.lock"):
         tracing.start()
+    pinned = (PROJECT / "requirements.lock").read_text()
+    assert "\nopentelemetry-sdk==" in pinned and "\nopentelemetry-exporter-otlp-proto-http==" in pinned
 
 
 def test_it_can_be_turned_off_by_name(monkeypatch):
