@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import redis
 from django.core.exceptions import ImproperlyConfigured
 
 from config import roles
@@ -23,6 +24,7 @@ from local.kafka.broker import EmbeddedKafka
 from local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded
 from local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 from local.supervision import SUPERVISOR, Program, Supervisor, supervised
+from outbox.process.redis_client import make_client
 
 VAR = PROJECT / "var"
 POSTGRES_DATA = VAR / "postgres"
@@ -171,15 +173,27 @@ class Stack:
             raise LocalRunFailed("The database could not be prepared. The reason is above.")
 
     def wait_until_ready(self) -> None:
-        """Wait until /readyz answers 200. Raise LocalRunFailed after `READY_SECONDS`."""
+        """Wait until /readyz answers 200 and the worker accepts e-mails.
+
+        Raise LocalRunFailed after `READY_SECONDS`.
+        """
         assert self.supervisor is not None
         deadline = time.monotonic() + READY_SECONDS
-        while (answer := readiness(port=self.port)) != "":
+        while missing := self._what_is_missing():
             self.supervisor.check()
             self.console.pump()
             if time.monotonic() > deadline:
-                raise LocalRunFailed(f"Not ready after {READY_SECONDS} s. /readyz says: {answer}")
+                raise LocalRunFailed(f"Not ready after {READY_SECONDS} s: {missing}")
             time.sleep(0.1)
+
+    def _what_is_missing(self) -> str:
+        from config import settings
+
+        if answer := readiness(port=self.port):
+            return f"/readyz says {answer}"
+        if not worker_waits(url=settings.REDIS_URL):
+            return f"the worker takes no task. Its log is {VAR / 'log' / 'worker.log'}."
+        return ""
 
     def follow(self) -> None:
         """Print the logs, and each restart by supervisord, until supervisord exits."""
@@ -278,3 +292,15 @@ def readiness(*, port: int) -> str:
         return f"no answer ({error})"
     finally:
         connection.close()
+
+
+def worker_waits(*, url: str) -> bool:
+    """Tell whether a Celery worker waits for tasks at this broker, which it does by BRPOP.
+
+    Return True if the broker does not tell, because the rest of the run works without it.
+    """
+    try:
+        with make_client(url=url, decode=True) as client:
+            return any(one["cmd"] == "brpop" for one in client.client_list())
+    except redis.RedisError:
+        return True

@@ -65,8 +65,11 @@ def assert_every_metric_is_shown(targets: Path) -> None:
 
 def test_it_survives_the_death_of_its_parts_and_stops_cleanly(checkout: Checkout) -> None:
     port = free_port()
+    with (checkout.directory / "config" / "worker.py").open("a") as module:
+        module.write("\ntime.sleep(5)\n")  # the web is ready first
     run = checkout.start(without_settings(PORT=str(port)))
     checkout.wait_until_up()
+    assert "ready." in (checkout.directory / "var" / "log" / "worker.log").read_text(), "an e-mail would wait"
     assert f"http://127.0.0.1:{port}/api/docs" in checkout.said()
     assert web_answers(port, "/admin/login/") == 200
     assert_every_metric_is_shown(checkout.directory / "var" / "run" / "metrics_targets.json")
