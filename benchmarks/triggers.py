@@ -82,7 +82,7 @@ def debezium(rig: Rig) -> Iterator[None]:
         database=database | {"PASSWORD": "unused"},
     )
     try:
-        kafka.start(log=rig.folder / "kafka.log", timeout=120)
+        kafka.start(log=rig.folder / "kafka.log", timeout_seconds=120)
         connect.run()
         connect.put()
         rig.servers |= {"kafka": kafka, "connect": connect}

@@ -33,13 +33,13 @@ def find(*, var: Path, postgres_data: Path) -> dict[int, int]:
     return found
 
 
-def end(*, var: Path, postgres_data: Path, grace: float) -> int:
+def end(*, var: Path, postgres_data: Path, grace_seconds: float) -> int:
     """Stop every process that `find` finds, and return their number.
 
     Signal only the processes whose parent is not among them, because each stops its own children. After
-    `grace` seconds kill all.
+    `grace_seconds` kill all.
     """
-    deadline = time.monotonic() + grace
+    deadline = time.monotonic() + grace_seconds
     told: set[int] = set()
     seen: set[int] = set()
     while found := find(var=var, postgres_data=postgres_data):

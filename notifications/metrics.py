@@ -91,11 +91,11 @@ def show_zeros() -> None:
             CHANGES.labels(event_type, str(status))
 
 
-def count_attempt(outcome: Outcome, *, provider: str, seconds: float, held: bool) -> None:
-    """Count one answer of a provider. `held`: the e-mail now waits for the provider's webhook."""
+def count_attempt(outcome: Outcome, *, provider: str, seconds: float, is_held: bool) -> None:
+    """Count one answer of a provider. `is_held`: the e-mail now waits for the provider's webhook."""
     ATTEMPTS.labels(provider, str(outcome.verdict)).inc()
     SENDS.labels(provider).observe(seconds)
-    if held:
+    if is_held:
         HOLDS.labels(provider).inc()
 
 

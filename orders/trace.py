@@ -23,11 +23,11 @@ _MOST_EMAILS = 10_000
 
 @dataclasses.dataclass(slots=True)
 class Node:
-    """One thing that happened, and its effects. `at` is None for an order, which has no single time."""
+    """One thing that happened, and its effects. `happened_at` is None for an order, which has many."""
 
     text: str
-    at: dt.datetime | None = None
-    plan: bool = False
+    happened_at: dt.datetime | None = None
+    is_plan: bool = False
     children: list[Node] = dataclasses.field(default_factory=list)
 
     def add(self, node: Node) -> Node:

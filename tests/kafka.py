@@ -93,7 +93,7 @@ class Cluster:
         for broker in chosen:
             broker.launch(log=self.log(broker.node))
         for broker in chosen:
-            broker.wait_until_ready(log=self.log(broker.node), timeout=120, ended=broker.has_ended)
+            broker.wait_until_ready(log=self.log(broker.node), timeout_seconds=120, ended=broker.has_ended)
 
     def kill(self, *nodes: int) -> None:
         """SIGKILL."""

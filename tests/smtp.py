@@ -89,7 +89,7 @@ class _Dialogue(socketserver.StreamRequestHandler):
         if fault is not None and fault.kind == "status":
             self._reply(_THROTTLED if fault.status == HTTPStatus.TOO_MANY_REQUESTS else _FAILED, "not now")
             return True
-        if fault is None or fault.kind == "slow" or fault.takes_the_mail:
+        if fault is None or fault.kind == "slow" or fault.has_taken_mail:
             if fault is not None and fault.kind == "slow":
                 fault.wait()
             sandbox.store_mail(mail)
@@ -102,7 +102,7 @@ class _Dialogue(socketserver.StreamRequestHandler):
         return False
 
     def _break(self, fault: Fault, mail: Mail) -> None:
-        if fault.takes_the_mail:
+        if fault.has_taken_mail:
             self.server.owner.sandbox.mailbox.answer_lost(notification_id=mail.notification_id)
         if fault.kind.endswith("hang"):
             fault.wait()
@@ -124,7 +124,7 @@ def _mail_of(message: Message, recipients: list[str]) -> Mail:
     now = time.time()
     return Mail(
         message_id=f"smtp-{now}-{id(message)}",
-        received=now,
+        received_epoch=now,
         recipients=tuple(recipients),
         subject=str(message["Subject"]),
         custom_args=arguments,

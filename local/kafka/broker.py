@@ -96,7 +96,7 @@ class EmbeddedKafka(Server):
     def argv(self) -> list[str]:
         return jars.command(jars=self._jars, main="kafka.Kafka", arguments=[self.configuration])
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """Return whether it listens, which it does once it has read the cluster's metadata."""
         try:
             socket.create_connection((HOST, self.port), timeout=2).close()

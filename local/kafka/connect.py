@@ -83,7 +83,7 @@ class EmbeddedConnect(Server):
     def environment(self) -> dict[str, str]:
         return super().environment() | self._database
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         return self._ask("GET", "/connectors")[0] == 200
 
     def remove(self) -> None:
@@ -91,7 +91,7 @@ class EmbeddedConnect(Server):
 
     def run(self) -> None:
         """Start the worker and wait until it answers."""
-        self.start(log=self._log_file, timeout=READY_SECONDS)
+        self.start(log=self._log_file, timeout_seconds=READY_SECONDS)
 
     def put(self, **changes: str) -> None:
         """Create or change the connector of docs/guides/triggers.md. Wait until it follows PostgreSQL."""
@@ -99,9 +99,9 @@ class EmbeddedConnect(Server):
         self._until(
             lambda: self._ask("PUT", "/connectors/orderpost/config", config)[0] in (200, 201), "was accepted"
         )
-        self._until(self.follows, "follows PostgreSQL")
+        self._until(self.is_following, "follows PostgreSQL")
 
-    def follows(self) -> bool:
+    def is_following(self) -> bool:
         """Return whether the connector and its tasks run."""
         code, status = self._ask("GET", "/connectors/orderpost/status")
         states = [one["state"] for one in (status["connector"], *status["tasks"])] if code == 200 else []

@@ -64,8 +64,8 @@ def answer(*, state: State, method: str, path: str, query: Mapping[str, str], bo
                 state.heal()
                 return _faults(state)
             case "POST", "/control/latency":
-                state.latency = _seconds(_read(body))
-                return as_json({"seconds": state.latency})
+                state.latency_seconds = _seconds(_read(body))
+                return as_json({"seconds": state.latency_seconds})
             case "POST", "/control/webhooks":
                 state.webhooks.settings = WebhookSettings.from_json(_read(body))
                 return _webhooks(state)

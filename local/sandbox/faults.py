@@ -118,7 +118,7 @@ class Fault:
         return asdict(self)
 
     @property
-    def takes_the_mail(self) -> bool:
+    def has_taken_mail(self) -> bool:
         """Whether the sandbox takes the mail before it fails."""
         return self.kind.startswith("accept_then_")
 
@@ -126,7 +126,7 @@ class Fault:
         """Wait for `seconds`, or until the fault is healed."""
         self.healed.wait(self.seconds)
 
-    def fits(self, recipients: tuple[str, ...], provider: str) -> bool:
+    def is_for(self, recipients: tuple[str, ...], provider: str) -> bool:
         """Return whether the fault is for a request to these recipients."""
         if self.provider not in ("", provider):
             return False
@@ -157,7 +157,7 @@ class Faults:
             return None
         with self._lock:
             for fault in self._faults:
-                if fault.kind == "refuse" or not fault.fits(recipients, provider):
+                if fault.kind == "refuse" or not fault.is_for(recipients, provider):
                     continue
                 if fault.probability < 1 and random.random() >= fault.probability:  # noqa: S311 - dice
                     continue

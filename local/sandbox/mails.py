@@ -24,7 +24,7 @@ class Mail:
     """One accepted request. `payload` parses `raw` each time it is read."""
 
     message_id: str
-    received: float  # epoch seconds
+    received_epoch: float
     recipients: tuple[str, ...]
     subject: str
     custom_args: Mapping[str, str]
@@ -50,7 +50,7 @@ class Mail:
 
     @property
     def received_at(self) -> datetime:
-        return datetime.fromtimestamp(self.received, UTC)
+        return datetime.fromtimestamp(self.received_epoch, UTC)
 
     @property
     def payload(self) -> dict[str, Any]:
@@ -210,10 +210,10 @@ class Mailbox:
             found.append(mail)
         return found
 
-    def wait_for(self, *, accepted: int, timeout: float) -> bool:
-        """Wait until `accepted` mails were accepted in all. Return False after `timeout` seconds."""
+    def wait_for(self, *, accepted: int, timeout_seconds: float) -> bool:
+        """Wait until `accepted` mails were accepted in all. Return False after `timeout_seconds`."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._accepted >= accepted, timeout)
+            return self._changed.wait_for(lambda: self._accepted >= accepted, timeout_seconds)
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return (requests, acceptances) of each notification id, also for dropped mails."""

@@ -60,7 +60,7 @@ def accept(
     subjects = (_get(part, "subject") for part in _list(payload.get("personalizations")))
     return Mail(
         message_id=secrets.token_urlsafe(16),
-        received=time.time(),
+        received_epoch=time.time(),
         recipients=recipients_of(payload),
         subject=next((str(own) for own in subjects if own), str(payload.get("subject") or "")),
         custom_args=custom_args_of(payload),

@@ -94,9 +94,9 @@ class Sandbox(State):
         self.heal()
         self.mailbox.clear()
 
-    def wait_for(self, *, accepted: int, timeout: float = 5.0) -> bool:
-        """Wait until `accepted` mails were accepted in all. Return False after `timeout` seconds."""
-        return self.mailbox.wait_for(accepted=accepted, timeout=timeout)
+    def wait_for(self, *, accepted: int, timeout_seconds: float = 5.0) -> bool:
+        """Wait until `accepted` mails were accepted in all. Return False after `timeout_seconds`."""
+        return self.mailbox.wait_for(accepted=accepted, timeout_seconds=timeout_seconds)
 
     def _end_refusal(self, fault: Fault) -> None:
         with self._listening:

@@ -162,8 +162,8 @@ class Handler(BaseHTTPRequestHandler):
         payload = dialect.payload(body)
         notification_id = protocol.custom_args_of(payload or {}).get("notification_id", "")
         state.mailbox.requested(notification_id=notification_id, provider=dialect.name)
-        if state.latency:
-            time.sleep(state.latency)
+        if state.latency_seconds:
+            time.sleep(state.latency_seconds)
         fault = state.faults.meet(protocol.recipients_of(payload or {}), dialect.name)
         if fault is None:
             self._finish(self._judge(dialect, payload, body))
@@ -178,7 +178,7 @@ class Handler(BaseHTTPRequestHandler):
     def _break(self, fault: Fault, dialect: Dialect, payload: dict[str, Any] | None, body: bytes) -> None:
         """Fail a request instead of answering. First take the mail if the fault is `accept_then_…`."""
         mailbox = self.server.state.mailbox
-        if fault.takes_the_mail:
+        if fault.has_taken_mail:
             is_repeat = dialect.seen_before(body, self.headers.get) is not None
             response = self._judge(dialect, payload, body)
             if response.status not in (HTTPStatus.ACCEPTED, HTTPStatus.OK):

@@ -22,7 +22,7 @@ class State:
     port     0 takes a free port
     api_key  the only API key that is accepted; None accepts any key
     tls      the context with the server's certificate; None serves plain HTTP
-    latency  seconds before each answer to a send
+    latency_seconds  before each answer to a send
 
     `webhooks.settings` chooses the posted events and their URL; None posts none. `Sandbox` extends
     `set_fault` and `heal`, because the fault `refuse` closes its port.
@@ -33,7 +33,7 @@ class State:
     tls: ssl.SSLContext | None = None
     max_mails: int = 20_000
     max_bytes: int = 128 * 1024 * 1024
-    latency: float = 0.0
+    latency_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         self.mailbox = Mailbox(max_mails=self.max_mails, max_bytes=self.max_bytes)

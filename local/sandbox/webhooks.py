@@ -24,8 +24,8 @@ from notifications.providers.dialect import Dialect, Event, Post
 MAX_WAITING = 200_000  # events; further ones count as lost
 MAX_BATCH = 500  # events
 ATTEMPTS = 8  # the waits between them double from half a second: about a minute in all
-TIMEOUT = 5.0  # seconds
-PAUSE = 0.5  # seconds between two batches, because real providers gather events, too
+TIMEOUT_SECONDS = 5.0  # seconds
+PAUSE_SECONDS = 0.5  # seconds between two batches, because real providers gather events, too
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignores the environment's proxies
 #: outcome of a recipient -> the events of its mail
 _OUTCOMES: dict[str, tuple[str, ...]] = {
@@ -177,7 +177,7 @@ class Webhooks:
             for provider, events in by_provider.items():
                 self._deliver(provider, events)
             with self._changed:
-                self._changed.wait_for(lambda: self._stopped, timeout=PAUSE)
+                self._changed.wait_for(lambda: self._stopped, timeout=PAUSE_SECONDS)
 
     def _next_batch(self) -> list[tuple[str, Event]]:
         """Wait until events are due, and return them. Return an empty list if the sandbox stops."""
@@ -226,7 +226,7 @@ class Webhooks:
 def _is_taken(post: Post, *, url: str) -> bool:
     request = urllib.request.Request(url, post.body, dict(post.headers), method="POST")  # noqa: S310 - checked
     try:
-        with _OPENER.open(request, timeout=TIMEOUT) as response:
+        with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as response:
             return 200 <= int(response.status) < 300
     except (OSError, http.client.HTTPException):  # refused, reset, timed out, or an HTTP error status
         return False

@@ -37,7 +37,7 @@ class Group:
     means: Explanation
 
     @property
-    def may_be_sent(self) -> bool:
+    def is_possibly_sent(self) -> bool:
         """Whether `manage.py after_restore` made these dead letters, so that they may have been sent."""
         return self.means is RESTORED
 

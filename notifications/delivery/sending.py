@@ -108,7 +108,7 @@ def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome
     ambiguous = outcome.verdict is Verdict.AMBIGUOUS
     repeat = repeat_in(mail, entry.provider) if ambiguous else None
     held = ambiguous and repeat is None
-    metrics.count_attempt(outcome, provider=entry.provider, seconds=seconds, held=held)
+    metrics.count_attempt(outcome, provider=entry.provider, seconds=seconds, is_held=held)
     outcome = dataclasses.replace(
         outcome, is_probe=entry.permit.is_probe, wait_seconds=repeat if ambiguous else outcome.wait_seconds
     )
@@ -147,7 +147,7 @@ def pinned_to(mail: EmailNotification) -> str | None:
     if doubt is None:
         return None
     name = doubt.provider or _only_provider()
-    if name not in settings.EMAIL_PROVIDERS or not PROVIDERS[name].idempotent:
+    if name not in settings.EMAIL_PROVIDERS or not PROVIDERS[name].is_idempotent:
         return None
     return name if pin_left(mail) > 0 else None
 
@@ -166,7 +166,7 @@ def repeat_in(mail: EmailNotification, provider: str) -> float | None:
     Count the provider's earlier ambiguous answers of any age. A limit on their age could put off the hold for
     ever if slow answers or a backlog keep them far apart.
     """
-    if not PROVIDERS[provider].idempotent:
+    if not PROVIDERS[provider].is_idempotent:
         return None
     answers = sum(doubt.provider == provider for doubt in doubts(mail.errors, mail.resent_at))
     return (*REPEATS, None)[answers % (len(REPEATS) + 1)]
@@ -178,7 +178,7 @@ def is_repeat(provider: str, *, earlier: int) -> bool:
     `earlier` is the number of its ambiguous answers before that one.
     """
     known = PROVIDERS.get(provider)
-    return known is not None and known.idempotent and earlier % (len(REPEATS) + 1) > 0
+    return known is not None and known.is_idempotent and earlier % (len(REPEATS) + 1) > 0
 
 
 def hold_left(mail: EmailNotification, doubt: Doubt) -> float:

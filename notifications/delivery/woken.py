@@ -30,7 +30,7 @@ from outbox.telemetry import health
 log = structlog.get_logger(__name__)
 
 #: Seconds between two claims while changes keep coming. One claim takes the rows of several changes.
-INTERVAL = 0.05
+INTERVAL_SECONDS = 0.05
 #: Seconds until the next claim while a committed transaction is not visible yet.
 AGAIN_SECONDS = 0.1
 
@@ -54,7 +54,7 @@ class WokenDrain:
         self._invisible: set[int] = set()  # the reported transactions that no claim sees yet
         self._error: Exception | None = None
         self._waker = Waker(
-            self._claim_again, target="here", interval_seconds=INTERVAL, busy_seconds=INTERVAL
+            self._claim_again, target="here", interval_seconds=INTERVAL_SECONDS, busy_seconds=INTERVAL_SECONDS
         )
         context = contextvars.copy_context()  # so that the thread beats for the caller's role
         self._thread = threading.Thread(target=context.run, args=[self._run], name="woken-drain")

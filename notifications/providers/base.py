@@ -28,7 +28,7 @@ class Provider(ABC):
     name: str
     backend: str
     #: Whether an idempotency key keeps a repeated send of the same notification from making a second mail.
-    idempotent: bool = False
+    is_idempotent: bool = False
 
     def __init__(self) -> None:
         self._local = threading.local()

@@ -20,10 +20,10 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 _CONNECT = frozenset({HTTPConnection.connect.__code__, HTTPSConnection.connect.__code__})
 
 
-def failed_to_connect(error: BaseException | None) -> bool:
+def has_failed_to_connect(error: BaseException | None) -> bool:
     """Return whether an error or one of its causes was raised while the connection was opened."""
     if error is None:
         return False
     if any(frame.f_code in _CONNECT for frame, _ in traceback.walk_tb(error.__traceback__)):
         return True
-    return failed_to_connect(error.__cause__) or failed_to_connect(error.__context__)
+    return has_failed_to_connect(error.__cause__) or has_failed_to_connect(error.__context__)

@@ -41,7 +41,7 @@ class Event(NamedTuple):
     kind: str
     message_id: str
     recipient: str
-    at: float  # epoch seconds
+    happened_at: float  # epoch seconds
     custom_args: Mapping[str, str]
     message_id_header: str
 

@@ -22,7 +22,7 @@ from anymail.exceptions import AnymailConfigurationError, AnymailRequestsAPIErro
 
 from notifications.providers import addresses
 from notifications.providers.base import Provider
-from notifications.providers.connecting import failed_to_connect
+from notifications.providers.connecting import has_failed_to_connect
 from notifications.providers.session import NeverConnected, Session, make_session
 from outbox.delivery.rows.outcomes import Outcome, Verdict
 
@@ -32,7 +32,7 @@ ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})
 #: provider behind it, which may have accepted the e-mail. 521, 522, 523, 525 and 526 say that the gateway
 #: never reached the provider.
 FROM_A_GATEWAY = frozenset({502, 504, 520, 524})
-_LONGEST_WAIT = 3600.0
+_LONGEST_WAIT_SECONDS = 3600.0
 
 
 # Anymail has no setting for its parser of addresses, so replace it here.
@@ -80,7 +80,7 @@ class HttpProvider(Provider):
             return self._by_answer(response)
         code = _name_of(error)
         if isinstance(error, requests.RequestException):
-            stayed_here = isinstance(error, NeverConnected) or failed_to_connect(error)
+            stayed_here = isinstance(error, NeverConnected) or has_failed_to_connect(error)
             verdict = Verdict.UNREACHABLE if stayed_here else Verdict.AMBIGUOUS
             return Outcome(verdict, self.name, code=code, text=str(error.__cause__ or error))
         if isinstance(error, AnymailConfigurationError):
@@ -130,7 +130,7 @@ def pause_asked_for(headers: Mapping[str, str]) -> float | None:
             return None
     except (ValueError, TypeError, LookupError, ArithmeticError):
         return None
-    return min(max(seconds, 1.0), _LONGEST_WAIT) if math.isfinite(seconds) else None
+    return min(max(seconds, 1.0), _LONGEST_WAIT_SECONDS) if math.isfinite(seconds) else None
 
 
 def _now(headers: Mapping[str, str]) -> float:

@@ -45,7 +45,7 @@ class Setting:
 
     name: str
     default: str | int | bool | None = ""
-    secret: bool = False
+    is_secret: bool = False
     anymail: str = ""
     fallback: str = ""
     validate: Callable[[Any], object] | None = None

@@ -133,13 +133,13 @@ def raw(event: AnymailTrackingEvent) -> dict[str, Any]:
     return event.esp_event if isinstance(event.esp_event, dict) else {}
 
 
-def check_time(sent: float, *, retried_for: float = 0.0) -> None:
-    """Raise `Unsigned` unless `sent` (epoch seconds) is about now, because an older batch may be a replay.
+def check_time(sent_at: float, *, retried_for_seconds: float = 0.0) -> None:
+    """Raise `Unsigned` unless `sent_at` (epoch seconds) is about now, because an older batch may be a replay.
 
-    A provider retries a batch with its first time for `retried_for` seconds.
+    A provider retries a batch with its first time for `retried_for_seconds`.
     """
-    allowed = retried_for + settings.WEBHOOK_TOLERANCE_SECONDS
-    if not abs(time.time() - sent) <= allowed:  # this form refuses NaN, too
+    allowed = retried_for_seconds + settings.WEBHOOK_TOLERANCE_SECONDS
+    if not abs(time.time() - sent_at) <= allowed:  # this form refuses NaN, too
         raise Unsigned
 
 

@@ -17,7 +17,7 @@ import structlog
 from django.conf import settings
 from rest_framework import serializers
 
-from notifications.inserts import email_exists
+from notifications.inserts import has_email
 from notifications.services import email_part
 from orders.bodies import MAX_AMOUNT, OrderBody
 from orders.emails import email_context
@@ -138,7 +138,7 @@ def _apply(event: Envelope, *, name: str) -> None:
             overtaken=overtaken,
         )
     )
-    if not (overtaken and email_exists(order_id=order.id, event_type=name, version=told.version)):
+    if not (overtaken and has_email(order_id=order.id, event_type=name, version=told.version)):
         _owe_email(told, order, name, {"at": at, **details})
 
 

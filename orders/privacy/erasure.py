@@ -42,7 +42,7 @@ OWNER = "owner"
 CHUNK = 100
 PASSES = 5
 #: Seconds to wait for a rollover of the same tables.
-PATIENCE = 1800.0
+PATIENCE_SECONDS = 1800.0
 
 
 class InFlight(RuntimeError):
@@ -86,7 +86,7 @@ def erase_person(
     counts: Counter[str] = Counter()
     with contextlib.ExitStack() as locks:
         for model in partitioned_models():
-            locks.enter_context(exclusive_lock(model=model, using=DIRECT, patience_seconds=PATIENCE))
+            locks.enter_context(exclusive_lock(model=model, using=DIRECT, patience_seconds=PATIENCE_SECONDS))
         for number in range(PASSES):
             found = _find(email, erasure)
             if number and not found.is_ready:

@@ -73,7 +73,7 @@ def unknown_bulk_job(world: World) -> str:
         world.stop_gently(name)
     mailbox, began = world.shop.sandbox.mailbox, time.monotonic()
     before = mailbox.stats()["accepted"]
-    if not mailbox.wait_for(accepted=before + 3, timeout=STANDBY_SECONDS):
+    if not mailbox.wait_for(accepted=before + 3, timeout_seconds=STANDBY_SECONDS):
         world.wrong.append(f"no standby sent three e-mails within {STANDBY_SECONDS:g} s")
     took = time.monotonic() - began
     world.shop.start(*away)

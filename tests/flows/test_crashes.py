@@ -148,7 +148,7 @@ def test_of_two_beats_one_leads_and_the_other_takes_over_when_it_is_killed():
 
 def test_a_worker_told_to_stop_finishes_what_is_in_flight_and_gives_back_the_rest():
     with Shop(EMAIL_CONCURRENCY="4", POLL_INTERVAL="600") as shop:
-        shop.sandbox.latency = 0.3
+        shop.sandbox.latency_seconds = 0.3
         shop.start("web")
         for _ in range(40):
             shop.pay(shop.place())
@@ -159,7 +159,7 @@ def test_a_worker_told_to_stop_finishes_what_is_in_flight_and_gives_back_the_res
         worker.wait(20)
         states = {status for (status,) in shop.rows()}
         assert states <= {"sent", "pending"}
-        shop.sandbox.latency = 0.0
+        shop.sandbox.latency_seconds = 0.0
         shop.manage("drain_outbox")
         assert shop.all_sent(40)
         assert set(shop.accepted().values()) == {1}

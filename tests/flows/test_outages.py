@@ -134,7 +134,7 @@ def test_a_worker_killed_again_and_again_doubles_nothing_when_webhooks_arrive_wi
     kills, mails = 20, 5000
     with Shop(AMBIGUOUS_HOLD_SECONDS="15", EMAIL_RATE_LIMIT="0", LEASE_SECONDS="5") as shop:
         shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
-        shop.sandbox.latency = 0.05
+        shop.sandbox.latency_seconds = 0.05
         shop.start("web", "beat", "worker")
         insert_mails(shop, mails)
         for kill in range(kills):
@@ -150,7 +150,7 @@ def test_a_worker_killed_again_and_again_doubles_nothing_when_webhooks_arrive_wi
 @pytest.mark.drill
 def test_429_keeps_every_worker_away_for_as_long_as_it_says():
     with Shop(EMAIL_RATE_LIMIT="0", EMAIL_CONCURRENCY="4") as shop:
-        shop.sandbox.latency = 0.02
+        shop.sandbox.latency_seconds = 0.02
         shop.start("web", "worker", "worker:2", "standby", "beat")
         insert_mails(shop, 2000)
         shop.until(lambda: sum(shop.accepted().values()) > 50, "mails go out")
@@ -170,7 +170,7 @@ def test_four_workers_together_keep_to_the_rate():
         shop.start("web", *(f"worker:{n}" for n in range(4)), "beat")
         insert_mails(shop, 300)
         shop.until(lambda: shop.all_sent(300), "all is sent")
-        times = sorted(mail.received for mail in shop.sandbox.mails)
+        times = sorted(mail.received_epoch for mail in shop.sandbox.mails)
         assert max(sum(start <= at < start + 1 for at in times) for start in times) <= 55
 
 

@@ -84,4 +84,4 @@ class Checkout:
             self.process.kill()
             self.process.wait()
         var = self.directory / "var"
-        orphans.end(var=var, postgres_data=var / "postgres", grace=10)
+        orphans.end(var=var, postgres_data=var / "postgres", grace_seconds=10)

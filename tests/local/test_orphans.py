@@ -47,7 +47,7 @@ def test_it_ends_what_carries_this_runs_mark_and_nothing_else(processes: Process
     marked = processes.start(POLITE, var=var)
     other = processes.start(POLITE, var=tmp_path / "var2")
     unmarked = processes.start(POLITE, var=None)
-    assert orphans.end(var=var, postgres_data=var / "postgres", grace=30) >= 1
+    assert orphans.end(var=var, postgres_data=var / "postgres", grace_seconds=30) >= 1
     assert marked.wait(5) == 0
     assert (other.poll(), unmarked.poll()) == (None, None)
     assert orphans.find(var=var, postgres_data=var / "postgres") == {}
@@ -56,7 +56,7 @@ def test_it_ends_what_carries_this_runs_mark_and_nothing_else(processes: Process
 def test_it_kills_what_does_not_end_in_time(processes: Processes, tmp_path: Path) -> None:
     var = tmp_path / "var"
     stubborn = processes.start(STUBBORN, var=var)
-    orphans.end(var=var, postgres_data=var / "postgres", grace=0.3)
+    orphans.end(var=var, postgres_data=var / "postgres", grace_seconds=0.3)
     assert stubborn.wait(5) == -signal.SIGKILL
 
 
@@ -65,5 +65,5 @@ def test_a_stale_postmaster_pid_harms_nobody(processes: Processes, tmp_path: Pat
     data = tmp_path / "postgres"
     data.mkdir()
     (data / "postmaster.pid").write_text(f"{innocent.pid}\n{data}\n")
-    assert orphans.end(var=tmp_path / "var", postgres_data=data, grace=1) == 0
+    assert orphans.end(var=tmp_path / "var", postgres_data=data, grace_seconds=1) == 0
     assert innocent.poll() is None

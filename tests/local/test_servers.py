@@ -40,7 +40,7 @@ def test_postgres_runs_as_this_user_and_keeps_its_data(postgres: EmbeddedPostgre
     with psycopg.connect(postgres.url) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 'Grüße' AS word")
     postgres.stop()
-    assert not postgres.answers()
+    assert not postgres.is_ready()
 
     postgres.start(log=log)
     with psycopg.connect(postgres.url) as connection:
@@ -80,7 +80,7 @@ def test_postgres_starts_over_after_a_first_start_that_was_cut_short(
     half.mkdir(parents=True)
     (half / "PG_VERSION").write_text("18\n")
     postgres.start(log=log)
-    assert postgres.answers()
+    assert postgres.is_ready()
     assert not half.exists()
 
 
@@ -127,7 +127,7 @@ def test_a_server_that_ends_is_reported_at_once_with_its_log(tmp_path: Path, log
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = EmbeddedValkey(data=tmp_path / "valkey", port=taken.getsockname()[1], throwaway=True)
         with pytest.raises(LocalRunFailed, match=r"(?s)Valkey has ended.*Address already in use"):
-            server.start(log=log, timeout=60)
+            server.start(log=log, timeout_seconds=60)
 
 
 def test_valkey_keeps_its_data_over_a_restart(tmp_path: Path, log: Path) -> None:

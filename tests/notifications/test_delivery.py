@@ -243,7 +243,7 @@ def test_a_send_that_a_stop_broke_off_is_no_failure_of_the_provider(sandbox, mon
 
 def test_the_end_of_a_process_waits_for_the_drain_of_another_thread(sandbox):
     make_mail()
-    sandbox.latency = 0.3
+    sandbox.latency_seconds = 0.3
 
     def drain() -> None:
         try:

@@ -98,7 +98,7 @@ def _event(event: Event, key: str) -> dict[str, Any]:
     data: dict[str, Any] = {
         "event": _EVENTS.get(event.kind, ""),
         **_FAILED.get(event.kind, {}),
-        "timestamp": event.at,
+        "timestamp": event.happened_at,
         "recipient": event.recipient,
         "message": {"headers": {"message-id": _id(event.message_id).strip("<>")}},
         "user-variables": dict(event.custom_args),

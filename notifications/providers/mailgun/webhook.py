@@ -18,7 +18,7 @@ from notifications.models import Suppression
 from notifications.providers.webhook import Webhook, check_time, raw
 
 #: Mailgun retries an event for eight hours. It does not document whether with the first time, so allow that.
-_RETRIED_FOR = 8 * 3600.0
+_RETRIED_FOR_SECONDS = 8 * 3600.0
 _REASONS = {
     "bounce": Suppression.Reason.HARD_BOUNCE,
     "suppress-bounce": Suppression.Reason.HARD_BOUNCE,
@@ -33,7 +33,7 @@ class Mailgun(Webhook):
             raise TypeError("not JSON")  # anymail would read the form of before 2018
         MailgunTrackingWebhookView(webhook_signing_key=self.key).run_validators(request)
         signed = float(json.loads(request.body)["signature"]["timestamp"])
-        check_time(signed, retried_for=_RETRIED_FOR)
+        check_time(signed, retried_for_seconds=_RETRIED_FOR_SECONDS)
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
         reader = MailgunTrackingWebhookView(webhook_signing_key=self.key)

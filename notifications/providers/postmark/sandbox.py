@@ -89,7 +89,7 @@ class Postmark(Dialect):
 
 
 def _event(event: Event) -> dict[str, Any] | None:
-    at = datetime.fromtimestamp(event.at, UTC).isoformat()
+    at = datetime.fromtimestamp(event.happened_at, UTC).isoformat()
     common = {"MessageID": event.message_id, "Metadata": dict(event.custom_args)}
     if event.kind == "delivered":
         return common | {"RecordType": "Delivery", "Recipient": event.recipient, "DeliveredAt": at}

@@ -37,7 +37,7 @@ from outbox.delivery.rows.outcomes import Verdict
 class Resend(HttpProvider):
     name = "resend"
     backend = "notifications.providers.resend.sending.Backend"
-    idempotent = True
+    is_idempotent = True
     verdicts = {
         "invalid_idempotent_request": Verdict.PERMANENT,
         "concurrent_idempotent_requests": Verdict.AMBIGUOUS,

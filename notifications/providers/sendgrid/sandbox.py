@@ -70,7 +70,7 @@ def _event(event: Event) -> dict[str, Any]:
         **event.custom_args,
         "email": event.recipient,
         "event": "bounce" if event.kind == "blocked" else event.kind,
-        "timestamp": int(event.at),
+        "timestamp": int(event.happened_at),
         "sg_message_id": f"{event.message_id}.sandbox-0.0",
         **({"smtp-id": event.message_id_header} if event.kind != "spamreport" else {}),
         **_MORE.get(event.kind, {}),

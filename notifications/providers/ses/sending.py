@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from anymail.exceptions import AnymailAPIError
 
 from notifications.providers.base import Provider
-from notifications.providers.connecting import failed_to_connect
+from notifications.providers.connecting import has_failed_to_connect
 from notifications.providers.http import FROM_A_GATEWAY, by_status
 from outbox.delivery.rows.outcomes import Outcome, Verdict
 
@@ -78,7 +78,7 @@ class Ses(Provider):
             case boto.ParamValidationError():
                 verdict = Verdict.PERMANENT
             case boto.BotoCoreError() | ResponseParserError() | AnymailAPIError():
-                verdict = Verdict.UNREACHABLE if failed_to_connect(error) else Verdict.AMBIGUOUS
+                verdict = Verdict.UNREACHABLE if has_failed_to_connect(error) else Verdict.AMBIGUOUS
             case _:  # from building the message: an invalid header or address
                 verdict = Verdict.PERMANENT
         return Outcome(verdict, self.name, code=code, text=text)

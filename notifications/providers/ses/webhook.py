@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 #: The message that SES publishes once to a topic when a configuration set is connected to it.
 _GREETING = "Successfully validated SNS topic for Amazon SES event publishing."
 #: SNS retries a notification with its first time, for up to an hour by its default policy.
-_RETRIED_FOR = 3600.0
+_RETRIED_FOR_SECONDS = 3600.0
 
 
 class Ses(Webhook):
@@ -34,7 +34,7 @@ class Ses(Webhook):
             raise Unsigned
         sns.verify(message)
         sent = dt.datetime.fromisoformat(message["Timestamp"])
-        check_time(sent.timestamp(), retried_for=_RETRIED_FOR)
+        check_time(sent.timestamp(), retried_for_seconds=_RETRIED_FOR_SECONDS)
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
         """Return a notification's events, or confirm a subscription if `verify` has run."""

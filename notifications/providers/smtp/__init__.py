@@ -13,7 +13,7 @@ DECLARATION = Declaration(
         Setting("EMAIL_HOST", "localhost"),
         Setting("EMAIL_PORT", 25, validate=validate.Range(min=1, max=65535)),
         Setting("EMAIL_HOST_USER"),
-        Setting("EMAIL_HOST_PASSWORD", secret=True),
+        Setting("EMAIL_HOST_PASSWORD", is_secret=True),
         Setting("EMAIL_USE_TLS", False),
     ),
     protocol=Protocol.SMTP,

@@ -77,8 +77,11 @@ def _branches(nodes: Sequence[Node], indent: str, start: dt.datetime | None) -> 
     for node in nodes:
         last = node is nodes[-1]
         when = ""
-        if node.at is not None and start is not None:
-            when = f"{node.at:%H:%M:%S.%f}"[:-3] + f"{(node.at - start).total_seconds():>+10.3f} s"
+        if node.happened_at is not None and start is not None:
+            when = (
+                f"{node.happened_at:%H:%M:%S.%f}"[:-3]
+                + f"{(node.happened_at - start).total_seconds():>+10.3f} s"
+            )
         yield f"{when:<26}{indent}{'└─' if last else '├─'} {node.text}"
         yield from _branches(node.children, indent + ("   " if last else "│  "), start)
 
@@ -86,6 +89,6 @@ def _branches(nodes: Sequence[Node], indent: str, start: dt.datetime | None) -> 
 def _times(nodes: Sequence[Node]) -> Iterator[dt.datetime]:
     """Yield the times of all entries that have happened. Planned entries do not count in the duration."""
     for node in nodes:
-        if node.at is not None and not node.plan:
-            yield node.at
+        if node.happened_at is not None and not node.is_plan:
+            yield node.happened_at
         yield from _times(node.children)

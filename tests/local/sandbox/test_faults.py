@@ -133,7 +133,7 @@ def test_answers_a_slow_request_as_usual(sandbox: Sandbox, send: Send) -> None:
 
 
 def test_holds_every_answer_back_by_the_latency(sandbox: Sandbox, send: Send) -> None:
-    sandbox.latency = SOON
+    sandbox.latency_seconds = SOON
     assert send().elapsed.total_seconds() >= SOON
 
 
@@ -235,4 +235,4 @@ def test_sets_the_latency_over_http(sandbox: Sandbox) -> None:
     url = f"{sandbox.url}/control/latency"
     assert requests.post(url, json={"seconds": 0.01}, timeout=5).json() == {"seconds": 0.01}
     assert requests.post(url, json={"seconds": "a"}, timeout=5).status_code == 400
-    assert sandbox.latency == 0.01
+    assert sandbox.latency_seconds == 0.01

@@ -197,7 +197,7 @@ def test_resend_knows_a_mail_again_by_its_key(provider):
     assert received.request_headers["Idempotency-Key"] == str(mail.id)
     mail.subject = "another content"
     assert PROVIDERS["resend"].send(mail).verdict is Verdict.PERMANENT
-    assert PROVIDERS["resend"].idempotent and not PROVIDERS["sendgrid"].idempotent
+    assert PROVIDERS["resend"].is_idempotent and not PROVIDERS["sendgrid"].is_idempotent
 
 
 @pytest.mark.parametrize("name", HTTP)
