@@ -1,12 +1,12 @@
-# Every task of developers and of CI. Linux, with make and Python 3.11 or later; nothing else is needed.
-# The first target of a fresh checkout makes .venv from the lock files, each package checked by its hash: for
-# `make run` from requirements-run.lock, for `make bench` with requirements-bench.lock too, else from
-# requirements-dev.lock. Each adds to requirements.lock, which is the image's.
+# Every task of developers and of CI. It needs only Linux, make, and Python 3.11 or later.
+# The first target in a fresh checkout makes .venv from the lock files and checks each package's hash. `make run`
+# uses requirements-run.lock, `make bench` requirements-bench.lock, and the others requirements-dev.lock. Each of
+# them adds to requirements.lock, which the image uses.
 
 PYTHON := .venv/bin/python
 TESTS ?= tests
 ARGS ?= -q
-# mypy's Django plugin and manage.py read the settings; what they do here needs no server.
+# mypy's Django plugin and these commands of manage.py read the settings, but need no server.
 NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis://127.0.0.1:1/0 \
 	SECRET_KEY=not-secret-checks-only EMAIL_PROVIDERS=smtp
 
@@ -16,43 +16,43 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-setup: ## Make .venv with all that developers need, if it is not there yet
+setup: ## Make .venv for developers, unless it is current
 setup setup-run setup-bench:
 	@for python in "$$ORDERPOST_PYTHON" python3.11 python3 python3.14 python3.13 python3.12; do \
 		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
 			exec "$$python" local/setup.py $(or $(patsubst setup-%,%,$(filter setup-%,$@)),dev); \
 		fi; \
 	done; \
-	echo "orderpost needs Python 3.11 or later, and found none: install python3.11 with its venv module." >&2; \
+	echo "orderpost needs Python 3.11 or later. Install python3.11 with its venv module." >&2; \
 	exit 1
 
 run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000 KAFKA=1)
 	@exec $(PYTHON) -I -S local/guard.py $(PYTHON) -m local
 
-test: setup ## Run the tests (TESTS=tests/orders ARGS="-x -q" for some)
+test: setup ## Run the tests, or some of them (TESTS=tests/orders ARGS="-x -q")
 	@exec $(PYTHON) -m pytest -n 4 --dist worksteal $(ARGS) $(TESTS)
 
 image: ## Build the container image (ENGINE=podman BASE=python:3.13-slim TAG=orderpost)
 	@exec docker/build
 
-drills: setup ## Rehearse long outages, gone hosts and containers: minutes each (TESTS=tests/docker)
+drills: setup ## Rehearse long outages, lost hosts and containers, for minutes each (TESTS=tests/docker)
 	@exec $(PYTHON) -m pytest -n 2 --dist worksteal -m drill $(ARGS) $(TESTS)
 
-coverage: setup ## Run the tests, and see that they reach 95 % of lines and branches
+coverage: setup ## Run the tests, and fail unless they cover 95 % of lines and branches
 	@mkdir -p var/coverage && $(PYTHON) -m coverage erase
 	@$(PYTHON) -m coverage run -m pytest -n 4 --dist worksteal $(ARGS) $(TESTS)
 	@$(PYTHON) -m coverage combine --quiet && $(PYTHON) -m coverage report
 
-pictures: setup ## Make the pictures of the README again (Chromium; says so where there is none)
+pictures: setup ## Make the pictures of the README again (needs Chromium)
 	@exec $(PYTHON) -m pytest -n 0 -q -rs tests/browser/make_pictures.py
 
-chaos: setup ## Break things for five minutes, and see that nothing is lost (ARGS="--minutes 30 --seed 7")
+chaos: setup ## Break things for five minutes, and check that nothing is lost (ARGS="--minutes 30 --seed 7")
 	@exec $(PYTHON) -m tests.chaos $(filter-out -q,$(ARGS))
 
-soak: setup ## Let a week of everything pass in an hour, and see that nothing grows (ARGS="--days 7 --day-minutes 8")
+soak: setup ## Simulate a week in an hour, and check that nothing grows (ARGS="--days 7 --day-minutes 8")
 	@exec $(PYTHON) -m tests.soak $(filter-out -q,$(ARGS))
 
-bench: setup-bench ## Measure make run and its parts, half an hour (ARGS=--quick: 4 minutes)
+bench: setup-bench ## Measure `make run` and its parts for half an hour (ARGS=--quick: 4 minutes)
 	@exec $(PYTHON) -m benchmarks $(filter-out -q,$(ARGS))
 
 lint: setup ## Check style, format and the import contracts
@@ -71,13 +71,13 @@ check: setup ## Check migrations, schemas of events and production settings
 		SHOP_ADDRESS='Tea, 5 High Street, Leeds' SHOP_URL=https://tea.test \
 		$(PYTHON) manage.py check --deploy --fail-level WARNING
 
-lock: setup ## Write the lock files again, to the newest versions (ARGS=--keep: only what pyproject.toml changed)
+lock: setup ## Write the lock files again with the newest versions (ARGS=--keep: only changes of pyproject.toml)
 	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv
 	@$(PYTHON) local/lock.py $(filter-out -q,$(ARGS))
 
-clean: ## Remove caches and what local runs have left (var/); .venv stays
+clean: ## Remove caches and the data of local runs (var/), but keep .venv
 	@[ ! -e var/run/lock ] || flock --nonblock var/run/lock true || \
-		{ echo "A local run uses var/: stop it first." >&2; exit 1; }
+		{ echo "A local run uses var/. Stop it first." >&2; exit 1; }
 	@rm -rf "/var/tmp/orderpost-$$(printf %s '$(realpath .)' | sha256sum | cut -c1-12)"
 	@rm -rf var .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

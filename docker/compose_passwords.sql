@@ -1,3 +1,3 @@
--- For docker/compose.yaml alone: the passwords that its containers know.
+-- The passwords of docker/compose.yaml. Use them nowhere else.
 ALTER ROLE orderpost_app PASSWORD 'orderpost';
 ALTER ROLE orderpost_follower PASSWORD 'orderpost';

@@ -1,18 +1,18 @@
 #!/bin/sh
-# Restores PostgreSQL from a base backup and archived WAL to a moment, with delivery, relay and consumers paused.
+# Restore PostgreSQL from a base backup and archived WAL to a moment, with delivery, relay and consumers paused.
 #   docker/restore.sh BACKUP ARCHIVE DATA TIME
 # BACKUP   a directory that pg_basebackup made, plain or with base.tar or base.tar.gz in it
 # ARCHIVE  the directory that archive_command copies to
 # DATA     the new data directory: missing or empty
-# TIME     such as '2026-11-21 20:15:00+00', or `latest`: the end of the archive
+# TIME     such as '2026-11-21 20:15:00+00', or `latest` for the end of the archive
 # Run it as the account that runs PostgreSQL, with PostgreSQL's programs in PATH. PGUSER and PGDATABASE name the
-# owner of the database and the database (both are orderpost by default). Nobody can connect before it has ended.
+# database's owner and the database (both orderpost by default). Other clients cannot connect before it exits.
 set -eu
 [ $# -eq 4 ] || { sed -n '2,9p' "$0" >&2; exit 2; }
 backup=$1 archive=$2 data=$3 time=$4
 export PGUSER="${PGUSER:-orderpost}" PGDATABASE="${PGDATABASE:-orderpost}"
 if [ -d "$data" ] && [ -n "$(ls -A "$data")" ]; then
-    echo "$data is not empty: nothing was restored." >&2
+    echo "$data is not empty, so nothing was restored." >&2
     exit 1
 fi
 mkdir -p "$data"
@@ -27,7 +27,7 @@ chmod 700 "$data"
 } >> "$data/postgresql.auto.conf"
 touch "$data/recovery.signal"
 
-private=$(mktemp -d)  # a socket in it is the only way in
+private=$(mktemp -d)  # PostgreSQL listens only on a socket in it
 trap 'pg_ctl -D "$data" -m immediate stop > /dev/null 2>&1 || true; rm -rf "$private"' EXIT
 pg_ctl -D "$data" -s -w -t 86400 -l "$data/restore.log" start \
     -o "-c listen_addresses='' -c unix_socket_directories='$private' -c archive_mode=off -c hot_standby=off" ||
@@ -39,7 +39,7 @@ until [ "$(ask -c 'SELECT pg_is_in_recovery()' 2> /dev/null)" = f ]; do
 done
 [ "$time" = latest ] && time=$(ask -c "SELECT coalesce(pg_last_xact_replay_timestamp(), to_timestamp(0))")
 if [ -z "$(ask -c "SELECT to_regclass('pauses')")" ]; then
-    echo "The backup is older than manage.py pause: migrate it, then pause --restored-to '$time' before you start anything." >&2
+    echo "The backup is older than manage.py pause. Run migrate and pause --restored-to '$time' before you start anything." >&2
 else
     ask -v time="$time" <<'SQL'
 DELETE FROM pauses;
@@ -52,4 +52,4 @@ for name in restore_command recovery_target_action recovery_target_time; do ask 
 pg_ctl -D "$data" -s -w -m fast stop
 trap - EXIT
 rm -rf "$private"
-echo "Restored to $time; the last transaction that was replayed is of ${last:-before the backup ended}. All is paused."
+echo "Restored to $time. Time of the last replayed transaction: ${last:-before the end of the backup}. All is paused."

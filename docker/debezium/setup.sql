@@ -1,11 +1,11 @@
--- What change data capture needs of PostgreSQL (wal_level = logical), once. May be run again.
--- Run by the tables' owner, who must be allowed to make roles:
+-- Prepare PostgreSQL (wal_level = logical) once for change data capture. This file may run again.
+-- Run it as the tables' owner, who must be allowed to create roles:
 --   psql "$PARTITION_DATABASE_URL" -f docker/debezium/setup.sql
 --   psql "$PARTITION_DATABASE_URL" -c '\password orderpost_cdc'
 
--- The connector's role. It may read no table, but whoever has its password can follow every change of the server
--- with another output plugin: keep it as you keep the owner's. It needs a line for this database in pg_hba.conf,
--- and none for `replication`, with which it could copy the whole server.
+-- The connector's role. It may read no table. But with another output plugin its password gives access to every
+-- change of the server, so protect it like the owner's. pg_hba.conf needs a line with it for this database, and must
+-- not have one for `replication`, with which the role could copy the whole server.
 DO $$
 BEGIN
     CREATE ROLE orderpost_cdc LOGIN REPLICATION NOSUPERUSER NOCREATEDB NOCREATEROLE;
@@ -13,7 +13,7 @@ EXCEPTION WHEN duplicate_object THEN NULL;
 END
 $$;
 
--- Ids of new rows and nothing else reach the connector: no address, no text. All partitions go by their table's name.
+-- The connector gets only the ids of new rows, not addresses or texts. Changes of partitions have their table's name.
 DO $$
 BEGIN
     CREATE PUBLICATION orderpost_changes FOR TABLE email_notifications (id), outbox_events (id)

@@ -81,7 +81,7 @@ def _missing(name: str) -> Case:
         story=name,
         evaluation="1m",
         silent="5m 9m 17m",
-        fires={"10m": f"No process has shown {name} for 5 minutes, so an alert that needs it cannot fire."},
+        fires={"10m": f"No process has exported {name} for 5 minutes, so alerts that need it cannot fire."},
     )
 
 

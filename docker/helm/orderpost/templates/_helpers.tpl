@@ -2,7 +2,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The release's name, with the chart's unless it is in it. Roles are appended: at most 63 characters in all. */}}
+{{/* The release's name, and the chart's unless the first contains it. With a role appended, at most 63 characters. */}}
 {{- define "orderpost.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride }}
 {{- if .Values.fullnameOverride }}
@@ -43,12 +43,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if kindIs "float64" . }}{{ printf "%.15g" . | quote }}{{ else }}{{ . | toString | quote }}{{ end }}
 {{- end }}
 
-{{/* How many replicas a role has at least. */}}
+{{/* The least number of replicas of a role. */}}
 {{- define "orderpost.replicas" -}}
 {{- if and (ne .root.Values.autoscaling.kind "none") .role.autoscaling }}{{ .role.autoscaling.minReplicas }}{{ else }}{{ .role.replicas }}{{ end }}
 {{- end }}
 
-{{/* Values that would install and then fail. */}}
+{{/* Refuse values that would install and then fail. */}}
 {{- define "orderpost.check" -}}
 {{- $connect := .Values.settings.EMAIL_CONNECT_TIMEOUT | default 3 | float64 }}
 {{- $flight := addf $connect (.Values.settings.EMAIL_READ_TIMEOUT | default 10 | float64) }}
@@ -61,7 +61,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if .Values.ingress.enabled }}
 {{- $hosts := .Values.settings.ALLOWED_HOSTS | default "" | nospace | splitList "," }}
 {{- if not (or (has .Values.ingress.host $hosts) (has "*" $hosts)) }}
-{{- fail (printf "ingress.host (%s) is not in settings.ALLOWED_HOSTS: every request would be answered with 400." .Values.ingress.host) }}
+{{- fail (printf "ingress.host (%s) is not in settings.ALLOWED_HOSTS, so every request would be answered with 400." .Values.ingress.host) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -1,5 +1,5 @@
-{{/* The environment of a role: its own settings, files of secrets, and what follows from other values.
-     `migrates` gives it the owner's URL as DATABASE_URL. */}}
+{{/* The environment of a role: its own settings, files of secrets, and variables derived from other values.
+     `migrates` sets DATABASE_URL to the owner's URL. */}}
 {{- define "orderpost.env" -}}
 {{- $owner := .root.Values.secrets.owner.name -}}
 - {name: HEALTH_DIR, value: /tmp/health}
@@ -79,7 +79,7 @@
 {{- end }}
 {{- end }}
 
-{{/* /healthz asks no other server, so an outage restarts nothing. Neither does `manage.py health`. */}}
+{{/* Neither /healthz nor `manage.py health` queries another server, so an outage restarts no pod. */}}
 {{- define "orderpost.probes" -}}
 {{- if .role.http }}
 startupProbe:
@@ -94,7 +94,7 @@ livenessProbe:
 readinessProbe:
   httpGet: {path: /readyz, port: http}
   periodSeconds: 10
-  timeoutSeconds: 6   # it answers within 5 s when PostgreSQL is frozen
+  timeoutSeconds: 6   # while PostgreSQL is frozen, it answers within 5 s
 {{- else }}
 {{- $command := printf "[python, manage.py, health, %s]" (.role.health | default .name) }}
 startupProbe:
@@ -156,7 +156,7 @@ spec:
       {{- end }}
       {{- if .role.http }}
       lifecycle:
-        preStop: {sleep: {seconds: 5}}   # until no proxy sends requests here
+        preStop: {sleep: {seconds: 5}}   # until proxies stop sending requests to this pod
       {{- end }}
       securityContext: {{- toYaml .root.Values.securityContext | nindent 8 }}
       resources: {{- toYaml .role.resources | nindent 8 }}
