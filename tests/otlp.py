@@ -44,7 +44,9 @@ class Receiver:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                owner.take(gzip.decompress(body) if self.headers["Content-Encoding"] == "gzip" else body)
+                owner.store_request(
+                    gzip.decompress(body) if self.headers["Content-Encoding"] == "gzip" else body
+                )
                 self.send_response(200)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -72,7 +74,7 @@ class Receiver:
             "OTEL_BSP_SCHEDULE_DELAY": "100",
         }
 
-    def take(self, body: bytes) -> None:
+    def store_request(self, body: bytes) -> None:
         request = ExportTraceServiceRequest.FromString(body)
         for resource in request.resource_spans:
             named = {one.key: one.value.string_value for one in resource.resource.attributes}

@@ -22,7 +22,7 @@ def make(url: str, limit: int, **options) -> Gate:
     return Gate(providers=["one"], url=url, rate=limit, burst=max(1.0, limit / 20), **options)
 
 
-def take(gate: Gate, count: int) -> Iterator[float]:
+def take_slots(gate: Gate, count: int) -> Iterator[float]:
     """Yield when slots are due by Redis' clock, without waiting for them."""
     for _ in range(count):
         slot = gate._slots.take_slot(patience_seconds=600)
@@ -42,7 +42,7 @@ def test_at_most_a_tenth_more_than_the_limit_is_due_in_any_second(valkey_url, li
     dues: list[float] = []
     while len(dues) < 4 * limit:
         gate = chance.choice(gates)
-        dues += take(gate, chance.randrange(1, 12))
+        dues += take_slots(gate, chance.randrange(1, 12))
         if chance.random() < 0.2:
             gate.rest()
     assert limit <= most_in_a_second(dues) <= 1.1 * limit
@@ -51,9 +51,9 @@ def test_at_most_a_tenth_more_than_the_limit_is_due_in_any_second(valkey_url, li
 @pytest.mark.parametrize(("before", "after"), [(100, 10), (10, 100)])
 def test_a_changed_limit_holds_as_soon_as_both_workers_have_it(valkey_url, before, after):
     old, new = make(valkey_url, before), make(valkey_url, after)
-    first = list(take(old, before))
-    mixed = [due for _ in range(5) for gate in (old, new) for due in take(gate, 5)]
-    last = list(take(new, 3 * after)) + list(take(make(valkey_url, after), after))
+    first = list(take_slots(old, before))
+    mixed = [due for _ in range(5) for gate in (old, new) for due in take_slots(gate, 5)]
+    last = list(take_slots(new, 3 * after)) + list(take_slots(make(valkey_url, after), after))
     assert most_in_a_second(first + mixed + last) <= 1.1 * max(before, after)
     assert after <= most_in_a_second(due for due in last if due > max(mixed)) <= 1.1 * after
 
@@ -111,11 +111,11 @@ def recorded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[Slot]:
     slots: list[Slot] = []
     real = gate._slots.take_slot
 
-    def take(*, patience_seconds: float) -> Slot:
+    def take_slot(*, patience_seconds: float) -> Slot:
         slots.append(real(patience_seconds=patience_seconds))
         return slots[-1]
 
-    monkeypatch.setattr(gate._slots, "take_slot", take)
+    monkeypatch.setattr(gate._slots, "take_slot", take_slot)
     return slots
 
 

@@ -108,7 +108,7 @@ def write(topic: str, count: int = 1) -> None:
             )
 
 
-def take(topics: list[str], count: int) -> list[Received]:
+def receive_some(topics: list[str], count: int) -> list[Received]:
     consumer = transports.consumer(topics=topics, group=f"g-{uuid.uuid4()}", name="a")
     found: list[Received] = []
     deadline = time.monotonic() + 40
@@ -135,7 +135,7 @@ def test_events_pass_over_tls_with_a_password(topic):
     relay = Relay()
     relay_until(relay, topic)
     relay.close()
-    assert {one.topic for one in take([topic], 5)} == {topic}
+    assert {one.topic for one in receive_some([topic], 5)} == {topic}
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_topic_that_may_not_be_read_holds_back_itself_alone(topic, shared):
     publisher = transports.publisher()
     assert publisher.publish([Message(name, "k", b"{}") for name in (closed, topic)]) == [None, None]
     publisher.close()
-    assert take([closed, topic], 1)[0].topic == topic
+    assert receive_some([closed, topic], 1)[0].topic == topic
 
 
 def test_topics_are_made_by_the_policy_and_others_are_told(shared):

@@ -86,7 +86,7 @@ def publish(topic: str, count: int, *, first: int = 0, keys: int = 3) -> None:
     publisher.close()
 
 
-def take(consumer: Consumer, count: int) -> list[Received]:
+def receive_some(consumer: Consumer, count: int) -> list[Received]:
     """Wait for so many messages."""
     found: list[Received] = []
     deadline = time.monotonic() + 40
@@ -99,7 +99,7 @@ def take(consumer: Consumer, count: int) -> list[Received]:
 def test_messages_arrive_whole_and_in_order_for_each_key(broker, topic):
     publish(topic, 30)
     consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = take(consumer, 30)
+    found = receive_some(consumer, 30)
     for key in "012":
         numbers = [int(one.value) for one in found if one.key == key]
         assert numbers == sorted(numbers) and len(numbers) == 10
@@ -112,22 +112,22 @@ def test_messages_arrive_whole_and_in_order_for_each_key(broker, topic):
 def test_what_was_not_acknowledged_comes_again_and_the_rest_does_not(broker, topic):
     publish(topic, 10, keys=1)
     first = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = take(first, 10)
+    found = receive_some(first, 10)
     first.done(found[:4])
     first.close()
     second = transports.consumer(topics=[topic], group=f"g-{topic}", name="b")
-    assert [int(one.value) for one in take(second, 6)] == [4, 5, 6, 7, 8, 9]
+    assert [int(one.value) for one in receive_some(second, 6)] == [4, 5, 6, 7, 8, 9]
     second.close()
 
 
 def test_one_that_is_held_back_is_not_lost_when_later_ones_are_acknowledged(broker, topic):
     publish(topic, 5, keys=1)
     first = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = take(first, 5)
+    found = receive_some(first, 5)
     first.done([found[0], *found[2:]])  # the second waits for its retry, and the process dies
     first.close()
     second = transports.consumer(topics=[topic], group=f"g-{topic}", name="b")
-    assert int(take(second, 1 if broker == "redis" else 4)[0].value) == 1
+    assert int(receive_some(second, 1 if broker == "redis" else 4)[0].value) == 1
     second.close()
 
 
@@ -135,7 +135,7 @@ def test_two_groups_each_get_everything(broker, topic):
     publish(topic, 3)
     for group in ("one", "two"):
         consumer = transports.consumer(topics=[topic], group=f"{group}-{topic}", name="a")
-        consumer.done(take(consumer, 3))
+        consumer.done(receive_some(consumer, 3))
         consumer.close()
 
 
@@ -178,7 +178,7 @@ def test_a_topic_that_takes_nothing_is_unavailable_and_the_others_get_theirs(bro
 def test_what_the_broker_said_when_it_was_written_comes_with_a_message(broker, topic):
     publish(topic, 1)
     consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    (found,) = take(consumer, 1)
+    (found,) = receive_some(consumer, 1)
     assert found.written_at and abs(dt.datetime.now(dt.UTC) - found.written_at) < dt.timedelta(minutes=5)
     consumer.close()
 
@@ -195,7 +195,7 @@ def test_the_lag_is_what_the_group_has_not_acknowledged(broker, topic):
     before = lag_of(topic)  # nobody has ever consumed
     assert before.events == 5 and before.seconds > 0
     consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = take(consumer, 5)
+    found = receive_some(consumer, 5)
     consumer.done(found[:2])
     between = lag_of(topic)
     assert between.events == 3 and between.seconds > 0

@@ -127,7 +127,7 @@ def kafka_topic(settings, shared) -> str:
     return name
 
 
-def take(consumer: Consumer, count: int) -> list[Received]:
+def receive_some(consumer: Consumer, count: int) -> list[Received]:
     found: list[Received] = []
     deadline = time.monotonic() + 40
     while len(found) < count and time.monotonic() < deadline:
@@ -149,7 +149,7 @@ def test_kafka_messages_of_any_timestamp_are_received_and_have_a_lag(kafka_topic
     assert not refused
     count = len(TIMESTAMPS) + 1
     consumer = transports.consumer(topics=[kafka_topic], group="g", name="a")
-    found = take(consumer, count)
+    found = receive_some(consumer, count)
     consumer.close()
     assert len(found) == count and found[-1].written_at is not None
     assert [one.written_at for one in found[:-1]] == [None] * (count - 1)
