@@ -18,6 +18,8 @@ from notifications.services import send_preview
 from orders.emails import email_context, present_change
 from orders.events import EMAILS
 from orders.models import Order
+from outbox.admin.shared.acts import record_act
+from outbox.privacy import address_hash
 
 
 class TemplateForm(forms.Form):
@@ -78,6 +80,16 @@ class PreviewPages(admin.ModelAdmin[Order]):
             return
         refusal = send_preview(
             mail=mail, order_id=order.id, event_type=form.cleaned_data["event"], recipient_email=address
+        )
+        record_act(
+            request,
+            model=Order,
+            id=order.id,
+            which=f"Order {order.id}",
+            said="Sent a preview to their own address." if not refusal else "A preview was refused.",
+            event=form.cleaned_data["event"],
+            locale=form.cleaned_data["locale"],
+            to=f"hash:{address_hash(address)}",
         )
         if refusal:
             self.message_user(request, f"The provider refused the e-mail: {refusal}", messages.ERROR)

@@ -13,12 +13,14 @@ from django.template.response import TemplateResponse
 from orders.models import Order
 from orders.privacy import erasure, person_export
 from orders.privacy.persons import count_person
+from outbox.admin.shared.acts import record_act
 from outbox.database.postgres.sessions import SharedSession
-from outbox.privacy import ERASED_ADDRESS
+from outbox.privacy import ERASED_ADDRESS, address_hash
 from outbox.retention.partitions.locks import AlreadyRunning
 
 #: A message names at most so many archives.
 SHOWN = 5
+REFUSED = "The customer's data was not erased, or not all of it."
 
 
 class PrivacyActions(admin.ModelAdmin[Order]):
@@ -36,7 +38,7 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         if (email := self._one_address(request, queryset)) is None:
             return None
         document = person_export.export_person(email=email, report=lambda step, **facts: None)
-        self._note(request, queryset, "Exported the customer's data.")
+        self._record(request, queryset, email, "Exported the customer's data.")
         return JsonResponse(
             document,
             json_dumps_params={"indent": 2, "ensure_ascii": False},
@@ -59,14 +61,18 @@ class PrivacyActions(admin.ModelAdmin[Order]):
                 "media": self.media,
             }
             return TemplateResponse(request, "admin/orders/order/erase.html", context)
+        forced = "on" if "force" in request.POST else "off"
         try:
-            done = erasure.erase_person(
-                email=email, force="force" in request.POST, report=lambda step, **facts: None
-            )
+            done = erasure.erase_person(email=email, force=forced == "on", report=lambda step, **facts: None)
         except (erasure.InFlight, erasure.StillSending, AlreadyRunning, SharedSession) as error:
+            # One that has to wait for a send has erased the rest.
+            self._record(request, queryset, email, REFUSED, reason=type(error).__name__, force=forced)
             self.message_user(request, str(error), messages.ERROR)
             return None
-        self._note(request, queryset, "Erased the customer's data.")
+        rows = ",".join(f"{table}:{count}" for table, count in sorted(done.counts.items()) if count)
+        self._record(
+            request, queryset, email, "Erased the customer's data.", force=forced, rows=rows or "none"
+        )
         changed = ", ".join(f"{count} in {table}" for table, count in done.counts.items() if count)
         left = f" Archives to be rewritten next month: {_some(done.archives)}." if done.archives else ""
         self.message_user(request, f"Erased: {changed or 'nothing was left'}.{left}")
@@ -80,9 +86,12 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         self.message_user(request, text, messages.WARNING)
         return None
 
-    def _note(self, request: HttpRequest, queryset: QuerySet[Order], text: str) -> None:
-        for order in queryset.order_by("id")[:1]:
-            self.log_change(request, order, text)
+    def _record(
+        self, request: HttpRequest, queryset: QuerySet[Order], email: str, said: str, **codes: object
+    ) -> None:
+        for id in queryset.order_by("id").values_list("id", flat=True)[:1]:
+            person = f"hash:{address_hash(email)}"
+            record_act(request, model=Order, id=id, which=f"Order {id}", said=said, person=person, **codes)
 
 
 def _some(names: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from outbox.admin.shared.acts import record_download
 from outbox.admin.shared.base import AgeFilter, TriageAdmin
 from outbox.admin.shared.csv import csv_response, rows_by_key
 from outbox.database import periods
@@ -109,7 +110,9 @@ class AuditAdmin(TriageAdmin[LogEntry]):
         """Answer what the list's filters choose as CSV."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        rows = self.get_changelist_instance(request).get_queryset(request)
+        changelist = self.get_changelist_instance(request)
+        rows = changelist.get_queryset(request)
+        record_download(request, changelist)
         return csv_response(
             filename="audit-log",
             header=["time", "user", "act", "what", "id", "which", "said"],

@@ -9,12 +9,14 @@ from django.test import Client
 
 from orders.models import Order
 from outbox.delivery.rows.outcomes import Status
+from outbox.privacy import address_hash
 from tests.factories import make_mail, make_order, staff_client
 
 pytestmark = pytest.mark.django_db
 
 
 ORDERS = "/admin/orders/order/"
+PERSON = f"hash:{address_hash('alice@example.com')}"
 
 
 def ask(client: Client, action: str, *orders, **fields):
@@ -43,6 +45,17 @@ class TestAPersonsData:
         assert order.email == "erased@privacy.invalid" and b"Erased: 1 in orders" in page.content
         entry = LogEntry.objects.get()
         assert "alice" not in f"{entry.change_message} {entry.object_repr}"
+        assert f"person={PERSON} force=off rows=orders:1" in entry.change_message
+
+    def test_writes_a_row_with_ids_and_a_hash_for_each_attempt(self, admin_client):
+        order = make_order(status="paid", paid_at=Now(), reference="Alice Smith's pens")
+        ask(admin_client, "export_person", order)
+        ask(admin_client, "erase_person", order, confirmed="yes")
+        rows = LogEntry.objects.order_by("id")
+        assert {(row.object_id, row.object_repr) for row in rows} == {(str(order.id), f"Order {order.id}")}
+        exported, refused = (row.get_change_message() for row in rows)
+        assert exported == f"Exported the customer's data. person={PERSON}"
+        assert refused.endswith(f"not all of it. person={PERSON} reason=InFlight force=off")
 
     def test_is_counted_before_it_is_erased(self, admin_client):
         order, other = make_order(status="completed"), make_order(status="completed", email="bob@example.com")

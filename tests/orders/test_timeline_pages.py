@@ -16,6 +16,7 @@ from orders import services
 from orders.admin.timeline import lines_of
 from orders.models import Order
 from orders.timeline import Entry
+from outbox.privacy import address_hash
 from tests.factories import make_mail, make_order, staff_client
 from tests.notifications.providers.conftest import smtp
 
@@ -159,6 +160,20 @@ class TestPreviews:
         mail = email.message_from_string(*smtp.messages, policy=email.policy.default)
         assert mail["To"] == "rita@example.com" and mail["Subject"].startswith("[Preview] ")
         assert not EmailNotification.objects.exists()
+        act = LogEntry.objects.get()
+        to = address_hash("rita@example.com")
+        assert act.object_id == str(order.id) and act.object_repr == f"Order {order.id}"
+        assert act.get_change_message() == (
+            f"Sent a preview to their own address. event=order.paid locale=en to=hash:{to}"
+        )
+
+    def test_a_refused_preview_writes_a_row_without_the_providers_words(self, client, monkeypatch):
+        order = make_order()
+        monkeypatch.setattr("orders.admin.previews.send_preview", lambda **_: "no rita@example.com here")
+        client.force_login(User.objects.create_superuser("rita", "rita@example.com", "x"))
+        client.post(self.path(order), {"event": "order.paid", "locale": "en"})
+        said = LogEntry.objects.get().get_change_message()
+        assert said.startswith("A preview was refused. event=order.paid") and "rita" not in said
 
     def test_a_viewer_sends_none(self):
         order = make_order()

@@ -27,6 +27,7 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from outbox.admin.shared.acts import record_download
 from outbox.admin.shared.csv import csv_response, rows_by_key
 from outbox.database import periods
 
@@ -121,9 +122,11 @@ class TriageAdmin(admin.ModelAdmin[Row]):
         if not (self.csv_columns and self.has_view_permission(request)):
             raise PermissionDenied
         try:
-            rows = self.get_changelist_instance(request).get_queryset(request)
+            changelist = self.get_changelist_instance(request)
+            rows = changelist.get_queryset(request)
         except IncorrectLookupParameters as error:
             raise Http404 from error
+        record_download(request, changelist)
         log.info("list downloaded", list=self.opts.label, filters=sorted(request.GET), user=request.user.pk)
         return csv_response(
             filename=str(self.opts.db_table),

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 
+from outbox.privacy import address_hash
 from tests.factories import make_mail, staff_client
 
 pytestmark = pytest.mark.django_db
@@ -41,8 +42,48 @@ def test_filters_narrow_by_time_and_kind_and_the_csv_has_what_the_list_has(admin
         text = admin_client.get(f"{LIST}csv/", query).getvalue().decode("utf-8-sig")
         rows = list(csv.DictReader(io.StringIO(text)))
         assert len(rows) == count
-    (row,) = csv.DictReader(io.StringIO(admin_client.get(f"{LIST}csv/").getvalue().decode("utf-8-sig")))
+    text = admin_client.get(f"{LIST}csv/", {"q": str(mail.id)}).getvalue().decode("utf-8-sig")
+    (row,) = csv.DictReader(io.StringIO(text))
     assert row["user"] == "admin" and row["id"] == str(mail.id) and "=1+1" in row["said"]
+
+
+LISTS = ("orders/order", "notifications/emailnotification", "outbox/outboxevent", "outbox/inbounddeadletter")
+
+
+@pytest.mark.parametrize("name", [*LISTS, "admin/logentry"])
+def test_each_download_writes_a_row(admin_client, name):
+    assert (
+        admin_client.get(f"/admin/{name}/csv/", {"age": "1h"} if "dead" not in name else {}).status_code
+        == 200
+    )
+    entry = LogEntry.objects.get()
+    assert entry.object_repr == f"list of {name.replace('/', '.')}" and not entry.object_id
+    assert entry.get_change_message().startswith("Downloaded as CSV.") and entry.user.username == "admin"
+
+
+def test_a_downloads_row_has_codes_and_ids_and_a_hash_of_anything_else(admin_client, mail):
+    LogEntry.objects.all().delete()
+    page = f"{MAILS}csv/"
+    for query in (
+        {"status": "failed", "since": "2026-11-01", "q": str(mail.id), "p": "1"},
+        {"q": " Alice@Example.com", "recipient_email": "alice@example.com", "status": "Alice Smith"},
+        {"cause": "Alice Smith", "age": "Smith", "until": "Alice"},
+        {"event_type": "order.paid", "provider": "smith"},
+    ):
+        assert admin_client.get(page, query).status_code == 200
+    first, second, third, fourth = LogEntry.objects.order_by("id").values_list("change_message", flat=True)
+    assert first == f"Downloaded as CSV. q={mail.id} since=2026-11-01 status=failed"
+    hashed = f"hash:{address_hash('alice@example.com')}"
+    assert f" q={hashed} recipient_email={hashed} " in f"{second} "
+    assert fourth.startswith("Downloaded as CSV. event_type=order.paid provider=hash:")
+    for said in (second, third, fourth):
+        assert "alice" not in said.lower() and "smith" not in said.lower()
+
+
+def test_a_refused_download_writes_none(admin_client):
+    assert staff_client().get(f"{MAILS}csv/").status_code == 403
+    assert admin_client.get(f"{MAILS}csv/", {"nothing": "x"}).status_code == 404
+    assert not LogEntry.objects.exists()
 
 
 def test_a_thing_is_a_link_only_for_whom_may_see_it(admin_client, mail):

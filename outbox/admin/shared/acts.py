@@ -1,0 +1,72 @@
+"""Rows of the audit log for acts that change no row of their own: downloads, previews, exports, erasures.
+
+They have fixed words, codes, ids and keyed hashes (`outbox.privacy`), and never a text that somebody typed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.admin.views.main import ORDER_VAR, PAGE_VAR, SEARCH_VAR, ChangeList
+from django.contrib.contenttypes.models import ContentType
+from django.db.models import Model
+from django.http import HttpRequest
+
+from outbox.database.periods import read_time
+from outbox.privacy import address_hash
+
+#: An id.
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+def record_act(
+    request: HttpRequest, *, model: type[Model], said: str, which: str, id: object = None, **codes: object
+) -> None:
+    """Write one row. `said` and `which` are our own words; `codes` are added as `name=value`."""
+    words = [said, *(f"{name}={value}" for name, value in codes.items())]
+    LogEntry.objects.create(
+        user_id=request.user.pk or 0,
+        content_type=ContentType.objects.get_for_model(model),
+        object_id=None if id is None else str(id),
+        object_repr=which,
+        action_flag=CHANGE,
+        change_message=" ".join(words),
+    )
+
+
+def record_download(request: HttpRequest, changelist: ChangeList) -> None:
+    """Record that the rows of a list were downloaded, and which filters chose them."""
+    record_act(
+        request,
+        model=changelist.model,
+        said="Downloaded as CSV.",
+        which=f"list of {changelist.opts.label_lower}",
+        **_codes_of(request, changelist),
+    )
+
+
+def _codes_of(request: HttpRequest, changelist: ChangeList) -> dict[str, str]:
+    known = set(_choices(changelist.filter_specs, changelist.model_admin))
+    return {
+        name: ",".join(_code(value, known=known if name != SEARCH_VAR else ()) for value in values)
+        for name, values in sorted(request.GET.lists())
+        if name not in (PAGE_VAR, ORDER_VAR) and any(values)
+    }
+
+
+def _choices(filters: Iterable[Any], model_admin: Any) -> Iterable[str]:
+    """Yield the values that the filters offer to a request without any, so none comes from the address."""
+    blank = HttpRequest()
+    for one in filters:
+        if isinstance(one, admin.SimpleListFilter):
+            yield from (str(value) for value, _ in one.lookups(blank, model_admin) or ())
+
+
+def _code(value: str, *, known: Iterable[str]) -> str:
+    if value in known or _ID.fullmatch(value) or read_time(value):
+        return value
+    return f"hash:{address_hash(value)}"
