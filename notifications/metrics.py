@@ -27,9 +27,7 @@ REPORTED = ("delivered_at", "bounced_at", "complained_at")
 #: Seconds from the order's change to `sent`: milliseconds when all is well, a day after an outage.
 DELAYS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
 
-CREATED = Counter(
-    "orderpost_emails_created", "E-mails that were committed", ["event_type"], registry=REGISTRY
-)
+CREATED = Counter("orderpost_emails_created", "Committed e-mails", ["event_type"], registry=REGISTRY)
 CHANGES = Counter(
     "orderpost_email_changes",
     "Committed changes of an e-mail's state, by the new state",
@@ -37,24 +35,24 @@ CHANGES = Counter(
     registry=REGISTRY,
 )
 ATTEMPTS = Counter(
-    "orderpost_email_attempts", "Times that a provider was asked", ["provider", "outcome"], registry=REGISTRY
+    "orderpost_email_attempts", "Attempts at a provider", ["provider", "outcome"], registry=REGISTRY
 )
 SENDS = Histogram(
     "orderpost_email_send_duration_seconds",
-    "Time in which a provider answered",
+    "Time until a provider answered an attempt",
     ["provider"],
     buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
     registry=REGISTRY,
 )
 COMMIT_TO_SENT = Histogram(
     "orderpost_email_commit_to_sent_seconds",
-    "From the order's change to sent, without e-mails that a person resent",
+    "Time from an order's change until its e-mail was sent, except for resent e-mails",
     buckets=DELAYS,
     registry=REGISTRY,
 )
 RETRIES = Histogram(
     "orderpost_email_retries_used",
-    "Retries that e-mails had used up when they became sent",
+    "Retries that sent e-mails have used up",
     buckets=(0, 1, 2, 3, 5, 10),
     registry=REGISTRY,
 )
@@ -70,7 +68,7 @@ FEEDBACK = Counter(
     ["provider", "event"],
     registry=REGISTRY,
 )
-WEBHOOKS = Counter("orderpost_webhooks", "Posts of providers", ["provider", "result"], registry=REGISTRY)
+WEBHOOKS = Counter("orderpost_webhooks", "Webhook posts", ["provider", "result"], registry=REGISTRY)
 WEBHOOK_EVENTS = Counter(
     "orderpost_webhook_events", "Events in accepted posts", ["provider", "known"], registry=REGISTRY
 )
@@ -127,7 +125,7 @@ def count_feedback(provider: str, *, events: int, unknown: int, news: Mapping[st
 @from_broker("redis")
 def breakers() -> Iterator[GaugeMetricFamily]:
     state = GaugeMetricFamily(
-        "orderpost_breaker_state", "1 for a breaker's present state", labels=["provider", "state"]
+        "orderpost_breaker_state", "1 for a breaker's current state", labels=["provider", "state"]
     )
     forced = GaugeMetricFamily(
         "orderpost_breaker_forced", "1 if a person has forced the breaker", labels=["provider", "to"]

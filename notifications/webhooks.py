@@ -36,7 +36,7 @@ def receive(request: HttpRequest, provider: str) -> HttpResponse:
         return unknown_path(request)
     try:
         if request.method not in ("POST", "HEAD"):
-            raise refusal(405, "method-not-allowed", "Events are posted.", Allow="POST, HEAD")
+            raise refusal(405, "method-not-allowed", "Send events by POST.", Allow="POST, HEAD")
         if int(request.headers.get("Content-Length") or 0) > MOST_BYTES:
             raise refusal(413, "too-large", f"A batch has at most {MOST_BYTES:,} bytes.")
         if request.method == "POST":
@@ -53,7 +53,7 @@ def receive(request: HttpRequest, provider: str) -> HttpResponse:
 def _record(request: HttpRequest, declared: Declaration) -> None:
     key = getattr(settings, declared.webhook_key)
     if not key and not (settings.DEBUG or settings.WEBHOOKS_UNSIGNED):
-        raise refusal(401, "unsigned", f"Without {declared.webhook_key} no event is believed.")
+        raise refusal(401, "unsigned", f"Events are refused because {declared.webhook_key} is not set.")
     try:
         evidence = webhook_of(declared.webhook, key).read(request)
     except Unsigned as error:
@@ -64,7 +64,7 @@ def _record(request: HttpRequest, declared: Declaration) -> None:
             ) from error
         raise refusal(401, "unsigned", "The signature is missing or wrong.") from error
     except Malformed as error:
-        raise refusal(400, "malformed", "This is no batch of events.") from error
+        raise refusal(400, "malformed", "The body is not a batch of events.") from error
     except Unverifiable as error:
         detail = "The signature cannot be checked now."
         raise refusal(503, "unverifiable", detail, **{"Retry-After": "60"}) from error

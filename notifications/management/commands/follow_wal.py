@@ -58,4 +58,4 @@ class Command(BaseCommand):
         for name in made:
             self.stdout.write(f"made {name}")
         if not made:
-            self.stdout.write("every publication is there")
+            self.stdout.write("every publication exists")
