@@ -182,6 +182,18 @@ def test_one_more_role_is_a_deployment_like_the_others():
     assert yaml.safe_load(text)["spec"]["template"] == one["spec"]["template"]
 
 
+@each_set
+def test_each_role_that_stays_is_restarted_by_its_own_health_alone(values):
+    objects = rendered(values)
+    for name, deployment in of_kind(objects, "Deployment").items():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        for probe in ("startupProbe", "livenessProbe"):
+            command = container[probe]["exec"]["command"]
+            assert command[:3] == ["python", "manage.py", "health"] and len(command) == 4, name
+            assert "httpGet" not in container[probe]
+        assert ("readinessProbe" in container) == (name == "web")
+
+
 def test_a_role_with_a_schedule_is_a_cron_job_that_ends():
     objects = rendered(HPA)
     job = of_kind(objects, "CronJob")["partitions"]

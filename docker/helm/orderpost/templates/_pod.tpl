@@ -79,23 +79,9 @@
 {{- end }}
 {{- end }}
 
-{{/* Neither /healthz nor `manage.py health` queries another server, so an outage restarts no pod. */}}
+{{/* `manage.py health` queries no other server and needs no request thread, so an outage restarts no pod.
+     Over HTTP a probe would wait behind the requests that wait for a frozen PostgreSQL. */}}
 {{- define "orderpost.probes" -}}
-{{- if .role.http }}
-startupProbe:
-  httpGet: {path: /healthz, port: http}
-  periodSeconds: 2
-  timeoutSeconds: 2
-  failureThreshold: 60
-livenessProbe:
-  httpGet: {path: /healthz, port: http}
-  periodSeconds: 15
-  timeoutSeconds: 5
-readinessProbe:
-  httpGet: {path: /readyz, port: http}
-  periodSeconds: 10
-  timeoutSeconds: 6   # while PostgreSQL is frozen, it answers within 5 s
-{{- else }}
 {{- $command := printf "[python, manage.py, health, %s]" (.role.health | default .name) }}
 startupProbe:
   exec: {command: {{ $command }}}
@@ -106,6 +92,11 @@ livenessProbe:
   exec: {command: {{ $command }}}
   periodSeconds: 30
   timeoutSeconds: 10
+{{- if .role.http }}
+readinessProbe:
+  httpGet: {path: /readyz, port: http}
+  periodSeconds: 10
+  timeoutSeconds: 6   # while PostgreSQL is frozen, it answers within 5 s
 {{- end }}
 {{- end }}
 
