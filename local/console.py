@@ -112,7 +112,6 @@ class Console:
         sys.stdout.flush()
 
     def say(self, text: str) -> None:
-        """Print a message of the local run."""
         print(text, flush=True)
 
     def close(self) -> None:

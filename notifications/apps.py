@@ -16,5 +16,4 @@ class NotificationsConfig(AppConfig):
     }
 
     def ready(self) -> None:
-        """Register the deploy checks."""
-        from notifications import checks  # noqa: F401
+        from notifications import checks  # noqa: F401 - registers the deploy checks

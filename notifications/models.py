@@ -34,7 +34,7 @@ TOPICS = {
 
 
 def _by_minute(column: str) -> RawSQL:
-    """Return the expression of an index by minute."""
+    """Return the expression of an index by minute, so that further rows of a minute change no entry."""
     return RawSQL(f"(date_bin('1 minute', {column}, '2000-01-01 00:00+00'))", [])  # noqa: S611 - our columns
 
 

@@ -138,7 +138,7 @@ def is_locale(tag: str) -> bool:
 
 @functools.cache
 def event_types() -> frozenset[str]:
-    """Return the events that have an e-mail."""
+    """Return the events that have templates."""
     return frozenset(path.parent.name for path in our_folder().glob("*/subject.txt"))
 
 

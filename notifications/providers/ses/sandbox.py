@@ -40,7 +40,6 @@ class Ses(Dialect):
     path = re.compile(r"/v2/email/outbound-emails")
 
     def payload(self, body: bytes) -> dict[str, Any] | None:
-        """Read the MIME message."""
         try:
             raw = base64.b64decode((as_object(body) or {})["Content"]["Raw"]["Data"])
         except (KeyError, TypeError, ValueError):
