@@ -20,6 +20,7 @@ from outbox.retention.partitions.locks import AlreadyRunning
 
 #: A message names at most so many archives.
 SHOWN = 5
+BUSY = "A rollover is running, or another erasure. Nothing was erased: ask again when it is done."
 REFUSED = "The customer's data was not erased, or not all of it."
 
 
@@ -34,11 +35,12 @@ class PrivacyActions(admin.ModelAdmin[Order]):
 
     @admin.action(description="Export this customer's data", permissions=["export"])
     def export_person(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
-        """Answer with a JSON file of one customer's data, including the archives."""
+        """Answer with a JSON file of one customer's data, including what the indexes of archives find."""
         if (email := self._one_address(request, queryset)) is None:
             return None
-        document = person_export.export_person(email=email, report=lambda step, **facts: None)
-        self._record(request, queryset, email, "Exported the customer's data.")
+        document = person_export.export_person(email=email, report=_ignore, by_index_only=True)
+        left_out = len(document["archives_left_out"])
+        self._record(request, queryset, email, "Exported the customer's data.", left_out=left_out)
         return JsonResponse(
             document,
             json_dumps_params={"indent": 2, "ensure_ascii": False},
@@ -63,8 +65,12 @@ class PrivacyActions(admin.ModelAdmin[Order]):
             return TemplateResponse(request, "admin/orders/order/erase.html", context)
         forced = "on" if "force" in request.POST else "off"
         try:
-            done = erasure.erase_person(email=email, force=forced == "on", report=lambda step, **facts: None)
-        except (erasure.InFlight, erasure.StillSending, AlreadyRunning, SharedSession) as error:
+            done = erasure.erase_person(email=email, force=forced == "on", report=_ignore, wait=False)
+        except AlreadyRunning as error:
+            self._record(request, queryset, email, REFUSED, reason=type(error).__name__, force=forced)
+            self.message_user(request, BUSY, messages.ERROR)
+            return None
+        except (erasure.InFlight, erasure.StillSending, SharedSession) as error:
             # One that has to wait for a send has erased the rest.
             self._record(request, queryset, email, REFUSED, reason=type(error).__name__, force=forced)
             self.message_user(request, str(error), messages.ERROR)
@@ -92,6 +98,10 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         for id in queryset.order_by("id").values_list("id", flat=True)[:1]:
             person = f"hash:{address_hash(email)}"
             record_act(request, model=Order, id=id, which=f"Order {id}", said=said, person=person, **codes)
+
+
+def _ignore(step: str, **facts: object) -> None:
+    """Report no progress: a request has no terminal."""
 
 
 def _some(names: Sequence[str]) -> str:

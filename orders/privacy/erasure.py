@@ -70,14 +70,20 @@ class ErasureReport:
 
 
 def erase_person(
-    *, email: str, report: Report, force: bool = False, archives_now: bool = False
+    *,
+    email: str,
+    report: Report,
+    force: bool = False,
+    archives_now: bool = False,
+    wait: bool = True,
 ) -> ErasureReport:
     """Erase a person's addresses, names, subjects and bodies, also those in errors and stored answers.
 
     Audit columns stay. With `force`, erase although orders or e-mails are in flight, and give up unsent
     e-mails. The first rollover of next month rewrites the archives, or this call with `archives_now`. Raise
     `NoPerson`, `InFlight` or `NotOwner` without changing anything. Raise `StillSending` or `AlreadyRunning`
-    if the erasure has to be run again.
+    if the erasure has to be run again. Without `wait`, raise them at once while a rollover runs or a worker
+    sends an e-mail to the person.
     """
     email = check_address(email)
     if archives_now:
@@ -86,7 +92,8 @@ def erase_person(
     counts: Counter[str] = Counter()
     with contextlib.ExitStack() as locks:
         for model in partitioned_models():
-            locks.enter_context(exclusive_lock(model=model, using=DIRECT, patience_seconds=PATIENCE_SECONDS))
+            patience = PATIENCE_SECONDS if wait else 0.0
+            locks.enter_context(exclusive_lock(model=model, using=DIRECT, patience_seconds=patience))
         for number in range(PASSES):
             found = _find(email, erasure)
             if number and not found.is_ready:
@@ -98,7 +105,7 @@ def erase_person(
                 report("recorded", orders=len(found.owned))
             counts.update(_erase_everywhere(email, found, erasure, report))
         if erasure is not None:
-            counts.update(_erase_late(email, report))
+            counts.update(_erase_late(email, report, wait))
             totals = Counter(erasure.counts) + counts
             Erasure.objects.filter(id=erasure.id).update(
                 owner_ids=sorted(map(str, _still_owned(email, erasure))),
@@ -228,12 +235,14 @@ def _erase_live(email: str, ids: list[uuid.UUID], owned: Collection[uuid.UUID]) 
     return counts
 
 
-def _erase_late(email: str, report: Report) -> Counter[str]:
+def _erase_late(email: str, report: Report, wait: bool) -> Counter[str]:
     """Erase the e-mails that were being sent, each soon after it is settled: a worker may claim it again.
 
-    Raise `StillSending` if some are still being sent after the time that one send can take.
+    Raise `StillSending` if some are still being sent after the time that one send can take, or without `wait`
+    at once.
     """
-    deadline = time.monotonic() + settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + 5
+    one_send = settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + 5
+    deadline = time.monotonic() + (one_send if wait else 0.0)
     counts: Counter[str] = Counter()
     while True:
         settled = own_mails(email).exclude(status=Status.PROCESSING).values_list("order_id", flat=True)
@@ -243,7 +252,7 @@ def _erase_late(email: str, report: Report) -> Counter[str]:
         if not left:
             return counts
         report("waiting", emails=left)
-        if time.monotonic() > deadline:
+        if time.monotonic() >= deadline:
             raise StillSending(f"{left} e-mails are being sent now. Run the erasure again in a few minutes.")
         time.sleep(0.5)
 

@@ -54,7 +54,7 @@ class TestAPersonsData:
         rows = LogEntry.objects.order_by("id")
         assert {(row.object_id, row.object_repr) for row in rows} == {(str(order.id), f"Order {order.id}")}
         exported, refused = (row.get_change_message() for row in rows)
-        assert exported == f"Exported the customer's data. person={PERSON}"
+        assert exported == f"Exported the customer's data. person={PERSON} left_out=0"
         assert refused.endswith(f"not all of it. person={PERSON} reason=InFlight force=off")
 
     def test_is_counted_before_it_is_erased(self, admin_client):

@@ -8,10 +8,13 @@ import itertools
 import json
 import signal
 import sys
+import threading
+import time
 import uuid
 
 import pytest
 import zstandard
+from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
@@ -25,7 +28,9 @@ from outbox.delivery.rows.outcomes import Status
 from outbox.models import DetachedPartition, Erasure, IdempotencyKey, InboundDeadLetter, OutboxEvent
 from outbox.privacy import ERASED_ADDRESS, address_hash
 from outbox.retention import rollover
+from outbox.retention.archives import archive, index
 from outbox.retention.partitions.listing import list_partitions
+from outbox.retention.partitions.locks import exclusive_lock
 from tests import warm
 from tests.factories import statuses
 from tests.outbox.retention.months import Steps, fill, make_partition, states
@@ -157,6 +162,94 @@ class TestExport:
         quoting = [one for one in document["outbox_events"] if one["event_type"] == f"{PAYMENT}.dlt"]
         assert len(quoting) == 1
         assert BOB not in json.dumps(document)
+
+
+class TestInTheAdmin:
+    """A thread of the web process answers at once, also without the archives."""
+
+    @pytest.fixture(autouse=True)
+    def _never_waits(self, monkeypatch):
+        sleep = time.sleep
+
+        def wait(seconds: float) -> None:
+            if threading.current_thread() is threading.main_thread():  # others may be waiting for mails
+                raise AssertionError(f"it waited {seconds} s")
+            sleep(seconds)
+
+        monkeypatch.setattr(time, "sleep", wait)
+
+    def ask(self, client, action: str, order: Order, **fields: str):
+        data = {"action": action, "_selected_action": [str(order.id)]} | fields
+        return client.post("/admin/orders/order/", data, follow=True)
+
+    @pytest.mark.parametrize("model", [EmailNotification, OutboxEvent])
+    def test_an_erasure_during_a_rollover_says_so_and_changes_nothing(self, admin_client, model):
+        order = bought()
+        with exclusive_lock(model=model):
+            page = self.ask(admin_client, "erase_person", order, confirmed="yes")
+        assert b"A rollover is running" in page.content
+        order.refresh_from_db()
+        assert order.email == ADDRESS and not Erasure.objects.exists()
+        assert "reason=AlreadyRunning" in LogEntry.objects.get().get_change_message()
+        page = self.ask(admin_client, "erase_person", order, confirmed="yes")
+        assert b"Erased:" in page.content
+
+    def test_an_erasure_does_not_wait_for_an_email_that_is_being_sent(self, admin_client):
+        order = bought(done=False)
+        EmailNotification.objects.claim(limit=1)
+        page = self.ask(admin_client, "erase_person", order, confirmed="yes", force="yes")
+        assert b"being sent now" in page.content
+        order.refresh_from_db()
+        assert order.email == ERASED_ADDRESS
+
+    def left_out(self, client, order: Order) -> list[dict[str, str]]:
+        answer = self.ask(client, "export_person", order)
+        assert answer.status_code == 200 and answer["Content-Disposition"].startswith("attachment")
+        found: list[dict[str, str]] = answer.json()["archives_left_out"]
+        assert LogEntry.objects.latest("id").get_change_message().endswith(f" left_out={len(found)}")
+        return found
+
+    def test_an_export_has_the_rows_of_archives_with_an_index(self, admin_client, monkeypatch):
+        order = everywhere()
+        monkeypatch.setattr(archive, "_all_rows", lambda manifest: pytest.fail("read from end to end"))
+        assert self.left_out(admin_client, order) == []
+        document = self.ask(admin_client, "export_person", order).json()
+        assert len(document["email_notifications"]) == 2 + 3 + 3
+
+    @pytest.mark.parametrize("gone", ["*.index", "*"])
+    def test_an_export_names_the_months_without_an_index_or_without_a_file(
+        self, admin_client, tmp_path, gone
+    ):
+        order = everywhere()
+        (record,) = DetachedPartition.objects.filter(table="email_notifications", dropped_at__isnull=False)
+        for path in (tmp_path / "archive" / "email_notifications").glob(gone):
+            path.unlink()
+        (found,) = self.left_out(admin_client, order)
+        assert found == {
+            "archive": record.name,
+            "since": record.since.isoformat(),
+            "until": record.until.isoformat(),
+            "reason": "NoIndex",
+        }
+        document = self.ask(admin_client, "export_person", order).json()
+        assert len(document["email_notifications"]) == 2 + 3
+
+    def test_an_export_leaves_out_a_damaged_archive_and_what_no_store_hands_out(
+        self, admin_client, tmp_path, monkeypatch
+    ):
+        order = everywhere()
+        (record,) = DetachedPartition.objects.filter(table="email_notifications", dropped_at__isnull=False)
+        path = tmp_path / "archive" / record.manifest["file"]
+        path.write_bytes(b"damaged" + path.read_bytes()[7:])
+        assert [one["reason"] for one in self.left_out(admin_client, order)] == ["ArchiveDiffers"]
+
+        def refuse(**_: object) -> bytes:
+            raise PermissionError("no credentials")
+
+        monkeypatch.setattr(index, "read_range", refuse)
+        assert [one["archive"] for one in self.left_out(admin_client, order)] == [record.name]
+        page = self.ask(admin_client, "erase_person", order, confirmed="yes")
+        assert f"Archives to be rewritten next month: {record.name}" in page.content.decode()
 
 
 class TestQuotes:

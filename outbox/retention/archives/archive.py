@@ -136,15 +136,23 @@ def find_rows(
     record: DetachedPartition,
     wanted: Callable[[dict[str, str]], bool],
     hashes: Collection[str] | None = None,
+    by_index_only: bool = False,
 ) -> Iterator[dict[str, str]]:
     """Yield the rows of an archive that are wanted, all values as text.
 
     With `hashes`, the keyed hashes of the addresses and ids one of which each wanted row has, only pages
     that the archive's index names are read. Without them or without an index the archive is read from end to
-    end. Raises `ArchiveDiffers` for an archive that is gone or damaged, the latter perhaps after some rows.
+    end, or with `by_index_only` not at all: `NoIndex`. Raises `ArchiveDiffers` for an archive that is gone or
+    damaged, the latter perhaps after some rows.
     """
     manifest = Manifest.of(record)
-    for row in _indexed_rows(record, manifest, hashes) or _all_rows(manifest):
+    try:
+        rows = _indexed_rows(record, manifest, hashes)
+    except NoIndex:
+        if by_index_only:
+            raise
+        rows = None
+    for row in rows or _all_rows(manifest):
         if wanted(row):
             yield row
 
@@ -154,11 +162,8 @@ def _indexed_rows(
 ) -> Iterator[dict[str, str]] | None:
     if hashes is None:
         return None
-    try:
-        index = Index(model=model_of(table=record.table), manifest=manifest)
-        pages = index.pages_with(hashes)
-    except NoIndex:
-        return None
+    index = Index(model=model_of(table=record.table), manifest=manifest)
+    pages = index.pages_with(hashes)
     files.check_present(manifest=manifest)
     return index.rows(pages)
 

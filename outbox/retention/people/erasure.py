@@ -200,11 +200,17 @@ def erase_from_archive(
 
 
 def archived_rows(
-    *, model: PartitionedModel, record: DetachedPartition, person: Person, export: bool = False
+    *,
+    model: PartitionedModel,
+    record: DetachedPartition,
+    person: Person,
+    export: bool = False,
+    by_index_only: bool = False,
 ) -> Iterable[dict[str, str]]:
     """Yield the rows of an archive that are a person's or quote a person, as text.
 
-    An export uses the archive's index if it has one. An erasure reads the archive itself from end to end.
+    An export uses the archive's index if it has one, and with `by_index_only` nothing else. An erasure reads
+    the archive itself from end to end.
     """
     rules = model.retention
 
@@ -216,7 +222,7 @@ def archived_rows(
         )
 
     hashes = {*map(address_hash, map(str, person.owner_ids)), *person.address_hashes} if export else None
-    return archive.find_rows(record=record, wanted=wanted, hashes=hashes)
+    return archive.find_rows(record=record, wanted=wanted, hashes=hashes, by_index_only=by_index_only)
 
 
 def table_rows(
