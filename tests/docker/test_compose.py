@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -14,6 +15,7 @@ from config import roles
 from local.machine import PROJECT
 from tests import kafka
 from tests.docker import engine, images
+from tests.docker.chart import chart_values
 
 needs_containers = pytest.mark.skipif(engine.missing() != "", reason=engine.missing() or "nothing is missing")
 #: Everything in them ends with the test, however that ends.
@@ -78,6 +80,15 @@ def test_compose_runs_each_role_by_its_name() -> None:
     }
     for service in ours.values():
         assert service["read_only"] and service["tmpfs"] == ["/tmp"] and service["cap_drop"] == ["ALL"]
+
+
+def test_compose_the_chart_and_the_docs_give_the_archives_to_the_same_role() -> None:
+    mounting = {name for name, one in services().items() if "archive:/archive" in one.get("volumes", [])}
+    chart = {name for name, role in chart_values()["roles"].items() if role.get("archive")}
+    page = (PROJECT / "docs" / "guides" / "production.md").read_text()
+    documented = set(re.findall(r"`--volume archive:/archive` for `(\w+)`", page))
+    assert mounting == chart == documented == {"partitions"}
+    assert not chart_values()["defaults"]["archive"]
 
 
 def test_each_image_has_a_registry_and_a_release() -> None:
