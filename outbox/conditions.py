@@ -150,7 +150,7 @@ def _all(facts: Facts) -> Iterator[Condition]:
     yield Condition("DeadEvents", "in", events.dead_inbound, 0, sentence)
     sentence = f"{facts.failed_jobs} background jobs failed: restart or stop them in the admin, under Jobs"
     yield Condition("JobsFailed", "", facts.failed_jobs, 0, sentence)
-    sentence = f"events of {events.blocked_keys} orders wait behind a refused one: see Outbox events"
+    sentence = f"events of {events.blocked_keys} orders wait behind a refused one: see Events in the admin"
     yield Condition("RelayBlocked", "", events.blocked_keys, 0, sentence)
     sentence = "events wait for more than a minute: look at relay and broker"
     yield Condition("RelayLag", "", events.unpublished_seconds, 60, sentence)
