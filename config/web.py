@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import mmap
 import os
 import signal
 import sys
@@ -31,7 +32,10 @@ _LOGGING: dict[str, Any] = {"formatters": {}, "handlers": {}, "loggers": {"_gran
 
 
 def main() -> None:
-    """Serve until SIGTERM or SIGINT. Replace a worker process that dies."""
+    """Serve until SIGTERM or SIGINT. Replace a worker process that dies.
+
+    Exits with 1 if a worker cannot load the application.
+    """
     parser = argparse.ArgumentParser(prog="python -m config.web", description="Serve the API and the admin.")
     parser.add_argument("--host", default="127.0.0.1", help="the address to listen on")
     parser.add_argument("--port", type=int, default=8000)
@@ -55,7 +59,9 @@ def main() -> None:
         workers_kill_timeout=GRACEFUL_SECONDS,
     )
     _log_as_the_workers_do()
-    server.serve(target_loader=_application_of(os.getpid()), wrap_loader=False)
+    failed = mmap.mmap(-1, 1)  # one byte that the workers share with the server
+    server.serve(target_loader=_application_of(os.getpid(), failed), wrap_loader=False)
+    sys.exit(failed[0])
 
 
 def _log_as_the_workers_do() -> None:
@@ -67,14 +73,20 @@ def _log_as_the_workers_do() -> None:
     configure(settings.LOGGING)
 
 
-def _application_of(server: int) -> Callable[[], Any]:
+def _application_of(server: int, failed: mmap.mmap) -> Callable[[], Any]:
     def load() -> Any:
         # Without this, workers outlive a killed server and keep answering at its port.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != server:  # the server was killed before the call
             sys.exit(1)
-        from config.wsgi import application
-
+        try:
+            from config.wsgi import application
+        except Exception:
+            # Granian replaces a worker again and again if it lived for more than five seconds, as it does
+            # on a busy machine. So a mistake in a setting would not stop the start.
+            failed[0] = 1
+            os.kill(server, signal.SIGTERM)
+            raise
         return application
 
     return load

@@ -14,6 +14,7 @@ import pytest
 from local.machine import PROJECT
 from notifications.providers.registry import declarations
 from tests import warm
+from tests.waiting import PATIENCE
 
 
 def start(
@@ -245,11 +246,30 @@ PROCESSES = {
 }
 
 
+def test_a_mistake_stops_the_web_process_on_a_slow_machine_too() -> None:
+    """Granian starts workers again that lived for more than 5.5 s, so the sleep must be longer than that."""
+    code = (
+        "import sys, time, types\n"
+        "class Slow(types.ModuleType):\n"
+        "    def __getattr__(self, name):\n"
+        "        time.sleep(6)\n"
+        "        raise RuntimeError('a mistake')\n"
+        "sys.modules['config.wsgi'] = Slow('config.wsgi')\n"
+        "sys.argv = ['web', '--port', '0']\n"
+        "from config.web import main\n"
+        "main()\n"
+    )
+    done = warm.run([sys.executable, "-c", code], environment=os.environ, timeout=PATIENCE)
+    assert done.returncode == 1, done.stderr
+    assert "RuntimeError: a mistake" in done.stderr
+
+
 @pytest.mark.parametrize("process", PROCESSES)
 def test_templates_that_cannot_be_rendered_stop_each_process(process: str, tmp_path: Path) -> None:
     (tmp_path / "order.paid").mkdir()
     (tmp_path / "order.paid" / "subject.txt").write_text("{% if %}")
     settings = {"EMAIL_TEMPLATES_DIR": str(tmp_path), "DJANGO_SETTINGS_MODULE": "config.settings"}
-    done = warm.run([sys.executable, *PROCESSES[process]], environment=os.environ | settings, timeout=60)
+    command = [sys.executable, *PROCESSES[process]]
+    done = warm.run(command, environment=os.environ | settings, timeout=PATIENCE)
     assert done.returncode != 0
     assert "The e-mail template order.paid/subject.txt does not compile" in done.stderr
