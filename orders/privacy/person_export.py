@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import structlog
+
 from orders.privacy.persons import DIRECT, check_address, first_row, own_orders
 from outbox.database.ids import EPOCH
 from outbox.database.partitioned import PartitionedModel
 from outbox.models import DetachedPartition
+from outbox.privacy import address_hash
 from outbox.retention.archives.archive import archived_partitions
 from outbox.retention.partitions.locks import Report
 from outbox.retention.partitions.partitions import partitioned_models
 from outbox.retention.people.erasure import archived_rows, side_tables, table_rows
 from outbox.retention.people.stored_answers import export_answers
 from outbox.retention.person import Person
+
+log = structlog.get_logger(__name__)
 
 LeftOut = list[dict[str, str]]
 
@@ -38,7 +43,10 @@ def export_person(*, email: str, report: Report, by_index_only: bool = False) ->
         document[model._meta.db_table] = list(_export_rows(model, person, report, left_out))
     if left_out is not None:
         document["archives_left_out"] = left_out
-    return document | export_answers(person=person)
+    document |= export_answers(person=person)
+    names = [one["archive"] for one in left_out or ()]
+    log.info("person exported", address_hash=address_hash(email), left_out=names)
+    return document
 
 
 def _export_rows(

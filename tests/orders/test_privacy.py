@@ -139,6 +139,13 @@ class TestExport:
         assert len(document["outbox_events"]) == 3
         assert BOB not in json.dumps(document)
 
+    def test_is_logged_with_the_hash_and_without_the_address(self, caplog):
+        bought()
+        caplog.clear()
+        call_command("privacy", "export", "--email", ADDRESS)
+        (line,) = [str(line.msg) for line in caplog.records if "person exported" in str(line.msg)]
+        assert address_hash(ADDRESS) in line and ADDRESS.lower() not in caplog.text.lower()
+
     def test_of_a_stranger_is_empty(self, capsys):
         bought(BOB)
         call_command("privacy", "export", "--email", "nobody@example.com")
