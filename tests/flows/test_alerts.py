@@ -91,5 +91,5 @@ def test_each_failure_of_the_docs_is_broken_here_and_leads_to_the_alerts_that_th
     text = (PROJECT / "docs" / "explain" / "failures.md").read_text()
     page = text.partition("\n## Failures that a drill causes\n")[2].partition("\n## ")[0]
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")][2:]
-    documented = {row[-1].strip("` "): tuple(re.findall(r"\[(\w+)\]", row[2])) for row in rows}
+    documented = {row[-1].strip("` "): tuple(re.findall(r"\[(\w+)\]", row[1])) for row in rows}
     assert documented == {failure.name: (*failure.alerts, *failure.follows) for failure in FAILURES}
