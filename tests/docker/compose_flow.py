@@ -1,6 +1,6 @@
-"""Run by test_compose.py in namespaces of its own: "Everything on one machine" of docs/guides/one-machine.md.
+"""Run by test_compose.py in namespaces of its own: the commands of docs/guides/one-machine.md.
 
-The commands are those of the page, in its order, in a folder that is empty at first: a clone of what is
+The commands run in the page's order, in a folder that is empty at first: a clone of what is
 committed. `docker` is podman there, and `docker compose` podman-compose. Prints what it has seen, a line for
 each step; the first step that fails ends it with the reason. With the argument `streaming`: the page's start,
 its step with Kafka and Debezium, and its end.
@@ -56,8 +56,7 @@ exec {sys.executable} -m podman_compose "$@"
 
 def blocks() -> list[str]:
     """Return the page's commands: the start, a first e-mail, further on, Kafka and Debezium, the end."""
-    section = PAGE.read_text().partition("### Everything on one machine\n")[2].partition("\n### ")[0]
-    found = re.findall(r"^```sh\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
     assert len(found) == 5, found
     return found
 
