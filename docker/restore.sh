@@ -5,8 +5,8 @@
 # ARCHIVE  the directory that archive_command copies to
 # DATA     the new data directory: missing or empty
 # TIME     such as '2026-11-21 20:15:00+00', or `latest` for the end of the archive
-# Run it as the account that runs PostgreSQL, with PostgreSQL's programs in PATH. PGUSER and PGDATABASE name the
-# database's owner and the database (both orderpost by default). Other clients cannot connect before it exits.
+# Run it as the account that runs PostgreSQL, with PostgreSQL's programs in PATH. PGUSER and PGDATABASE name a
+# superuser and the database (both orderpost by default). Other clients cannot connect before it exits.
 set -eu
 [ $# -eq 4 ] || { sed -n '2,9p' "$0" >&2; exit 2; }
 backup=$1 archive=$2 data=$3 time=$4
@@ -27,10 +27,14 @@ chmod 700 "$data"
 } >> "$data/postgresql.auto.conf"
 touch "$data/recovery.signal"
 
-private=$(mktemp -d)  # PostgreSQL listens only on a socket in it
+# Only a socket in this directory leads in, whatever port and pg_hba.conf the backup has.
+private=$(mktemp -d)
+echo "local all all trust" > "$private/pg_hba.conf"
+export PGPORT=5432
 trap 'pg_ctl -D "$data" -m immediate stop > /dev/null 2>&1 || true; rm -rf "$private"' EXIT
 pg_ctl -D "$data" -s -w -t 86400 -l "$data/restore.log" start \
-    -o "-c listen_addresses='' -c unix_socket_directories='$private' -c archive_mode=off -c hot_standby=off" ||
+    -o "-c listen_addresses='' -c unix_socket_directories='$private' -c port=$PGPORT -c hba_file='$private/pg_hba.conf' \
+        -c archive_mode=off -c hot_standby=off" ||
     { tail -n 5 "$data/restore.log" >&2; exit 1; }
 ask() { psql -h "$private" -X -q -A -t -v ON_ERROR_STOP=1 "$@"; }
 until [ "$(ask -c 'SELECT pg_is_in_recovery()' 2> /dev/null)" = f ]; do
