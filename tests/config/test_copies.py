@@ -89,3 +89,15 @@ def test_the_tables_of_providers_are_complete() -> None:
 
 def test_an_alert_expects_events_of_each_provider_that_posts_some() -> None:
     assert set(re.findall(r'provider!="(\w+)"', alerts()["EmailWebhooksSilent"]["expr"])) == WITHOUT_WEBHOOK
+
+
+def test_the_page_about_the_admin_names_the_menu_and_the_tiles_of_the_screen() -> None:
+    page = DOCS / "guides" / "admin.md"
+    apps = ("outbox", "notifications", "orders")
+    code = "".join(path.read_text() for app in apps for path in (PROJECT / app).rglob("*.py"))
+    menu = {*re.findall(r"MenuItem\(\d+, \"([^\"]+)\"", code)}
+    table = page.read_text().partition("| to | open |")[2].partition("\n\n")[0]
+    assert {*re.findall(r"\*([^*]+)\*", table)} <= menu
+    tiles = {name for first, *_ in rows(page, "The first page") for name in re.findall(r"\*([^*]+)\*", first)}
+    assert len(tiles) > 8
+    assert {name for name in tiles if f'"{name.removeprefix("late: ")}"' not in code} == set()
