@@ -20,6 +20,8 @@ if [ -f "$backup/base.tar.gz" ]; then tar -xzf "$backup/base.tar.gz" -C "$data"
 elif [ -f "$backup/base.tar" ]; then tar -xf "$backup/base.tar" -C "$data"
 else cp -a "$backup/." "$data"; fi
 chmod 700 "$data"
+# Debian keeps this file outside the data directory, and PostgreSQL does not start without one.
+[ -e "$data/postgresql.conf" ] || : > "$data/postgresql.conf"
 {
     echo "restore_command = 'cp \"$archive/%f\" \"%p\"'"
     echo "recovery_target_action = 'promote'"
