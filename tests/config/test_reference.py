@@ -5,10 +5,23 @@ from __future__ import annotations
 import json
 import re
 
+from django.conf import settings
 from django.contrib import admin
 
 from local.machine import PROJECT
+from notifications import webhooks
+from notifications.admin import email_actions
+from notifications.api import urls as notifications_urls
+from orders import bodies, emails
+from orders.api import timeline
+from orders.api import urls as orders_urls
 from orders.events import EVENTS
+from orders.inbound import commands
+from outbox.api import pages, parsers, problems
+from outbox.events.consuming import consumer, envelope
+from outbox.events.publishing import relay
+from outbox.models import ApiToken, jobs
+from outbox.retention import purge
 
 FOLDER = PROJECT / "docs" / "reference"
 
@@ -38,6 +51,63 @@ def test_the_table_of_events_has_the_fields_and_statuses_of_the_schemas() -> Non
     assert described == {
         topic: (set(fields) - common, set(fields["status"]["enum"])) for topic, fields in schemas.items()
     }
+
+
+def test_the_table_of_the_api_is_the_urls_with_their_scopes() -> None:
+    routes = {
+        (method.upper(), "/" + re.sub(r"<\w+:(\w+)>", r"{\1}", str(route.pattern))): view
+        for route in [*orders_urls.urlpatterns, *notifications_urls.urlpatterns]
+        for view in [vars(route.callback)["cls"]]
+        for method in ("get", "post", "put", "patch", "delete")
+        if hasattr(view, method)
+    }
+    described = {
+        tuple(call.split()): scope.strip("`")
+        for scope, calls in rows("api.md", "Endpoints")
+        for call in code(calls)
+    }
+    assert described == {call: view.scopes[call[0]] for call, view in routes.items()}
+    assert set(described.values()) == set(ApiToken.SCOPES)
+
+
+def test_the_table_of_problems_has_each_type_that_the_api_raises() -> None:
+    sources = [
+        path.read_text()
+        for app in ("outbox", "orders", "notifications")
+        for path in (PROJECT / app / "api").glob("*.py")
+    ]
+    found = re.findall(r'status=(\d+),\s+slug="([\w-]+)"', "".join(sources))
+    raised = {(slug, status) for status, slug in found} - {("not-ready", "503")}  # /readyz
+    described = {(slug, status) for slugs, status, _ in rows("api.md", "Errors") for slug in code(slugs)}
+    assert described == raised and len(raised) > 15
+
+
+def test_the_tables_of_limits_have_the_numbers_of_the_code() -> None:
+    purged = {rule.table: rule.days for rule in purge.rules()}
+    limits = {
+        "body of a request or webhook's post": settings.DATA_UPLOAD_MAX_MEMORY_SIZE,
+        "levels in a request's body": parsers.MAX_DEPTH,
+        "amount, in minor units": bodies.MAX_AMOUNT,
+        "items of an order": bodies.MAX_ITEMS,
+        "items that an e-mail shows": emails.SHOWN_ITEMS,
+        "results of a page": pages.MAX_SIZE,
+        "errors that a 400 lists": problems.MAX_ERRORS,
+        "entries of a timeline in the API": timeline.MOST,
+        "event, in or out": envelope.LARGEST,
+        "levels in an inbound event": envelope.DEEPEST,
+        "e-mails that a command names": commands.MOST_NAMED,
+        "rows that an admin action changes without a job": email_actions.MAX_ROWS,
+        "tries of an inbound event": consumer.TRIES,
+        "tries of a job's batch": jobs.MAX_TRIES,
+        "wrong passwords before a pause of 5 minutes": settings.AXES_FAILURE_LIMIT,
+        "answers of idempotency keys": purged["idempotency_keys"],
+        "expired tokens": purged["api_tokens"],
+        "names and addresses of wrong logins": purged["axes_accessattempt"],
+    }
+    assert settings.DATA_UPLOAD_MAX_MEMORY_SIZE == webhooks.MOST_BYTES and envelope.LARGEST == relay.TOO_LARGE
+    cells = rows("limits.md", "Sizes and counts") + rows("limits.md", "Kept")
+    described = {what: int(most.partition(" ")[0].replace(",", "")) for what, most in cells}
+    assert described == limits
 
 
 def test_the_glossary_explains_each_word_of_the_admins_menu() -> None:
