@@ -73,7 +73,7 @@ def test_roles_are_scaled_by_metrics_that_exist():
             assert scaling["cpu"], name
             continue
         row = next(row for row in page.splitlines() if row.startswith(f"| `{scaling['metric']}` "))
-        labels = set(re.findall(r"`(\w+)`", row.split("|")[3]))
+        labels = set(re.findall(r"`(\w+)`", row.split("|")[2]))
         assert scaling["labels"].keys() <= labels, name
         assert set(re.findall(r"\borderpost_\w+", scaling["query"])) == {scaling["metric"]}, name
         assert set(re.findall(r"(\w+)=\"", scaling["query"])) == scaling["labels"].keys(), name

@@ -52,7 +52,7 @@ def listens(host: str, port: int) -> bool:
 def assert_every_metric_is_shown(targets: Path) -> None:
     """Scrape every process, and find each metric of docs/reference/metrics.md at one at least."""
     page = (PROJECT / "docs" / "reference" / "metrics.md").read_text()
-    wanted = set(re.findall(r"^\| `(orderpost_\w+)` \| (\w+) \|", page, re.MULTILINE))
+    wanted = set(re.findall(r"^\| `(orderpost_\w+)` \| (\w+)", page, re.MULTILINE))
     shown: set[tuple[str, str]] = set()
     for process in json.loads(targets.read_text()):
         host, port = process["targets"][0].split(":")

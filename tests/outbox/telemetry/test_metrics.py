@@ -66,7 +66,7 @@ def test_it_imports_the_metrics_of_every_app_at_the_start():
 def documented() -> set[tuple[str, str, tuple[str, ...]]]:
     """Return the name, type and labels of each metric in docs/reference/metrics.md."""
     page = (PROJECT / "docs" / "reference" / "metrics.md").read_text()
-    rows = re.findall(r"^\| `(orderpost_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
+    rows = re.findall(r"^\| `(orderpost_\w+)` \| (\w+)([^|]*)\|", page, re.MULTILINE)
     return {(name, kind, tuple(sorted(re.findall(r"`(\w+)`", labels)))) for name, kind, labels in rows}
 
 
