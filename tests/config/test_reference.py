@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 
 from django.conf import settings
 from django.contrib import admin
+from django.core.management import get_commands, load_command_class
+from django.core.management.base import BaseCommand
 
 from local.machine import PROJECT
 from notifications import webhooks
@@ -78,8 +81,32 @@ def test_the_table_of_problems_has_each_type_that_the_api_raises() -> None:
     ]
     found = re.findall(r'status=(\d+),\s+slug="([\w-]+)"', "".join(sources))
     raised = {(slug, status) for status, slug in found} - {("not-ready", "503")}  # /readyz
-    described = {(slug, status) for slugs, status, _ in rows("api.md", "Errors") for slug in code(slugs)}
+    described = {(slug, kind[:3]) for kind, _ in rows("api.md", "Errors") for slug in code(kind)}
     assert described == raised and len(raised) > 15
+
+
+def test_the_tables_of_commands_name_each_command_and_options_that_it_has() -> None:
+    described = {
+        command.strip("`"): {option for option in code(does) if option.startswith("--")}
+        for section in ("Processes", "Look", "Act", "Set up")
+        for command, does in rows("commands.md", section)
+    }
+    ours = {name for name, app in get_commands().items() if app in ("outbox", "orders", "notifications")}
+    assert described.keys() == ours
+    known = {name: options_of(load_command_class(get_commands()[name], name)) for name in ours}
+    assert {name: options - known[name] for name, options in described.items() if options - known[name]} == {}
+
+
+def options_of(command: BaseCommand) -> set[str]:
+    """Return the options of a command and of its verbs."""
+    parser = command.create_parser("manage.py", "")
+    verbs = [
+        verb
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for verb in action.choices.values()
+    ]
+    return {option for one in [parser, *verbs] for option in one._option_string_actions}
 
 
 def test_the_tables_of_limits_have_the_numbers_of_the_code() -> None:
