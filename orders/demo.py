@@ -88,6 +88,18 @@ def place_and_move(number: int) -> None:
         SERVICES[change](order_id=order.id)
 
 
+def place_one() -> Order:
+    """Place the order of the README's first curls: 42.00 USD, not yet paid."""
+    return services.place_order(
+        user_id=uuid.uuid4(),
+        email="ann@example.com",
+        name="Ann",
+        reference="A-1001",
+        total_amount=4200,
+        items=[{"sku": "pen", "name": "Brass pen", "quantity": 1, "unit_amount": 4200}],
+    )
+
+
 def _purchase(chance: random.Random) -> dict[str, Any]:
     locale, currency = chance.choice(LOCALES)
     bought = chance.sample(PRODUCTS, k=chance.randint(1, 2))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,10 +27,11 @@ from notifications.providers.sending import PROVIDERS
 from orders.models import Order
 from orders.services import pay_order
 from outbox import tasks as upkeep
+from outbox.database.clock import database_now
 from outbox.events.consuming import consumer
 from outbox.events.publishing import relay
 from outbox.management.commands import keep_partitions
-from outbox.models import Heartbeat, OutboxEvent
+from outbox.models import ApiToken, Heartbeat, OutboxEvent
 from outbox.retention.partitions import partitions
 from outbox.wal import publication
 from tests.concurrency.helpers import together
@@ -322,3 +325,31 @@ def test_the_demo_fills_a_shop_and_tells_what_went_where(provider, settings, cap
         worker.join()
     assert Order.objects.count() == 15
     assert "correlation id demo-" in capsys.readouterr().out
+
+
+def test_one_demo_order_comes_with_a_token_as_lines_for_a_shell(provider, client, capsys):
+    call_command("demo", "--one")
+    said = capsys.readouterr()
+    assert said.err == ""
+    shell = ["/bin/sh", "-euc", 'eval "$1"; echo "$TOKEN $ORDER"', "sh", said.out]
+    token, order = subprocess.run(shell, capture_output=True, text=True, check=True).stdout.split()
+    api, headers = f"/api/v1/orders/{order}", {"authorization": f"Bearer {token}"}
+    for change, body, status in (("pay", {}, "paid"), ("refund", {"amount": 1200}, "part_refunded")):
+        answer = client.post(f"{api}/{change}", body, "application/json", headers=headers)
+        assert answer.json()["status"] == status
+    assert Order.objects.get().correlation_id.startswith("demo-")
+    assert ApiToken.objects.get().expires_at < database_now() + dt.timedelta(days=8)
+
+
+@pytest.mark.parametrize("option", ["--orders", "--days"])
+def test_one_demo_order_is_not_a_history(provider, option):
+    with pytest.raises(CommandError, match="neither --orders nor --days"):
+        call_command("demo", "--one", option, "3")
+    assert not Order.objects.exists()
+
+
+def test_one_demo_order_makes_no_token_for_a_shop_with_a_real_provider(settings):
+    settings.EMAIL_PROVIDERS, settings.EMAIL_HOST = ["smtp"], "127.0.0.1"
+    with pytest.raises(CommandError, match="only to a mailbox"):
+        call_command("demo", "--one")
+    assert not Order.objects.exists() and not ApiToken.objects.exists()

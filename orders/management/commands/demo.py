@@ -1,5 +1,7 @@
 """`manage.py demo`: place orders on a stack with a mailbox, or fill the tables with a history (`--days`).
 
+`--one` prints a token and an order for a shell: `eval "$(.venv/bin/python manage.py demo --one)"`.
+
 A mailbox is a provider that delivers nothing. That of `make run`, the sandbox, refuses some recipients.
 Mailpit, the mailbox of docker/compose.yaml, refuses none.
 """
@@ -11,12 +13,14 @@ import datetime as dt
 import time
 from collections import Counter
 from collections.abc import Sequence
+from io import StringIO
 from operator import attrgetter
 from typing import Any
 from urllib.parse import urlsplit
 
 import requests
 from django.conf import settings
+from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, transaction
 from django.db.models import Model
@@ -25,7 +29,17 @@ from rich.progress import Progress
 
 from notifications.models import EmailNotification
 from notifications.providers.sending import api_url
-from orders.demo import DOMAIN, DOWN, MARK, REFUSED, History, make_history, outage_end, place_and_move
+from orders.demo import (
+    DOMAIN,
+    DOWN,
+    MARK,
+    REFUSED,
+    History,
+    make_history,
+    outage_end,
+    place_and_move,
+    place_one,
+)
 from orders.models import Order
 from outbox.database.clock import database_now
 from outbox.database.partitioned import PartitionedModel
@@ -37,16 +51,24 @@ from outbox.traffic import minutes
 from outbox.traffic.summed import Window
 
 MAILPIT_PORT = 8025
+#: How long the token of `--one` is valid.
+TOKEN_DAYS = 7
 
 
 class Command(BaseCommand):
     help = (
         "Place and change orders on the running stack, wait for their e-mails and count them by state. "
         "This works only if the provider is a mailbox: that of `make run`, or Mailpit. "
+        "With --one, place one order and print it and a new token as lines for a shell. "
         "With --days, write a history for the admin's charts and lists instead."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--one",
+            action="store_true",
+            help=f"place one order; print `export TOKEN=…` (for {TOKEN_DAYS} days) and `export ORDER=…`",
+        )
         parser.add_argument("--orders", type=int, help="number of orders (default 300; with --days 20000)")
         parser.add_argument("--wait", type=float, default=60, help="seconds to wait for e-mails (default 60)")
         parser.add_argument("--days", type=int, help="days of the history to write (1 to 90)")
@@ -55,8 +77,20 @@ class Command(BaseCommand):
         )
 
     def handle(
-        self, *args: Any, orders: int | None, wait: float, days: int | None, force: bool, **options: Any
+        self,
+        *args: Any,
+        one: bool,
+        orders: int | None,
+        wait: float,
+        days: int | None,
+        force: bool,
+        **options: Any,
     ) -> None:
+        if one:
+            if orders is not None or days is not None:
+                raise CommandError("--one allows neither --orders nor --days.")
+            self.place_one()
+            return
         orders = orders or (20_000 if days else 300)
         if not 1 <= orders <= 100_000:
             raise CommandError("--orders must be from 1 to 100000.")
@@ -81,13 +115,29 @@ class Command(BaseCommand):
             f"\nAll rows have the correlation id {MARK}, references DEMO-… and addresses of {DOMAIN}."
         )
 
+    def place_one(self) -> None:
+        """Place one order. Print a new token and the order's id as lines that a shell can evaluate."""
+        find_mailbox()
+        token = StringIO()
+        with context.working_for(context.Context(new_run())), transaction.atomic():
+            order = place_one()
+            call_command(
+                "create_token",
+                "demo",
+                scope=["all"],
+                expires_days=TOKEN_DAYS,
+                stdout=token,
+                stderr=StringIO(),
+            )
+        self.stdout.write(f"export TOKEN={token.getvalue().strip()}\nexport ORDER={order.id}")
+
     def place(self, *, orders: int, wait: float) -> None:
         """Place orders. Wait until each of their e-mails was tried once, for at most `wait` seconds."""
         mailbox = find_mailbox()
         for recipient, status in ((REFUSED, 400), (DOWN, 503)) if mailbox else ():
             fault: dict[str, str | int] = {"kind": "status", "status": status, "to": f"^{recipient}-"}
             requests.post(f"{mailbox}/control/faults", json=fault, timeout=5).raise_for_status()
-        run = f"demo-{context.new_correlation_id()[:8]}"
+        run = new_run()
         mails = EmailNotification.objects.filter(correlation_id=run)
         untried = mails.filter(status__in=(*DUE_STATES, Status.PROCESSING), retry_count=0)
         with Progress() as progress, context.working_for(context.Context(run)):
@@ -110,6 +160,11 @@ class Command(BaseCommand):
         else:
             self.stdout.write("The mailbox is Mailpit, on port 8025. It refuses no e-mail.")
         self.stdout.write(f"All log lines and rows of this run have the correlation id {run}.")
+
+
+def new_run() -> str:
+    """Return a correlation id for the rows of this run."""
+    return f"demo-{context.new_correlation_id()[:8]}"
 
 
 def find_mailbox() -> str:
