@@ -15,14 +15,22 @@ def main() -> int:
     from tests.chaos.run import run
 
     parser = argparse.ArgumentParser(prog="make chaos", description="Try to break a whole orderpost.")
-    parser.add_argument("--minutes", type=float, default=5.0)
-    parser.add_argument("--seed", type=int, help="replays the faults of a run; printed at its start")
-    parser.add_argument("--rate", type=float, default=12.0, help="changes a second")
+    parser.add_argument("--minutes", type=float, default=5.0, help="how long things break (default 5)")
     parser.add_argument(
-        "--providers", help="separated by commas; the SMTP server of `smtp` listens all the time"
+        "--seed", type=int, help="repeat the order of a run's faults; each run prints its seed first"
     )
-    parser.add_argument("--no-webhooks", action="store_true", help="the provider tells nothing of its mails")
-    parser.add_argument("--only", help="these faults once each, separated by commas")
+    parser.add_argument("--rate", type=float, default=12.0, help="changes a second (default 12)")
+    parser.add_argument(
+        "--providers",
+        help="EMAIL_PROVIDERS, such as resend,smtp; their SMTP server listens all the time. Default:"
+        " sendgrid,smtp, whose SMTP server listens only while it is slow",
+    )
+    parser.add_argument(
+        "--no-webhooks", action="store_true", help="no provider reports what became of an e-mail"
+    )
+    parser.add_argument(
+        "--only", help="only these faults, once each, in this order, such as kill,tls_garbage"
+    )
     given = parser.parse_args()
     seed = random.randrange(10**6) if given.seed is None else given.seed
     print(f"seed {seed}", flush=True)
