@@ -1,5 +1,5 @@
-"""Delivery of due rows: claim them, send them in threads, write the outcomes. It imports no e-mail.
+"""Claim due rows, send them in threads, and write the outcomes. This package knows nothing of e-mail.
 
-`drain` is the loop and `sender` what an app must bring; `rows` has the rows' states and statements, `gate`
-says who may send now. The delivery package of an app imports it.
+`drain` is the loop, and `sender` is the protocol that an app implements. `rows` has the states and the
+statements of rows. `gate` has the circuit breakers and the rate limit.
 """

@@ -1,4 +1,4 @@
-"""The choice of the rows that a drain claims next: how many, how many of them new, and how long due."""
+"""Choose the rows that a drain claims next: how many, how many of them new, and how long due."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from outbox.delivery.lookback import Lookback
 from outbox.delivery.rows.deliverable import Deliverable
 from outbox.delivery.rows.queryset import DeliverableQuerySet
 
-#: The part of the claimed rows that the newest first attempts get while there is a backlog.
+#: During a backlog, this share of the claimed rows are the newest first attempts.
 FRESH_SHARE = 1 / 4
 
 Row = TypeVar("Row", bound=Deliverable)
 
 
 class Claims(Generic[Row]):
-    """The claims of one drain, and what it remembers from one to the next."""
+    """The claims of one drain, and its memory between two claims."""
 
     def __init__(self, rows: DeliverableQuerySet[Row]) -> None:
         self._rows = rows
         self.lookback = Lookback()
-        #: Fresh rows, in quarters, that claims of few rows could not give yet.
+        #: The fraction of a fresh row that earlier claims were too small to include.
         self._fresh_credit = 0.0
 
     def claim(self, capacity: Capacity) -> tuple[list[Row], bool]:
@@ -36,11 +36,11 @@ class Claims(Generic[Row]):
         lookback = self.lookback.seconds(now=began)
         batch = self._rows.claim(limit=capacity.rows, fresh=fresh, lookback_seconds=lookback)
         if not batch and fresh == capacity.rows:
-            return [], True  # it was for first attempts alone, and retries may be due
-        # The part for first attempts stays empty when only retries are due: that is not the end.
+            return [], True  # this claim was only for first attempts, and retries may be due
+        # If only retries are due, the share of first attempts stays empty, but more rows may be due.
         least = capacity.rows - fresh if lookback is None else capacity.rows
         is_full = bool(batch) and len(batch) >= least
-        if fresh < capacity.rows:  # the last of a full batch then is the last taken of the longest due
+        if fresh < capacity.rows:  # so the last row of a full batch is one of the longest due
             self.lookback.note_claim(
                 is_whole=lookback is None,
                 began_at=began,
@@ -50,7 +50,7 @@ class Claims(Generic[Row]):
         return batch, is_full
 
     def _fresh(self, rows: int) -> int:
-        """Return how many of so many rows are fresh ones; the remainder counts for the next claim."""
+        """Return how many of `rows` are fresh ones. The remainder counts for the next claim."""
         self._fresh_credit += rows * FRESH_SHARE
         fresh = min(int(self._fresh_credit), rows)
         self._fresh_credit -= fresh

@@ -1,7 +1,7 @@
 """The generic loop: claim due rows, send them in threads, write the outcomes, until no row is due.
 
-The loop knows neither what is sent nor how: an app brings a `Sender`. It claims and settles in the calling
-thread, one for each process; sends run in threads of `pool`. Run by notifications/delivery/drain.py.
+An app brings a `Sender`, because the loop knows neither the payload nor the provider. The calling thread, one
+in each process, claims and settles. Threads of `pool` send. notifications/delivery/drain.py runs the loop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ from outbox.telemetry import health, instruments
 
 log = structlog.get_logger(__name__)
 
-#: A run waits so long for capacity; it returns before a longer wait. The wait for a due row that is locked.
+#: A run waits at most so long for capacity, and returns before a longer wait. After so long, a caller tries
+#: again to claim a due row that another session has locked.
 SHORT_PAUSE_SECONDS = 1.0
 #: The outcome of a claimed row that is given back.
 NOT_TRIED = Outcome(Verdict.RETURNED)
@@ -41,40 +42,40 @@ Row = TypeVar("Row", bound=Deliverable)
 
 
 class Drain(Generic[Row]):
-    """The drain of one process. Sends that a run leaves in flight are collected by the next."""
+    """The drain of one process. The next run collects the sends that a run leaves in flight."""
 
     def __init__(
         self, *, rows: DeliverableQuerySet[Row], sender: Sender[Row], pool: Executor, limits: Limits
     ) -> None:
         self._rows, self._sender, self._limits = rows, sender, limits
-        #: Set while rows may be due that no claim has seen.
+        #: Set while due rows may exist that no claim has seen.
         self.woken = threading.Event()
-        #: When the database last did something for this drain (monotonic): proof that it is not stuck.
+        #: When the database last answered this drain (monotonic), which proves that the drain is not stuck.
         self.progress_at = -math.inf
         self._claims = Claims(rows)
-        self._claimed: deque[Row] = deque()  # not begun; rows that go alone are last
+        self._claimed: deque[Row] = deque()  # sends not begun; rows that are sent alone come last
         self._in_flight = InFlight(sender=sender, pool=pool, limits=limits)
         self._unsettled = Unsettled()
         self._done = Drained()
 
     @property
     def lookback(self) -> Lookback:
-        """The drain's memory of how far back its next claim has to read."""
+        """How far back the drain's next claim has to read."""
         return self._claims.lookback
 
     def wake(self) -> None:
-        """Have a run that is under way claim once more, at once; from any thread."""
+        """Make the current run claim again at once. Any thread may call this."""
         self.woken.set()
         self._in_flight.interrupt()
 
     def run(self, *, seconds: float, should_stop: Callable[[], bool] = lambda: False) -> Drained:
-        """Send what is due and write what became of it.
+        """Send due rows and write their outcomes.
 
-        No row is claimed after `seconds`, or once `should_stop`; what was claimed and not yet started is then
-        given back. Once `should_stop`, the run also waits for every send, because no other run follows. A
-        trigger calls `wake` to have a running drain claim again. Outcomes are written after 20 rows or 0.1 s,
-        so that a crash causes few duplicates. Raises the error of a failed claim or screening, after settling
-        what is in flight.
+        After `seconds`, or once `should_stop` returns true, claim no row and give back rows whose send has
+        not begun. Once `should_stop` returns true, also wait for every send, because no other run follows. A
+        trigger calls `wake` to make a running drain claim again. Outcomes are written after 20 rows or 0.1 s,
+        so that a crash causes few duplicates. If a claim or a screening fails, settle the sends in flight and
+        raise its error.
         """
         self._done = done = Drained()
         self.woken.set()
@@ -113,7 +114,7 @@ class Drain(Generic[Row]):
 
     # --- claim ---
     def _claim(self, should_stop: Callable[[], bool]) -> None:
-        """Claim and screen rows, if rows may be due, and if a slot and the gate have capacity for them."""
+        """Claim and screen rows if rows may be due, a thread is free, and the sender has capacity."""
         if self._in_flight.is_stuck:
             self._done.pause_seconds = SHORT_PAUSE_SECONDS
         if self._claimed or not self.woken.is_set() or not self._in_flight.has_room():
@@ -140,7 +141,7 @@ class Drain(Generic[Row]):
             self._done.pause_seconds = capacity.wait_seconds
 
     def _screen(self, batch: list[Row]) -> None:
-        """Settle claimed rows that must not be sent, and keep the others. If that fails, give all back."""
+        """Settle claimed rows that must not be sent, and keep the others. On an error, give all back."""
         self._done.claimed += len(batch)
         instruments.CLAIMED.labels(self._table).inc(len(batch))
         outcomes: Mapping[uuid.UUID, Outcome] = {row.id: NOT_TRIED for row in batch}
@@ -164,8 +165,8 @@ class Drain(Generic[Row]):
             self._start(self._claimed.popleft())
 
     def _start(self, row: Row) -> None:
-        """Begin a send, if it can end within its lease. Before a row that goes alone, settle all others."""
-        if row.is_sent_alone:  # it may kill the process, and no other claim is to be lost with it
+        """Begin a send if it can end within its lease. Settle all other rows before a row is sent alone."""
+        if row.is_sent_alone:  # it may kill the process, and would then lose the other claims
             if self._claimed:
                 self._give_back()
                 self.woken.set()
@@ -181,7 +182,7 @@ class Drain(Generic[Row]):
 
     # --- settle ---
     def _settle(self, *, at_once: bool = False, give_up_at: float = math.inf) -> None:
-        """Write the outcomes that are due to be written; with nothing in flight, all are."""
+        """Write the outcomes that are due to be written. If no send is in flight, write all."""
         settlements = self._unsettled.take_due(at_once=at_once or not self._in_flight)
         if not settlements:
             return
@@ -193,7 +194,7 @@ class Drain(Generic[Row]):
         for change in changes:
             if change.wait_seconds is not None:
                 self._note_due(change.wait_seconds)
-            elif change.now in DUE_STATES:  # it was given back: it is due, at its old place in the queue
+            elif change.now in DUE_STATES:  # given back, so it is due at its old place in the queue
                 self._note_due(0.0)
                 self.lookback.forget()
         self._sender.changed(changes)
@@ -203,10 +204,10 @@ class Drain(Generic[Row]):
         self._done.next_due_seconds = seconds if known is None else min(known, seconds)
 
     def _finish(self, should_stop: Callable[[], bool]) -> None:
-        """Give back what was not begun, and settle what is in flight.
+        """Give back rows whose send has not begun, and settle the sends in flight.
 
-        Late sends are left to the next run, unless the process stops: they are then waited for until the
-        leases of all claims have ended.
+        Leave late sends to the next run. If the process stops, wait for them until the leases of all claims
+        have expired.
         """
         give_up_at = time.monotonic() + self._limits.lease_seconds
         self._give_back()

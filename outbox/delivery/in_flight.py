@@ -1,4 +1,4 @@
-"""The sends that a drain has begun and not collected. Each runs in a thread and touches no database."""
+"""The sends that a drain has begun and not collected. Each runs in a thread and uses no database."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ ClaimKey = tuple[uuid.UUID, uuid.UUID | None]
 
 
 class InFlight(Generic[Row]):
-    """The sends of one drain. A send is late after `send_timeout_seconds`; it occupies its own thread."""
+    """The sends of one drain. A send is late after `send_timeout_seconds`, but keeps its thread."""
 
     def __init__(self, *, sender: Sender[Row], pool: Executor, limits: Limits) -> None:
         self._sender, self._pool, self._limits = sender, pool, limits
-        #: Monotonic. By claim, because a row may be claimed again while a send of it hangs.
+        #: Monotonic seconds. The key is the claim, because a row may be claimed again while a send of it
+        #: hangs.
         self._late_at: dict[ClaimKey, float] = {}
-        self._alone: ClaimKey | None = None  # the last send that went alone
+        self._alone: ClaimKey | None = None  # the last row that was sent alone
         #: Outcomes, and None for each call of `interrupt`.
         self._finished: queue.SimpleQueue[tuple[Row, Outcome] | None] = queue.SimpleQueue()
 
@@ -37,12 +38,12 @@ class InFlight(Generic[Row]):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether to go on collecting: an outcome has come, or a send is not late yet."""
+        """Whether to continue collecting, because an outcome has come or a send is not late yet."""
         return self._count_late() < len(self) or not self._finished.empty()
 
     @property
     def is_stuck(self) -> bool:
-        """Whether every slot is taken by a late send."""
+        """Whether late sends occupy every thread."""
         return self._count_late() >= self._limits.concurrency
 
     def _count_late(self) -> int:
@@ -54,8 +55,8 @@ class InFlight(Generic[Row]):
     def has_room(self, *, is_alone: bool = False) -> bool:
         """Return whether another send may begin.
 
-        A send that goes alone begins after all others, and no other begins until it has ended. Neither waits
-        for a late one, which may hang for ever.
+        A row that is sent alone begins after all other sends, and no other begins until its send has ended.
+        Neither waits for a late send, which may hang for ever.
         """
         if len(self) >= self._limits.concurrency:
             return False
@@ -65,17 +66,16 @@ class InFlight(Generic[Row]):
         return last is None or last not in self._late_at or self._is_late(last)
 
     def start(self, row: Row) -> None:
-        """Begin a send."""
         if row.is_sent_alone:
             self._alone = _claim_of(row)
         self._late_at[_claim_of(row)] = time.monotonic() + self._limits.send_timeout_seconds
         self._pool.submit(self._send, row)
 
     def _send(self, row: Row) -> None:
-        """Send in a thread of the pool. The row's outcome is reported even if the sender fails."""
+        """Send in a thread of the pool. Report an outcome even if the sender fails."""
         try:
             outcome = self._sender.send(row)
-        except BaseException as error:  # a library's SystemExit, too: without an outcome the slot is lost
+        except BaseException as error:  # also SystemExit: without an outcome it would stay in flight for ever
             log.exception("sender failed", id=str(row.id))
             outcome = Outcome(
                 Verdict.AMBIGUOUS, code=type(error).__name__, text=str(error), has_used_retry=True
@@ -83,7 +83,7 @@ class InFlight(Generic[Row]):
         self._finished.put((row, outcome))
 
     def collect(self, *, seconds: float) -> tuple[Row, Outcome] | None:
-        """Wait for the next outcome. Return None after `seconds`, when interrupted, or if none is left."""
+        """Wait for the next outcome. Return None after `seconds`, when interrupted, or with no send left."""
         if not self._late_at and self._finished.empty():
             return None
         try:
@@ -95,7 +95,7 @@ class InFlight(Generic[Row]):
         return finished
 
     def interrupt(self) -> None:
-        """End a wait in `collect`, or the next one; from any thread."""
+        """Make the current or the next `collect` return. Any thread may call this."""
         self._finished.put(None)
 
 

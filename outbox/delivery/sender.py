@@ -1,4 +1,4 @@
-"""What a drain needs of an app, and what it says of a run."""
+"""The protocol that a drain needs from an app, its limits, and the report of a run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Sent = TypeVar("Sent", bound=Deliverable, contravariant=True)
 
 
 class Sender(Protocol[Sent]):
-    """What an app brings."""
+    """An app's part of a drain."""
 
     def send(self, row: Sent, /) -> Outcome:
-        """Try to deliver a row, in a thread of the pool. Ask no provider unless `row.is_sendable()`."""
+        """Try to deliver a row in a thread of the pool. Call no provider unless `row.is_sendable()`."""
 
     def screen(self, rows: Sequence[Sent], /) -> Mapping[uuid.UUID, Outcome]:
-        """Name the outcome of claimed rows that must not be sent, and set the `charge` of the others."""
+        """Return the outcomes of claimed rows that must not be sent, and set the `charge` of the others."""
 
     def capacity(self) -> Capacity:
         """Return how many rows are worth claiming now."""
@@ -33,7 +33,7 @@ class Sender(Protocol[Sent]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Limits:
-    """`send_timeout_seconds` bounds one send: none starts with less than that left of its lease."""
+    """`send_timeout_seconds` bounds one send, so none begins with less than that left of its lease."""
 
     concurrency: int
     lease_seconds: float
@@ -42,9 +42,11 @@ class Limits:
 
 @dataclasses.dataclass(slots=True)
 class Drained:
-    """What a run did. `pause_seconds`: until asking again may help; `has_more`: rows were left over.
+    """The report of a run.
 
-    `next_due_seconds`: until the first waiting row that this run knows of is due, None if it knows of none.
+    `pause_seconds` is how long to wait before the next run. If `has_more`, due rows are left. After
+    `next_due_seconds`, the first waiting row that the run knows of is due. It is None if the run knows of
+    none.
     """
 
     claimed: int = 0

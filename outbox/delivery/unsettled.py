@@ -1,4 +1,4 @@
-"""The outcomes that a drain has not written yet, and how it writes them while the database may be away."""
+"""The outcomes that a drain has not written yet. Writing them continues after the database was away."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outbox.telemetry import health, tracing
 
 log = structlog.get_logger(__name__)
 
-#: Outcomes are written when there are so many, or after so long, so that a crash causes few duplicates.
+#: Outcomes are written after so many or after so long, so that a crash causes few duplicates.
 SETTLE_ROWS = 20
 SETTLE_SECONDS = 0.1
 
@@ -26,7 +26,7 @@ Row = TypeVar("Row", bound=Deliverable)
 
 
 class Unsettled:
-    """The outcomes that wait, and when they are due to be written (monotonic)."""
+    """The outcomes that wait, and the monotonic time at which they are due to be written."""
 
     def __init__(self) -> None:
         self._settlements: list[Settlement] = []
@@ -36,13 +36,12 @@ class Unsettled:
         return len(self._settlements)
 
     def add(self, row: Deliverable, outcome: Outcome) -> None:
-        """Have an outcome written with those that wait."""
         if not self._settlements:
             self._due_at = time.monotonic() + SETTLE_SECONDS
         self._settlements.append(Settlement(row.id, outcome, row.claim_token, row.charge))
 
     def take_due(self, *, at_once: bool) -> list[Settlement]:
-        """Hand over all outcomes if they are due, or `at_once`; else none."""
+        """Return and forget all outcomes if they are due or `at_once` is true. Otherwise return none."""
         if not (at_once or len(self) >= SETTLE_ROWS or time.monotonic() > self._due_at):
             return []
         taken, self._settlements = self._settlements, []
@@ -52,9 +51,9 @@ class Unsettled:
 def settle_until(
     *, rows: DeliverableQuerySet[Row], settlements: Sequence[Settlement], until: float
 ) -> list[Transition]:
-    """Settle, trying again while the database is away, until `until` (monotonic seconds).
+    """Settle, and try again while the database is away, until `until` (monotonic seconds).
 
-    A row that cannot be written is logged and left to its lease; it does not take the others with it.
+    Log a row that cannot be written and leave it to its lease, so that the others are written.
     """
     wait = 0.05
     while True:

@@ -1,4 +1,4 @@
-"""Who may send now, over all processes: circuit breakers, the rate limit, and whose failure it was.
+"""The circuit breakers and the rate limit of all processes, and the judgement of failures.
 
 Senders ask `gate` before each send. The drain, an app's sender, metrics and the admin import it.
 """

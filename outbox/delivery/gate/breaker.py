@@ -1,14 +1,14 @@
-"""A circuit breaker as a value: what one provider's state is, and what it becomes. Pure: no clock, no store.
+"""A circuit breaker as a pure value: the state of one provider, and its transitions. No clock, no store.
 
 `gate` keeps one for each provider in Redis, so that all workers share it. Times are seconds of the caller's
 clock.
 
-Closed, it lets everything through and remembers which messages failed in a row. It opens at five different
-ones with no acceptance for a second, or at once when the provider refuses us (a wrong key). Open, it lets one
-message through now and then, over all workers: one that was never tried at most every 5 seconds, one that
-waits at most every 30. (The gate sends waiting ones to another provider if one is closed.) The first
-acceptance closes it. Each opening and closing starts a new epoch, and a failure of an older one changes
-nothing.
+A closed breaker lets everything through and remembers which messages failed in a row. It opens after five
+different failed messages and a second without an acceptance, or at once when the provider refuses us (a wrong
+key). An open breaker lets through at most one untried message every 5 seconds and one waiting message every
+30, over all workers. (The gate sends waiting messages to another provider if that one's breaker is closed.)
+The first acceptance closes the breaker. Each opening and closing starts a new epoch, and a failure of an
+older epoch changes nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Literal
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rules:
-    """When a breaker opens, and how often it lets a message through while it is open; seconds."""
+    """When a breaker opens, and how often an open breaker lets a message through."""
 
     threshold: int = 5
-    quiet_seconds: float = 1.0  # it opens only when nothing was accepted for so long
+    quiet_seconds: float = 1.0  # it opens only if the provider has accepted nothing for so long
     untried_every_seconds: float = 5.0
     waiting_every_seconds: float = 30.0
 
 
 class State(enum.StrEnum):
-    """What a person sees."""
+    """The state that the admin and metrics show."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -38,14 +38,14 @@ class State(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Breaker:
-    """One provider's state. `opened_at` is None while closed; `failed` names different messages."""
+    """One provider's state. `opened_at` is None while closed. `failed` names different messages."""
 
     epoch: int = 0
     failed: tuple[str, ...] = ()  # in a row
     accepted_at: float = 0.0  # kept while there are failures
     opened_at: float | None = None
     probed_at: float = 0.0  # when an open breaker last let any message through
-    waiting_probed_at: float = 0.0  # … one that had been tried before
+    waiting_probed_at: float = 0.0  # when it last let through a message that had been tried before
     paused_until: float = 0.0
     forced: Literal["open", "closed"] | None = None
     reason: str = ""
@@ -62,9 +62,9 @@ class Breaker:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Permit:
-    """The answer to "may I send?". `wait_seconds`: until asking again may help, if not allowed.
+    """The answer to "may I send?". If it is no, ask again after `wait_seconds`.
 
-    `is_probe`: the breaker is open, so a failure of this attempt is the provider's.
+    If `is_probe`, the breaker is open, so a failure of this attempt is the provider's.
     """
 
     is_allowed: bool
@@ -74,7 +74,7 @@ class Permit:
 
 
 def enter(breaker: Breaker, rules: Rules, *, now: float, is_untried: bool) -> tuple[Breaker, Permit]:
-    """Let a message through or not; `is_untried`: it has no recorded failure."""
+    """Let a message through or refuse it. If `is_untried`, the message has no recorded failure."""
     state = breaker.state(now)
     if state is State.CLOSED:
         return breaker, Permit(True, breaker.epoch)
@@ -90,7 +90,7 @@ def enter(breaker: Breaker, rules: Rules, *, now: float, is_untried: bool) -> tu
 def next_probes(breaker: Breaker, rules: Rules, *, now: float) -> tuple[float, float]:
     """Return the seconds until an untried message may test the provider, and until a retried one may.
 
-    For a breaker that is not closed. One that is forced open lets nothing through.
+    The breaker must not be closed. A breaker that is forced open lets nothing through.
     """
     if breaker.forced:
         return rules.waiting_every_seconds, rules.waiting_every_seconds
@@ -126,10 +126,10 @@ def failed(
     at_once: bool,
     reason: str,
 ) -> Breaker:
-    """Count a failed message, and open the breaker if that is one too many.
+    """Count a failed message, and open the breaker if the rules say so.
 
-    `at_once`: the provider refuses us, so waiting for more failures is of no use. `accepted_at`: when the
-    caller last saw an acceptance. A failure of an older epoch, or under a manual override, changes nothing.
+    With `at_once`, open it at the first failure, because the provider refuses us. `accepted_at` is when the
+    caller last saw an acceptance. A failure of an older epoch or under a manual override changes nothing.
     """
     if permit.epoch != breaker.epoch or breaker.opened_at is not None or breaker.forced:
         return breaker
@@ -149,12 +149,12 @@ def failed(
 
 
 def paused(breaker: Breaker, *, until: float, reason: str) -> Breaker:
-    """Keep everyone away until a time; the longest pause wins."""
+    """Let no message through before `until`. The longest pause wins."""
     if until <= breaker.paused_until:
         return breaker
     return dataclasses.replace(breaker, paused_until=until, reason=reason)
 
 
 def forced(breaker: Breaker, *, to: Literal["open", "closed"] | None, now: float, reason: str) -> Breaker:
-    """Follow a manual override until it is taken back; then the breaker starts closed and fresh."""
+    """Set a manual override, or with None remove it. Then the breaker is closed and has no failures."""
     return Breaker(epoch=breaker.epoch + 1, forced=to, reason=reason, changed_at=now)

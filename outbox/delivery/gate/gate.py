@@ -1,7 +1,7 @@
-"""Who may send now: each provider's circuit breaker and the common rate limit, over all processes.
+"""Each provider's circuit breaker and the common rate limit, over all processes.
 
-Called from sending threads by an app's delivery package; the admin reads and forces. One round trip to Redis
-for every ten sends (`slots`); `shared_state` says what happens without Redis.
+An app's sending threads ask it. The admin shows and forces breakers. Ten sends cost one round trip to Redis
+(`slots`). `shared_state` describes the behaviour without Redis.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outbox.telemetry import instruments
 class Admission:
     """The answer to `Gate.enter`: the provider to ask now, and its permit.
 
-    Without a provider none may be asked now, and `wait_seconds` says when to come again.
+    If `provider` is empty, ask none now and try again after `wait_seconds`.
     """
 
     provider: str
@@ -32,10 +32,10 @@ class Admission:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Capacity:
-    """How many rows are worth claiming now; `wait_seconds`: until asking again may help, if none.
+    """How many rows to claim now. If none, ask again after `wait_seconds`.
 
-    While no provider's breaker is closed, that is one row: one that was never tried (`is_untried_first`), or
-    else, where `is_retry_allowed`, the one that waits longest.
+    While no provider's breaker is closed, claim one row: one that was never tried (`is_untried_first`), or
+    else, if `is_retry_allowed`, the one that has waited longest.
     """
 
     rows: int
@@ -46,7 +46,7 @@ class Capacity:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProviderState:
-    """One provider as a person sees it; times in seconds from now, or ago."""
+    """One provider's breaker for the admin and metrics. Times are relative to now."""
 
     provider: str
     state: State
@@ -58,8 +58,8 @@ class ProviderState:
 class Gate:
     """The breakers and the rate limit of one set of providers.
 
-    `rate` is sends a second over all processes, 0 for no limit; `burst` come at once. `clock` is that of the
-    slots.
+    `rate` is the limit in sends a second over all processes, 0 for no limit. `burst` sends may happen at
+    once. `clock` is the clock of the slots.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Gate:
     ) -> Admission:
         """Take a slot of the rate, wait until it is due, and choose the first provider that may be asked.
 
-        A slot that is over `patience_seconds` away is not taken, and one that lapsed during the wait is not
-        used. `only` and `without` narrow the choice; providers in `last` come after all others, in that
-        order. `is_untried` says that the message has no recorded failure and was not resent. A message that
-        was tried tests an open breaker only if no provider outside `without` is closed. `pause` waits for
-        some seconds; where it returns true, no provider may be asked.
+        Take no slot that is over `patience_seconds` away, and do not use a slot that lapsed during the wait.
+        `only` and `without` narrow the choice. Providers in `last` come after all others, in that order.
+        `is_untried` says that the message has no recorded failure and was not resent. A tried message tests
+        an open breaker only if every provider outside `without` has an open or paused breaker. `pause` sleeps
+        for a number of seconds. If it returns true, choose no provider.
         """
         late = self._wait_for_slot(patience_seconds=patience_seconds, pause=pause)
         if late is not None:
@@ -118,7 +118,7 @@ class Gate:
         return Admission("", wait, Permit(False, wait_seconds=wait))
 
     def _wait_for_slot(self, *, patience_seconds: float, pause: Callable[[float], object]) -> float | None:
-        """Return None once a slot may be used; if none may, return in how many seconds to come again."""
+        """Wait until a slot may be used and return None, or return after how many seconds to try again."""
         give_up = self._clock() + patience_seconds
         while True:
             slot = self._slots.take_slot(patience_seconds=give_up - self._clock())
@@ -133,9 +133,9 @@ class Gate:
                 return None
 
     def capacity(self, *, batch: int, horizon_seconds: float = 1.0) -> Capacity:
-        """Return how many rows are worth claiming now, and if none, when to ask again.
+        """Return how many rows to claim now, at most `batch`, and if none, when to ask again.
 
-        No more than the rate lets out within `horizon_seconds`, less what others have taken of it.
+        Return at most the unused rate capacity within `horizon_seconds`.
         """
         found = self._shared.refresh()
         now, ahead = found.now, found.wait_seconds
@@ -153,18 +153,18 @@ class Gate:
         return Capacity(1, max(0.05, waiting_in), is_untried_first=True, is_retry_allowed=waiting_in <= 0)
 
     def rest(self) -> None:
-        """Give back the slots that were taken and not used: nothing is sent for now."""
+        """Give back unused slots, because this process sends nothing for now."""
         self._slots.give_back()
 
     def accepted(self, entry: Admission) -> None:
-        """Report that a provider took a message. Costs nothing while nothing had failed."""
+        """Report that a provider took a message. This needs no Redis unless a failure came before."""
         self._accepted_at[entry.provider] = time.monotonic()
         known = self._shared.known[entry.provider]
         if entry.permit.is_probe or known.failed or known.opened_at is not None:
             self._tell(entry.provider, lambda breaker, at: circuit.accepted(breaker, now=at))
 
     def failed(self, entry: Admission, *, message: str, reason: str, at_once: bool = False) -> None:
-        """Report that a provider did not take a message; `message` names it."""
+        """Report that a provider did not take a message. `message` is the message's name."""
         ago = time.monotonic() - self._accepted_at[entry.provider]
 
         def change(breaker: Breaker, at: float) -> Breaker:
@@ -182,14 +182,13 @@ class Gate:
         self._tell(entry.provider, change)
 
     def pause(self, entry: Admission, *, seconds: float, reason: str) -> None:
-        """Keep everyone from a provider that asked for it."""
+        """Stop sends to a provider for `seconds`, because it asked for that."""
         self._tell(
             entry.provider,
             lambda breaker, at: circuit.paused(breaker, until=at + seconds, reason=reason),
         )
 
     def read_providers(self) -> list[ProviderState]:
-        """Return every provider's breaker."""
         now = self._shared.refresh().now
         return [
             ProviderState(
@@ -203,13 +202,13 @@ class Gate:
         ]
 
     def force(self, provider: str, to: Literal["open", "closed"] | None, *, reason: str) -> bool:
-        """Open or close a breaker until a person takes that back; return False if Redis is away."""
+        """Open or close a breaker until a person takes that back. Return False if Redis is away."""
         self._tell(provider, lambda breaker, at: circuit.forced(breaker, to=to, now=at, reason=reason))
         return self.is_shared
 
     @property
     def is_shared(self) -> bool:
-        """Whether Redis was there when it was last asked."""
+        """Whether Redis answered the last request."""
         return not self._shared.is_away
 
     def _tell(self, name: str, change: Callable[[Breaker, float], Breaker]) -> None:

@@ -1,11 +1,10 @@
-"""Whose failure was it? A message's failures are judged by what first attempts of other messages met nearby.
+"""Judge whether failures are the message's own or the provider's, by the first attempts of other messages.
 
-Each process counts the first attempts that it made: by provider, in buckets of a second, for two hours, in
-memory. A process does not charge a message for what it did not see, so after a restart it errs on the
-message's side.
+Each process counts its first attempts in memory: by provider, in buckets of a second, for two hours. It does
+not charge a message for failures whose neighbours it did not see, so after a restart it charges too few.
 
-One failure in a quiet shop has few neighbours, and three of them are accepted by chance in a quarter of the
-cases while a provider fails 35 % of all sends. So the neighbours of all failures of a message count together.
+One failure in a quiet shop has few neighbours. While a provider fails 35 % of all sends, three neighbours are
+accepted by chance in a quarter of the cases. So the neighbours of all failures of a message count together.
 tests/outbox/delivery/test_simulated_shop.py simulates outages, brown-outs and poisonous messages.
 """
 
@@ -19,16 +18,16 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 KEPT_SECONDS = 7200.0
-#: How far to each side a failure's neighbours are looked for, in seconds.
+#: Seconds before and after a failure in which to find its neighbours, tried in this order.
 REACHES = (5, 15, 60, 120)
 #: A failure with fewer neighbours proves nothing.
 LEAST = 3
 ACCEPTED_SHARE = 0.95
-#: So many accepted neighbours of all its failures together make them the message's own.
+#: So many accepted neighbours of all its failures together prove that the failures are the message's own.
 ENOUGH = 24
-#: A provider that was away once has failed a message in one gap between acceptances, however often it tried.
+#: One outage of a provider is one gap between acceptances, however often a message was tried in it.
 LEAST_GAPS = 2
-#: So many failed messages are stored in each bucket at most; the share is clear by then.
+#: A bucket stores at most so many failed messages, because more would hardly change the share.
 MOST_FAILED = 100
 
 
@@ -49,7 +48,6 @@ class Neighbours:
         self._buckets: dict[str, _Buckets] = {}
 
     def record(self, *, provider: str, id: uuid.UUID, is_accepted: bool, ended_at: float) -> None:
-        """Count a first attempt's end."""
         with self._lock:
             buckets = self._buckets.setdefault(provider, OrderedDict())
             bucket = buckets.setdefault(math.floor(ended_at), _Bucket())
@@ -64,11 +62,11 @@ class Neighbours:
     def count_own_failures(self, *, provider: str, id: uuid.UUID, at: Iterable[float]) -> int:
         """Return how many of the failures of `id` at the times `at` were the message's own: all or none.
 
-        A failure counts against the message if at least three neighbours, at least one of them later, are
-        within two minutes, and 95 % of those before (there may be none) and of those after were accepted.
-        The failures were its own if those that count lie in two gaps between acceptances at least and have 24
-        accepted neighbours together, and if 95 % of the further ones were accepted, too. Failures in one gap
-        are one.
+        A failure counts against the message if it has at least three neighbours within two minutes, at least
+        one of them later, and if 95 % of those before (if any) and 95 % of those after were accepted. The
+        failures were the message's own if those that count lie in at least two gaps between acceptances and
+        have 24 accepted neighbours together, and if 95 % of the neighbours beyond 24 were accepted, too.
+        Failures in one gap count once.
         """
         moments = sorted({math.floor(one) for one in at})
         with self._lock:
@@ -83,7 +81,7 @@ class Neighbours:
             return self._count_gaps(buckets, moments)
 
     def _accepting_span(self, buckets: _Buckets, moment: int, id: uuid.UUID) -> range:
-        """Return the widest span around a failure in which others were accepted; it is empty if none is."""
+        """Return the seconds around a failure in which other messages were accepted, or an empty range."""
         found = range(0)
         for reach in REACHES:
             before = self._count(buckets, range(moment - reach, moment + 1), id)

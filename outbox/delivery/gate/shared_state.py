@@ -1,10 +1,10 @@
-"""The breakers and the rate of all processes, in Redis; without it, of this process alone.
+"""The breakers and the rate of all processes in Redis, or of this process alone while Redis is away.
 
-One round trip reads the breakers and takes slots of the rate (GCRA) by the same script, by Redis' own clock.
-While Redis is away, every process goes on with what it knew of the breakers and its share of the rate, and
-asks again once a second. Slots that it takes alone are due after the shared ones that it took, and shared
-ones after those that it took alone, so that the rate is kept when Redis goes and when it comes back. Nothing
-here raises an error of Redis. Called by `outbox.delivery.gate.gate`.
+One script reads the breakers and takes slots of the rate (GCRA) in one round trip, by Redis' clock. While
+Redis is away, every process continues with its last copy of the breakers and with its share of the rate, and
+asks Redis again once a second. A process's own slots are due after the shared slots that it took, and the
+reverse, so that the rate is kept when Redis fails and when it returns. No method here raises an error of
+Redis. `outbox.delivery.gate.gate` calls this module.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from outbox.telemetry import instruments
 
 log = structlog.get_logger(__name__)
 
-#: The rate is shared with release 0.1.0. The breakers have a prefix of their own, since 0.1.0 can't read
-#: them.
+#: Processes of release 0.1.0 share the rate. They cannot read these breakers, so the breakers have another
+#: prefix.
 RATE_PREFIX = "orderpost:gate:"
 BREAKER_PREFIX = "orderpost:breaker:"
 AWAY_SECONDS = 1.0
 ALIVE_SECONDS = 5.0
 _TRIES = 20
 
-#: KEYS: the rate's time, then the breakers. ARGV: microseconds for each slot, how many may come at once, how
-#: long a slot may be waited for (-1: none is wanted), how many are wanted, and in how many microseconds the
-#: first one may be due at the earliest. Answers the time, the wait for the first slot (microseconds; below 0
-#: it was free before), how many were taken, the rate's time after that, and the states; only slots whose wait
-#: is not too long are taken.
+#: Take slots and read the breakers.
+#: KEYS: the rate's time, then the breakers.
+#: ARGV, times in microseconds: the time of one slot, the burst, the longest wait for a slot (-1: take none),
+#: how many slots to take, and after how long the first one may be due at the earliest.
+#: Answer: Redis' time, the wait for the first slot (below 0: it was free before), how many slots were taken,
+#: the rate's time after that, and the breakers.
 _REFRESH = """
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -61,13 +62,13 @@ local answer = {string.format('%.0f', now), string.format('%.0f', wait), count, 
 for i = 2, #KEYS do answer[i + 3] = redis.call('GET', KEYS[i]) or '' end
 return answer
 """
-#: KEYS: the rate's time. ARGV: what it was after slots were taken, and microseconds of those to give back.
+#: KEYS: the rate's time. ARGV: its value after slots were taken, and the microseconds to give back.
 _GIVE_BACK = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   redis.call('SET', KEYS[1], string.format('%.0f', ARGV[1] - ARGV[2]), 'PX', 60000)
 end
 """
-#: Compare and set: KEYS: a breaker. ARGV: what it was, letter for letter (empty: not there), what it becomes.
+#: Compare and set. KEYS: a breaker. ARGV: its exact old text (empty: it does not exist), and its new text.
 _SWAP = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
@@ -81,8 +82,8 @@ Answer = TypeVar("Answer")
 class Refreshed:
     """The answer to `SharedState.refresh`, in seconds of Redis' clock.
 
-    `first_seconds` is how far away the first slot is, below 0 where it was free before; `each_seconds` is the
-    time between two. `due` is the rate's own time afterwards, as text.
+    The first slot is due in `first_seconds`, which is below 0 if the slot was free before. `each_seconds` is
+    the time between two slots. `due` is the rate's time afterwards, as text.
     """
 
     now: float
@@ -97,14 +98,15 @@ class Refreshed:
         return max(0.0, self.first_seconds)
 
     def slot_wait_seconds(self, number: int) -> float:
-        """Return how far away a slot is, counted from 0; below 0 it was free before."""
+        """Return in how many seconds slot `number`, counted from 0, is due. Below 0 it was free before."""
         return self.first_seconds + number * self.each_seconds
 
 
 class SharedState:
     """The breakers of one set of providers, and their rate.
 
-    `rate` is sends a second over all processes, 0 for no limit; `burst` come at once.
+    `rate` is the limit in sends a second over all processes, 0 for no limit. `burst` sends may happen at
+    once.
     """
 
     def __init__(self, *, names: Sequence[str], url: str, rate: float, burst: float) -> None:
@@ -121,15 +123,16 @@ class SharedState:
         self._return = self._client.register_script(_GIVE_BACK)
         self._lock = threading.Lock()
         self._away_until = 0.0
-        #: Until when this process has taken slots, and until when without Redis (monotonic).
+        #: The end of the last slot that this process took, and of the last that it took without Redis
+        #: (monotonic).
         self._taken_until = self._alone_until = 0.0
         self._alive, self._alive_at = 1, 0.0
 
     def refresh(self, *, patience_seconds: float | None = None, count: int = 1) -> Refreshed:
-        """Take slots of the rate and refresh what is known of the breakers.
+        """Take slots of the rate, and read the breakers into `known`.
 
-        With `patience_seconds` up to `count` slots are taken, as far as they are free within that time;
-        without it none is taken. Without Redis it is one at most.
+        With `patience_seconds`, take up to `count` slots that are due within that time, or without Redis at
+        most one. Without it, take none.
         """
         each = 1_000_000 / self.rate if self.rate else 0
         keys = [f"{RATE_PREFIX}rate", *(BREAKER_PREFIX + name for name in self.names)]
@@ -155,7 +158,7 @@ class SharedState:
         return Refreshed(int(now) / 1e6, int(first) / 1e6, int(taken), each / 1e6, due)
 
     def give_back(self, *, count: int, due: str) -> None:
-        """Return the last `count` slots of one that left the rate at `due`, if nobody took any since."""
+        """Give back the last `count` slots that were taken up to `due`, unless a process took later ones."""
         microseconds = count * 1_000_000 / self.rate
         with self._lock:
             self._taken_until -= microseconds / 1e6
@@ -166,8 +169,8 @@ class SharedState:
     ) -> Answer | None:
         """Change a breaker by a pure function of it and the time, and return the function's answer.
 
-        By compare and set while Redis is there, else in this process alone. None: other processes changed the
-        breaker at every try.
+        Compare and set in Redis, or while Redis is away change only this process's copy. Return None if other
+        processes changed the breaker at every try.
         """
         for _ in range(_TRIES):
             if self.is_away:
@@ -192,7 +195,7 @@ class SharedState:
         return None
 
     def _ask(self, call: Callable[[], Any]) -> Any:
-        """Return what Redis answers, or None while it is away: then one thread asks again once a second."""
+        """Return Redis' answer, or None while Redis is away. Then one thread asks again once a second."""
         if self.is_away:
             with self._lock:
                 if time.monotonic() < self._away_until:
@@ -212,7 +215,7 @@ class SharedState:
         return answer
 
     def _local_wait(self, patience_seconds: float | None) -> float:
-        """Return how far away the next slot of this process's share is; take it as `refresh` does."""
+        """Return the seconds until this process's share has a slot. Take the slot as `refresh` does."""
         if not self.rate:
             return 0.0
         each = self._alive / self.rate
@@ -226,7 +229,7 @@ class SharedState:
             return wait
 
     def _count_alive(self) -> None:
-        """Report once a second that this process is alive, and count those that are."""
+        """Report once a second that this process is alive, and count the live processes."""
         now = time.monotonic()
         if now - self._alive_at < 1.0:
             return
@@ -243,7 +246,7 @@ class SharedState:
 
 
 def read_breakers(names: Sequence[str]) -> tuple[float, dict[str, Breaker]]:
-    """Return Redis' time and the breakers, for a look from outside. Raises `redis.RedisError`."""
+    """Return Redis' time and the breakers without a `SharedState`. Raise `redis.RedisError`."""
     with make_client(decode=True) as client:
         pipe = client.pipeline(transaction=False)
         pipe.time()
@@ -253,12 +256,12 @@ def read_breakers(names: Sequence[str]) -> tuple[float, dict[str, Breaker]]:
 
 
 def dump(breaker: Breaker) -> str:
-    """Write a breaker as JSON; a fresh one is the empty string."""
+    """Write a breaker as JSON. A fresh breaker is the empty string."""
     return "" if breaker == Breaker() else json.dumps(dataclasses.asdict(breaker), separators=(",", ":"))
 
 
 def load(text: str) -> Breaker:
-    """Read a breaker. A field that this release does not know is ignored."""
+    """Read a breaker. Ignore fields that this release does not know."""
     if not text:
         return Breaker()
     names = {field.name for field in dataclasses.fields(Breaker)}
@@ -267,7 +270,6 @@ def load(text: str) -> Breaker:
 
 
 def log_change(name: str, before: Breaker, after: Breaker, now: float) -> None:
-    """Log what a person should know of a breaker's change."""
     if after.forced != before.forced:
         log.warning("circuit forced", provider=name, to=after.forced or "nothing", reason=after.reason)
     elif after.epoch != before.epoch and after.opened_at is not None:

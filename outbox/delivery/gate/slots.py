@@ -1,9 +1,9 @@
-"""Slots of the shared rate, taken from Redis some at a time, for the sending threads of one process.
+"""Slots of the shared rate, taken from Redis several at a time, for the sending threads of one process.
 
-A trip to Redis costs more than anything else that a send asks of the gate. A slot is due at its own moment of
-the rate. It lapses `LIFE_SECONDS` later, so that sends which come late do not crowd into another second. The
-breakers are known as of the trip, so an opening or a pause in another process stops this one after at most
-`TAKE` more sends; one in this process stops it at once.
+A round trip to Redis is the most expensive part of the gate. Each slot is due at its own time, and lapses
+`LIFE_SECONDS` later, so that late sends do not crowd into another second. The breakers are as old as the last
+round trip, so an opening or a pause in another process stops this one after at most `TAKE` more sends. An
+opening or a pause in this process stops it at once.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ LIFE_SECONDS = 0.05
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Slot:
-    """One send that the rate allows at `due_at`, and not after `lapses_at`; both by the clock of `Slots`.
+    """One send that the rate allows from `due_at` to `lapses_at`, by the clock of `Slots`.
 
-    It is not the caller's unless it is taken (`is_taken`): it was too far away.
+    The caller may use it only if `is_taken`. Otherwise it was too far away.
     """
 
     due_at: float
@@ -40,27 +40,27 @@ class Slots:
 
     def __init__(self, shared: SharedState, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._shared, self._clock = shared, clock
-        #: Never more than the rate lets out within a slot's life: nobody waits long for slots of another.
+        #: At most the slots of `LIFE_SECONDS`, so that no process waits long for slots of another.
         self._size = min(TAKE, max(1, int(shared.rate * LIFE_SECONDS))) if shared.rate else TAKE
         self._lock = threading.Lock()
         self._free: deque[Slot] = deque()
         self._ahead = 0.0  # Redis' clock minus ours
-        self._due = ""  # the rate's own time after the last trip
+        self._due = ""  # the rate's time after the last round trip
 
     def take_slot(self, *, patience_seconds: float) -> Slot:
-        """Return the next slot. One that is over `patience_seconds` away is not taken."""
+        """Return the next slot. Do not take it if it is over `patience_seconds` away."""
         with self._lock:
             now = self._clock()
             while self._free and now > self._free[0].lapses_at:
                 self._free.popleft()
             if not self._free:
                 found = self._shared.refresh(patience_seconds=patience_seconds, count=self._size)
-                # Redis read its clock before this moment, so that no slot is used too early.
+                # Redis read its clock before this moment, so no slot is used too early.
                 now = self._clock()
                 self._ahead, self._due = found.now - now, found.due
                 if found.taken < 1:
                     return Slot(now + found.wait_seconds, is_taken=False)
-                # One that was free before is due now.
+                # A slot that was free before is due now.
                 self._free.extend(
                     Slot(now + max(0.0, found.slot_wait_seconds(n))) for n in range(found.taken)
                 )
@@ -69,11 +69,11 @@ class Slots:
             return self._free.popleft()
 
     def redis_time(self) -> float:
-        """Return the time by Redis' clock, as of the last trip."""
+        """Return the time by Redis' clock, computed from the last round trip."""
         return self._clock() + self._ahead
 
     def give_back(self) -> None:
-        """Return unused slots to the rate, unless another process has taken later ones: then they lapse."""
+        """Return unused slots to the rate. They lapse if another process has taken later ones."""
         with self._lock:
             count = len(self._free)
             self._free.clear()

@@ -1,5 +1,4 @@
 """Rows that must be delivered: their columns, their states, and every statement that changes a state.
 
-`queryset` has the transitions; `claim_statement` and `settle_statement` are their SQL. The drain, models and
-everything that shows or decides about a row's state import it.
+`queryset` has the transitions. `claim_statement` and `settle_statement` have their SQL.
 """

@@ -1,8 +1,8 @@
-"""Reads a row's list of errors: which attempts it had, and which of them may have been accepted. Pure.
+"""Read a row's list of errors: which attempts it had, and which of them may have been accepted. Pure.
 
 An entry is one provider's answer: `at` (ISO 8601), `provider`, `outcome` (a verdict), `code`, `text`. Entries
-of one attempt have the same `at`. `judged: false` marks a failure that is judged at the next claim; nothing
-changes the entry afterwards.
+of one attempt have the same `at`. `judged: false` marks a failure that the next claim judges. The entry does
+not change then.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 from outbox.delivery.rows.outcomes import Outcome, Verdict, storable
 
 ErrorEntry = Mapping[str, Any]
-#: The time of an entry that has none, because a person wrote it: one such row must not stop a whole batch.
+#: The time of an entry without `at`, which a person wrote. Such a row must not stop a whole batch.
 LONG_AGO = dt.datetime.min.replace(tzinfo=dt.UTC)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Doubt:
-    """An attempt that a provider may have accepted; an expired lease names none (an empty `provider`)."""
+    """An attempt that a provider may have accepted. `provider` is empty for an expired lease."""
 
     provider: str
     tried_at: dt.datetime
@@ -46,7 +46,7 @@ def entries_since(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -
 
 
 def count_attempts(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> int:
-    """Count the failed attempts since the last resend; several providers asked in turn are one attempt."""
+    """Count the failed attempts since the last resend. Several providers asked in turn are one attempt."""
     return len({time_of(entry) for entry in entries_since(errors, resent_at)})
 
 
@@ -66,5 +66,5 @@ def last_doubt(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> D
 
 
 def time_of(entry: ErrorEntry) -> dt.datetime:
-    """Return when an entry was written, by the database's clock. An entry without a time is old."""
+    """Return when an entry was written, by the database's clock, or `LONG_AGO` without a time."""
     return dt.datetime.fromisoformat(entry["at"]) if "at" in entry else LONG_AGO

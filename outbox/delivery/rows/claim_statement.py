@@ -1,12 +1,12 @@
-"""The one statement that claims rows, for `DeliverableQuerySet`. Table names are quoted."""
+"""Build the statement that claims rows, for `DeliverableQuerySet`. Table names must be quoted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-#: A claim that does not look at everything takes as the newest rows those that came due within this time.
+#: A claim with a lookback takes as the newest rows those that became due within this time.
 FRESH_SECONDS = 5.0
-#: Nothing is claimed or taken back while somebody has paused the delivery (outbox.models.pauses).
+#: A pause of the delivery (outbox.models.pauses) stops claims and the recovery of expired claims.
 NOT_PAUSED = "NOT EXISTS (SELECT FROM pauses WHERE part = 'delivery')"
 
 
@@ -35,8 +35,8 @@ def longest_and_newest(
     if lookback_seconds is not None:
         since = "AND next_attempt_at >= statement_timestamp() - %(lookback)s * interval '1 second'"
         newest_since = since.replace("lookback", "newest_lookback")
-    # Rows of `newest` are taken only if `longest` is full, that is, if there is a backlog. They come first in
-    # the batch, so that they are sent first. MATERIALIZED: rows are locked once, in the given order.
+    # Take rows of `newest` only if `longest` is full, because then there is a backlog. They come first in the
+    # batch, so that they are sent first. MATERIALIZED locks each row once, in the given order.
     picked = f"""
         longest AS MATERIALIZED (
             SELECT id, status, next_attempt_at FROM {table}

@@ -1,7 +1,7 @@
-"""What an attempt's outcome means for its row: the next state, the retries used, the wait. Pure.
+"""Decide what an attempt's outcome means for its row: the next state, the retries used, the wait. Pure.
 
-A failure that may be the provider's uses up no retry here. When the row is claimed again, the app's screening
-judges it by `outbox.delivery.gate.neighbours` and passes the result as `Settlement.charge`.
+A failure that may be the provider's uses up no retry here. At the next claim, the app's screening judges it
+by `outbox.delivery.gate.neighbours` and passes the result as `Settlement.charge`.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import dataclasses
 from outbox.delivery.rows.outcomes import RECORDED, Outcome, Status, Verdict
 from outbox.process.backoff import ceiling, jitter
 
-#: The wait of a row that has failed more often than it has retries doubles with every so many attempts.
+#: After a row has failed more often than it has retries, its wait doubles with every so many attempts.
 SLOWER_EVERY = 10
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How patient a kind of row is. `delays_seconds`, if given, replaces `base_seconds` and `cap_seconds`."""
+    """The waits of a kind of row. `delays_seconds`, if given, replaces `base_seconds` and `cap_seconds`."""
 
     base_seconds: float
     cap_seconds: float
@@ -25,10 +25,10 @@ class RetryPolicy:
     delays_seconds: tuple[float, ...] = ()
 
     def draw_wait(self, *, attempt: int, max_retries: int, chance: float) -> float:
-        """Return the wait after failed attempt number `attempt` (1, 2, …); `chance` is drawn from [0, 1).
+        """Return the wait after failed attempt number `attempt` (1, 2, …). `chance` is drawn from [0, 1).
 
-        It grows with each retry. A row with more failures than retries waits until it is clear whose they
-        are, so it is tried often enough to find out: its wait grows with every `SLOWER_EVERY` attempts.
+        The wait grows with each retry, and after the last one with every `SLOWER_EVERY` attempts. So a row
+        with more failures than retries is tried often enough to find out whose failures they are.
         """
         if self.delays_seconds:
             delay = self.delays_seconds[min(attempt, len(self.delays_seconds)) - 1]
@@ -41,7 +41,7 @@ class RetryPolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Decision:
-    """A row's next state. `wait_seconds` counts from the database's now; None: `next_attempt_at` stays.
+    """A row's next state. `wait_seconds` counts from the database's now, and None keeps `next_attempt_at`.
 
     `failures` are appended to the row's list of errors.
     """
@@ -55,11 +55,11 @@ class Decision:
 def decide(
     *, outcome: Outcome, retry_count: int, max_retries: int, attempts: int, policy: RetryPolicy, chance: float
 ) -> Decision:
-    """Decide what state an attempt leads to.
+    """Decide to what state an attempt leads.
 
-    `retry_count` includes what the judgement charged; `attempts` is the number of failed attempts before this
-    one. A dead letter results from a permanent refusal, from an exhausted row, and from an outcome that uses
-    a retry when none is left.
+    `retry_count` includes the retries that the judgement charged. `attempts` is the number of failed attempts
+    before this one. A row becomes a dead letter after a permanent refusal, if it is exhausted, or if the
+    outcome uses up a retry and none is left.
     """
     failures = tuple(one for one in (*outcome.earlier, outcome) if one.verdict in RECORDED)
     wait = outcome.wait_seconds
@@ -73,7 +73,7 @@ def decide(
         case Verdict.PERMANENT:
             return Decision(Status.DEAD_LETTERED, retry_count, None, failures)
         case Verdict.RETURNED:
-            return Decision(Status.PENDING, retry_count, wait)  # without a wait it keeps its place
+            return Decision(Status.PENDING, retry_count, wait)  # without a wait the row keeps its place
         case Verdict.HELD:
             return Decision(Status.FAILED, retry_count, policy.hold_seconds if wait is None else wait)
         case Verdict.THROTTLED:

@@ -1,6 +1,6 @@
 """A row that must be delivered: the abstract model with its columns, CHECK constraints and indexes.
 
-Every change of `status` is a verb of `outbox.delivery.rows.queryset`; nothing else in the project writes it.
+Only the methods of `outbox.delivery.rows.queryset` write `status`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from outbox.delivery.rows.outcomes import DUE_STATES, LEASE_EXPIRED, Status
 class Deliverable(models.Model):
     """The columns of a row that must be delivered.
 
-    A subclass adds the payload, the recipient, and a manager with the verbs of `DeliverableQuerySet`.
+    A subclass adds the payload, the recipient, and a manager with the methods of `DeliverableQuerySet`.
     """
 
-    #: Columns too large to load when only the state is of interest; a subclass names its own.
+    #: Columns too large to load when only the state matters. A subclass lists its own.
     payload_fields: tuple[str, ...] = ()
-    #: What claimed and settled rows come with beside id, status and token; a subclass adds its own.
+    #: Columns that claimed and settled rows have besides id, status and token. A subclass adds its own.
     claim_fields: tuple[str, ...] = (
         "retry_count",
         "max_retries",
@@ -45,9 +45,10 @@ class Deliverable(models.Model):
     claimed_at = models.DateTimeField(null=True, editable=False)
     claim_token = models.UUIDField(null=True, editable=False)
     last_error = models.TextField(default="", blank=True)
-    # Of `last_error` (fingerprint.py); null without one, and where release 0.1.0 wrote it.
+    # The fingerprint of `last_error` (fingerprint.py). Null without an error, or if release 0.1.0 wrote the
+    # error.
     error_fingerprint = models.CharField(max_length=16, null=True, editable=False)
-    errors = models.JSONField(default=list, blank=True)  # attempts.py has its shape
+    errors = models.JSONField(default=list, blank=True)  # attempts.py describes an entry
 
     provider = models.CharField(max_length=50, default="", blank=True)
     provider_message_id = models.CharField(max_length=255, default="", blank=True)
@@ -57,34 +58,36 @@ class Deliverable(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
     sent_at = models.DateTimeField(null=True, editable=False)
-    resent_at = models.DateTimeField(null=True, editable=False)  # when a person last asked for a new round
+    resent_at = models.DateTimeField(null=True, editable=False)  # when a person last resent the row
 
-    #: --- of a claimed row --- The state that `claim` found the row in, its place in the batch, the
-    #: database's time (epoch seconds), and for how many seconds the row had been due.
+    # The attributes below belong to a claimed row and are not stored.
+    #: The state in which `claim` found the row, its place in the batch, the database's time (epoch seconds),
+    #: and for how many seconds the row had been due.
     was: str = ""
     place: int = 0
     claimed_epoch: float = 0.0
     age_seconds: float = 0.0
-    #: Retries that its last failure used up, as judged after the claim.
+    #: Retries that the row's last failure used up, as judged after the claim.
     charge: int = 0
-    #: No provider may be asked after this moment of the process's monotonic clock, nor once it stops.
+    #: No provider may be asked after this moment of the process's monotonic clock, nor while the process
+    #: stops.
     deadline_at: float = math.inf
     should_stop: Callable[[], bool] = staticmethod(lambda: False)
 
     class Meta:
         abstract = True
         indexes = [
-            # claim(), the backlog's age
+            # for claim() and the backlog's age
             models.Index(
                 fields=["next_attempt_at"], name="%(class)s_due", condition=Q(status__in=DUE_STATES)
             ),
-            # recover()
+            # for recover()
             models.Index(
                 fields=["claimed_at"], name="%(class)s_lease", condition=Q(status=Status.PROCESSING)
             ),
-            # triage: the admin's dead letters, newest first
+            # for the admin's dead letters, newest first
             models.Index(fields=["-id"], name="%(class)s_dead", condition=Q(status=Status.DEAD_LETTERED)),
-            # triage: the dead letters by cause
+            # for the dead letters by cause
             models.Index(
                 fields=["error_fingerprint", "id"],
                 name="%(class)s_causes",
@@ -111,6 +114,6 @@ class Deliverable(models.Model):
 
     @property
     def is_sent_alone(self) -> bool:
-        """Whether the next attempt is the last one of a row that may be what kills its workers."""
+        """Whether the row may be what kills its workers and has only one attempt left."""
         lost = bool(self.errors) and self.errors[-1].get("code") == LEASE_EXPIRED
         return lost and self.retry_count >= self.max_retries

@@ -1,4 +1,4 @@
-"""Dead letters by the fingerprint of their error."""
+"""Group dead letters by the fingerprint of their error."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from outbox.delivery.rows.fingerprint import fingerprint_of
 from outbox.delivery.rows.outcomes import Status
 from outbox.delivery.rows.queryset import DeliverableQuerySet
 
-#: No group is counted further, and no more groups are looked for.
+#: Counts of a group stop here, and so does the search for groups.
 COUNT_LIMIT = 10_000
 MOST_CAUSES = 200
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FailureCause:
-    """A group of dead letters. `count` is at most COUNT_LIMIT + 1; the ids are its oldest and newest row."""
+    """A group of dead letters: its count (at most COUNT_LIMIT + 1), and its oldest and newest id."""
 
     fingerprint: str
     count: int
@@ -29,10 +29,10 @@ class FailureCause:
 
 
 def dead_causes(rows: DeliverableQuerySet[Any]) -> list[FailureCause]:
-    """Return the causes of dead letters, the most frequent first: one statement on the index of causes.
+    """Return the causes of dead letters, the most frequent first.
 
-    It jumps from one fingerprint to the next, so its cost depends on the number of groups and on
-    COUNT_LIMIT, not on the number of dead letters.
+    One statement jumps from one fingerprint to the next on the index of causes. So its cost depends on the
+    number of groups and on COUNT_LIMIT, but not on the number of dead letters.
     """
     connection = connections[rows.db]
     table = connection.ops.quote_name(rows.model._meta.db_table)
@@ -59,7 +59,7 @@ def dead_causes(rows: DeliverableQuerySet[Any]) -> list[FailureCause]:
 
 
 def fill_fingerprints(rows: DeliverableQuerySet[Any], *, limit: int) -> int:
-    """Give up to `limit` dead letters of release 0.1.0 their fingerprint. Return how many."""
+    """Write the fingerprint of up to `limit` dead letters of release 0.1.0. Return how many."""
     with transaction.atomic(using=rows.db):
         without = rows.filter(status=Status.DEAD_LETTERED, error_fingerprint=None)
         locked = without.select_for_update(skip_locked=True).order_by("id")

@@ -1,6 +1,6 @@
-"""Groups errors by cause: errors that differ in numbers, ids, addresses or times have one fingerprint. Pure.
+"""Group errors by cause: errors that differ only in numbers, ids, addresses or times are one group. Pure.
 
-A fingerprint depends on two stored columns, `provider` and `last_error`, so it can be computed again for rows
+A fingerprint depends on two stored columns, `provider` and `last_error`, so it can be computed later for rows
 that were written without one.
 """
 
@@ -10,8 +10,8 @@ import functools
 import hashlib
 import re
 
-#: What differs from one error to the next, and what stands for it. The order matters: an address may contain
-#: a number, a time is made of numbers. Quantifiers have bounds, for the text is a stranger's.
+#: Parts that differ from one error to the next, and their replacements. The order matters, because an address
+#: or a time may contain numbers. Quantifiers have bounds, because a stranger writes the text.
 _VARIABLE = [
     (re.compile(r"https?://[^\s\"'<>]{1,500}"), "<url>"),
     (re.compile(r"[^\s<>\"'(),;:=]{1,64}@[^\s<>\"'(),;]{1,255}"), "<address>"),
@@ -27,14 +27,14 @@ _VARIABLE = [
     (re.compile(r"\b(?=[\w-]{0,64}\d)(?=[\w-]{0,64}[A-Za-z])[\w-]{8,200}\b"), "<id>"),
     (re.compile(r"\b0x[0-9a-fA-F]{1,16}\b"), "<id>"),
 ]
-#: Numbers; but 5.1.1 and 5.7.1 are different causes (RFC 3463), so these stay.
+#: Numbers except status codes such as 5.1.1 and 5.7.1 (RFC 3463), which are different causes.
 _NUMBER = re.compile(r"(\b[245]\.\d{1,3}\.\d{1,3}\b)|\d{1,200}(?:\.\d{1,200})?")
-#: A status code at the beginning is the cause itself.
+#: A status code at the beginning, which is the cause itself.
 _CODE = re.compile(r"^(\d{3})\b")
 
 
 def normalise(error: str) -> str:
-    """Return an error without what differs from one message to the next, in lower case."""
+    """Return an error in lower case, with placeholders for the parts that differ between messages."""
     code = found[1] if (found := _CODE.match(error)) else ""
     text = error[len(code) :]
     for pattern, replacement in _VARIABLE:
@@ -43,7 +43,7 @@ def normalise(error: str) -> str:
     return " ".join(f"{code} {text}".lower().split())
 
 
-@functools.lru_cache(maxsize=1024)  # in an outage thousands of errors are the same
+@functools.lru_cache(maxsize=1024)  # in an outage thousands of errors are equal
 def fingerprint_of(*, provider: str, error: str) -> str:
     """Return 16 hex digits for the cause of an error: the provider and the normalised text."""
     return hashlib.blake2b(f"{provider}\n{normalise(error)}".encode(), digest_size=8).hexdigest()

@@ -1,10 +1,9 @@
-"""Every change of state that a deliverable row can go through.
+"""Every change of a deliverable row's state.
 
 Three rules make these methods safe:
-- a claim is taken under SKIP LOCKED and committed before any I/O;
-- *accepted* is a fact that anyone may report, while every other outcome counts only under the claim's own
-token;
-- a statement that changes several rows locks them first, in the order of their ids.
+- A claim uses SKIP LOCKED, and is committed before any I/O.
+- *Accepted* is a fact that anyone may report. Every other outcome counts only under the claim's own token.
+- A statement that changes several rows locks them first, in the order of their ids.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ ByHand = tuple[list[Transition], list[Refusal]]
 
 
 class DeliverableQuerySet(models.QuerySet[Row]):
-    """States (`due`, `dead`) and the verbs that move rows between them.
+    """Filters by state (`due`, `dead`), and the methods that move rows between states.
 
-    The verbs take whole tables, never a filtered query: call them on `Model.objects`.
+    Call these methods on `Model.objects`, not on a filtered query, because some of them ignore the filter.
     """
 
     def due(self) -> DeliverableQuerySet[Row]:
@@ -42,14 +41,13 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         return self.filter(status__in=DUE_STATES, next_attempt_at__lte=Now())
 
     def dead(self) -> DeliverableQuerySet[Row]:
-        """Return the rows that wait for a person."""
         return self.filter(status=Status.DEAD_LETTERED)
 
     def next_due_in(self, *, lookback_seconds: float | None = None) -> float | None:
-        """Return the seconds until the earliest waiting row is due, None if no row waits.
+        """Return the seconds until the earliest waiting row is due, or None if no row waits.
 
-        Rows that have been due for more than `lookback_seconds` are left out. While the delivery is paused,
-        no row waits.
+        Leave out rows that have been due for more than `lookback_seconds`. While the delivery is paused, no
+        row waits.
         """
         waiting = self.filter(_not_paused(), status__in=DUE_STATES).order_by("next_attempt_at")
         if lookback_seconds is not None:
@@ -60,24 +58,25 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         return None if left is None else float(left.total_seconds())
 
     def claim(self, *, limit: int, fresh: int = 0, lookback_seconds: float | None = None) -> list[Row]:
-        """Claim up to `limit` due rows for the caller alone, and commit.
+        """Claim up to `limit` due rows for the caller alone in one statement, and commit.
 
-        `fresh` of them are the newest `pending` rows that have used no retry, if there are more due rows than
-        the others; those are the ones that are due longest. One statement, whatever `limit` is. The rows
-        carry what a sender needs (`claim_fields`), the state they were in, for how many seconds they had been
-        due (`age_seconds`), and a fresh `claim_token`, which `settle` asks for.
+        Claim the rows that have been due longest, and during a backlog also `fresh` of the newest `pending`
+        rows that have used no retry. Each row has the columns that a sender needs (`claim_fields`), its
+        previous state (`was`), for how many seconds it had been due (`age_seconds`), and a new `claim_token`,
+        which `settle` compares.
 
-        With `lookback_seconds` rows that have been due for longer are left out, and the newest are those of
-        the last `FRESH_SECONDS`: see `outbox.delivery.lookback`. The longest due then fill up the batch.
+        With `lookback_seconds`, leave out rows that have been due for longer, and take as the newest rows
+        those of the last `FRESH_SECONDS` (see `outbox.delivery.lookback`). Then the longest due rows fill the
+        batch.
         """
         return self._claim(*claim_statement.longest_and_newest(self._table, limit, fresh, lookback_seconds))
 
     def claim_untried(self) -> list[Row]:
-        """Claim the newest due row that was never tried, if there is one, to test a provider with."""
+        """Claim the newest due row that was never tried, if one exists, to test a provider."""
         return self._claim(claim_statement.untried(self._table), {})
 
     def _claim(self, picked: str, values: Mapping[str, object]) -> list[Row]:
-        """Move the rows of the CTE `picked` to `processing` under a fresh token."""
+        """Move the rows of the CTE `picked` to `processing` under a new token."""
         columns = self._columns(*self.model.payload_fields)
         statement = claim_statement.build_claim(self._table, picked, columns)
         rows = self.using(self.db).raw(statement, {**values, "token": uuid.uuid4()})
@@ -94,13 +93,13 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         return [str(field.column) for field in self.model._meta.concrete_fields if field.name in names]
 
     def settle(self, settlements: Iterable[Settlement]) -> list[Transition]:
-        """Write what became of attempts, in one transaction of four statements.
+        """Write the outcomes of attempts, in one transaction of four statements, and return the changes.
 
-        Acceptance makes any unsent row `sent`. Other outcomes change a row only while it is `processing`
-        under the settlement's own token; a stale one changes nothing and is missing from the answer. The rows
-        in the answer have the columns of `claim_fields`.
+        An acceptance makes any unsent row `sent`. Other outcomes change a row only while it is `processing`
+        under the settlement's own token. A stale outcome changes nothing and is not in the result. The rows
+        in the result have the columns of `claim_fields`.
         """
-        # A row may have two: of a send that hung, and of a later claim. An acceptance counts more.
+        # A row may have two settlements, of a send that hung and of a later claim. An acceptance wins.
         ordered = sorted(settlements, key=lambda one: one.outcome.verdict is Verdict.ACCEPTED)
         by_id = {one.id: one for one in ordered}
         with transaction.atomic(using=self.db):
@@ -115,11 +114,11 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             return self._write(decided)
 
     def recover(self, *, lease_seconds: float, limit: int = 500) -> list[Transition]:
-        """Take back claims older than `lease_seconds`: their worker is gone or stuck.
+        """Take back up to `limit` claims older than `lease_seconds`, because their worker is dead or stuck.
 
-        Such an attempt is ambiguous: the message may be out, or may be what killed the worker. It uses up a
-        retry and is held, or with no retry left becomes a dead letter. Called by
-        `notifications.delivery.drain.poll`. Takes none back while the delivery is paused.
+        Such an attempt is ambiguous, because the message may have been sent or may have killed the worker.
+        The row uses up a retry and is held, or becomes a dead letter if no retry is left. Take none back
+        while the delivery is paused. `notifications.delivery.drain.poll` calls this.
         """
         text = f"no outcome within {lease_seconds:g} s"
         outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, has_used_retry=True)
@@ -130,24 +129,21 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             return self._write([(row, outcome) for row in rows])
 
     def requeue(self, ids: Iterable[uuid.UUID]) -> ByHand:
-        """Make rows due again because a person said so, with all their retries.
+        """Make rows due again with all their retries, because a person decided so.
 
-        Takes dead-lettered, discarded, suppressed and failed rows, unless one is held. The list of errors
-        stays. Doing it twice is harmless: then the row is `pending`.
+        Refuse a row that is held, or that is not dead-lettered, discarded, suppressed or failed. So a second
+        call refuses a row, because it is `pending`. Keep the list of errors.
         """
         allowed = (Status.DEAD_LETTERED, Status.DISCARDED, Status.FAILED, Status.SUPPRESSED)
         return self._change_by_hand(ids, Status.PENDING, allowed, lambda row: f"it is {row.status}")
 
     def discard(self, ids: Iterable[uuid.UUID]) -> ByHand:
-        """Give up dead-lettered and failing rows because a person said so, unless one is held."""
+        """Discard dead-lettered and failed rows, because a person decided so. Refuse rows that are held."""
         allowed = (Status.DEAD_LETTERED, Status.FAILED)
         return self._change_by_hand(ids, Status.DISCARDED, allowed, lambda row: "it is not a dead letter")
 
     def withdraw(self, ids: Iterable[uuid.UUID]) -> list[Transition]:
-        """Give up rows that nobody may get any more: their recipient was erased.
-
-        A row that is being sent is left alone.
-        """
+        """Discard rows whose recipient was erased. Do not change a row that is being sent."""
         allowed = (*DUE_STATES, Status.DEAD_LETTERED)
         changes, _ = self._change_by_hand(
             ids, Status.DISCARDED, allowed, lambda row: f"it is {row.status}", held=False
@@ -157,7 +153,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
     def set_aside(self, *, until: dt.datetime, reason: str, limit: int) -> list[Transition]:
         """Make dead letters of up to `limit` rows that may have been sent between a backup and `until`.
 
-        Those are the rows that were due or claimed by then. `reason` becomes their last error.
+        These are the rows that were due or claimed by `until`. `reason` becomes their last error.
         """
         outcome = Outcome(Verdict.PERMANENT, code=SET_ASIDE, text=reason)
         due = Q(status__in=DUE_STATES, next_attempt_at__lte=until)
@@ -176,7 +172,7 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         *,
         held: bool = True,
     ) -> ByHand:
-        """Move rows in one of the `allowed` states to `status`; with `held`, refuse those that are held."""
+        """Move rows in one of the `allowed` states to `status`. With `held`, refuse rows that are held."""
         wanted = set(ids)
         changes: list[Transition] = []
         refusals: list[Refusal] = []
@@ -200,13 +196,13 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         return changes, refusals + [Refusal(id, "there is no such row") for id in sorted(wanted)]
 
     def _locked_to_settle(self, ids: Iterable[uuid.UUID]) -> Iterable[Row]:
-        """Lock rows without reading their times, which would take as long as all the rest."""
+        """Lock rows and read no times, because parsing these would take as long as the rest."""
         columns = ", ".join(self._columns())
         statement = f"SELECT {columns} FROM {self._table} WHERE id = ANY(%s) ORDER BY id FOR UPDATE"  # noqa: S608
         return cast("Iterable[Row]", self.using(self.db).raw(statement, [list(ids)]))
 
     def _write(self, decided: Sequence[tuple[Row, Outcome]]) -> list[Transition]:
-        """Write outcomes to rows that are locked here, in one statement, and return what changed."""
+        """Write outcomes to rows that the caller has locked, in one statement, and return the changes."""
         if not decided:
             return []
         policy = current_policy()
@@ -245,10 +241,10 @@ def current_policy() -> RetryPolicy:
 
 
 def held_until(row: Deliverable) -> dt.datetime | None:
-    """Return until when a row is held for evidence of its doubtful attempt, None if it has none.
+    """Return until when a row is held for evidence of an ambiguous attempt, or None without such an attempt.
 
-    That is `AMBIGUOUS_HOLD_SECONDS` after the attempt. If it was the newest attempt of a `failed` row and the
-    next attempt is later, then until that: screening moves it on while no process takes webhooks.
+    That is `AMBIGUOUS_HOLD_SECONDS` after the attempt. If it was the newest attempt of a `failed` row, the
+    row is held at least until its next attempt, which screening postpones while no process takes webhooks.
     """
     doubt = attempts.last_doubt(row.errors, row.resent_at)
     if doubt is None or row.status not in (Status.FAILED, Status.DEAD_LETTERED):

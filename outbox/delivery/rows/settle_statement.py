@@ -1,4 +1,4 @@
-"""The one statement that writes outcomes into rows, which `DeliverableQuerySet` has locked before."""
+"""The statement that writes outcomes into rows. `DeliverableQuerySet` has locked them before."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class New(TypedDict):
     id: Annotated[str, "uuid"]
     status: Annotated[str, "text"]
     retry_count: Annotated[int, "int"]
-    wait: Annotated[float | None, "float8"]  # seconds; None: the row keeps its place
-    failures: Annotated[list[dict[str, Any]], "jsonb"]  # to be appended to the row's errors, without time
+    wait: Annotated[float | None, "float8"]  # seconds, or None if the row keeps its place
+    failures: Annotated[list[dict[str, Any]], "jsonb"]  # entries without time, to append to the row's errors
     untried: Annotated[bool, "bool"]
     error: Annotated[str, "text"]
     fingerprint: Annotated[str | None, "text"]
@@ -40,10 +40,10 @@ _COLUMNS = ", ".join(
 def write_outcomes(
     connection: BaseDatabaseWrapper, table: str, rows: Sequence[tuple[uuid.UUID, Outcome, Decision]]
 ) -> None:
-    """Write decisions into the rows with these ids; `table` is a quoted name."""
+    """Write decisions into the rows with these ids. `table` is a quoted name."""
     document = json.dumps([_new(*row) for row in rows])
-    # The ids stand twice: the join brings each row its values, the list prunes partitions and keeps the plan
-    # on the primary key.
+    # The statement gets the ids twice. The join finds each row's values. The list prunes partitions and makes
+    # the plan use the primary key.
     with connection.cursor() as cursor:
         cursor.execute(
             f"""

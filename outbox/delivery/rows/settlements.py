@@ -12,10 +12,10 @@ from outbox.delivery.rows.outcomes import Outcome
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settlement:
-    """An attempt's outcome on its way into the table.
+    """An attempt's outcome that is to be written.
 
-    `token` is the claim that the attempt was made under, if any. `charge` is the number of retries that the
-    row's earlier failure used up, as judged when the row was claimed.
+    `token` is the token of the attempt's claim, if any. `charge` is the number of retries that the row's
+    earlier failure used up, as judged when the row was claimed.
     """
 
     id: uuid.UUID
@@ -26,7 +26,7 @@ class Settlement:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Transition:
-    """One row's committed change of state. Read only ids and payload from `row`: its state is the old one."""
+    """One row's committed change of state. Read only ids and payload from `row`, because its state is old."""
 
     row: Deliverable
     was: str
@@ -38,7 +38,7 @@ class Transition:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a person's request was not done for one row; `until` is set where waiting helps."""
+    """Why a person's request was refused for one row. `until` is set if a later request may succeed."""
 
     id: uuid.UUID
     reason: str
