@@ -1,5 +1,5 @@
-"""Old rows leave as partitions: made ahead, detached, archived, searched, restored, erased, deleted.
+"""Make, detach, archive, search, restore, erase and delete partitions, so that old rows leave the tables.
 
-`rollover` is the daily run over all steps, `purge` cleans the small tables, `person` says whose rows are
-meant. Commands, the API, the admin, metrics and apps import it.
+`rollover` is the daily run of all steps. `purge` deletes old rows of the small tables. `person` says whose
+rows are exported, erased or searched.
 """

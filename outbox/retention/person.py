@@ -1,4 +1,4 @@
-"""Whose rows they are: used by export, erasure and the search of archives."""
+"""The person whose rows are exported, erased or searched in archives."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from outbox.privacy import address_hash, find_address_hashes, hide_addresses
 class Person:
     """A person, or several: the ids of the orders they own, and the keyed hashes of their addresses.
 
-    `address` is one person's own, in clear. It is empty when only the hash is known, as in an archive that is
-    rewritten a month after the erasure.
+    `address` is one person's address in clear. It is empty if only the hash is known, for example when an
+    archive is rewritten a month after the erasure.
     """
 
     owner_ids: frozenset[uuid.UUID]
@@ -32,7 +32,7 @@ class Person:
         return bool(address) and address_hash(address) in self.address_hashes
 
     def is_named_in(self, text: str, *, orders: bool = True) -> bool:
-        """Tell whether a text has one of the complete addresses or, with `orders`, one of the order ids."""
+        """Return whether a text has one of the complete addresses or, with `orders`, one of the order ids."""
         lower = text.lower()
         return (orders and any(str(owner) in lower for owner in self.owner_ids)) or (
             not self.address_hashes.isdisjoint(find_address_hashes(text))
@@ -46,11 +46,10 @@ class Person:
         }
 
     def is_owner_of(self, *, rules: RetentionRules, row: Mapping[str, str]) -> bool:
-        """Tell whether an archived row is this person's: addressed to them, or else of an order of theirs."""
+        """Return whether an archived row has this person's address, or without addresses their order's id."""
         if rules.address_column:
             return self.has_address(row[rules.address_column])
         return uuid.UUID(row[rules.owner_column]) in self.owner_ids
 
     def is_quoted_in(self, *, quotes: Quotes, row: Mapping[str, str]) -> bool:
-        """Tell whether an archived row quotes this person."""
         return self.is_named_in(row.get(quotes.column) or "", orders=quotes.is_about_person)

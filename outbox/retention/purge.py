@@ -1,7 +1,7 @@
-"""Delete old rows from the tables that are not partitioned, a few thousand rows at a time.
+"""Delete old rows from the tables that are not partitioned, `BATCH` rows at a time.
 
-Called by outbox.retention.rollover. Each batch is a short transaction that skips locked rows, so it waits for
-nobody and nobody waits for it. The next purge continues a killed one.
+outbox.retention.rollover calls it. Each batch is a short transaction that skips locked rows, so it waits for
+no other transaction and blocks others only briefly. The next purge continues a killed one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.db import connections, transaction
 from outbox.retention.partitions.locks import OWNER_DATABASE
 
 BATCH = 2000
-#: Between two batches, so that vacuum and replicas keep up.
+#: The pause between two batches, so that vacuum and replicas keep up.
 PAUSE_SECONDS = 0.02
 TOKEN_DAYS = 30
 
@@ -33,7 +33,7 @@ class Rule:
 
 
 def rules() -> list[Rule]:
-    """List what is purged and when, as the settings say."""
+    """Return the rules, with the days of the settings."""
     return [
         Rule("idempotency_keys", "created_at", settings.IDEMPOTENCY_DAYS),
         Rule("processed_events", "processed_at", settings.PROCESSED_EVENT_DAYS),
@@ -41,7 +41,7 @@ def rules() -> list[Rule]:
         Rule("api_tokens", "expires_at", TOKEN_DAYS),
         Rule("django_session", "expire_date", 0),
         Rule("heartbeats", "beat_at", 7),  # of relays that were killed
-        Rule("axes_accessattempt", "attempt_time", 30),  # wrong passwords: names and addresses
+        Rule("axes_accessattempt", "attempt_time", 30),  # wrong passwords, with names and addresses
     ]
 
 

@@ -1,10 +1,14 @@
-"""Do everything that the retention settings ask for: daily by `manage.py keep_partitions`, or by hand.
+"""Do everything that the retention settings demand. `manage.py keep_partitions` runs it daily.
 
-For each partitioned table, under a lock that one run can hold: finish what a killed run left, detach
-partitions that are past their hot days and wholly finished, archive detached partitions, drop archived ones
-after their grace. Then rewrite archives with rows of an erased person, delete archives past their years, and
-index those without an index; at last purge the small tables. A run may be killed after every step: the next
-one continues from the catalogue, the records and the store, and repeats no step that is done.
+For each partitioned table, under a lock that only one run can hold:
+- finish the steps of a killed run;
+- detach partitions that are past their hot days and have no unfinished row;
+- archive detached partitions, and rewrite archives that have rows of an erased person;
+- drop archived partitions after their grace, and delete archives past their years;
+- index archives without an index.
+
+Then purge the small tables. A run may be killed after every step, because the next one continues from the
+catalogue, the records and the store, and repeats no step.
 """
 
 from __future__ import annotations
@@ -38,19 +42,19 @@ log = structlog.get_logger(__name__)
 
 #: The heartbeat of a complete rollover by keep_partitions.
 ROLLED_OVER = "rollover"
-#: The heartbeat of the last request for one before its day.
+#: The heartbeat of the last request for an early rollover.
 REQUESTED = "rollover:requested"
 
 
 def request() -> None:
-    """Have keep_partitions run a rollover within a minute, whenever the last one was."""
+    """Make keep_partitions run a rollover within a minute, even if the last one was recent."""
     Heartbeat.beat(name=REQUESTED)
 
 
 def is_due(*, interval_seconds: float) -> bool:
-    """Tell whether the last complete rollover is `interval_seconds` ago, or one was requested since."""
+    """Return whether the last complete rollover is `interval_seconds` ago, or one was requested since."""
     beats = Heartbeat.objects.filter(name__in=[ROLLED_OVER, REQUESTED])
-    # One statement: ages that two statements measured differ by the time between these.
+    # One statement, because ages from two statements would differ by the time between these.
     ages = dict(beats.annotate(passed=Now() - F("beat_at")).values_list("name", "passed"))
     age: dt.timedelta | None = ages.get(ROLLED_OVER)
     return age is None or age.total_seconds() >= interval_seconds or bool(ages.get(REQUESTED, age) < age)
@@ -58,7 +62,7 @@ def is_due(*, interval_seconds: float) -> bool:
 
 @dataclasses.dataclass(slots=True)
 class Rollover:
-    """What a run could not do: `held` and `failed` need an operator, `waiting` only another run."""
+    """Steps that a run could not do. `held` and `failed` need an operator, `waiting` only another run."""
 
     held: list[PartitionHeld] = dataclasses.field(default_factory=list)
     failed: list[str] = dataclasses.field(default_factory=list)
@@ -66,10 +70,10 @@ class Rollover:
 
 
 def rollover(*, report: Report, dry_run: bool = False) -> Rollover:
-    """Do all that is due, and return what is held and what has to wait.
+    """Do all due steps, and return those that could not be done.
 
-    Call `report(step, **facts)` after each step; with `dry_run` only report steps, as "would …". Trouble with
-    one partition stops neither the others nor the purges.
+    Call `report(step, **facts)` after each step. With `dry_run`, only report the steps, as "would …". An
+    error of one partition stops neither the others nor the purges.
     """
     result = Rollover()
     if not dry_run:
@@ -107,13 +111,13 @@ class _Run:
                 self._finish(record)
             except OperationalError as error:
                 self.result.waiting.append(f"{record.name}: {error}".strip())
-            except Exception as error:  # a store has errors of its own; the next partition goes on
+            except Exception as error:  # each store has its own errors; continue with the next partition
                 log.error("a retired partition stays as it is", partition=record.name, exc_info=error)
                 self.report("failed", partition=record.name, reason=str(error))
                 self.result.failed.append(f"{record.name}: {error}")
 
     def _detach(self, table: PartitionTable) -> None:
-        """Detach one partition, from whatever state a killed run left it in."""
+        """Detach one partition, in any state that a killed run may have left."""
         if self.dry_run:
             if table.state == "attached":
                 found = detach.find_holds(model=self.model, name=table.name)
@@ -130,7 +134,7 @@ class _Run:
             self.result.waiting.append(f"{table.name}: {error}".strip())
 
     def _finish(self, record: DetachedPartition) -> None:
-        """Do what is due for a detached partition."""
+        """Do all due steps of a detached partition."""
         if record.deleted_at is not None:
             return
         if record.archived_at is None:
@@ -161,7 +165,7 @@ class _Run:
 
 
 def detach_from_any_state(*, model: PartitionedModel, table: PartitionTable, report: Report) -> None:
-    """Detach and record a partition that is attached, half detached, or detached and not recorded."""
+    """Detach and record a partition that is attached, half detached, or detached but not recorded."""
     if table.state == "attached":
         detach.detach(model=model, name=table.name, report=report)
     elif table.state == "pending":
@@ -188,9 +192,9 @@ def _ticker(record: DetachedPartition, report: Report) -> Tick:
 
 
 def drop_partition(*, record: DetachedPartition, report: Report) -> None:
-    """Compare a detached table with its archive once more and drop it.
+    """Compare a detached table with its archive again and drop it.
 
-    Raises `ArchiveDiffers` if they are not the same, or nothing is archived.
+    Raise `ArchiveDiffers` if they differ or no archive exists.
     """
     manifest = Manifest.of(record)
     table = record.name if has_table(name=record.name) else ""
@@ -201,7 +205,7 @@ def drop_partition(*, record: DetachedPartition, report: Report) -> None:
 
 
 def delete_archive(*, record: DetachedPartition, report: Report) -> None:
-    """Delete an archive that is past its years; the record and its manifest stay."""
+    """Delete an archive that is past its years. Keep the record and its manifest."""
     for name in files.stored_names(record=record):
         files.store().delete(name)
     record.deleted_at = database_now(using=OWNER_DATABASE)
@@ -210,7 +214,7 @@ def delete_archive(*, record: DetachedPartition, report: Report) -> None:
 
 
 def years_after(when: dt.datetime, years: int) -> dt.datetime:
-    """Return the same day so many years later; 29 February becomes 1 March.
+    """Return the same day so many years later. 29 February becomes 1 March if that year has none.
 
     >>> years_after(dt.datetime(2028, 2, 29, tzinfo=dt.UTC), 7).isoformat()
     '2035-03-01T00:00:00+00:00'
@@ -222,6 +226,6 @@ def years_after(when: dt.datetime, years: int) -> dt.datetime:
 
 
 def log_step(step: str, **facts: Any) -> None:
-    """Log a step: the `report` of a rollover without a terminal."""
+    """Log a step. This is the `report` of a rollover without a terminal."""
     if step != "bytes":
         log.info("rollover", step=step, **facts)

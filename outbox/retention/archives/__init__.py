@@ -1,4 +1,4 @@
-"""A detached partition as files: written, indexed, searched, restored. `archive` writes one.
+"""Write, index, search and restore detached partitions as files. `archive` writes one.
 
-`rollover`, `people`, commands and what shows old rows import it.
+`rollover`, `people`, commands and the pages that show old rows import it.
 """

@@ -1,8 +1,8 @@
 """Archives of detached partitions: a table as CSV in zstandard with a manifest, in a folder or on S3.
 
-`write_archive` and `verify` compare every byte with the table before the table is dropped. File names contain
-the file's SHA-256, so a new archive never overwrites an old one. The record in `retired_partitions` names the
-archive that counts; `sweep` deletes every other file. Memory use stays at a few megabytes.
+`write_archive` and `verify` compare every byte with the table before the table is dropped. A file's name
+contains its SHA-256, so a new archive never overwrites an old one. The record in `retired_partitions` names
+the valid archive, and `delete_unrecorded` deletes every other file. Memory use stays at a few megabytes.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ csv.field_size_limit(sys.maxsize)  # an e-mail's body is one field
 def write_archive(*, record: DetachedPartition, table: str = "", tick: Tick = ignore_ticks) -> Manifest:
     """Archive a table, read the archive back, compare it, and return its manifest.
 
-    `table` is the partition's own unless another is named (a restored one). The caller saves the record.
-    Raises `ArchiveDiffers` if what was stored is not what was read.
+    `table` is the partition's table unless another is given (a restored one). The caller saves the record.
+    Raise `ArchiveDiffers` if the stored bytes differ from the table.
     """
     table = table or record.name
     plain, packed = Digest(tick), Digest()
@@ -77,9 +77,9 @@ def write_archive(*, record: DetachedPartition, table: str = "", tick: Tick = ig
 
 
 def verify(*, manifest: Manifest, table: str = "", tick: Tick = ignore_ticks) -> None:
-    """Read a whole archive and compare every byte with its manifest, and with `table` if one is named.
+    """Read a whole archive and compare every byte with its manifest, and with `table` if given.
 
-    Raises `ArchiveDiffers` with the first difference found.
+    Raise `ArchiveDiffers` with the first difference.
     """
     for _ in files.read_csv(manifest=manifest, tick=tick):
         pass
@@ -88,7 +88,7 @@ def verify(*, manifest: Manifest, table: str = "", tick: Tick = ignore_ticks) ->
 
 
 def verify_table(*, manifest: Manifest, table: str) -> None:
-    """Compare every byte of a table with a manifest, without reading the archive. Raises `ArchiveDiffers`."""
+    """Compare every byte of a table with a manifest, without reading the archive. Raise `ArchiveDiffers`."""
     present = Digest()
     with snapshot():
         rows, first, last = extent(table=table)
@@ -101,7 +101,7 @@ def verify_table(*, manifest: Manifest, table: str) -> None:
 
 
 def find_unrecorded(*, record: DetachedPartition) -> Manifest | None:
-    """Find an archive of the table as it is now that a killed run wrote and did not record."""
+    """Find an archive of the table's present rows that a killed run wrote but did not record."""
     for name in files.stored_names(record=record):
         if name.endswith(".json"):
             with contextlib.suppress(ArchiveDiffers, FileNotFoundError, ValueError, TypeError):
@@ -115,15 +115,15 @@ def find_unrecorded(*, record: DetachedPartition) -> Manifest | None:
 def delete_unrecorded(*, record: DetachedPartition) -> list[str]:
     """Delete the partition's files that its record does not name, and return their names.
 
-    A killed run or an erasure leaves such files. Raises `ArchiveDiffers` and deletes nothing if a file that
-    the record names is missing.
+    A killed run or an erasure leaves such files. Raise `ArchiveDiffers` and delete nothing if a file that the
+    record names is missing.
     """
     keep: set[str] = set()
     if not record.deleted_at:
         manifest = Manifest.of(record)
         keep = {manifest.file, manifest.name}
         if not all(store().exists(name) for name in keep):
-            raise ArchiveDiffers(f"{manifest.file} or its manifest is gone from the store")
+            raise ArchiveDiffers(f"{manifest.file} or its manifest is not in the store")
         keep.add(index_name(manifest))
     gone = [name for name in files.stored_names(record=record) if name not in keep]
     for name in gone:
@@ -138,12 +138,12 @@ def find_rows(
     hashes: Collection[str] | None = None,
     by_index_only: bool = False,
 ) -> Iterator[dict[str, str]]:
-    """Yield the rows of an archive that are wanted, all values as text.
+    """Yield the wanted rows of an archive, with all values as text.
 
-    With `hashes`, the keyed hashes of the addresses and ids one of which each wanted row has, only pages
-    that the archive's index names are read. Without them or without an index the archive is read from end to
-    end, or with `by_index_only` not at all: `NoIndex`. Raises `ArchiveDiffers` for an archive that is gone or
-    damaged, the latter perhaps after some rows.
+    `hashes` are keyed hashes of addresses and ids, one of which each wanted row must have. With them, read
+    only pages that the archive's index names. Without them or without an index, read the whole archive, or
+    with `by_index_only` raise `NoIndex`. Raise `ArchiveDiffers` for a missing or damaged archive, for a
+    damaged one perhaps after some rows.
     """
     manifest = Manifest.of(record)
     try:

@@ -1,4 +1,4 @@
-"""The files of archives: in a folder or on S3, written durably, read as CSV and checked on the way."""
+"""The files of archives in a folder or on S3. Writes are durable, and reads as CSV check every byte."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from outbox.models import DetachedPartition
 from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
 from outbox.retention.archives.pieces import unpack
 
-#: Bytes of an archive that are unpacked at once, which bounds memory, and bytes that S3 is asked for at once.
+#: How many bytes of an archive to unpack at once, which bounds memory, and to request from S3 at once.
 _CHUNK, _REQUEST = 1 << 16, 1 << 20
-#: Called with the number of bytes of CSV that have just passed, for progress bars.
+#: A function for progress bars. It is called with the number of bytes of CSV that have just passed.
 Tick = Callable[[int], None]
 
 
@@ -33,7 +33,7 @@ class Digest:
         self._sha256, self._bytes, self._tick = hashlib.sha256(), 0, tick
 
     def of(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield the chunks of the stream, each when it has been counted."""
+        """Count each chunk of the stream, then yield it."""
         for data in chunks:
             self._sha256.update(data)
             self._bytes += len(data)
@@ -47,7 +47,6 @@ class Digest:
 
 
 def store() -> Storage:
-    """Return the store of archives, as the settings name it."""
     return storages["archive"]
 
 
@@ -61,9 +60,9 @@ def stored_names(*, record: DetachedPartition) -> list[str]:
 
 
 def save(*, name: str, content: File) -> None:  # type: ignore[type-arg]
-    """Store a file under exactly this name, whole or not at all. It survives a power failure then."""
+    """Store a file under exactly this name, whole or not at all, so that it survives a power failure."""
     folder = store()
-    if not isinstance(folder, FileSystemStorage):  # a bucket has an object whole or not at all
+    if not isinstance(folder, FileSystemStorage):  # a bucket stores an object whole or not at all
         _save(name, content)
         return
     temporary = f"{name}.tmp"
@@ -71,12 +70,12 @@ def save(*, name: str, content: File) -> None:  # type: ignore[type-arg]
     path = Path(folder.path(name))
     _fsync(Path(folder.path(temporary)))
     Path(folder.path(temporary)).replace(path)
-    for one in (path.parent, path.parent.parent):  # the entries of new folders too
+    for one in (path.parent, path.parent.parent):  # so that the entries of new folders are durable, too
         _fsync(one)
 
 
 def _save(name: str, content: File) -> None:  # type: ignore[type-arg]
-    if store().exists(name):  # left over by a killed run, or the same
+    if store().exists(name):  # of a killed run, or the same file
         store().delete(name)
     if (stored := store().save(name, content)) != name:
         raise ArchiveDiffers(f"the store named {name} {stored}")
@@ -93,9 +92,9 @@ def _fsync(path: Path) -> None:
 def read_csv(
     *, manifest: Manifest, tick: Tick = ignore_ticks, bounds: list[tuple[int, int]] | None = None
 ) -> Iterator[bytes]:
-    """Yield the CSV of an archive in chunks; `bounds` receives where its frames begin, as `unpack` says.
+    """Yield the CSV of an archive in chunks. `unpack` describes `bounds`.
 
-    Raises `ArchiveDiffers`, for a wrong checksum at the end.
+    Raise `ArchiveDiffers`, for a wrong checksum only after the last chunk.
     """
     packed, plain = Digest(), Digest(tick)
     with _explaining(manifest), store().open(manifest.file) as file:
@@ -104,11 +103,11 @@ def read_csv(
     if packed.value != (manifest.file_sha256, manifest.file_bytes):
         raise ArchiveDiffers(f"{manifest.file} is not the file that its manifest names")
     if plain.value != (manifest.csv_sha256, manifest.csv_bytes):
-        raise ArchiveDiffers(f"{manifest.file} does not hold what its manifest says")
+        raise ArchiveDiffers(f"{manifest.file} does not contain what its manifest says")
 
 
 def read_frame(*, manifest: Manifest, start: int, end: int) -> Iterator[bytes]:
-    """Yield the CSV of the frame in the bytes [start, end) of an archive. Raises `ArchiveDiffers`."""
+    """Yield the CSV of the frame in the bytes [start, end) of an archive. Raise `ArchiveDiffers`."""
 
     def chunks() -> Iterator[bytes]:
         for begin in range(start, end, _REQUEST):
@@ -124,15 +123,15 @@ def _explaining(manifest: Manifest) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:  # perhaps because an erasure has just replaced it
-        raise ArchiveDiffers(f"{manifest.file} is gone from the store") from error
+        raise ArchiveDiffers(f"{manifest.file} is not in the store") from error
     except zstandard.ZstdError as error:
         raise ArchiveDiffers(f"{manifest.file} cannot be read: {error}") from error
 
 
 def read_range(*, name: str, start: int, end: int) -> bytes:
-    """Read the bytes [start, end) of a file, or up to its end. Raises `FileNotFoundError`."""
+    """Read the bytes [start, end) of a file, or up to its end. Raise `FileNotFoundError`."""
     with store().open(name) as file:
-        if (remote := getattr(file, "obj", None)) is not None:  # S3: only what is asked for is fetched
+        if (remote := getattr(file, "obj", None)) is not None:  # on S3, fetch only these bytes
             return bytes(remote.get(Range=f"bytes={start}-{end - 1}")["Body"].read())
         file.seek(start)
         return bytes(file.read(end - start))
@@ -143,9 +142,9 @@ def check_present(*, manifest: Manifest) -> None:
     try:
         size = store().size(manifest.file)
     except FileNotFoundError as error:
-        raise ArchiveDiffers(f"{manifest.file} is gone from the store") from error
+        raise ArchiveDiffers(f"{manifest.file} is not in the store") from error
     if size != manifest.file_bytes:
-        raise ArchiveDiffers(f"{manifest.file} has {size} bytes, its manifest says {manifest.file_bytes}")
+        raise ArchiveDiffers(f"{manifest.file} has {size} bytes, but its manifest says {manifest.file_bytes}")
 
 
 def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,14 +1,15 @@
-"""An archive's index, a file next to it: which of its pages have rows of an address or of an order.
+"""An archive's index: a file next to it that says which pages have rows of an address or of an order.
 
-A page is some 128 kB of CSV, whole rows. Keys are the first 32 bits of the keyed hash that stands for an
-address (`outbox.privacy`), so nobody can read or test one without PRIVACY_KEY. A reader compares the
-rows that a key finds. The file is named like its archive, with the archive's SHA-256 in it, and is swept with
-it. It can be made again at any time, and without it `archive.find` reads the archive from end to end.
+A page is about 128 kB of CSV, in whole rows. A key is the first 32 bits of the keyed hash of an address or an
+id (`outbox.privacy`), so nobody can read or test one without PRIVACY_KEY. A reader compares the rows that a
+key finds. The file's name is the archive's, with the archive's SHA-256, and `delete_unrecorded` deletes both.
+The index can be made again at any time, and without it `archive.find_rows` reads the whole archive.
 
-Layout, all little-endian: magic, length and CRC-32 of the header; the header (`HEAD`, then the `ENTRY`s of
-three tables, each with one more for the end); the records (key, page), sorted, in buckets of the keys'
-leading bits. The tables: pages (where in the CSV, CRC-32), frames (where in the CSV, where in the archive),
-buckets (first record, CRC-32).
+Layout, all little-endian:
+- magic, length and CRC-32 of the header;
+- the header: `HEAD`, then the `ENTRY`s of three tables, each with one more entry for the end: pages (position
+in the CSV, CRC-32), frames (position in the CSV, position in the archive), buckets (first record, CRC-32);
+- the sorted records (key, page), in buckets by the leading bits of the key.
 """
 
 from __future__ import annotations
@@ -28,32 +29,31 @@ from outbox.retention.archives import files
 from outbox.retention.archives.files import lines_of, read_range
 from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
 
-#: An index of "opindex1", which named parts of one frame, is made again.
+#: The index of an "opindex1", which named parts of one frame, is made again.
 MAGIC = b"opindex2"
 START = struct.Struct("<8sII")
-#: The archive's SHA-256, what is indexed and by which key, bits of a bucket, number of pages, and of frames;
-#: the end of each table counts as an entry of it.
+#: The archive's SHA-256, the signature (see `signature_of`), the bits of a bucket, the number of pages, and
+#: of frames. The entry for the end counts, too.
 HEAD = struct.Struct("<32s16sBII")
 ENTRY = struct.Struct("<QQ")
 RECORD = struct.Struct("<Q")
 _FIRST_READ = 1 << 16
-#: Overlapping, as `text in other` finds them.
+#: This finds overlapping ids, too, as `text in other` does.
 _UUID = re.compile(r"(?=([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}))")
 
 Entries = list[tuple[int, int]]
 
 
 class NoIndex(Exception):
-    """The index is missing or damaged, or was made of other columns, with another PRIVACY_KEY or format."""
+    """The index is missing or damaged, or has other columns, another PRIVACY_KEY or another format."""
 
 
 def index_name(manifest: Manifest) -> str:
-    """Return the name of an archive's index in the store."""
     return manifest.file.removesuffix(".csv.zst") + ".index"
 
 
 def hashes_of(*, rules: RetentionRules, row: Mapping[str, str]) -> set[str]:
-    """Return the keyed hashes that find a row: of its order's id, its address, and of what it quotes."""
+    """Return the keyed hashes that find a row: of its order's id, its address, and its quotes."""
     values = [row.get(column) for column in (rules.owner_column, rules.address_column)]
     found = {address_hash(value) for value in values if value}
     for quotes in _exported(rules):
@@ -72,13 +72,13 @@ def key_of(keyed_hash: str) -> int:
 
 
 def signature_of(rules: RetentionRules) -> bytes:
-    """Say what is indexed and by which key, in 16 bytes that tell neither."""
+    """Return 16 bytes that differ if the indexed columns or PRIVACY_KEY differ, and that reveal neither."""
     quoting = ",".join(quotes.column for quotes in _exported(rules))
     return bytes.fromhex(address_hash(f"{rules.owner_column},{rules.address_column},{quoting}")[:32])
 
 
 def has_index(*, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str] = ()) -> bool:
-    """Tell whether the archive has an index that can be used, undamaged where it answers for `hashes`."""
+    """Return whether the archive has a valid index, also in the buckets of `hashes`."""
     try:
         Index(model=model, manifest=Manifest.of(record)).pages_with(hashes)
     except NoIndex:
@@ -87,25 +87,25 @@ def has_index(*, model: PartitionedModel, record: DetachedPartition, hashes: Col
 
 
 def has_candidates(*, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str]) -> bool:
-    """Tell whether the archive may have a row with one of these keyed hashes: yes, if no index can tell.
+    """Return whether the archive may have a row with one of these keyed hashes. Without an index, it may.
 
     Processes without the right to read archives call this, too.
     """
     try:
         return bool(Index(model=model, manifest=Manifest.of(record)).pages_with(hashes))
-    except Exception:  # noqa: BLE001 - no index, or the store hands nothing out; each store has its own errors
+    except Exception:  # noqa: BLE001 - no index, or the store refuses; each store has its own errors
         return True
 
 
 class Index:
-    """An archive's index, opened. Raises `NoIndex` when it is of no use, in any method but `rows`."""
+    """An archive's opened index. Every method except `rows` raises `NoIndex` if the index cannot be used."""
 
     def __init__(self, *, model: PartitionedModel, manifest: Manifest) -> None:
         self._manifest, self._name = manifest, index_name(manifest)
         header = self._read_header()
         sha256, signature, self._bits, pages, frames = HEAD.unpack_from(header)
         if (sha256.hex(), signature) != (manifest.file_sha256, signature_of(model.retention)):
-            raise NoIndex(f"{self._name} indexes something else")
+            raise NoIndex(f"{self._name} is the index of another archive, other columns or another key")
         entries = list(ENTRY.iter_unpack(header[HEAD.size :]))
         self._pages, self._frames = entries[:pages], entries[pages : pages + frames]
         self._buckets = entries[pages + frames :]
@@ -134,7 +134,7 @@ class Index:
         if first == after:
             return
         start, end = (self._records + number * RECORD.size for number in (first, after))
-        data = self._begin[start:end]  # of a day's archive that is all
+        data = self._begin[start:end]  # for a day's archive, the first read has the whole index
         if end > len(self._begin):
             data = read_range(name=self._name, start=start, end=end)
         if zlib.crc32(data) != check:
@@ -144,17 +144,17 @@ class Index:
             yield value & 0xFFFFFFFF
 
     def rows(self, pages: Iterable[int]) -> Iterator[dict[str, str]]:
-        """Read the rows of these pages, in order. Raises `ArchiveDiffers` if the archive is another now."""
+        """Read the rows of these pages, in order. Raise `ArchiveDiffers` if the archive has changed."""
         names = [name for name, _ in self._manifest.columns]
         spans = [(self._pages[page], self._pages[page + 1]) for page in pages]
         found = self._csv([(begin, end) for (begin, _), (end, _) in spans])
         for ((_, check), _), data in zip(spans, found, strict=True):
             if zlib.crc32(data) != check:
-                raise ArchiveDiffers(f"{self._manifest.file} does not hold what its index says")
+                raise ArchiveDiffers(f"{self._manifest.file} does not contain what its index says")
             yield from csv.DictReader((line.decode() for line in lines_of([data])), fieldnames=names)
 
     def _csv(self, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-        """Yield parts of the CSV, in order, each from its begin to its end."""
+        """Yield these spans of the CSV, in order."""
         waiting, found = deque(spans), bytearray()
         for position, data in self._frames_with(list(waiting)):
             while waiting and waiting[0][0] < position + len(data):
@@ -168,10 +168,10 @@ class Index:
             if not waiting:
                 return
         if waiting:
-            raise ArchiveDiffers(f"{self._manifest.file} ends before its index does")
+            raise ArchiveDiffers(f"{self._manifest.file} is shorter than its index says")
 
     def _frames_with(self, spans: Collection[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
-        """Yield the CSV of the frames in which the spans lie, in chunks, each with its position."""
+        """Yield the CSV of the frames that contain the spans, in chunks, each with its position."""
         begins = [begin for begin, _ in self._frames]
         wanted = {
             frame

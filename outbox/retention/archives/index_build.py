@@ -1,4 +1,4 @@
-"""Write the index of an archive into a file next to it. `index` says what it contains."""
+"""Write the index of an archive into a file next to it. `index` describes the format."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from outbox.retention.archives.index import (
 from outbox.retention.archives.manifest import Manifest
 from outbox.retention.partitions.locks import Report
 
-#: Bytes of CSV after which a page ends with its row.
+#: A page ends with the row that reaches so many bytes of CSV.
 PAGE = 1 << 17
-#: How many parts of the index are sorted one after the other, to bound memory.
+#: In how many parts the index is sorted, one after the other, to bound memory.
 _PARTS = 64
 _RECORDS_IN_BUCKET = 256
 _MOST_BITS = 16
@@ -43,9 +43,9 @@ _MOST_BITS = 16
 def index_archive(
     *, model: PartitionedModel, record: DetachedPartition, report: Report, hashes: Collection[str] = ()
 ) -> None:
-    """Give an archive an index if it has none that answers for `hashes`. The caller holds `exclusive_lock`.
+    """Index an archive if it has no index that is valid for `hashes`. The caller holds `exclusive_lock`.
 
-    Raises `ArchiveDiffers` if the archive is gone, or is not what its manifest says.
+    Raise `ArchiveDiffers` if the archive is missing or differs from its manifest.
     """
     files.check_present(manifest=Manifest.of(record))
     if not index.has_index(model=model, record=record, hashes=hashes):
@@ -56,10 +56,10 @@ def index_archive(
 
 
 def build(*, model: PartitionedModel, record: DetachedPartition, tick: Tick = ignore_ticks) -> None:
-    """Read an archive from end to end and write its index.
+    """Read a whole archive and write its index.
 
-    The caller holds the table's `exclusive_lock`: no index may outlive its archive, erased.
-    Raises `ArchiveDiffers` for an archive that is not what its manifest says.
+    The caller holds the table's `exclusive_lock`, because otherwise an erasure could delete the archive
+    meanwhile and the index would remain. Raise `ArchiveDiffers` if the archive differs from its manifest.
     """
     manifest = Manifest.of(record)
     with contextlib.ExitStack() as opened:
@@ -74,7 +74,7 @@ def build(*, model: PartitionedModel, record: DetachedPartition, tick: Tick = ig
 
 
 def _read_pages(rules: RetentionRules, chunks: Iterable[bytes], parts: Sequence[IO[bytes]]) -> Entries:
-    """Write records to `parts` by the key's first bits; return where each page begins, and its CRC-32."""
+    """Write records to `parts` by the key's first bits. Return each page's position and CRC-32."""
     position, crc = 0, 0
 
     def lines() -> Iterator[str]:
@@ -82,10 +82,10 @@ def _read_pages(rules: RetentionRules, chunks: Iterable[bytes], parts: Sequence[
         for line in lines_of(chunks):
             position += len(line)
             crc = zlib.crc32(line, crc)
-            yield line.decode(errors="replace")  # what is damaged differs at the end
+            yield line.decode(errors="replace")  # read_csv raises for damaged bytes at the end
 
     rows = csv.DictReader(lines())
-    _ = rows.fieldnames  # reads the header
+    _ = rows.fieldnames  # this reads the header
     pages: Entries = []
     begin, crc = position, 0
     keys: set[int] = set()

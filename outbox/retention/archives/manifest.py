@@ -1,4 +1,4 @@
-"""The manifest of an archive: what the archive holds, kept beside the file and in the partition's record."""
+"""The manifest of an archive, which is stored next to the archive and in the partition's record."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ FORMAT = 1
 
 
 class ArchiveDiffers(RuntimeError):
-    """An archive does not hold what its manifest or its table says."""
+    """An archive is missing, damaged, or differs from its manifest or its table."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manifest:
-    """The JSON document beside an archive. Times are ISO 8601 in UTC; the range is [since, until)."""
+    """The JSON document next to an archive. Times are ISO 8601 in UTC. The range is [since, until)."""
 
     partition: str
     table: str
@@ -41,7 +41,7 @@ class Manifest:
 
     @classmethod
     def of(cls, record: DetachedPartition) -> Manifest:
-        """Read a record's manifest. Raises `ArchiveDiffers` if it has none."""
+        """Read a record's manifest. Raise `ArchiveDiffers` if it has none."""
         if not record.manifest:
             raise ArchiveDiffers(f"{record.name} has no archive")
         return cls(**record.manifest)

@@ -1,7 +1,7 @@
-"""An archive's file: the CSV in pieces of `PIECE` bytes, each a zstandard frame that can be read alone.
+"""Pack CSV into pieces of `PIECE` bytes, each a zstandard frame that can be read alone, and unpack it.
 
-Frames one after the other are one valid file (RFC 8878, 3), so `zstd -d` reads it to its end. Release 0.1.0
-and early checkouts of 0.2.0 wrote one frame for the whole CSV: to a reader here that is one long piece.
+A sequence of frames is one valid file (RFC 8878, 3), so `zstd -d` reads all of it. Release 0.1.0 and early
+checkouts of 0.2.0 wrote one frame for the whole CSV, which `unpack` reads as one long piece.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def pack(csv: Iterable[bytes]) -> Iterator[bytes]:
 def unpack(packed: Iterable[bytes], bounds: list[tuple[int, int]] | None = None) -> Iterator[bytes]:
     """Yield the CSV of a file of frames, or of some frames of it.
 
-    `bounds` receives the position in the CSV and in the file at which each frame begins and the last one
-    ends. Raises `ZstdError` for anything but whole frames.
+    Append to `bounds` the position of each frame in the CSV and in the file, and at last the end of both.
+    Raise `ZstdError` unless `packed` consists of whole frames.
     """
     decompressor = zstandard.ZstdDecompressor()
     frame = None

@@ -1,4 +1,4 @@
-"""Load an archive into a table beside the live one, and write changed archives anew."""
+"""Load an archive into a table next to the live one, and replace archives by changed ones."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ _REWRITTEN = "_rewritten"
 
 
 def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = ignore_ticks) -> str:
-    """Load an archive into a table of its own beside the live one, and return the table's name.
+    """Load an archive into a new table next to the live one, and return the table's name.
 
-    One transaction, compared with the manifest before it commits. The transaction is never idle while the
-    store is read: the archive streams through COPY, once. Raises `ArchiveDiffers`, also if the table exists.
+    One transaction streams the archive once through COPY, and compares the table with the manifest before it
+    commits. So the transaction is not idle while the store is read. Raise `ArchiveDiffers`, also if the table
+    exists.
     """
     manifest = Manifest.of(record)
     name = manifest.partition + suffix
     quote = connections[OWNER_DATABASE].ops.quote_name
     chunks = files.read_csv(manifest=manifest, tick=tick)
-    first = next(chunks, b"")  # a store that is slow to open keeps no transaction waiting
+    first = next(chunks, b"")  # before the transaction, because a store may be slow to open
     with transaction.atomic(using=OWNER_DATABASE), connections[OWNER_DATABASE].cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [name])
         if cursor.fetchone()[0]:
-            raise ArchiveDiffers(f"{name} is there already; drop it first")
+            raise ArchiveDiffers(f"{name} already exists; drop it first")
         columns = ", ".join(f"{quote(column)} {kind}" for column, kind in manifest.columns)
         cursor.execute(f"CREATE TABLE {quote(name)} ({columns})")
         names = ", ".join(quote(column) for column, _ in manifest.columns)
@@ -46,7 +47,7 @@ def restore(*, record: DetachedPartition, suffix: str = RESTORED, tick: Tick = i
 
 
 def drop_restored(*, name: str) -> None:
-    """Drop a table that an archive was restored into."""
+    """Drop the table of a restored archive."""
     with short_lock_timeout() as cursor:
         cursor.execute(f"DROP TABLE IF EXISTS {connections[OWNER_DATABASE].ops.quote_name(name)}")
 
@@ -54,8 +55,8 @@ def drop_restored(*, name: str) -> None:
 def change_archive(*, record: DetachedPartition, change: Callable[[str], int]) -> int:
     """Change an archive's rows by `change(table)` on a restored copy, and record the new archive.
 
-    Returns the number of rows changed. Killed anywhere, the old archive counts until the new one is
-    recorded, and the next run removes what is left over.
+    Return the number of changed rows. If the process is killed, the old archive stays valid until the new one
+    is recorded, and the next run deletes the other files and the copy.
     """
     drop_restored(name=record.name + _REWRITTEN)
     try:

@@ -21,14 +21,14 @@ Found = tuple[DetachedPartition, dict[str, str]]
 
 
 class Search:
-    """Read archives, and note in `failed` those that cannot be read. The others are read all the same."""
+    """Read archives. Append those that cannot be read to `failed`, and continue with the others."""
 
     def __init__(self, *, since: dt.datetime, report: Report) -> None:
         self._since, self._report = since, report
         self.failed: list[str] = []
 
     def by_columns(self, *, model: PartitionedModel, conditions: Mapping[str, str]) -> Iterator[Found]:
-        """Yield the rows in which each of these columns has the value, whatever its case."""
+        """Yield the rows in which each of these columns has the value, in any case."""
         rules = model.retention
         indexed = [
             conditions[name] for name in (rules.owner_column, rules.address_column) if name in conditions
@@ -41,15 +41,15 @@ class Search:
         return self._rows(model, wanted, hashes)
 
     def by_owner(self, *, owner_id: uuid.UUID) -> Iterator[Found]:
-        """Yield the e-mails and events of an order, and what quotes its id."""
+        """Yield the e-mails and events of an order, and rows that quote its id."""
         yield from self._by_person(Person(frozenset([owner_id]), frozenset()))
 
     def by_address(self, *, address: str) -> Iterator[Found]:
-        """Yield the e-mails to an address, the events of their orders, and what quotes the address."""
+        """Yield the e-mails to an address, the events of their orders, and rows that quote the address."""
         yield from self._by_person(Person.of(address))
 
     def _by_person(self, person: Person) -> Iterator[Found]:
-        # Rows with an address first: they tell the orders by which the other tables are searched.
+        # Search tables with addresses first, because their rows have the order ids for the other tables.
         for model in sorted(partitioned_models(), key=lambda model: not model.retention.address_column):
             rules, owners = model.retention, set(person.owner_ids)
             hashes = {*(address_hash(str(owner)) for owner in owners), *person.address_hashes}
@@ -73,7 +73,7 @@ class Search:
                 self.failed.append(f"{record.name}: {error}")
 
     def _index(self, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str]) -> None:
-        """Give an archive an index, unless somebody is changing archives or the store takes no file."""
+        """Index an archive, unless another run changes archives or the store refuses the file."""
         if index.has_index(model=model, record=record, hashes=hashes):
             return
         try:
@@ -85,7 +85,7 @@ class Search:
 
 
 def _matcher(model: PartitionedModel, person: Person) -> Callable[[dict[str, str]], bool]:
-    """Match every row of an order, whoever it belongs to: this search is an operator's, not a person's."""
+    """Match every row of an order, also other people's, because an operator searches here, not a customer."""
     rules, owners = model.retention, {str(owner) for owner in person.owner_ids}
     about_person = [quotes for quotes in rules.quotes if quotes.is_about_person]
 

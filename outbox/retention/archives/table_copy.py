@@ -13,7 +13,7 @@ from outbox.retention.partitions.locks import OWNER_DATABASE
 
 @contextlib.contextmanager
 def snapshot() -> Iterator[None]:
-    """Open a read-only transaction with one snapshot; inside a transaction change nothing."""
+    """Open a read-only transaction with one snapshot. Inside another transaction, do nothing."""
     if connections[OWNER_DATABASE].in_atomic_block:  # a restore compares before it commits
         yield
         return
@@ -49,7 +49,7 @@ def copy_out(*, table: str, columns: Sequence[Sequence[str]]) -> Iterator[bytes]
     quote = connections[OWNER_DATABASE].ops.quote_name
     names = ", ".join(quote(column) for column, _ in columns)
     with connections[OWNER_DATABASE].cursor() as cursor:
-        # What the text of a time depends on.
+        # The text of a time depends on these settings.
         cursor.execute("SELECT set_config('datestyle', 'ISO', true), set_config('timezone', 'UTC', true)")
         select = f"SELECT {names} FROM {quote(table)} ORDER BY id"  # noqa: S608
         with cursor.copy(f"COPY ({select}) TO STDOUT (FORMAT csv, HEADER)") as copy:

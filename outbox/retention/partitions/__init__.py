@@ -1,4 +1,4 @@
-"""Partitions in PostgreSQL: names and bounds, what exists, making, detaching, dropping, under locks.
+"""Partitions in PostgreSQL: their names, bounds and states, and how to make, detach and drop them.
 
 The rest of retention, commands, readiness and paging import it.
 """

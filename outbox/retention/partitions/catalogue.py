@@ -1,4 +1,4 @@
-"""What PostgreSQL's catalogue says of the partitions that exist, and what their names mean."""
+"""Read the existing partitions from PostgreSQL's catalogue, and their bounds from their names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ State = Literal["attached", "pending", "detached"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PartitionTable:
-    """A table that is or was a partition. *Pending* means that a detach was cut short."""
+    """A table that is or was a partition. *Pending* means that a detach was interrupted."""
 
     partition: Partition
     state: State
@@ -54,7 +54,7 @@ def partition_tables(*, model: PartitionedModel, using: str = "owner") -> list[P
 
 
 def state_of(*, model: PartitionedModel, name: str, using: str = "owner") -> State | None:
-    """Return the state of one partition, None if there is no such table."""
+    """Return the state of one partition, or None if the table does not exist."""
     tables = partition_tables(model=model, using=using)
     return next((table.state for table in tables if table.name == name), None)
 
@@ -72,14 +72,13 @@ def partition_named(*, model: PartitionedModel, name: str) -> Partition | None:
 
 
 def has_table(*, name: str, using: str = "owner") -> bool:
-    """Tell whether there is a table of that name."""
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [connections[using].ops.quote_name(name)])
         return bool(cursor.fetchone()[0])
 
 
 def existing(*, names: Sequence[str], using: str = "owner") -> list[str]:
-    """Return those of the names that a table has, in their order."""
+    """Return the names of existing tables, in the order of `names`."""
     with connections[using].cursor() as cursor:
         cursor.execute(
             "SELECT name FROM unnest(%s::text[]) WITH ORDINALITY AS each (name, n)"

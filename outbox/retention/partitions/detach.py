@@ -1,10 +1,10 @@
-"""Detach old partitions from their table, attach them again, drop them. No unfinished row ever leaves.
+"""Detach old partitions from their table, attach them again, drop them. Unfinished rows stay in the table.
 
-A detach is refused while the partition has unfinished rows, and undone when one appears afterwards, for
-example by a resend. It never blocks readers or writers of the table: DETACH CONCURRENTLY waits for older
-transactions and meanwhile holds no lock that others want. A detach whose wait is cut short leaves the
-partition *pending*, with its rows invisible already; the next caller finishes it at once. Called by
-outbox.retention.rollover and `manage.py partitions`, on the owner's direct connection, in autocommit.
+A detach is refused while the partition has unfinished rows, and undone if one appears afterwards, for example
+by a resend. It never blocks readers or writers of the table, because DETACH CONCURRENTLY waits for older
+transactions without a lock that others want. If the wait is interrupted, the partition is *pending* and its
+rows are already invisible, so the next caller finishes the detach at once. outbox.retention.rollover and
+`manage.py partitions` call this on the owner's direct connection, in autocommit.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from outbox.retention.partitions.partitions import compose
 
 log = structlog.get_logger(__name__)
 
-#: Seconds to wait in all for locks and other sessions' transactions before a run gives up.
+#: The total wait for locks and other sessions' transactions before a run gives up.
 PATIENCE_SECONDS = 600.0
 COUNTED = 1000
 
 
 class StillPending(RuntimeError):
-    """A detach could not be finished: another session's transaction is older and still open."""
+    """A detach could not be finished, because an older transaction of another session is still open."""
 
 
 class PartitionHeld(RuntimeError):
-    """A partition has unfinished rows, so it stays."""
+    """A partition has unfinished rows, so it is not detached."""
 
     def __init__(self, partition: str, holds: Sequence[HoldingRows], advice: str) -> None:
         self.partition, self.holds, self.advice = partition, holds, advice
         rows = "; ".join(str(hold) for hold in holds)
-        super().__init__(f"{partition} stays: {rows}. {advice}")
+        super().__init__(f"{partition} has unfinished rows: {rows}. {advice}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HoldingRows:
-    """Unfinished rows of one kind in a partition: how many (to `COUNTED`), and the first few."""
+    """Unfinished rows of one kind in a partition: their count (at most `COUNTED`), and the first ids."""
 
     kind: str
     count: int
@@ -60,7 +60,7 @@ class HoldingRows:
 
 
 def find_holds(*, model: PartitionedModel, name: str) -> list[HoldingRows]:
-    """List what is unfinished in a partition, attached or not. Reads at most `COUNTED` rows of each kind."""
+    """List the unfinished rows of a partition, attached or not. Read at most `COUNTED` rows of each kind."""
     table = connections[OWNER_DATABASE].ops.quote_name(name)
     found = []
     with connections[OWNER_DATABASE].cursor() as cursor:
@@ -75,7 +75,7 @@ def find_holds(*, model: PartitionedModel, name: str) -> list[HoldingRows]:
 def count_unfinished(
     *, model: PartitionedModel, names: Sequence[str], using: str = "owner"
 ) -> dict[str, int]:
-    """Count what is unfinished in each of these partitions, each kind to `COUNTED`, in one statement."""
+    """Count the unfinished rows of each partition in one statement, at most `COUNTED` of each kind."""
     if not names:
         return {}
     quote = connections[using].ops.quote_name
@@ -92,7 +92,6 @@ def count_unfinished(
 
 
 def check_finished(*, model: PartitionedModel, name: str) -> None:
-    """Raise `PartitionHeld` if the partition has unfinished rows."""
     if found := find_holds(model=model, name=name):
         raise PartitionHeld(name, found, model.retention.unfinished_help)
 
@@ -100,8 +99,8 @@ def check_finished(*, model: PartitionedModel, name: str) -> None:
 def detach(*, model: PartitionedModel, name: str, report: Report) -> None:
     """Detach a partition and record it, or leave it attached and raise `PartitionHeld`.
 
-    The caller holds `exclusive_lock`. Raises `StillPending` when another session kept the detach from ending
-    within `PATIENCE_SECONDS`; the next run continues it.
+    The caller holds `exclusive_lock`. Raise `StillPending` if another session blocks the detach for longer
+    than `PATIENCE_SECONDS`. The next run continues it.
     """
     check_finished(model=model, name=name)
     report("detaching", partition=name)
@@ -118,7 +117,7 @@ def detach(*, model: PartitionedModel, name: str, report: Report) -> None:
 
 
 def finish_detach(*, model: PartitionedModel, name: str, report: Report) -> None:
-    """Finish a detach that was cut short. The partition's rows are invisible until then."""
+    """Finish an interrupted detach, whose rows are invisible until then. Record it, or attach it again."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     pause = 0.1
     while state_of(model=model, name=name) == "pending":
@@ -128,7 +127,7 @@ def finish_detach(*, model: PartitionedModel, name: str, report: Report) -> None
             if time.monotonic() > deadline:
                 log.error("a detach hangs: its rows are invisible until it ends", partition=name)
                 raise StillPending(
-                    f"{name} is half detached, so its rows are invisible: a session that is older keeps it so"
+                    f"{name} is half detached, so its rows are invisible, because an older session blocks it"
                     " (pg_stat_activity, the oldest xact_start). End that session and run again."
                 ) from error
             time.sleep(pause)
@@ -138,9 +137,9 @@ def finish_detach(*, model: PartitionedModel, name: str, report: Report) -> None
 
 
 def record_or_reattach(*, model: PartitionedModel, name: str, report: Report) -> None:
-    """Record a detached partition, or attach it again and raise `PartitionHeld` if a row of it is unfinished.
+    """Record a detached partition. If it has unfinished rows, attach it again and raise `PartitionHeld`.
 
-    Nobody can change the rows of a detached partition, so this check is final.
+    Nothing claims or resends rows of a detached partition, so this check is final.
     """
     try:
         check_finished(model=model, name=name)
@@ -159,13 +158,13 @@ def record_or_reattach(*, model: PartitionedModel, name: str, report: Report) ->
 
 
 def attach(*, model: PartitionedModel, name: str) -> None:
-    """Attach a detached partition again, where it was, and delete its record."""
+    """Attach a detached partition with its old bounds, and delete its record."""
     partition = partition_named(model=model, name=name)
     assert partition is not None
     parent, table = (connections[OWNER_DATABASE].ops.quote_name(one) for one in (model._meta.db_table, name))
     bounds = [str(id_floor(partition.since)), str(id_floor(partition.until))]
     with short_lock_timeout() as cursor:
-        # DETACH CONCURRENTLY left a CHECK that says the same as the bounds, so no row is read.
+        # DETACH CONCURRENTLY left a CHECK that equals the bounds, so PostgreSQL reads no row.
         statement = f"ALTER TABLE {parent} ATTACH PARTITION {table} FOR VALUES FROM (%s) TO (%s)"
         cursor.execute(compose(statement, bounds, using=OWNER_DATABASE))
     DetachedPartition.objects.using(OWNER_DATABASE).filter(name=name).delete()

@@ -12,7 +12,7 @@ from outbox.retention.partitions.partitions import partitioned_models
 
 
 def list_partitions(*, using: str = "owner") -> list[dict[str, Any]]:
-    """List every partition there is or was: range, state, size, rows and what holds it."""
+    """List every present and former partition: range, state, size, rows and the number of unfinished rows."""
     now = database_now(using=using)
     gone = list(DetachedPartition.objects.using(using))
     lines = []
@@ -20,7 +20,7 @@ def list_partitions(*, using: str = "owner") -> list[dict[str, Any]]:
         table_name = model._meta.db_table
         records = {one.name: one for one in gone if one.table == table_name}
         tables = {one.name: one for one in partition_tables(model=model, using=using)}
-        # Most partitions lie ahead and have no row.
+        # Future partitions have no row, and most partitions are such.
         begun = [name for name, table in tables.items() if table.partition.since <= now]
         unfinished = count_unfinished(model=model, names=begun, using=using)
         for name in sorted(records.keys() | tables.keys()):

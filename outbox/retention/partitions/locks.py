@@ -1,4 +1,4 @@
-"""One run at a time for each partitioned table, and short waits for PostgreSQL's own locks."""
+"""Allow one run at a time for each partitioned table, and limit the waits for PostgreSQL's locks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from django.db.backends.utils import CursorWrapper
 
 from outbox.database.partitioned import PartitionedModel
 
-Report = Callable[..., None]  # report(step, **facts): called after each step that is done
+Report = Callable[..., None]  # report(step, **facts) is called after each step
 
-#: The direct connection of the tables' owner, by which partitions are changed.
+#: The direct connection of the tables' owner, which changes partitions.
 OWNER_DATABASE = "owner"
 LOCK_TIMEOUT = "5s"
 _LOCK = "retire:"
@@ -29,10 +29,10 @@ class AlreadyRunning(RuntimeError):
 def exclusive_lock(
     *, model: PartitionedModel, using: str = OWNER_DATABASE, patience_seconds: float = 0.0
 ) -> Iterator[None]:
-    """Keep other runs away from the same table.
+    """Prevent other runs on the same table.
 
-    This is a session's advisory lock: PostgreSQL frees it when the process dies. Raises `AlreadyRunning` if
-    another run still holds it after `patience_seconds`.
+    The advisory lock belongs to the session, so PostgreSQL frees it when the process dies. Raise
+    `AlreadyRunning` if another run still holds it after `patience_seconds`.
     """
     key = f"{_LOCK}{model._meta.db_table}"
     deadline = time.monotonic() + patience_seconds
@@ -42,7 +42,9 @@ def exclusive_lock(
             if cursor.fetchone()[0]:
                 break
             if time.monotonic() >= deadline:
-                raise AlreadyRunning(f"another run is at {model._meta.db_table}; try again when it is done")
+                raise AlreadyRunning(
+                    f"another run changes {model._meta.db_table}; try again after it has finished"
+                )
             time.sleep(_PAUSE_SECONDS)
     try:
         yield
@@ -53,7 +55,7 @@ def exclusive_lock(
 
 @contextlib.contextmanager
 def short_lock_timeout() -> Iterator[CursorWrapper]:
-    """Open a cursor in autocommit that waits for each lock at most `LOCK_TIMEOUT`."""
+    """Open a cursor in autocommit that waits at most `LOCK_TIMEOUT` for each lock."""
     with connections[OWNER_DATABASE].cursor() as cursor:
         cursor.execute("SELECT set_config('lock_timeout', %s, false)", [LOCK_TIMEOUT])
         try:
@@ -65,7 +67,10 @@ def short_lock_timeout() -> Iterator[CursorWrapper]:
 
 @contextlib.contextmanager
 def no_statement_timeout(*, using: str) -> Iterator[CursorWrapper]:
-    """Open a transaction whose statements may take minutes, whatever limit the role has."""
+    """Open a transaction without the role's statement timeout.
+
+    The client still gives up on a statement after DATABASE_MAINTENANCE_TIMEOUT, unless that is 0.
+    """
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = 0")
         with connections[using].connection.waiting(seconds=settings.DATABASE_MAINTENANCE_TIMEOUT or None):

@@ -1,8 +1,8 @@
 """Names, bounds and creation of partitions. Tables are partitioned by range of their UUIDv7 id.
 
-A partitioned model inherits `Partitioned` and is created by `CreatePartitionedModel` in its first migration.
-Called by migrate, `manage.py keep_partitions`, `manage.py partitions` and readiness. detach.py detaches them
-again. Creation needs a direct connection of the tables' owner: alias `owner`, or the one that migrates.
+A partitioned model inherits `Partitioned`, and `CreatePartitionedModel` creates it in its first migration.
+migrate, `manage.py keep_partitions`, `manage.py partitions` and readiness call this module. Making partitions
+needs a direct connection of the tables' owner: alias `owner`, or the one that migrates.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from outbox.database.partitioned import Interval, Partitioned, PartitionedModel
 
 log = structlog.get_logger(__name__)
 
-#: How many partitions are made beyond the present one. A process that makes them may be away for a month.
+#: How many future partitions to make. So the process that makes them may be down for a month.
 AHEAD: dict[Interval, int] = {"month": 6, "day": 35}
 #: The heartbeat of keep_partitions.
 MADE = "partitions"
 _CREATED = "_created"
 
-# Rows are updated two or three times each and then never again. The default thresholds (a share of the table)
-# are never reached on millions of rows; these are, and vacuum does not pause in between.
+# Each row is updated two or three times and then never again. Autovacuum's default thresholds are a share of
+# the table and too high for millions of rows, so these are numbers of rows. Vacuum does not pause either.
 _STORAGE = (
     "autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 50000, "
     "autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000, "
@@ -42,7 +42,7 @@ _STORAGE = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Partition:
-    """A partition's name, and the times [since, until) of the ids that it takes."""
+    """A partition's name, and the times [since, until) of its ids."""
 
     name: str
     since: dt.datetime
@@ -50,12 +50,10 @@ class Partition:
 
 
 def partitioned_models() -> list[PartitionedModel]:
-    """List the models whose tables are partitioned."""
     return [model for model in apps.get_models() if issubclass(model, Partitioned)]
 
 
 def model_of(*, table: str) -> PartitionedModel:
-    """Return the partitioned model of a table."""
     return next(model for model in partitioned_models() if model._meta.db_table == table)
 
 
@@ -75,7 +73,7 @@ def start_of(*, interval: Interval, when: dt.datetime, steps: int = 0) -> dt.dat
 
 
 def partition_at(*, model: PartitionedModel, when: dt.datetime, steps: int = 0) -> Partition:
-    """Return the partition of `model` that `when` falls into, or the one `steps` intervals later."""
+    """Return the partition of `model` that contains `when`, or the one `steps` intervals later."""
     interval = model.retention.interval
     since = start_of(interval=interval, when=when, steps=steps)
     until = start_of(interval=interval, when=since, steps=1)
@@ -102,7 +100,7 @@ def attached_statement(*, models: Iterable[PartitionedModel]) -> str:
 
 
 def parse_bounds(found: Iterable[tuple[str, str]]) -> list[Partition]:
-    """Return partitions, oldest first, by name and bounds: FOR VALUES FROM ('…') TO ('…')."""
+    """Return partitions, oldest first, from names and bounds: FOR VALUES FROM ('…') TO ('…')."""
     ids = ((name, [id_time(uuid.UUID(id)) for id in bounds.split("'")[1::2]]) for name, bounds in found)
     return sorted((Partition(name, *times) for name, times in ids), key=lambda partition: partition.since)
 
@@ -117,9 +115,9 @@ def make_missing(
 ) -> list[str]:
     """Make the missing partitions from `behind` intervals ago to `ahead` (default: `AHEAD`) from now.
 
-    Each is made in its own transaction by LIKE and ATTACH, beside readers and writers of the parent. Several
-    calls at once are safe. Return the names made. Raise `OperationalError` when a lock was not free within
-    two seconds (run it again). Times are the database's.
+    Each is made in its own transaction by LIKE and ATTACH, which block neither readers nor writers of the
+    parent. Several calls at once are safe. Return the new names. Raise `OperationalError` if a lock was not
+    free within two seconds; then call it again. The database's clock counts.
     """
     if ahead is None:
         ahead = AHEAD[model.retention.interval]
@@ -138,14 +136,14 @@ def make_missing(
 
 
 def _make(*, model: PartitionedModel, partition: Partition, using: str, lock_timeout: str = "2s") -> bool:
-    """Make one partition; return False if another process made it meanwhile."""
+    """Make one partition. Return False if another process has made it meanwhile."""
     quote = connections[using].ops.quote_name
     parent, table = quote(model._meta.db_table), quote(partition.name)
     day = dt.timedelta(days=1)
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", [lock_timeout])
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"partitions:{model._meta.db_table}"])
-        # Not to_regclass: it answers from a cache that a wait for an advisory lock does not refresh.
+        # to_regclass would answer from a cache that a wait for an advisory lock does not refresh.
         cursor.execute(
             "SELECT FROM pg_class WHERE relname = %s AND relnamespace = current_schema()::regnamespace",
             [partition.name],
@@ -156,7 +154,7 @@ def _make(*, model: PartitionedModel, partition: Partition, using: str, lock_tim
             f"CREATE TABLE {table} (LIKE {parent} "
             f"INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE) WITH ({_STORAGE})"
         )
-        # This CHECK prunes filters on time, and refuses rows whose id has another time than the database's.
+        # This CHECK prunes filters on time, and refuses rows whose id's time differs from the database's.
         cursor.execute(
             compose(
                 f"ALTER TABLE {table} ADD CONSTRAINT {quote(partition.name + _CREATED)} "
@@ -177,15 +175,15 @@ def _make(*, model: PartitionedModel, partition: Partition, using: str, lock_tim
 
 
 def compose(statement: str, values: Sequence[Any], *, using: str) -> str:
-    """Write values into a statement that takes no parameters, such as DDL."""
+    """Write values into a statement that cannot have parameters, such as DDL."""
     text: str = connections[using].ops.compose_sql(statement, values)  # type: ignore[attr-defined]  # PostgreSQL's
     return text
 
 
 def ensure_all(*, using: str = "owner", ahead: int | None = None, dry_run: bool = False) -> Iterator[str]:
-    """Call `ensure` for every partitioned model whose table exists, and yield the names made.
+    """Make the missing partitions of every partitioned model whose table exists, and yield their names.
 
-    Log an error when there are too few even then.
+    Log an error if a table has too few even then.
     """
     tables = connections[using].introspection.table_names()
     for model in partitioned_models():
@@ -195,7 +193,7 @@ def ensure_all(*, using: str = "owner", ahead: int | None = None, dry_run: bool 
 
 
 def is_table_owner(*, using: str = "owner") -> bool:
-    """Tell whether this connection's role may make and drop partitions: it owns every partitioned table."""
+    """Return whether this connection's role owns every partitioned table, so may make and drop partitions."""
     with connections[using].cursor() as cursor:
         cursor.execute(
             "SELECT bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class"
@@ -213,22 +211,22 @@ def require_owner(*, using: str = "owner") -> None:
     """Raise `NotOwner` unless `is_table_owner`."""
     if not is_table_owner(using=using):
         raise NotOwner(
-            "This database role does not own the partitioned tables: set PARTITION_DATABASE_URL to the URL of"
+            "This database role does not own the partitioned tables. Set PARTITION_DATABASE_URL to the URL of"
             " the role that migrates."
         )
 
 
 def check_stock(*, model: PartitionedModel, now: dt.datetime, using: str = "default") -> None:
-    """Log an error when a table's partitions run out."""
+    """Log an error if a table has too few future partitions."""
     stock = stock_of(model=model, now=now, among=attached(model=model, using=using))
     for one in decide(Facts(stocks=[stock])):
         log.error("partitions run out", table=one.subject, ahead=one.number)
 
 
 def why_misplaced(error: IntegrityError) -> str | None:
-    """Tell why a row fits no partition; return None if the error is about something else.
+    """Return why a row fits no partition, or None if the error has another cause.
 
-    Causes: a host whose clock is wrong made the id, the id is no UUIDv7, or today's partition is missing.
+    Either a host with a wrong clock made the id, or the id is not a UUIDv7, or today's partition is missing.
     """
     diagnosis = getattr(error.__cause__, "diag", None)
     if diagnosis is None or diagnosis.sqlstate != "23514":  # check_violation
@@ -243,7 +241,7 @@ def why_misplaced(error: IntegrityError) -> str | None:
 def ahead_of(*, model: PartitionedModel, now: dt.datetime, using: str = "default") -> int:
     """Count the attached partitions that follow the one of `now` without a gap.
 
-    -1 when even the present one is missing.
+    Return -1 if even the present one is missing.
     """
     return stock_of(model=model, now=now, among=attached(model=model, using=using)).partitions_ahead
 

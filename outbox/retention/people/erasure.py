@@ -1,9 +1,9 @@
 """Erase a person from the rows of partitioned tables (live, detached, restored) and from archives.
 
-A model's `retention` rules say what is personal in a row. A person owns the rows that are addressed to them;
-of a table without addresses, the rows of their orders. Complete addresses and order ids find rows that quote
-another's text. stored_answers.py does the tables that are not partitioned. Called by
-orders.privacy.erasure and, for archives, by outbox.retention.rollover.
+A model's `retention` rules say what is personal in a row. A person owns the rows that are addressed to them,
+or in a table without addresses the rows of their orders. Rows quote a person if a text has a complete address
+or an order id of theirs. stored_answers.py erases from tables that are not partitioned.
+orders.privacy.erasure calls this module, and for archives also outbox.retention.rollover.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _BATCH = 500
 def erase_rows(
     *, model: PartitionedModel, person: Person, using: str, table: str = "", orders: Sequence[uuid.UUID] = ()
 ) -> int:
-    """Erase what is personal in the rows that a person owns, locking in id order.
+    """Erase personal values in the rows that a person owns. Lock the rows in id order.
 
-    `table` is the model's own unless one of its detached or restored partitions is named; that one may lack
-    columns that were added later. With `orders`, leave out the rows of other orders. Return the number of
-    rows changed; rows erased before are not touched.
+    `table` is the model's table, or a detached or restored partition of it, which may lack columns that were
+    added later. With `orders`, leave out the rows of other orders. Return the number of changed rows. Rows
+    that were erased before do not change.
     """
     rules = model.retention
     condition, values = _owned(model, person, using, table)
@@ -49,7 +49,7 @@ def erase_rows(
 
 
 def erase_quotes(*, model: PartitionedModel, person: Person, using: str, table: str = "") -> int:
-    """Erase what the rows of a table quote of a person; return the number of rows changed."""
+    """Erase the texts of a table that quote a person. Return the number of changed rows."""
     changed = 0
     for quotes in model.retention.quotes:
         for batch in _quoting_rows(model, quotes, person, using, table):
@@ -65,7 +65,7 @@ def _owned(model: PartitionedModel, person: Person, using: str, table: str) -> t
         return f"{quote(rules.owner_column)} = ANY(%s)", [list(person.owner_ids)]
     if person.address:
         return f"upper({quote(rules.address_column)}) = upper(%s)", [person.address]
-    # Only the hash is known, and PostgreSQL cannot make one: compare row by row.
+    # Only the hash is known. PostgreSQL cannot compute it, so compare row by row.
     batches = _matching(model, rules.address_column, "true", person.has_address, using, table)
     return "id = ANY(%s)", [[id for batch in batches for id in batch]]
 
@@ -73,7 +73,7 @@ def _owned(model: PartitionedModel, person: Person, using: str, table: str) -> t
 def _quoting_rows(
     model: PartitionedModel, quotes: Quotes, person: Person, using: str, table: str
 ) -> Iterator[list[uuid.UUID]]:
-    """Yield the ids of rows that quote the person. SQL preselects, Python compares the hashes."""
+    """Yield the ids of rows that quote the person. SQL preselects, and Python compares the hashes."""
     patterns = ["%@%", *like_patterns(str(owner) for owner in person.owner_ids if quotes.is_about_person)]
     column = f"{connections[using].ops.quote_name(quotes.column)}::text"
     condition = f"{_escaped(quotes.condition)} AND lower({column}) LIKE ANY(%s)"
@@ -93,7 +93,7 @@ def _matching(
     table: str,
     values: Sequence[Any] = (),
 ) -> Iterator[list[uuid.UUID]]:
-    """Yield the ids of the rows whose column matches, in id order."""
+    """Yield the ids of the rows whose column matches, in id order and in batches."""
     quote = connections[using].ops.quote_name
     name = quote(table or model._meta.db_table)
     after = uuid.UUID(int=0)
@@ -161,11 +161,11 @@ def erase_from_archive(
     report: Report,
     before: dt.datetime | None = None,
 ) -> int:
-    """Erase from an archive all persons who are still to be erased from it; return the rows changed.
+    """Erase all persons who are still to be erased from an archive. Return the number of changed rows.
 
-    While the detached table exists, the archive is written again from it. A later archive is restored,
-    changed and written again: without `before` always, else only if one of the persons asked before that
-    time. The rollover passes a month's start, so that this happens at most once a month.
+    While the detached table exists, erase there and write the archive again. After its drop, restore, change
+    and write the archive, but with `before` only if one of the persons asked before that time. The rollover
+    passes a month's start, so that this happens at most once a month.
     """
     waiting = list(Erasure.objects.using(OWNER_DATABASE).filter(archives__contains=[record.name]))
     late = before is None or any(erasure.requested_at < before for erasure in waiting)
@@ -207,10 +207,10 @@ def archived_rows(
     export: bool = False,
     by_index_only: bool = False,
 ) -> Iterable[dict[str, str]]:
-    """Yield the rows of an archive that are a person's or quote a person, as text.
+    """Yield the rows of an archive that a person owns or that quote a person, as text.
 
-    An export uses the archive's index if it has one, and with `by_index_only` nothing else. An erasure reads
-    the archive itself from end to end.
+    An export uses the archive's index if it has one, and with `by_index_only` reads no archive without one.
+    An erasure reads the whole archive.
     """
     rules = model.retention
 
@@ -228,7 +228,7 @@ def archived_rows(
 def table_rows(
     *, model: PartitionedModel, person: Person, using: str, table: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table that are a person's, or quote a person and are about them."""
+    """Yield the rows of a table that a person owns, or that quote a person and are about them."""
     quote = connections[using].ops.quote_name
     quoting = [
         id

@@ -1,6 +1,6 @@
-"""Reads one owner's rows of a partitioned table: live, in detached partitions, and in archives.
+"""Read one owner's rows of a partitioned table: live, in detached partitions, and in archives.
 
-For the timeline of an order. A detached partition may lack columns that were added later, so rows are
+The timeline of an order uses this. A detached partition may lack columns that were added later, so rows are
 mappings, and a reader must not expect every key.
 """
 
@@ -25,16 +25,16 @@ from outbox.retention.partitions.catalogue import partition_tables
 def owner_rows(
     *, model: PartitionedModel, owner_id: uuid.UUID, since: dt.datetime, without: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """Return an owner's rows made at `since` or later, oldest first, without the named columns.
+    """Return an owner's rows made at `since` or later, oldest first, without the columns of `without`.
 
-    Two statements. Values are those of `to_jsonb`: times are ISO 8601 texts, ids are texts.
+    This takes two statements. Values are those of `to_jsonb`, so times are ISO 8601 texts and ids are texts.
     """
     try:
         return _owner_rows(model, owner_id, since, without)
     except ProgrammingError as error:
         if not isinstance(error.__cause__, errors.UndefinedTable):
             raise
-        return _owner_rows(model, owner_id, since, without)  # a partition was dropped in between
+        return _owner_rows(model, owner_id, since, without)  # a partition was dropped between the statements
 
 
 def _owner_rows(
@@ -49,7 +49,7 @@ def _owner_rows(
     ]
     owner = quote(model.retention.owner_column)
     select = f"SELECT to_jsonb(t) - %s::text[] FROM {{}} AS t WHERE {owner} = %s"  # noqa: S608
-    # The ids of a partition hold its time: with a bound, PostgreSQL plans only partitions that may have rows.
+    # Ids contain the time, so with this bound PostgreSQL plans only partitions that may have rows.
     statement = f"{select} AND id >= %s".format(quote(model._meta.db_table))
     values: list[Any] = [list(without), owner_id, id_floor(max(since, EPOCH) - dt.timedelta(days=1))]
     for name in old:
@@ -64,7 +64,7 @@ def _owner_rows(
 def archived_owner_rows(
     *, model: PartitionedModel, owner_id: uuid.UUID, since: dt.datetime
 ) -> Iterator[dict[str, Any]]:
-    """Yield an owner's rows out of the archives, by their indexes: all values are texts, null is ""."""
+    """Yield an owner's rows from the archives, by their indexes. All values are texts, and null is ""."""
     column, owner = model.retention.owner_column, str(owner_id)
     hashes = [address_hash(owner)]
     for record in archived_partitions(table=model._meta.db_table, since=since, using="default"):

@@ -1,7 +1,7 @@
 """Erase and export a person's data in stored answers of idempotent requests and in dead events.
 
-SQL preselects rows that have the address or an order's id as a part of their text. Python decides: only a
-complete address counts.
+SQL preselects rows that have the address or an order's id as a part of their text. Python then checks that
+the address is complete.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from outbox.privacy import ERASED, ERASED_ADDRESS, hide_addresses
 from outbox.retention.partitions.locks import no_statement_timeout
 from outbox.retention.person import Person
 
-#: The fields of our own API's answers that have an address, the other personal ones, and what replaces them.
+#: The fields of our API's answers that have an address, and the other personal ones with their replacements.
 _ADDRESSES = ("email", "recipient_email")
 _PERSONAL = {"name": "", "subject": ERASED, "last_error": ERASED}
 _ANSWERS = (
@@ -27,20 +27,20 @@ _DEAD_EVENTS = "dead_events WHERE lower(concat_ws(' ', key, envelope, error)) ~ 
 
 
 def like_patterns(texts: Iterable[str]) -> list[str]:
-    """Make LIKE patterns that find each text anywhere, in lower case, wildcards taken literally."""
+    """Make LIKE patterns that find each text anywhere, in lower case, with wildcards escaped."""
     return [f"%{_like(text.lower())}%" for text in texts]
 
 
 def _json_patterns(texts: Iterable[str]) -> list[str]:
     """Make regular expressions that find each text anywhere, in lower case, also as JSON may escape it.
 
-    A dead event is kept as it came, and some producers write `'` or `ä` by its code in hex digits.
+    A dead event is stored as it arrived, and some producers write `'` or `ä` as a code in hex digits.
     """
     return ["".join(map(_character, text.lower())) for text in texts]
 
 
 def _character(one: str) -> str:
-    """Match a character in both cases: PostgreSQL's `lower` may know ASCII alone."""
+    """Match a character in both cases, because PostgreSQL's `lower` may change only ASCII."""
     cases = {one, one.upper()} if len(one.upper()) == 1 else {one}
     codes = [rf"\\+u{ord(case):04x}" for case in cases if ord(case) < 0x10000]
     slash = [r"\\+/"] if one == "/" else []
@@ -48,11 +48,11 @@ def _character(one: str) -> str:
 
 
 def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
-    """Erase a person from stored answers and dead events; return the rows changed by table.
+    """Erase a person from stored answers and dead events. Return the number of changed rows by table.
 
     A row is the person's if it names an order of theirs or their address. A repeated request then gets the
-    erased answer. A key that contains the address is replaced, so it is no longer recognised. A dead event
-    that was erased counts as discarded: nothing is left to replay.
+    erased answer. A key that contains the address is replaced, so a repeated request with it counts as new.
+    An erased dead event is marked as discarded, because nothing is left to replay.
     """
     counts: Counter[str] = Counter()
     with no_statement_timeout(using=using) as cursor:
@@ -81,9 +81,9 @@ def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
 
 
 def export_answers(*, person: Person, using: str = "default") -> dict[str, list[dict[str, Any]]]:
-    """Collect the stored answers and the dead events that name a person, by table.
+    """Return the stored answers and the dead events that name a person, by table.
 
-    Other people's addresses are erased in the copy that is returned.
+    The returned copies have placeholders for other people's addresses.
     """
     with no_statement_timeout(using=using) as cursor:
         answers = _rows(cursor, "*", _ANSWERS, *_answer_values(person))
@@ -135,7 +135,7 @@ def _new_key(key: str, person: Person) -> str:
 
 
 def _changed(body: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
-    """Return an answer in which `change` was applied to each object. Other texts stay byte for byte."""
+    """Return an answer after applying `change` to each object. Return a text without changes as it is."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -148,13 +148,13 @@ def _walk(value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any
     if isinstance(value, list):
         return [_walk(one, change) for one in value]
     if isinstance(value, dict):
-        # The items of an order have names too.
+        # Skip the items of an order, because their names are not personal.
         return change({key: one if key == "items" else _walk(one, change) for key, one in value.items()})
     return value
 
 
 def _is_theirs(found: Mapping[str, Any], person: Person) -> bool:
-    """Tell whether an object of an answer is about a person: it has their address, or it is their order."""
+    """Return whether an object of an answer has a person's address or is their order."""
     if any(person.has_address(str(found.get(field, ""))) for field in _ADDRESSES):
         return True
     return "email" in found and any(str(owner) == found.get("id") for owner in person.owner_ids)

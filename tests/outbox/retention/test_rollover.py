@@ -289,7 +289,7 @@ class TestArchive:
                 f"SELECT subject, body, body_text, delivered_at FROM {old.name}_restored ORDER BY id LIMIT 1"
             )
             assert cursor.fetchone() == ('Ünicode, "quotes" \\N', "<p>a\r\nb,\tc</p>", "", None)
-        with pytest.raises(CommandError, match="there already"):
+        with pytest.raises(CommandError, match="already exists"):
             call_command("partitions", "restore", old.name)
         call_command("partitions", "drop", old.name + restore.RESTORED)
         assert not has_table(name=old.name + restore.RESTORED, using="default")
