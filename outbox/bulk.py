@@ -1,9 +1,9 @@
-"""Bulk jobs: an action on any number of rows, in batches, by whichever process has time.
+"""Bulk jobs: an action on any number of rows, done in batches by any worker.
 
-The truth is the job's row. A batch locks it, changes its rows, logs each change and moves the job on, all in
-one transaction. So a process that is killed leaves whole batches behind, and the next one goes on after the
-last of them; two processes never work at the same batch. Before it begins a batch, a process counts a try in
-a commit of its own. So a batch that always fails, or always kills its process, has few tries in all.
+A batch locks the job's row, changes its rows, logs each change and moves the job's position, all in one
+transaction. So a killed process leaves only whole batches, the next process continues after them, and two
+processes never do the same batch. Before a batch, a process counts a try in a separate commit. So a batch
+that always fails, or always kills its process, has at most `MAX_TRIES` tries.
 """
 
 from __future__ import annotations
@@ -36,15 +36,16 @@ log = structlog.get_logger(__name__)
 
 #: Rows in one transaction.
 CHUNK = 500
-#: A total is counted so far; of more rows the progress page says only how many are done.
+#: Counts of a total stop here. For more rows, the progress page shows only how many are done.
 COUNT_LIMIT = 100_000
-#: A newer release may know the action. Its batches and tries keep `updated_at` younger than this.
+#: After so long without a batch, a job with an unknown action fails. A process of a newer release may know
+#: the action, and its batches and tries keep `updated_at` younger.
 UNKNOWN_FOR = dt.timedelta(hours=1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BatchResult:
-    """What one batch did: a line for the log of each changed row, and why others were left alone."""
+    """The result of one batch: a line for the log of each changed row, and why other rows did not change."""
 
     lines: Sequence[tuple[uuid.UUID, str]]
     refusals: Counter[str]
@@ -52,13 +53,13 @@ class BatchResult:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BulkAction:
-    """Something that can be done to many rows.
+    """An action on many rows.
 
-    `rows(filter, started_at)` returns the rows that a filter matched at that time; `change(ids)` changes some
-    of them in the caller's transaction, and leaves alone what it must not change.
+    `rows(filter, started_at)` returns the rows that a filter matched at that time. `change(ids)` changes rows
+    in the caller's transaction, except those that it must not change.
     """
 
-    name: str  # stored: it keeps its meaning in later releases
+    name: str  # stored, so it must keep its meaning in later releases
     title: str
     model: type[models.Model]
     permission: str
@@ -67,7 +68,7 @@ class BulkAction:
     describe: Callable[[Mapping[str, str]], str]
 
 
-#: By name. Each app registers its own in its bulk_actions.py.
+#: Every action by its name. Each app registers its actions in its bulk_actions.py.
 ACTIONS: dict[str, BulkAction] = {}
 
 
@@ -100,7 +101,7 @@ def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, rea
 
 
 def restart_job(*, id: uuid.UUID) -> bool:
-    """Let a failed job go on, and wake a worker after the commit. Return False if it has not failed."""
+    """Continue a failed job, and wake a worker after the commit. Return False if it has not failed."""
     restarted = BulkJob.objects.restart(id=id)
     if restarted:
         transaction.on_commit(waker.wake)
@@ -111,13 +112,13 @@ def restart_job(*, id: uuid.UUID) -> bool:
 def run_batch() -> bool:
     """Do one batch of the due job that waited longest. Return False if no job is due.
 
-    An error of the batch is the job's: it is logged and recorded, and the batch is tried again later. Raise
-    the database's error if the connection is lost.
+    Log an error of the batch and record it in the job, so that the batch is tried again later or the job
+    fails. Raise the database's error if the connection is lost.
     """
     job = _begin_try()
     if job is None:
         return False
-    session = connection.connection  # Django has made another one by the time an error is caught
+    session = connection.connection  # to notice that Django has reconnected before an error is caught
     try:
         with work_context.working_for(work_context.Context(job.correlation_id)):
             _work(job.id)
@@ -135,13 +136,13 @@ def run_batch() -> bool:
 
 
 def _due_jobs() -> QuerySet[BulkJob]:
-    """Return the jobs that this release can work at, and those that nobody will."""
+    """Return due jobs that this release knows, and those that no process has touched for `UNKNOWN_FOR`."""
     unclaimed = Q(updated_at__lte=Now() - UNKNOWN_FOR)
     return BulkJob.objects.due().filter(Q(action__in=list(ACTIONS)) | unclaimed).order_by("updated_at")
 
 
 def _begin_try() -> BulkJob | None:
-    """Count a try of the next due job, so that no other process begins one until it is due again."""
+    """Count a try of the next due job, so that no other process begins one until the job is due again."""
     with transaction.atomic():
         job = _due_jobs().select_for_update(skip_locked=True).first()
         if job is not None and not (reason := _hopeless(job)):
@@ -155,10 +156,10 @@ def _begin_try() -> BulkJob | None:
 
 
 def _hopeless(job: BulkJob) -> str:
-    """Return why no further try makes sense, empty if one does."""
+    """Return why no further try makes sense, or an empty text if one does."""
     if job.action not in ACTIONS:
         return f"No process knew the action {job.action} for an hour."
-    if job.tries >= MAX_TRIES:  # else the process of the last one would have said so
+    if job.tries >= MAX_TRIES:  # only a killed process leaves a job like this
         return f"The process was killed in the last of {job.tries} tries. {job.error}".rstrip()
     return ""
 
@@ -169,9 +170,9 @@ def _fail(job: BulkJob, reason: str) -> None:
 
 
 def _work(id: uuid.UUID) -> None:
-    """Do one batch of a job, unless it has ended. No other process does one: the caller has counted a try."""
+    """Do one batch of a running job. No other process does one, because the caller has counted a try."""
     with transaction.atomic():
-        # Wait: a process that looked for a due job keeps the row's lock for a moment, although it found none.
+        # Wait for the lock, because a process that searches for a due job may hold it for a moment.
         job = BulkJob.objects.running().filter(id=id).select_for_update().first()
         if job is None:
             return
@@ -211,7 +212,7 @@ def _work(id: uuid.UUID) -> None:
 
 
 def _why_not_allowed(job: BulkJob) -> str:
-    """Return why the job's owner may not go on with it, empty if they may. Asked before each batch."""
+    """Return why the job's owner may not continue it, or an empty text. Called before each batch."""
     users = get_user_model()._default_manager
     user = users.filter(pk=job.user_id).first() if job.user_id else None
     permission = ACTIONS[job.action].permission
@@ -225,7 +226,7 @@ def _why_not_allowed(job: BulkJob) -> str:
 
 
 def _next_ids(job: BulkJob) -> list[uuid.UUID]:
-    """Return the ids of the next batch. A row behind the position is never visited again."""
+    """Return the ids of the next batch. Ids up to the job's position never come again."""
     if job.last_id is None:
         return []
     after = Q() if job.position is None else Q(id__gt=job.position)
@@ -234,7 +235,7 @@ def _next_ids(job: BulkJob) -> list[uuid.UUID]:
 
 
 def _log(job: BulkJob, lines: Iterable[tuple[uuid.UUID, str]]) -> None:
-    """Write each change into the admin's log, as its own user would have."""
+    """Write each change to the admin's log, as a change by the job's user."""
     model = ACTIONS[job.action].model
     name = str(model._meta.verbose_name)
     kind = ContentType.objects.get_for_model(model)
@@ -252,10 +253,10 @@ def _log(job: BulkJob, lines: Iterable[tuple[uuid.UUID, str]]) -> None:
 
 
 def wake_for_unfinished() -> None:
-    """Have a worker go on with due jobs that nobody worked at since the last poll: called by each poll.
+    """Wake a worker for due jobs that had no batch since the last poll. Each poll calls this.
 
-    Each wake-up leads to the next one while its job has rows left. So a job in progress needs no other:
-    its tasks would become more with each poll, and occupy the worker's threads.
+    A job in progress needs no wake-up, because each of its tasks enqueues the next while rows are left.
+    Another wake-up at each poll would add tasks until they occupy all of the worker's threads.
     """
     neglected = dt.timedelta(seconds=settings.POLL_INTERVAL)
     if _due_jobs().filter(updated_at__lte=Now() - neglected).exists():
@@ -263,7 +264,7 @@ def wake_for_unfinished() -> None:
 
 
 def _enqueue() -> None:
-    # A wake-up older than a poll has nothing to say that the poll has not said.
+    # A wake-up that is older than a poll is of no use, because the poll has sent another.
     current_app.send_task("outbox.tasks.run_bulk_jobs", expires=settings.POLL_INTERVAL)
 
 

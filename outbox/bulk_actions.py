@@ -1,4 +1,4 @@
-"""What can be done to any number of events in the background: republish or discard, replay or discard."""
+"""The bulk actions of dead events (republish, discard) and of inbound dead letters (replay, discard)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _changes(verb: Callable[..., list[uuid.UUID]], done: str) -> Callable[[Seque
 
 
 def _dead_events(params: Mapping[str, str], started_at: dt.datetime | None) -> QuerySet[Any]:
-    """Return the dead events of a period; republished ones are not visited again by the same job."""
+    """Return the dead events of a period, without those that died again after the job had begun."""
     rows = OutboxEvent.objects.dead()
     if started_at is not None:
         rows = rows.filter(dead_lettered_at__lte=started_at)

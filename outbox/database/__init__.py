@@ -1,5 +1,5 @@
 """PostgreSQL: Django's backend with deadlines, statements, transactions, clock, ids, and periods.
 
-`partitioned` is the base of partitioned tables. Every folder but process and telemetry may import it. It
+`partitioned` is the base of partitioned tables. Every folder except process and telemetry may import it. It
 imports none of them.
 """

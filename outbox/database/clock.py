@@ -1,4 +1,4 @@
-"""The database's clock, for every time that is stored in a table or compared with one."""
+"""The database's clock. Use it for every time that is stored in a table or compared with such a time."""
 
 from __future__ import annotations
 

@@ -15,20 +15,20 @@ Interval = Literal["month", "day"]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Quotes:
-    """Rows that quote another's text, in which a person may be named."""
+    """Rows with a text from elsewhere that may name a person."""
 
     #: The condition of such rows, the column with the text, and the values that replace columns.
     condition: str
     column: str
     erased: Mapping[str, str]
-    #: Whether a row that names the person, or an order of theirs, is about them and is exported. If not, only
-    #: an address counts, and only what names it is erased.
+    #: Whether a row that names the person or an order of theirs is about the person, so that it is exported.
+    #: If not, only rows that name the address are erased.
     is_about_person: bool = True
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """How a table is partitioned, which rows keep a partition attached, and what is personal in a row.
+    """How a table is partitioned, which rows keep a partition attached, and which values are personal.
 
     Conditions and values are SQL over the table's columns.
     """
@@ -36,15 +36,15 @@ class RetentionRules:
     interval: Interval
     #: Conditions of rows that may not leave the table, by a name for the operator. Each needs an index.
     unfinished: Mapping[str, str]
-    #: What an operator does about such rows.
+    #: What an operator must do about such rows.
     unfinished_help: str
-    #: The column with the id of the order. Whoever owns the order owns the row, unless rows have an address.
+    #: The column with the id of the order. Unless rows have an address, the order's owner owns the row.
     owner_column: str
     #: The column with the address of the person who owns the row, if rows have one.
     address_column: str = ""
-    #: The condition of rows with personal data in them.
+    #: The condition of rows with personal data.
     personal: str
-    #: The value that replaces each column with personal data.
+    #: The SQL value that replaces each column with personal data.
     erased: Mapping[str, str]
     quotes: tuple[Quotes, ...] = ()
 

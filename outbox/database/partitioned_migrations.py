@@ -8,15 +8,16 @@ from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import ProjectState
 
-#: How long a migration waits for a lock that writers want too: they queue behind it.
+#: How long a migration waits for a lock that writers want, too. It must be short, because writers queue
+#: behind the migration.
 LOCK_TIMEOUT = "3s"
 
 
 class AddPartitionedIndex(migrations.AddIndex):
-    """AddIndex for a partitioned table: built on each partition beside its writers, then attached.
+    """AddIndex for a partitioned table: build it on each partition without blocking writers, and attach it.
 
-    The migration needs `atomic = False`. It waits for each lock of a parent at most `LOCK_TIMEOUT`, for a
-    concurrent build as long as it takes. Cut short, it is simply run again.
+    The migration needs `atomic = False`. It waits at most `LOCK_TIMEOUT` for each lock of the parent, and
+    without limit for a concurrent build. After an interruption, run it again.
     """
 
     atomic = False
@@ -28,7 +29,7 @@ class AddPartitionedIndex(migrations.AddIndex):
         from_state: ProjectState,
         to_state: ProjectState,
     ) -> None:
-        """Create the index on the parent alone, on each partition concurrently, and attach them."""
+        """Create the index on the parent only, then on each partition concurrently, and attach these."""
         model = to_state.apps.get_model(app_label, self.model_name)
         editor = cast(Any, schema_editor)
         quote = editor.quote_name
@@ -42,9 +43,9 @@ class AddPartitionedIndex(migrations.AddIndex):
         for partition in _without_index(editor, table, name):
             child = f"{partition}_{name}"[-63:]
             own = sql.replace(parent, f" ON {quote(partition)} ", 1).replace(quote(name), quote(child), 1)
-            # A lock_timeout would end a concurrent build too, and leave an invalid index.
+            # A lock_timeout would also abort a concurrent build, and leave an invalid index.
             editor.execute("SET lock_timeout = 0")
-            editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quote(child)}")  # of a run that was cut short
+            editor.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quote(child)}")  # of an interrupted run
             editor.execute(own.replace("CREATE INDEX", "CREATE INDEX CONCURRENTLY", 1))
             editor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
             editor.execute(f"ALTER INDEX {quote(name)} ATTACH PARTITION {quote(child)}")
@@ -52,7 +53,7 @@ class AddPartitionedIndex(migrations.AddIndex):
 
 
 def _without_index(editor: Any, table: str, index: str) -> list[str]:
-    """List the partitions of a table that have no part of the index yet."""
+    """List the partitions of a table that do not have the index yet."""
     with editor.connection.cursor() as cursor:
         cursor.execute(
             "SELECT part.inhrelid::regclass::text FROM pg_inherits AS part"
@@ -65,7 +66,7 @@ def _without_index(editor: Any, table: str, index: str) -> list[str]:
 
 
 class CreatePartitionedModel(migrations.CreateModel):
-    """CreateModel whose table is PARTITION BY RANGE of its primary key. Django's state is the same."""
+    """CreateModel whose table is PARTITION BY RANGE of its primary key. Django's state does not change."""
 
     def database_forwards(
         self,
@@ -74,7 +75,7 @@ class CreatePartitionedModel(migrations.CreateModel):
         from_state: ProjectState,
         to_state: ProjectState,
     ) -> None:
-        """Create the parent table; partitions follow after migrate."""
+        """Create the parent table. Its partitions are made after migrate."""
         key = to_state.apps.get_model(app_label, self.name)._meta.pk
         assert key is not None
         editor = cast(Any, schema_editor)

@@ -1,4 +1,4 @@
-"""Periods of time as ranges of ids, which contain the time: they prune partitions and use the primary key."""
+"""Periods as ranges of ids, which contain the time. Filters prune partitions and use the primary key."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Rows = TypeVar("Rows", bound=QuerySet[Any])
 
 
 def narrow_to_period(rows: Rows, params: Mapping[str, str], *, now: dt.datetime) -> Rows:
-    """Keep the rows made in the last `age`, from `since`, and to the end of the day or moment `until` (UTC).
+    """Keep rows made in the last `age`, from `since`, and to the end of the day or moment `until` (UTC).
 
-    What cannot be read narrows nothing.
+    Ignore values that cannot be read.
     """
     if hours := AGES.get(params.get("age", "")):
         rows = rows.filter(id__gte=id_floor(now - dt.timedelta(hours=hours)))
@@ -33,7 +33,7 @@ def narrow_to_period(rows: Rows, params: Mapping[str, str], *, now: dt.datetime)
 
 
 def freeze_period(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, str]:
-    """Return the parameters with the moment that `age` means now instead of it."""
+    """Return the parameters with a `since` instead of `age`, so that they keep their meaning."""
     frozen = {name: value for name, value in params.items() if name != "age"}
     if hours := AGES.get(params.get("age", "")):
         since = now - dt.timedelta(hours=hours)
@@ -43,9 +43,9 @@ def freeze_period(params: Mapping[str, str], *, now: dt.datetime) -> dict[str, s
 
 
 def read_time(text: str, *, is_end: bool = False) -> dt.datetime | None:
-    """Read a date (its beginning, or with `is_end` its end) or an ISO 8601 time; UTC if it has no offset.
+    """Read a date (its beginning, or with `is_end` its end) or an ISO 8601 time, in UTC if it has no offset.
 
-    None for anything else.
+    Return None for any other text.
     """
     try:
         if day := parse_date(text):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from django.apps import apps
 from django.db import connection
 
-#: Each size asks the file system for every file of a table's partitions and indexes.
+#: How long sizes are kept, because PostgreSQL asks the file system for every file of a table to compute one.
 SIZES_SECONDS = 300.0
 APPS = ("outbox", "notifications", "orders")
 
@@ -26,7 +26,7 @@ class Slot(NamedTuple):
 
     name: str
     is_active: bool
-    kept: int  # bytes of WAL; 0 once PostgreSQL has given up keeping them
+    kept: int  # bytes of WAL, or 0 after PostgreSQL has removed the WAL that the slot needs
 
 
 _known: tuple[float, Sizes] | None = None
@@ -61,7 +61,7 @@ def _read_sizes() -> Sizes:
 
 
 def slots() -> list[Slot]:
-    """Return the lasting replication slots of this database."""
+    """Return the permanent replication slots of this database."""
     with connection.cursor() as cursor:
         cursor.execute(
             """

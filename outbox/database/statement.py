@@ -1,9 +1,9 @@
-"""One SQL statement that changes a row and inserts all that follows from the change.
+"""Build one SQL statement that changes a row and inserts the rows that follow from the change.
 
-`execute` joins parts into one `WITH`: perhaps a guard, then the change, then what is inserted for it. The
-change takes its rows from the guard. Each insert takes them from the change, or from the guard if there is no
-change. If one of these has no row, nothing is written. Outside a transaction the statement is a transaction
-of its own. It saves the trips of BEGIN and COMMIT, and one for each table.
+`execute` joins parts into one `WITH`: an optional guard, then an optional change, then the inserts. The
+change takes its rows from the guard. Each insert takes them from the change, or from the guard if the change
+is missing. If one of these has no row, nothing is written. Outside a transaction, the statement is its own
+transaction, which saves the round trips of BEGIN and COMMIT, and one for each table.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from outbox.database.transactions import after_commit
 class Part:
     """SQL that reads or writes one row for each row of the part that it depends on.
 
-    Each of `steps` has one column and `{source}` where its FROM clause belongs; a step takes its rows from
-    the step before. `values` are the parameters of all steps. `on_commit` is called after the commit if the
-    last step had a row.
+    Each of `steps` has one column, and `{source}` in place of its FROM clause. A step takes its rows from the
+    step before. `values` are the parameters of all steps. `on_commit` is called after the commit if the last
+    step had a row.
     """
 
     steps: tuple[str, ...]
@@ -37,8 +37,8 @@ class Part:
 class Written(NamedTuple):
     """Which parts of a statement had a row.
 
-    `has_guard` is True without a guard. `has_change` is that of the guard without a change: the inserts were
-    written.
+    `has_guard` is True without a guard. Without a change, `has_change` says whether the guard had a row. If
+    `has_change`, the inserts were written.
     """
 
     has_guard: bool
@@ -63,7 +63,7 @@ def execute(
 
 @functools.lru_cache(maxsize=256)
 def _text(chain: tuple[tuple[str, ...], ...], inserts: tuple[tuple[str, ...], ...]) -> Prepared:
-    """Return the statement. There are few: they differ in their parts, never in their values."""
+    """Return the statement. Few exist, because they differ in their parts but not in their values."""
     parts: list[str] = []
     results: list[str] = []
 
@@ -96,8 +96,8 @@ def insert(
 ) -> Part:
     """Return the insert of a row, with a value for each column.
 
-    With `once`, it inserts nothing if a row with the same key exists. `fixed` values take no parameters:
-    psycopg reads a statement with more than 50 again at each use, which takes 0.1 ms.
+    With `once`, it inserts nothing if a row with the same key exists. `fixed` values need no parameters,
+    because psycopg parses a statement with more than 50 parameters again at each use, which takes 0.1 ms.
     """
     step = _insert_text(table, tuple(values), fixed, once)
     return Part((step,), [parameter(value) for value in values.values()], on_commit)
@@ -107,9 +107,9 @@ _AS_TEXT: dict[type, Callable[[Any], str]] = {str: str, int: str, list: json.dum
 
 
 def parameter(value: object) -> object:
-    """Return a column's value as a statement takes it: lists and dicts as JSON, numbers as text.
+    """Return a column's value as a parameter: lists and dicts as JSON, numbers as text.
 
-    psycopg would choose an int's type by its size, and each type would make another prepared statement.
+    psycopg would choose an int's type by its size, and each type would need another prepared statement.
     """
     if (as_text := _AS_TEXT.get(type(value))) is not None:
         return as_text(value)

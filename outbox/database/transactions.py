@@ -1,4 +1,4 @@
-"""Ask for a transaction, for its commit, or whether the commits of others are visible yet."""
+"""Require a transaction, act after its commit, and find commits of others that are not visible yet."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from django.db import connection, transaction
 
 
 class TransactionRequired(RuntimeError):
-    """An intent was to be written outside the transaction of the change that it belongs to."""
+    """A row was to be written outside the transaction of the change that causes it."""
 
 
 def require_transaction(what: str) -> None:
     """Raise `TransactionRequired` unless a transaction is open."""
     if not connection.in_atomic_block:
-        raise TransactionRequired(f"{what} belongs into the transaction of the change that causes it")
+        raise TransactionRequired(f"{what} must be in the transaction of the change that causes it")
 
 
 def after_commit(tell: Callable[[], None], *, using: str = "default") -> None:
-    """Call `tell` after the outermost commit, at once outside a transaction, and never after a rollback.
+    """Call `tell` after the outermost commit, or at once outside a transaction, but never after a rollback.
 
-    Log lines about rows are written so: `manage.py after_restore` takes a line as proof. `tell` runs in the
-    context of now, so its lines have the correlation id of the change. Django logs its error, and runs the
-    other callbacks.
+    Write log lines about rows in this way, because `manage.py after_restore` takes a line as proof. `tell`
+    runs in the present context, so its lines have the correlation id of the change. If it fails, Django logs
+    the error and runs the other callbacks.
     """
     context = contextvars.copy_context()
     transaction.on_commit(lambda: context.run(tell), using=using, robust=True)
 
 
 def invisible(xids: Collection[int]) -> set[int]:
-    """Return those of these committed transactions that a statement of now does not see yet.
+    """Return those of the committed transactions `xids` that a statement does not see yet.
 
-    The write-ahead log tells of a commit before it is visible: the session that commits still waits for a
-    synchronous standby or for the processor. `xids` are the lower 32 bits of transaction ids.
+    The write-ahead log shows a commit before it is visible, because the committing session may still wait for
+    a synchronous standby or for the processor. `xids` are the lower 32 bits of transaction ids.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_current_snapshot()::text")
@@ -42,9 +42,9 @@ def invisible(xids: Collection[int]) -> set[int]:
 
 
 def unseen(xids: Collection[int], snapshot: str) -> set[int]:
-    """Return those of `xids` that a snapshot, as PostgreSQL writes it, does not see.
+    """Return those of `xids` that a snapshot in PostgreSQL's text format does not see.
 
-    A running transaction that is newer than all that have ended is not listed in it. Ids of 32 bits wrap
+    The snapshot does not list running transactions that are newer than all finished ones. Ids of 32 bits wrap
     around.
 
     >>> sorted(unseen({100, 102, 104, 2**32 - 1}, "101:103:102"))

@@ -1,4 +1,4 @@
-"""What long-running processes are made of: loops, alarms, wake-ups, waits, memory, and the client of Redis.
+"""Parts of long-running processes: loops, alarms, wake-ups, waits, memory settings, and the Redis client.
 
-Every folder but telemetry and database may import it.
+Every folder except telemetry and database may import it.
 """

@@ -1,4 +1,4 @@
-"""Calls a function at the earliest of the times that were asked for, in a thread of the process."""
+"""Call a function at the earliest of the requested times, in a thread of the process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = structlog.get_logger(__name__)
 
 
 class Alarm:
-    """One waiting thread, started on first use, so after any fork. Nothing of it outlives the process."""
+    """One waiting daemon thread. The first use starts it, so it runs after any fork."""
 
     def __init__(self, ring: Callable[[], object]) -> None:
         self._ring = ring
@@ -27,7 +27,7 @@ class Alarm:
         self._thread: threading.Thread | None = None
 
     def set(self, seconds: float) -> None:
-        """Have the function called in `seconds`; an earlier time that was asked for before stays."""
+        """Call the function in `seconds`, unless an earlier time was requested before."""
         with self._changed:
             at = time.monotonic() + max(0.0, seconds)
             if at >= self._at:
@@ -46,5 +46,5 @@ class Alarm:
                 self._at = math.inf
             try:
                 self._ring()
-            except Exception:  # the poll finds what this call missed
+            except Exception:  # the poll finds the rows that this call missed
                 log.exception("alarm failed, left to the poll")

@@ -1,4 +1,4 @@
-"""How long to wait before another try. Pure: the caller draws `chance` from [0, 1) and brings the limits."""
+"""Compute the wait before another try. Pure: the caller draws `chance` from [0, 1) and passes the limits."""
 
 from __future__ import annotations
 

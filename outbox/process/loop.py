@@ -1,4 +1,4 @@
-"""What every long-running command needs: an event that signals set, and a loop that outlives outages."""
+"""Parts of every long-running command: an event that signals set, and a loop that survives outages."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ BASE_SECONDS, CAP_SECONDS = 1.0, 16.0
 
 
 _stopped = threading.Event()
-#: How the commands in other threads stop, by thread: a command that starts again replaces its first call.
+#: Functions that stop the commands in other threads, by thread, so that a restarted command has only one.
 _threads: dict[int, Callable[[], None]] = {}
 
 
 def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
-    """Return an event that is set at SIGTERM and SIGINT; `also` is called then, too.
+    """Return an event that SIGTERM and SIGINT set. They also call `also`.
 
-    Both happen in another thread: the signal may interrupt the main thread while that holds the event's own
-    lock, inside `wait`, and a handler that needs the same lock would wait for ever.
+    Another thread does both, because the signal may interrupt the main thread inside `wait` while it holds
+    the event's lock. A handler that needs the same lock would wait for ever.
 
-    In a thread other than the main one, the signals of the main thread's last call set the event, too: one
-    process then runs several commands (local.background). Each has an event of its own, because a
-    command may set its event when it fails, and the others go on.
+    In a thread other than the main one, the signals of the main thread's last call set this event, too. So
+    one process can run several commands (local.background). Each has its own event, because a command may set
+    its event when it fails while the others continue.
     """
     global _stopped
     stopped = threading.Event()
@@ -77,11 +77,11 @@ def run_until_stopped(
     cap_seconds: float = CAP_SECONDS,
     loop: str = "loop",
 ) -> None:
-    """Call `step` again and again until `stopped`; `step` does its own waiting, with `health.wait`.
+    """Call `step` repeatedly until `stopped`. `step` itself waits, with `health.wait`.
 
-    After one of `errors` (a neighbour is away): log `describe(error)`, call `reconnect`, which drops the
-    connection, and wait for `pause_after`. A step that succeeds resets the wait. Every
-    other error ends the loop. `loop` is its name in the role's health.
+    After one of `errors` (a server is away), log `describe(error)`, call `reconnect`, which drops the
+    connection, and wait for `pause_after`. A successful step resets the wait. Raise every other error. `loop`
+    is the loop's name in the role's health.
     """
     failures = 0
     while not stopped.is_set():

@@ -1,4 +1,4 @@
-"""The one way to a Redis client: each call has a time limit, and the client repeats none by itself."""
+"""Make every Redis client: each call has a time limit, and the client repeats no call."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def make_client(
 ) -> redis.Redis:
     """Make a client of `url` (default: REDIS_URL) that raises `redis.RedisError` after these times.
 
-    With `decode` answers are text, else bytes. The client opens its connections when they are first needed;
-    it must not be shared over a fork.
+    With `decode`, answers are text, otherwise bytes. The client connects at its first call. It must not be
+    shared over a fork.
     """
     client = redis.Redis.from_url(
         url or settings.REDIS_URL,
@@ -35,7 +35,7 @@ def make_client(
 def _leaving_replicas(connection_class: Any) -> Any:
     """Return a class of connections that disconnect from a server that refuses writes.
 
-    After a switch-over the address leads to another server; redis-py would keep its connections to this one.
+    After a switch-over, the address leads to another server, but redis-py would keep its open connections.
     """
 
     class Connection(connection_class):  # type: ignore[misc]  # a class that is known at run time

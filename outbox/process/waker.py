@@ -1,8 +1,8 @@
-"""Tells the workers, after a commit, that there is something to do, without the caller waiting for a broker.
+"""Wake the workers after a commit, while the caller does not wait for a broker.
 
-`wake()` sets an event and returns; a thread of the process (started on first use, so after any fork)
+`wake()` sets an event and returns. A thread of the process, which the first use starts (so after any fork),
 enqueues at most one task in each interval: at once after a pause, less often under load. A wake-up is only a
-hint: one that fails is logged and counted, and the poll finds the rows.
+hint, so a failed one is logged and counted, and the poll finds the rows.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from outbox.telemetry import instruments
 
 log = structlog.get_logger(__name__)
 
-#: Seconds after a call of `enqueue`; the longer one while wake-ups keep coming: one call then does for more.
+#: The pause after a call of `enqueue`. It is longer while wake-ups keep coming, so that one call serves more.
 INTERVAL_SECONDS, BUSY_SECONDS = 0.1, 0.25
 
 
 class Waker:
-    """A debounced, fire-and-forget call of `enqueue` from a thread of its own.
+    """A debounced, fire-and-forget call of `enqueue` from a separate thread.
 
-    `target` names whom it wakes, for the metrics.
+    `target` is the label of the wake-ups in the metrics.
     """
 
     def __init__(
@@ -49,8 +49,8 @@ class Waker:
         self._thread: threading.Thread | None = None
 
     def wake(self) -> None:
-        """Have `enqueue` called soon, without waiting for it and without its errors."""
-        if not self._event.is_set():  # else the thread has yet to clear it, and enqueues after that
+        """Have `enqueue` called soon. Neither wait for it nor raise its errors."""
+        if not self._event.is_set():  # otherwise the thread will still clear it, and enqueue after that
             self._event.set()
         if self._thread is None:
             with self._start:
@@ -66,7 +66,7 @@ class Waker:
             try:
                 self._enqueue()
                 self._sent.inc()
-            except Exception as error:  # noqa: BLE001 - whatever the broker's client raises, the poll is the cure
+            except Exception as error:  # noqa: BLE001 - the broker's client has its own errors; the poll helps
                 self.failures += 1
                 self._lost.inc()
                 log.warning("wake-up failed, left to the poll", error=str(error), failures=self.failures)

@@ -1,4 +1,4 @@
-"""Bar charts as SVG, made on the server: no script, no style attribute, and a text for screen readers."""
+"""Bar charts as SVG, made on the server without scripts or style attributes. Screen readers get texts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from django.utils.safestring import SafeString
 
 from outbox.traffic.minutes import Steps, Sums
 
-WIDTH, HEIGHT = 10, 100  # of one bar, and of the chart, in its own units
-FLOOR = 0.01  # seconds: the foot of the logarithmic scale of durations
+WIDTH, HEIGHT = 10, 100  # the width of a bar and the height of the chart, in the chart's units
+FLOOR = 0.01  # seconds at the bottom of the logarithmic scale of durations
 
 
 def counts(
     series: str, *, title: str, steps: Steps, whole: Sums, step: dt.timedelta
 ) -> tuple[str, SafeString]:
-    """Draw how often something happened. Return the sum and the chart."""
+    """Draw the counts of a series. Return their sum and the chart."""
     values = [None if sums is None else sums.count(series) for _, sums in steps]
     most = max((value or 0 for value in values), default=0)
     total = f"{whole.count(series):,}"
@@ -34,7 +34,7 @@ def counts(
 def durations(
     series: str, *, title: str, steps: Steps, whole: Sums, step: dt.timedelta
 ) -> tuple[str, SafeString]:
-    """Draw the median and the 99th percentile on a logarithmic scale. Return both as words and the chart."""
+    """Draw the median and the 99th percentile on a logarithmic scale. Return both as text, and the chart."""
     high = [None if sums is None else sums.quantile(series, share=0.99) or 0.0 for _, sums in steps]
     middle = [None if sums is None else sums.quantile(series, share=0.5) or 0.0 for _, sums in steps]
     most = max((value or 0.0 for value in high), default=0.0)
@@ -87,7 +87,7 @@ def _bars(
 ) -> SafeString:
     rows = []
     for number, ((start, _), value) in enumerate(zip(steps, values, strict=True)):
-        if value is None and number < len(steps) - 1:  # the last one may be summed in some seconds
+        if value is None and number < len(steps) - 1:  # the last step may be summed in some seconds
             rows.append((f"{number * WIDTH}", "gap", "0", f"{HEIGHT}", f"{_when(start, step)}: not summed"))
         elif value:
             tall = max(2.0, height(value))

@@ -1,8 +1,8 @@
-"""Sums each finished minute into `traffic_sums`, and reads the sums for the admin's charts.
+"""Sum each finished minute into `traffic_sums`, and read the sums for the admin's charts.
 
-`outbox.tasks.sum_minutes` does it once a minute. What is summed is declared with `summed`. A row
-that is summed again is replaced, so runs may overlap, repeat and be cut short. The newest minutes are summed
-again each time: a webhook tells of a delivery some seconds after it.
+`outbox.tasks.sum_minutes` runs once a minute. Apps declare their sums with `summed`. Another run replaces the
+rows that it sums again, so runs may overlap, repeat and be interrupted. Each run sums the newest minutes
+again, because a webhook reports a delivery some seconds later.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from outbox.traffic.summed import Window, read_all, sample_all
 MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 #: The heartbeat of the sums.
 SUMMED = "sums"
-#: Minutes that are summed again in each run.
+#: How many of the newest minutes each run sums again.
 AGAIN = 5
-#: Minutes that one run sums at most: an outage of a day is made up for in six runs.
+#: How many minutes one run sums at most. Six runs catch up after an outage of a day.
 MOST = 240
-#: How far back a first run begins, and how long minutes and hours are kept.
+#: How far back the first run begins, and how long minutes and hours are kept.
 FIRST, KEEP_MINUTES, KEEP_HOURS = dt.timedelta(hours=1), dt.timedelta(days=3), dt.timedelta(days=400)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sums:
-    """What happened in a step of time, or in several."""
+    """The sums of one step of time, or of several."""
 
     counts: Mapping[str, int] = dataclasses.field(default_factory=dict)
     spreads: Mapping[str, Spread] = dataclasses.field(default_factory=dict)
@@ -45,7 +45,6 @@ class Sums:
 
     @classmethod
     def total(cls, parts: Iterable[Self]) -> Self:
-        """Add sums up."""
         counts, samples = Counter[str](), Counter[str]()
         spreads = defaultdict[str, list[Spread]](list)
         for part in parts:
@@ -56,7 +55,7 @@ class Sums:
         return cls(counts, {series: add_spreads(found) for series, found in spreads.items()}, samples)
 
     def count(self, series: str) -> int:
-        """Return the number of a series, its parts included: "sent" has "sent:<provider>" in it."""
+        """Return the number of a series with its parts. "sent" includes "sent:<provider>"."""
         return sum(
             number for name, number in self.counts.items() if name == series or name.startswith(f"{series}:")
         )
@@ -66,12 +65,12 @@ class Sums:
         return quantile(self.spreads.get(series, {}), share=share)
 
 
-#: The sums of steps of time, oldest first; None where nothing was summed.
+#: The sums of steps of time, oldest first. None means that the step was not summed.
 Steps = Sequence[tuple[dt.datetime, Sums | None]]
 
 
 def sum_minutes() -> int:
-    """Sum the minutes that ended since the last run, `MOST` at most. Return how many."""
+    """Sum the minutes since the last run and again the `AGAIN` newest, at most `MOST`. Return how many."""
     end = database_now().replace(second=0, microsecond=0)
     last = TrafficSum.objects.filter(span=TrafficSum.MINUTE).aggregate(last=Max("start"))["last"]
     since = end - FIRST if last is None else max(last - (AGAIN - 1) * MINUTE, end - KEEP_MINUTES)
@@ -91,7 +90,7 @@ def sum_minutes() -> int:
 
 
 def read_window(window: Window) -> dict[dt.datetime, Sums]:
-    """Ask every declared reader, and return the sums of each step of a window, empty ones included."""
+    """Call every declared reader, and return the sums of each step of a window, also empty ones."""
     step = dt.timedelta(seconds=window.span)
     counts: dict[dt.datetime, Counter[str]] = {}
     spreads: dict[dt.datetime, dict[str, dict[str, int]]] = {}
@@ -111,7 +110,7 @@ def read_window(window: Window) -> dict[dt.datetime, Sums]:
 
 
 def _sum_hours(*, since: dt.datetime, until: dt.datetime) -> None:
-    """Add the minutes of the hours that [since, until) touches up, as far as they are still kept."""
+    """Sum the hours that overlap [since, until) from their stored minutes."""
     first = since.replace(minute=0)
     minutes = TrafficSum.objects.filter(span=TrafficSum.MINUTE, start__gte=first, start__lt=until + HOUR)
     hours = defaultdict[dt.datetime, list[Sums]](list)
@@ -121,7 +120,7 @@ def _sum_hours(*, since: dt.datetime, until: dt.datetime) -> None:
 
 
 def store(span: int, steps: Mapping[dt.datetime, Sums]) -> None:
-    """Write sums in place of what is stored. Samples cannot be taken again, so theirs are kept."""
+    """Replace the stored sums. Keep stored samples, because no run can take them again."""
     with connections["default"].cursor() as cursor:
         cursor.execute(
             """
@@ -144,7 +143,7 @@ def store(span: int, steps: Mapping[dt.datetime, Sums]) -> None:
 
 
 def read_spans(*, since: Mapping[int, dt.datetime], until: dt.datetime) -> dict[int, dict[dt.datetime, Sums]]:
-    """Return the stored sums of spans, by the start of each step; `since` has each span's beginning."""
+    """Return the stored sums by span and start of each step. `since` has the first start of each span."""
     wanted = functools.reduce(operator.or_, (Q(span=span, start__gte=start) for span, start in since.items()))
     rows = TrafficSum.objects.filter(wanted, start__lt=until).order_by("span", "start")
     found: dict[int, dict[dt.datetime, Sums]] = {span: {} for span in since}

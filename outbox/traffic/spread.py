@@ -1,7 +1,7 @@
-"""Durations, counted in buckets that can be added up: a histogram with logarithmic bounds. Pure.
+"""A histogram of durations with logarithmic bounds. Histograms of several steps can be added. Pure.
 
-A spread maps the number of a bucket, as text because it is stored as JSON, to a count. Bucket n holds the
-durations from 2^(n/4) to 2^((n+1)/4) milliseconds, so a quantile is off by at most 10 %.
+A spread maps the number of a bucket, as text because it is stored as JSON, to a count. Bucket n counts the
+durations from 2^(n/4) to 2^((n+1)/4) milliseconds, so the error of a quantile is at most 10 %.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def bucket_sql(duration: str) -> str:
 
 
 def add_spreads(spreads: Iterable[Spread]) -> dict[str, int]:
-    """Add spreads up.
+    """Add several spreads.
 
     >>> add_spreads([{"4": 1}, {"4": 2, "8": 1}])
     {'4': 3, '8': 1}
@@ -33,9 +33,9 @@ def add_spreads(spreads: Iterable[Spread]) -> dict[str, int]:
 
 
 def quantile(spread: Spread, *, share: float) -> float | None:
-    """Return the seconds that `share` (0 to 1) of the durations do not exceed; None without any.
+    """Return the seconds that `share` (0 to 1) of the durations do not exceed, or None without durations.
 
-    The middle of the bucket stands for its durations.
+    The result is the middle of a bucket.
 
     >>> quantile({"40": 99, "80": 1}, share=0.5)
     1.1166...

@@ -1,4 +1,4 @@
-"""What is summed for the admin's charts: each app declares its own in `sums.py`."""
+"""Declare sums for the admin's charts. Each app does so in its `sums.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.db import connections, transaction
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The times [since, until), whole steps of `span` seconds, by the database's clock."""
+    """The times [since, until) by the database's clock, in whole steps of `span` seconds."""
 
     since: dt.datetime
     until: dt.datetime
@@ -23,12 +23,12 @@ class Window:
         return {"since": self.since, "until": self.until, "span": dt.timedelta(seconds=self.span)}
 
 
-#: A time as one of the steps of a window, in SQL: `STEP.format("sent_at")`.
+#: SQL that rounds a time down to a step of a window: `STEP.format("sent_at")`.
 STEP = "date_bin(%(span)s, {}, '2000-01-01 00:00+00')"
 
 
 class Cell(NamedTuple):
-    """`number` more of `series` in the step from `starts_at` on; with a `bucket` they are durations."""
+    """`number` more of `series` in the step from `starts_at` on. With a `bucket`, these are durations."""
 
     starts_at: dt.datetime
     series: str
@@ -43,16 +43,16 @@ _samplers: list[Sampler] = []
 
 
 def summed(read: Reader) -> Reader:
-    """Call the decorated function for a window of time, and add up the cells that it yields.
+    """Register a function that yields cells for a window of time.
 
-    It may be called again for the same window: what it yields replaces what it yielded before.
+    It may be called again for the same window. Then the new cells replace the old ones.
     """
     _readers.append(read)
     return read
 
 
 def sampled(sample: Sampler) -> Sampler:
-    """Call the decorated function once for each minute that has just ended; it tells what is true now."""
+    """Register a function that returns present numbers. It is called once for the newest minute."""
     _samplers.append(sample)
     return sample
 
@@ -60,8 +60,8 @@ def sampled(sample: Sampler) -> Sampler:
 def read_all(window: Window) -> Iterator[Cell]:
     """Yield the cells of every declared reader.
 
-    All read by index. The planner would read a whole partition where a column is nearly always NULL, as
-    `bounced_at` is: an expression over it has no statistics then.
+    All readers use indexes. Without `enable_seqscan = off`, the planner would read a whole partition if a
+    column is nearly always NULL, like `bounced_at`, because an expression over it has no statistics then.
     """
     with transaction.atomic(), connections["default"].cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
@@ -71,7 +71,6 @@ def read_all(window: Window) -> Iterator[Cell]:
 
 
 def sample_all() -> dict[str, int]:
-    """Return what every declared sampler tells."""
     samples: dict[str, int] = {}
     for sample in _samplers:
         samples |= sample()

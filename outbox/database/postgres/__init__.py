@@ -1,5 +1,5 @@
 """Django's PostgreSQL backend with a deadline on the client's side for every wait.
 
-A PostgreSQL that is frozen, or behind a network that drops packets, keeps its TCP connections open: neither
-`statement_timeout` nor `tcp_user_timeout` ends the wait for it. See `base.py`.
+If PostgreSQL is frozen, its TCP connections stay open, so neither `statement_timeout` nor `tcp_user_timeout`
+stops a wait for it. See `base.py`.
 """

@@ -1,11 +1,11 @@
 """The backend: `ENGINE = "outbox.database.postgres"`, with `OPTIONS = {"deadline": 4.0, "prepared": True}`.
 
-`deadline` is in seconds. With `prepared` the statements that ask for it (`cursor.Prepared`) are prepared;
-with None unless a pooler shares the sessions. `own_session` names the setting of a URL that must not lead to
-shared sessions.
+`deadline` is in seconds. With `prepared`, the connection prepares `cursor.Prepared` statements. If `prepared`
+is None, it does so unless a pooler shares the sessions. `own_session` names the setting whose URL must not
+lead to shared sessions.
 
-Migrations, and what makes or drops whole databases, wait for as long as the server takes. Connection pools
-of psycopg are not supported: they connect with a class of their own.
+Migrations, and statements that make or drop whole databases, have no deadline. psycopg's connection pools are
+not supported, because they connect with their own class.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from outbox.database.postgres.connection import BoundedConnection, Gate
 from outbox.database.postgres.cursor import PreparingCursor
 from outbox.database.postgres.sessions import SharedSession, has_shared_sessions
 
-#: A connection that has been idle must answer its health check within this, else a new one is made.
+#: An idle connection must answer its health check within this time. Otherwise it is replaced.
 HEALTH_CHECK_SECONDS = 1.0
 
-#: A connection that answered within this, and was not closed since, is not asked for its health.
+#: A connection that answered within this time and was not closed since needs no health check.
 RECENT_SECONDS = 1.0
 
-#: A `prepare_threshold` that no statement reaches: only those are prepared that ask for it.
+#: A `prepare_threshold` that no statement reaches, so that only `Prepared` statements are prepared.
 ON_REQUEST = 2**31
 
-#: Each of the questions to a pooler must be answered within this.
+#: A pooler must answer each statement of the test for shared sessions within this time.
 PROBE_SECONDS = 1.0
 
-#: One for each server, by host and port.
+#: The gate of each server, by host and port.
 _gates: defaultdict[tuple[str, str], Gate] = defaultdict(Gate)
 
-#: Whether a pooler shares its sessions, by host, port, user and database. Asked once in a process.
+#: Whether a pooler shares its sessions, by host, port, user and database. A process tests each once.
 _shared: dict[tuple[str, ...], bool] = {}
 _asking = threading.Lock()
 
 
-#: What a server reports of itself, unasked: each would refuse a write.
+#: Parameters that a server reports without a request. If one is on, the server refuses writes.
 READ_ONLY = ("in_hot_standby", "default_transaction_read_only")
 
 
 class ErrorWrapper(DatabaseErrorWrapper):
-    """Closes the connection to a server that refuses writes: after a failover another one takes them."""
+    """Close the connection to a server that refuses writes, because after a failover another takes them."""
 
     wrapper: DatabaseWrapper
 
@@ -65,7 +65,7 @@ class ErrorWrapper(DatabaseErrorWrapper):
 
 
 class DatabaseSchemaEditor(schema.DatabaseSchemaEditor):
-    """A migration's statements may take minutes: no deadline between its begin and its commit."""
+    """A schema editor without a deadline, because a migration's statements may take minutes."""
 
     def __enter__(self) -> DatabaseSchemaEditor:
         self.connection.ensure_connection()
@@ -80,12 +80,12 @@ class DatabaseSchemaEditor(schema.DatabaseSchemaEditor):
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Connects with `BoundedConnection`."""
+    """Django's wrapper of a connection, with a `BoundedConnection`."""
 
     SchemaEditorClass = DatabaseSchemaEditor
     Database = SimpleNamespace(**(vars(psycopg) | {"connect": BoundedConnection.connect}))  # type: ignore[assignment]  # for a module
 
-    #: Whether the sessions of this connection are other clients', too.
+    #: Whether other clients use the sessions of this connection, too.
     sessions_shared = False
     _own_session = ""
     _prepared: bool | None = False
@@ -110,20 +110,20 @@ class DatabaseWrapper(base.DatabaseWrapper):
         }
 
     def init_connection_state(self) -> None:
-        """Find out about a pooler, and set how prepared statements are planned.
+        """Detect a pooler, and set how prepared statements are planned.
 
-        Those that are prepared on request have one plan for all values. Under a `prepare_threshold` of the
-        URL all statements are prepared, and each is planned for its values: a plan for all values cannot use
-        a partial index, and most of ours are: minutes instead of milliseconds. The setting is made here
-        because pgbouncer refuses it as an option of the connection.
+        `Prepared` statements have one plan for all values. With a `prepare_threshold` in the URL, all
+        statements are prepared, and each use is planned for its values. A plan for all values cannot use a
+        partial index, as most of ours are, and would take minutes instead of milliseconds. This method
+        changes the setting, because pgbouncer refuses it as an option of the connection.
 
-        Raises `SharedSession`.
+        Raise `SharedSession`.
         """
         super().init_connection_state()
         threshold = self.connection.prepare_threshold
         mode = "auto" if threshold == ON_REQUEST else "force_custom_plan"
         with self.connection.cursor() as cursor:
-            # A pooler makes up the number that it tells its clients.
+            # A pooler invents the process id that it reports to its clients.
             told = self.connection.info.backend_pid
             cursor.execute("SELECT pg_backend_pid() = %s", [told], prepare=False)
             pooled = not cursor.fetchone()[0]
@@ -159,7 +159,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.connection.prepare_threshold = None
 
     def chunked_cursor(self) -> Any:
-        """Return a cursor that leaves the rows with the server, where that outlives a statement."""
+        """Return a server-side cursor, or a plain one if a shared session would lose it after a statement."""
         self.ensure_connection()
         if self.sessions_shared and not self.in_atomic_block:
             return self.cursor()
@@ -169,13 +169,13 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if self.connection is None:
             return False
         if self.connection.is_alive(seconds=RECENT_SECONDS):
-            return True  # spares each request of a busy process a SELECT 1
+            return True  # so that the requests of a busy process need no SELECT 1
         with self.connection.waiting(seconds=HEALTH_CHECK_SECONDS):
             usable: bool = super().is_usable()
             return usable and not self._turned_read_only()
 
     def _turned_read_only(self) -> bool:
-        """Tell whether a server that was chosen because it takes writes says that it takes none now."""
+        """Return whether a server that was chosen for writes now reports that it refuses them."""
         if self.settings_dict["OPTIONS"].get("target_session_attrs") != "read-write":
             return False
         info = self.connection.info

@@ -1,4 +1,4 @@
-"""A psycopg connection that waits a bounded time, and a gate that keeps threads from queueing to connect."""
+"""A psycopg connection with bounded waits, and a gate that prevents threads from queueing to connect."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ FOREVER_SECONDS = 1e9  # seconds
 
 
 class ServerSilent(psycopg.OperationalError):
-    """The server did not answer in time. What it was asked to do may have happened, or may happen yet."""
+    """The server did not answer in time. It may have executed the statement, or may still do so."""
 
 
 class Gate:
-    """Lets one thread at a time connect to a server that has just been silent.
+    """Let one thread at a time connect to a server that has just been silent.
 
-    Without it each of a web process's threads waits for its own connect time-out, and requests queue
-    behind them for longer than any of them waits.
+    Without the gate, each thread of a web process would wait for its own connect timeout, and the requests
+    behind them would wait even longer.
     """
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
-        #: Whether the server did not answer when it was last asked.
+        #: Whether the server left the last request without an answer.
         self.silent = False
-        #: Of several servers the one that was connected to last: host and port.
+        #: Host and port of the last connection, if the URL names several servers.
         self.last: tuple[str, str] | None = None
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
-        """Enclose one attempt to connect. Raises `ServerSilent` at once while another thread tries."""
+        """Enclose one attempt to connect. Raise `ServerSilent` if another thread tries for `TURN_SECONDS`."""
         mine = self.silent and self._turn.acquire(timeout=TURN_SECONDS)
         try:
             if self.silent and not mine:
@@ -58,7 +58,7 @@ class Gate:
 
 
 def _last_first(params: Mapping[str, Any], *, last: tuple[str, str] | None) -> dict[str, Any]:
-    """Begin with the server that took the last connection: each one before it that is gone takes seconds."""
+    """Begin with the server of the last connection, because each dead server before it would take seconds."""
     hosts, ports = (str(params.get(name, "")).split(",") for name in ("host", "port"))
     if len(hosts) < 2 or len(hosts) != len(ports):
         return dict(params)
@@ -71,13 +71,16 @@ def _last_first(params: Mapping[str, Any], *, last: tuple[str, str] | None) -> d
 
 
 class BoundedConnection(psycopg.Connection[Any]):
-    """Waits at most `deadline_seconds` for each statement, commit or piece of a COPY; None: for ever."""
+    """A connection that waits at most `deadline_seconds` for each statement, commit or piece of a COPY.
+
+    None means that it waits for ever.
+    """
 
     deadline_seconds: float | None = None
-    #: No deadline of this process is shorter: see `patient`.
+    #: The minimum of all deadlines of this process, see `patient`.
     patience_seconds: ClassVar[float] = 0.0
     gate: Gate
-    #: Of each statement that PreparingCursor prepares: how often it was used, and its present text.
+    #: The number of uses and the present text of each statement that PreparingCursor prepares.
     uses: dict[str, tuple[int, str]]
     _answered_at = 0.0
 
@@ -89,7 +92,7 @@ class BoundedConnection(psycopg.Connection[Any]):
             connection = super().connect(**_last_first(params, last=gate.last))
             gate.last = connection.info.host, str(connection.info.port)
             connection.gate, connection.uses = gate, {}
-            if gate.silent:  # a pooler takes connections for a server that does not answer
+            if gate.silent:  # a pooler accepts connections even if its server does not answer
                 connection.autocommit = True
                 with connection.waiting(seconds=FIRST_ANSWER_SECONDS):
                     connection.execute("SELECT 1")
@@ -98,7 +101,7 @@ class BoundedConnection(psycopg.Connection[Any]):
         return connection
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
-        """Wait as psycopg does. Closes the connection and raises `ServerSilent` after `deadline_seconds`."""
+        """Wait as psycopg does. After `deadline_seconds`, close the connection and raise `ServerSilent`."""
         if timeout is not None or self.deadline_seconds is None:
             return super().wait(gen, interval, timeout)
         seconds = max(self.deadline_seconds, self.patience_seconds)
@@ -107,7 +110,7 @@ class BoundedConnection(psycopg.Connection[Any]):
             self._answered_at = time.monotonic()
             return answer
         except errors._WaitTimeout:
-            # The socket is in the middle of an answer that may come at any time: it cannot be used again.
+            # The answer may still come at any time, so the socket cannot be used again.
             self.pgconn.finish()
             self.gate.silent = True
             raise ServerSilent(
@@ -115,9 +118,9 @@ class BoundedConnection(psycopg.Connection[Any]):
             ) from None
 
     def is_alive(self, *, seconds: float) -> bool:
-        """Tell whether the server answered within these seconds, and has sent nothing since.
+        """Return whether the server answered within the last `seconds` and has sent nothing since.
 
-        A server that ends a session says so: the socket has something to read. No packet is sent here.
+        If the server has closed the session, the socket has data to read. This method sends no packet.
         """
         if self.closed or time.monotonic() - self._answered_at > seconds:
             return False
@@ -127,7 +130,7 @@ class BoundedConnection(psycopg.Connection[Any]):
 
     @contextlib.contextmanager
     def waiting(self, *, seconds: float | None) -> Iterator[None]:
-        """Wait for another time within the block."""
+        """Change the deadline within the block."""
         before, self.deadline_seconds = self.deadline_seconds, seconds
         try:
             yield
@@ -137,9 +140,9 @@ class BoundedConnection(psycopg.Connection[Any]):
 
 @contextlib.contextmanager
 def patient(*, seconds: float) -> Iterator[None]:
-    """Give each statement of this process at least so long within the block; 0: for ever.
+    """Within the block, wait at least `seconds` for each statement of this process, or with 0 for ever.
 
-    For commands that read whole tables, and that nobody waits for.
+    Commands that read whole tables use this, because nobody waits for them.
     """
     before, BoundedConnection.patience_seconds = (
         BoundedConnection.patience_seconds,

@@ -1,4 +1,4 @@
-"""A cursor that prepares the statements that ask for it."""
+"""A cursor that prepares statements of the type `Prepared`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from django.db.backends.postgresql.base import ServerBindingCursor
 
 from outbox.database.postgres.connection import BoundedConnection
 
-#: A power of two. PostgreSQL itself plans the first five uses for their values.
+#: A power of two above five, because PostgreSQL plans the first five uses for their values.
 FIRST_USES = 8
 
 
 class Prepared(str):
     """SQL that is prepared at its first use in a session, and then planned without its values.
 
-    For statements that find single rows by a unique key, whose plan no value can improve. All others are
-    planned for their values at each use: without them no partial index can be used.
+    Use it for statements that find single rows by a unique key, because no value can improve their plan. All
+    others are planned for their values at each use, because without values no partial index can be used.
 
-    A plan that was made while a table was nearly empty reads all of it. So a session prepares the statement
-    again after 8, 16, 32 … uses: no plan outlives a table's growth by much, whenever it is analyzed.
+    A plan that was made for a nearly empty table reads all of it. So a session prepares the statement again
+    after 8, 16, 32 … uses, and no plan stays in use long after the table has grown.
     """
 
     __slots__ = ()
 
 
 class PreparingCursor(ServerBindingCursor):
-    """Prepares `Prepared` statements, and others after the connection's `prepare_threshold`."""
+    """Prepare `Prepared` statements, and others after the connection's `prepare_threshold`."""
 
     connection: BoundedConnection  # psycopg's attribute, which the stubs leave out
 
@@ -37,7 +37,7 @@ class PreparingCursor(ServerBindingCursor):
         return self
 
     def _replanned(self, query: Prepared) -> str:
-        """Return the statement's text of now: psycopg and PostgreSQL take another text for another one."""
+        """Return the statement's present text. After a change, psycopg and PostgreSQL prepare it again."""
         uses, text = self.connection.uses.get(query, (0, query))
         uses += 1
         if uses >= FIRST_USES and uses.bit_count() == 1:

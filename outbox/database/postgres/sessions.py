@@ -1,6 +1,6 @@
-"""Find out whether a pooler lends one session of the server to many clients, a transaction at a time.
+"""Find out whether a pooler shares one session of the server between clients, a transaction at a time.
 
-pgbouncer does so with `pool_mode = transaction`. What belongs to a session does not work there: advisory
+pgbouncer does so with `pool_mode = transaction`. Then nothing works that belongs to a session: advisory
 locks, prepared statements, `SET`, and cursors that outlive their transaction.
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 
-#: In each of them another client may take the session that the proof waits for.
+#: How often to try, because in each round another client may take the session that would prove it.
 ROUNDS = 5
 MARK = "orderpost.session"
 
 
 class SharedSession(ImproperlyConfigured):
-    """The URL of a setting must lead to sessions of one's own, and leads to shared ones."""
+    """The URL of a setting leads to shared sessions, but must not."""
 
     def __init__(self, *, setting: str, why: str) -> None:
         super().__init__(
@@ -31,11 +31,11 @@ class SharedSession(ImproperlyConfigured):
 def has_shared_sessions(
     connection: psycopg.Connection[Any], *, connect: Callable[[], psycopg.Connection[Any]]
 ) -> bool | None:
-    """Tell whether other clients use the sessions of this connection, which is in autocommit.
+    """Return whether other clients use the sessions of this connection, which is in autocommit.
 
-    True is proven: a second connection, by `connect`, has read what the first wrote into its session, or the
-    first does not find it any more. Neither happens where each client has a session of its own. None: it
-    could not be tried.
+    True is proven: a second connection, made by `connect`, has read the mark that the first wrote into its
+    session, or the first does not find the mark any more. Neither happens if each client has its own session.
+    Return None if the test failed.
     """
     mark = secrets.token_hex(8)
 
@@ -46,7 +46,7 @@ def has_shared_sessions(
         with connect() as other:
             for _ in range(ROUNDS):
                 connection.execute("SELECT set_config(%s, %s, false)", [MARK, mark], prepare=False)
-                # A transaction begins, and keeps its session from the first connection: perhaps the only one.
+                # This begins a transaction, which keeps its session, perhaps the only one, from `connection`.
                 if read(other) == (mark,) or read(connection) != (mark,):
                     return True
                 other.rollback()
