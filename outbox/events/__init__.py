@@ -1,5 +1,5 @@
-"""Domain events: `publishing` sends them to the broker, `consuming` processes those of others.
+"""Domain events: `publishing` sends ours to the broker, and `consuming` processes those of other services.
 
-`transports` are the brokers, `schemas` the contracts, `pause_watch` a person's pause. Apps write events with
-`publishing.publish`; commands run the loops.
+`transports` has the brokers, `schemas` the contracts, and `pause_watch` notices a pause. Apps write events
+with `publishing.publish`. Commands run the loops.
 """

@@ -1,4 +1,4 @@
-"""Whether a person has paused the relay or the consumers, asked at most once a second."""
+"""Read whether a person has paused the relay or the consumers, at most once a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECONDS = 1.0
 
 
 class PauseWatch:
-    """The memory of one relay or consumer."""
+    """The last answer for one relay or consumer."""
 
     def __init__(self, part: Pause.Part, *, using: str = "default") -> None:
         self._part, self._using = part, using
@@ -19,7 +19,7 @@ class PauseWatch:
         self._holds = False
 
     def is_paused(self) -> bool:
-        """Return whether the part is paused, as of the last second."""
+        """Return whether the part is paused. The answer may be a second old."""
         if time.monotonic() - self._asked_at >= SECONDS:
             self._holds = Pause.objects.using(self._using).filter(part=self._part).exists()
             self._asked_at = time.monotonic()

@@ -1,8 +1,8 @@
-"""Which changes of a JSON Schema break what another service was promised.
+"""Find changes of a JSON Schema that break a promise to another service.
 
-Of what we publish, every document must still be one that the old schema describes; new properties are
-allowed, because consumers ignore those that they do not know. Of what we take, every document that the old
-schema describes must still be taken. In both, a property stays: under another name it would be ignored.
+Every document that we publish must match the old schema, too. New properties are allowed, because consumers
+ignore unknown ones. We must still accept every document that matches the old schema. In both directions, a
+property must not be removed or renamed, because the other side would miss or ignore it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _COMPARED = {"type", "enum", "required", "properties", "additionalProperties", "
 
 
 def find_breaks(*, old: Schema, new: Schema, direction: Direction) -> list[str]:
-    """Return a line for each broken promise; none if the change is compatible."""
+    """Return a line for each broken promise, or none if the change is compatible."""
     return list(_Comparison(direction).nodes(old, new, "data"))
 
 
 class _Comparison:
-    """Of `narrow`, every document must be one of `wide`: the old and the new schema, or the other way."""
+    """Check that every document of `narrow` matches `wide`: old and new for "in", new and old for "out"."""
 
     def __init__(self, direction: Direction) -> None:
         self.direction = direction
@@ -54,7 +54,7 @@ class _Comparison:
                 yield f"{place}: its enum is {self._when('narrower', 'wider')}"
 
     def _others(self, narrow: Schema, wide: Schema, place: str) -> Iterator[str]:
-        """Compare keywords that have no order (pattern, format, …): if demanded, they must be the same."""
+        """Compare keywords without an order (pattern, format, …). `narrow` must have those of `wide`."""
         for key in sorted(wide.keys() - _NOTES - _COMPARED):
             if narrow.get(key) != wide[key]:
                 yield f"{place}: its {key} is another"

@@ -1,6 +1,6 @@
 """The JSON Schemas of events and commands: `schemas/in` and `schemas/out` of each app, and those of releases.
 
-Served by outbox.api.event_schemas. `outbox.events.schema_rules` compares them with the last release's.
+outbox.api.event_schemas serves them. `outbox.events.schema_rules` compares them with the last release's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outbox.events.schema_rules import Direction as Direction
 from outbox.events.schema_rules import find_breaks
 
 DIRECTIONS: tuple[Direction, ...] = ("in", "out")
-#: A folder for each release, made by `manage.py schemas --keep`.
+#: A folder for each release. `manage.py schemas --keep` makes it.
 RELEASED = Path(settings.BASE_DIR) / "docs" / "schemas"
 
 
@@ -40,7 +40,7 @@ def find_schemas() -> dict[Name, Path]:
 
 
 def schemas_in(folder: Path) -> dict[Name, Path]:
-    """Return the files of the schemas below a folder that has `in` and `out`."""
+    """Return the files of the schemas in a folder that has `in` and `out`."""
     return {
         Name(direction, path.name.removesuffix(".json")): path
         for direction in DIRECTIONS
@@ -59,7 +59,7 @@ def last_release() -> Path | None:
 
 
 def breaks_since(folder: Path) -> Iterator[str]:
-    """Yield what the schemas of this release break that those in `folder` promised."""
+    """Yield a line for each promise of the schemas in `folder` that the schemas of this release break."""
     now = find_schemas()
     for name, path in schemas_in(folder).items():
         if name not in now:

@@ -6,7 +6,7 @@ from __future__ import annotations
 def ceiling(*, retry: int, base_seconds: float, cap_seconds: float) -> float:
     """Return the longest wait in seconds before retry number `retry` (1, 2, …).
 
-    >>> [ceiling(retry=n, base=30, cap=3600) for n in (1, 2, 3, 8, 500)]
+    >>> [ceiling(retry=n, base_seconds=30, cap_seconds=3600) for n in (1, 2, 3, 8, 500)]
     [30.0, 60.0, 120.0, 3600.0, 3600.0]
     """
     return float(min(cap_seconds, base_seconds * 2 ** min(retry - 1, 62)))

@@ -1,5 +1,5 @@
-"""Messages from the broker: events of other services, each with one effect, and changes of our own rows.
+"""Messages from the broker: events of other services, each with one effect, and changes of our rows.
 
-`inbox` keeps what was processed; `cdc` is Debezium's stream of our tables. The consumers' commands and the
+`inbox` records processed events. `cdc` reads Debezium's stream of our tables. The consumers' commands and the
 apps' handlers import it.
 """

@@ -1,9 +1,8 @@
 """Change data capture as a trigger: wake the drain and the relay when Debezium reports a row.
 
-A message carries nothing: it says that a row was written, and the row in PostgreSQL stays the truth. So a
-message may be lost, late or repeated, and one that cannot be read is skipped. Offsets are committed about
-once a second, so that the next consumer of the group repeats the last second of one that was killed.
-Run by `manage.py consume_cdc`.
+A message is only a wake-up, because the row in PostgreSQL has the state. So a message may be lost, late or
+repeated, and a message that cannot be read is skipped. Offsets are committed about once a second, so after a
+kill the next consumer of the group repeats the last second. `manage.py consume_cdc` runs this module.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ log = structlog.get_logger(__name__)
 WAIT_SECONDS = 1.0
 COMMIT_SECONDS = 1.0
 LOG_SECONDS = 10.0  # between two log lines about messages that cannot be read
-#: Debezium's codes: a row was inserted, or read by a snapshot.
+#: Debezium's codes for a row that was inserted, or read by a snapshot.
 WRITTEN = frozenset({"c", "r"})
 
 
 class RowChange(NamedTuple):
-    """What a message says. `committed_at` is of the database's clock (epoch seconds), None if unknown."""
+    """A message's content. `committed_at` is by the database's clock (epoch seconds), None if unknown."""
 
     table: str
     operation: str
@@ -42,10 +41,10 @@ class Malformed(ValueError):
 
 
 def read_row_change(*, topic: str, value: bytes) -> RowChange | None:
-    """Read Debezium's envelope, or the row that its ExtractNewRecordState leaves of it; None: a tombstone.
+    """Read Debezium's envelope, or the row that ExtractNewRecordState makes of it. None means a tombstone.
 
-    Either may stand in `payload`, beside its schema. The names of `add.fields` have the prefix `__`.
-    Raises `Malformed`.
+    Either may be in `payload`, next to its schema. The names of `add.fields` have the prefix `__`. Raise
+    `Malformed`.
     """
     if not value:
         return None
@@ -79,9 +78,9 @@ def _seconds(milliseconds: Any) -> float | None:
 
 
 class RowChangeConsumer:
-    """Consumes through a connection that `connect` makes; `step` does one round.
+    """Consume through a connection that `connect` makes. `step` does one round.
 
-    `wakes` has a function for each table; it must not wait.
+    `wakes` has a function for each table. It must return at once.
     """
 
     def __init__(self, *, connect: Callable[[], Consumer], wakes: Mapping[str, Callable[[], None]]) -> None:
@@ -92,11 +91,11 @@ class RowChangeConsumer:
         self._malformed = 0
 
     def step(self, *, seconds: float = WAIT_SECONDS) -> None:
-        """Do one round, of about `seconds`. Raises `BrokerAway`."""
+        """Do one round of about `seconds`. Raise `BrokerAway`."""
         if self._consumer is None:
             self._consumer = self._connect()
             for wake in self._wakes.values():
-                wake()  # nobody may have listened for a while
+                wake()  # because changes may have been missed
         received = self._consumer.receive(seconds=seconds)
         for table in {table for one in received if (table := self._read(one))}:
             self._wakes[table]()
@@ -105,7 +104,7 @@ class RowChangeConsumer:
             self._acknowledge(self._consumer)
 
     def disconnect(self) -> None:
-        """Leave the group, after committing what was received, if the broker answers."""
+        """Commit the offsets of received messages if the broker answers, and leave the group."""
         if self._consumer is None:
             return
         consumer, self._consumer = self._consumer, None
@@ -151,7 +150,7 @@ class RowChangeConsumer:
 def run(
     *, connect: Callable[[], Consumer], wakes: Mapping[str, Callable[[], None]], stopped: threading.Event
 ) -> None:
-    """Consume until `stopped`; a broker that is away is tried again, and the poll sends meanwhile."""
+    """Consume until `stopped`. Try again while the broker is away; meanwhile the poll sends."""
     consumer = RowChangeConsumer(connect=connect, wakes=wakes)
     try:
         run_until_stopped(

@@ -1,9 +1,9 @@
-"""The loop of one consumer process: receive, process, acknowledge, and keep what has to be tried again.
+"""The loop of one consumer process: receive, process, acknowledge, and keep events that must be tried again.
 
-The broker is told only after the transaction, so after a kill the last events come again and are repeats. A
-temporary error holds back the later events of the same topic and key, with growing waits; after six tries the
-event is a dead letter. A broker or database that is away holds everything and uses up no try. Run by an app's
-`consume_events`, which brings the handlers.
+The consumer acknowledges only after the transaction, so after a kill the last events come again as repeats. A
+temporary error holds back the later events of the same topic and key, with growing waits. After six tries,
+the event becomes a dead letter. While the broker or the database is away, everything waits and no try is used
+up. An app's `consume_events` brings the handlers and runs the loop.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ log = structlog.get_logger(__name__)
 GROUP = "orderpost"
 WAIT_SECONDS = 1.0
 REPLAY_SECONDS = 1.0  # between two queries for dead letters to replay
-ACKNOWLEDGE_SECONDS = 0.1  # within a round of many: Kafka keeps an offset as slowly as an event
+ACKNOWLEDGE_SECONDS = 0.1  # in a round of many, because Kafka stores an offset as slowly as an event
 TRIES = 6
 COUNTED_AS: dict[Processing, str] = {"done": "handled", "repeat": "repeated", "dead": "refused", "own": "own"}
 
-Key = tuple[str, str]  # topic and key: events of one are processed in order
+Key = tuple[str, str]  # topic and key, whose events are processed in order
 
 
 class EventConsumer:
-    """Consumes through a connection that `connect` makes; `step` does one round."""
+    """Consume through a connection that `connect` makes. `step` does one round."""
 
     def __init__(
         self,
@@ -60,18 +60,18 @@ class EventConsumer:
         self._own_topics = own_topics
         self._consumer: Consumer | None = None
         self._pause = PauseWatch(Pause.Part.CONSUMERS)
-        self._waiting: dict[Key, deque[Received]] = {}  # the first of each is to be tried again
-        self._again: dict[Key, tuple[float, int]] = {}  # when (monotonic), and how often it failed
-        self._settled: list[Received] = []  # and not yet acknowledged
+        self._waiting: dict[Key, deque[Received]] = {}  # the first event of each will be tried again
+        self._again: dict[Key, tuple[float, int]] = {}  # when to try it (monotonic), and how often it failed
+        self._settled: list[Received] = []  # not yet acknowledged
         self._acknowledged_at = 0.0  # monotonic
-        self._replays: dict[uuid.UUID, tuple[float, int]] = {}  # likewise, of dead letters
+        self._replays: dict[uuid.UUID, tuple[float, int]] = {}  # like _again, for replays of dead letters
         self._replayed_at = 0.0
         self.counts: dict[Processing, int] = {"done": 0, "repeat": 0, "dead": 0}
 
     def step(self, *, seconds: float = WAIT_SECONDS) -> None:
-        """Do one round, of about `seconds`. Raises `BrokerAway`, and the database's errors if it is away.
+        """Do one round of about `seconds`. Raise `BrokerAway`, and the database's errors if it is away.
 
-        While consumers are paused it leaves the broker and waits; what was not acknowledged comes again.
+        While consumers are paused, leave the broker and wait. Events without an acknowledgement come again.
         """
         if self._pause.is_paused():
             if self._consumer is not None:
@@ -86,14 +86,14 @@ class EventConsumer:
         soon = min((at - time.monotonic() for at, _ in self._again.values()), default=seconds)
         for received in self._consumer.receive(seconds=max(0.01, min(seconds, soon))):
             key = (received.topic, received.key)
-            if key in self._waiting:  # in order behind the one that failed
+            if key in self._waiting:  # keep the order behind the event that failed
                 self._waiting[key].append(received)
             else:
                 self._try(received)
         self._acknowledge()
 
     def disconnect(self) -> None:
-        """Leave the broker and the database; what was not acknowledged comes again."""
+        """Leave the broker and the database. Events without an acknowledgement come again."""
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = None
@@ -112,7 +112,7 @@ class EventConsumer:
         self._again.pop(key, None)
 
     def _try(self, received: Received) -> bool:
-        """Process an event; return whether it is settled."""
+        """Process an event. Return whether it is settled."""
         key = (received.topic, received.key)
         try:
             with instruments.HANDLINGS.labels(received.topic).time():
@@ -187,7 +187,7 @@ def run(
     stopped: threading.Event,
     own_topics: Collection[str] = (),
 ) -> None:
-    """Consume until `stopped`; a broker or database that is away is tried again."""
+    """Consume until `stopped`. Try again while the broker or the database is away."""
     consumer = EventConsumer(connect=connect, name=name, handlers=handlers, own_topics=own_topics)
     try:
         run_until_stopped(
@@ -202,6 +202,6 @@ def run(
 
 
 def _raise_if_database_is_away(error: Exception) -> None:
-    """Raise `error` again if there is no connection and none can be made: no other event would do better."""
+    """Raise `error` again if the database cannot be reached, because other events would fail, too."""
     if isinstance(error, OperationalError | InterfaceError) and not connection.is_usable():
         raise error

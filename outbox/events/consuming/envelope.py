@@ -16,16 +16,16 @@ from outbox.telemetry.event_ids import event_ids
 
 LARGEST = 1_000_000  # bytes
 DEEPEST = 100  # levels of lists and objects
-_NAMESPACE = uuid.UUID("6f3c0c9e-6f0b-5a52-9a59-0d4e3f1b7a11")  # of ids for events that bring none
+_NAMESPACE = uuid.UUID("6f3c0c9e-6f0b-5a52-9a59-0d4e3f1b7a11")  # for the ids of events without an id
 
 
 class Rejected(Exception):
-    """An event can never be processed; the text says why."""
+    """An event can never be processed. The text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Envelope:
-    """An inbound event; `data` is the topic's own."""
+    """An inbound event. The topic defines `data`."""
 
     id: uuid.UUID
     type: str
@@ -37,12 +37,12 @@ class Envelope:
 
     @property
     def producer(self) -> str:
-        """The service that made the event: `metadata.source`, or `source` where a gateway added none."""
+        """The service that made the event: `metadata.source`, or `source` if no gateway added that."""
         return _string(self.metadata.get("source")) or self.source
 
     @property
     def context(self) -> context.Context:
-        """The context of the work that the event causes: its correlation id and its trace."""
+        """The context of the work that the event causes, with its correlation id and its trace."""
         correlation = context.accept_correlation_id(_string(self.metadata.get("correlationId")))
         return context.Context(
             correlation or context.new_correlation_id(),
@@ -52,7 +52,7 @@ class Envelope:
 
     @property
     def ids(self) -> dict[str, str]:
-        """The ids of a log line."""
+        """The event's ids for a log line."""
         return event_ids(
             event_id=self.id,
             event_type=self.type,
@@ -63,7 +63,7 @@ class Envelope:
 
 
 def read_envelope(*, topic: str, value: bytes) -> Envelope:
-    """Read an envelope; raises `Rejected` for whatever is not one of this topic."""
+    """Read an envelope. Raise `Rejected` if it is not an envelope of this topic."""
     if len(value) > LARGEST:
         raise Rejected(f"it has {len(value):,} bytes; {LARGEST:,} are taken")
     document = read_json(value)
@@ -90,7 +90,7 @@ def read_envelope(*, topic: str, value: bytes) -> Envelope:
 
 
 def read_json(value: bytes | str) -> Any:
-    """Parse JSON; raises `Rejected` for what PostgreSQL could not store, or is nested too deep."""
+    """Parse JSON. Raise `Rejected` if PostgreSQL could not store it or it is nested too deeply."""
     try:
         document = json.loads(value, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
@@ -100,7 +100,7 @@ def read_json(value: bytes | str) -> Any:
 
 
 def event_id_of(*, topic: str, value: bytes) -> uuid.UUID:
-    """Return the event's id, or one that is the same each time these bytes come."""
+    """Return the event's id, or else an id that these bytes always get."""
     try:
         return uuid.UUID(json.loads(value)["eventId"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -137,7 +137,7 @@ def _check_text(value: str) -> None:
 def _traceparent(metadata: Mapping[str, Any], event_id: uuid.UUID) -> str:
     """Return the event's `traceparent`, or one made of its `traceId`, or an empty string.
 
-    The event stands for the span that caused the work, so its id becomes the parent's.
+    The event represents the span that caused the work, so its id becomes the parent's id.
     """
     if given := context.accept_traceparent(_string(metadata.get("traceparent"))):
         return given
@@ -150,7 +150,7 @@ def _string(value: object) -> str | None:
 
 
 def _order_id(data: Mapping[str, Any]) -> str:
-    """Return the order's id, for a log line; anything else at its place stays out of the log."""
+    """Return the order's id for a log line, or an empty string if the value is not a UUID."""
     try:
         return str(uuid.UUID(data.get("orderId")))
     except (ValueError, TypeError, AttributeError):
@@ -174,7 +174,7 @@ def _text(document: Mapping[str, Any], name: str) -> str:
 def _time(value: object) -> dt.datetime | None:
     try:
         time = dt.datetime.fromisoformat(value)  # type: ignore[arg-type]
-        # PostgreSQL stores what is year 0 in UTC, and psycopg cannot read it.
+        # PostgreSQL would store a time that is in year 0 in UTC, but psycopg could not read it.
         return time.astimezone(dt.UTC) if time.tzinfo else time.replace(tzinfo=dt.UTC)
     except (ValueError, TypeError, OverflowError):
         return None

@@ -1,8 +1,8 @@
-"""Process an event of another service once, whatever is repeated, late or broken.
+"""Process an event of another service once, also if it is repeated, late or broken.
 
 The handler's changes and the row in `processed_events` are one transaction, so a repeat changes nothing. An
-event that can never be processed, or failed six times, becomes a dead letter with its reason, for an
-operator, and goes to `<topic>.dlt`. Called by outbox.events.consuming.consumer.
+event that can never be processed or failed six times becomes a dead letter with its reason, for an operator,
+and is published to `<topic>.dlt`. outbox.events.consuming.consumer calls this module.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from outbox.telemetry.event_ids import event_ids
 
 log = structlog.get_logger(__name__)
 
-#: `processed_events` expire by the database's clock, while an event's timestamp is its producer's.
+#: A margin, because `processed_events` expire by the database's clock, but an event has its producer's time.
 CLOCKS_APART = dt.timedelta(hours=1)
 
 Processing = Literal["done", "repeat", "dead", "own"]
-#: Changes what the event says, in the transaction it is called in. Raises `Rejected`.
+#: A function that does what the event says, in the caller's transaction. It may raise `Rejected`.
 Handler = Callable[[Envelope], None]
 
 
@@ -52,11 +52,10 @@ def process(
     handlers: Mapping[str, Handler],
     own_topics: Collection[str] = (),
 ) -> Processing:
-    """Give an event its effect, once, in one transaction.
+    """Apply an event once, in one transaction.
 
-    In `own_topics`, which this service publishes to as well, its own events (`EVENT_SOURCE`) are left alone.
-    Raises the database's errors, and any other that a handler raises and that is not `Rejected`: the event is
-    then to be tried again.
+    This service publishes to `own_topics`, too, so skip its own events there (`EVENT_SOURCE`). Raise the
+    database's errors, and a handler's errors except `Rejected`. The caller must then try the event again.
     """
     try:
         envelope = read_envelope(topic=received.topic, value=received.value)
@@ -93,7 +92,7 @@ def process(
 def dead_letter(
     *, received: Received, consumer: str, reason: str, envelope: Envelope | None = None
 ) -> Literal["dead", "repeat"]:
-    """Keep an event for an operator and write its `.dlt` event, once, in one transaction."""
+    """Store an event for an operator and write its `.dlt` event, once, in one transaction."""
     known = envelope or known_of(received)
     event_id = known.id
     text = received.value[:LARGEST].decode("utf-8", "replace").replace("\x00", "")
@@ -129,11 +128,11 @@ def dead_letter(
 def replay_next(
     *, consumer: str, handlers: Mapping[str, Handler], skip: Collection[uuid.UUID] = ()
 ) -> tuple[InboundDeadLetter, Exception | None] | None:
-    """Process the next dead letter whose replay was requested; None when there is none.
+    """Process the next dead letter whose replay was requested. Return None if none waits.
 
-    The letter's row lock and its `replayed_at`, in the handler's transaction, make sure that it is applied
-    once. A replay may be of any age. A letter that is rejected again is dead again, with the new reason.
-    Returns the letter, and the error after which it is to be tried again. Raises only connection errors.
+    The letter's row lock and its `replayed_at`, in the handler's transaction, ensure that it is applied once.
+    A replayed event may be of any age. If it is rejected again, it is dead again, with the new reason. Return
+    the letter, and the error after which the caller must try it again. Raise only connection errors.
     """
     letters = InboundDeadLetter.objects.replay_requested().filter(consumer=consumer, topic__in=list(handlers))
     with transaction.atomic(durable=True):
@@ -154,7 +153,7 @@ def replay_next(
 
 
 def fail_replay(*, letter: InboundDeadLetter, reason: str) -> None:
-    """Make a letter dead again whose replay failed."""
+    """Make a letter dead again after its replay failed."""
     InboundDeadLetter.objects.filter(id=letter.id, replayed_at=None).update(
         error=_storable(reason)[:1000], failed_at=Now(), replay_requested_at=None
     )
@@ -162,7 +161,7 @@ def fail_replay(*, letter: InboundDeadLetter, reason: str) -> None:
 
 
 def known_of(received: Received) -> Envelope:
-    """Return a message's envelope; of one that cannot be read, what there is: its id and its topic."""
+    """Return a message's envelope, or if it cannot be read one with only its id and its topic."""
     try:
         return read_envelope(topic=received.topic, value=received.value)
     except Rejected:
@@ -171,7 +170,7 @@ def known_of(received: Received) -> Envelope:
 
 
 def explain(error: Exception) -> str:
-    """Say in one line why an event is dead; the other lines of a database's error show rows."""
+    """Return in one line why an event is dead, because the other lines of a database's error show rows."""
     first = str(error).partition("\n")[0]
     return first if isinstance(error, Rejected) else f"{type(error).__name__}: {first}"
 
@@ -185,7 +184,7 @@ def _apply(letter: InboundDeadLetter, handlers: Mapping[str, Handler]) -> Envelo
 
 
 def _ids_of(letter: InboundDeadLetter) -> dict[str, str]:
-    """Return the ids of a log line; of an envelope that cannot be read only the event's own."""
+    """Return the ids of a log line, or if the envelope cannot be read only the event's id."""
     try:
         return read_envelope(topic=letter.topic, value=letter.envelope.encode()).ids
     except Rejected:
@@ -199,7 +198,7 @@ def _record(envelope: Envelope, consumer: str) -> Receipt:
 
 
 def _check_age(envelope: Envelope, received: Received, now: dt.datetime) -> None:
-    """Raise `Rejected` for an event so old that the inbox may have forgotten its first time."""
+    """Raise `Rejected` for an event so old that the row of its first processing may have been deleted."""
     days = settings.PROCESSED_EVENT_DAYS
     times = [time for time in (envelope.timestamp, received.written_at) if time is not None]
     if times and now - min(times) > dt.timedelta(days=days) - CLOCKS_APART:
@@ -208,7 +207,7 @@ def _check_age(envelope: Envelope, received: Received, now: dt.datetime) -> None
 
 
 def _original(text: str) -> Any:
-    """Return the envelope as JSON if it is, cut if it is long: a dead letter must not be too large itself."""
+    """Return the envelope as parsed JSON or as text. Cut a long one, because a dead letter has a limit."""
     if len(text) > LARGEST // 4:
         return text[:1000]
     try:

@@ -1,13 +1,14 @@
-"""Up to which position every event is published, so that the relay's queries can start there.
+"""Find the position up to which every event is published, so that the relay's queries can start there.
 
-An event that was published leaves a dead entry in the index of unpublished ones. No vacuum can remove it
-while a session holds an older snapshot, and each query steps over all of them.
+A published event leaves a dead entry in the index of unpublished events. Vacuum cannot remove it while a
+session holds an older snapshot, so each query steps over all such entries.
 
-Events get their positions before their transactions commit. So a position that is published is only a
-candidate: an earlier one may still come from a transaction that runs. Such a transaction has its id already,
-since an event is never the first thing that it writes. Once all transactions that ran when the candidate was
-noted have ended, one more query from the old floor proves that nothing was left. The candidate is then
-the floor. Skipping an event would be worse than late: a later one of its aggregate could overtake it.
+Events get their positions before their transactions commit. So a published position is only a candidate,
+because a running transaction may still commit an earlier one. Such a transaction already has its id, because
+an event is never its first write. After all transactions that ran when the candidate was noted have
+finished, another query from the old floor proves that no earlier event is left. Then the candidate becomes
+the floor. A skipped event would be worse than a late one, because a later event of its aggregate could
+overtake it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TICK_SECONDS = 0.25
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Candidate:
     position: int
-    next_transaction: int  # those that run have ids below this
+    next_transaction: int  # running transactions have ids below this
 
 
 class Floor:
@@ -35,7 +36,7 @@ class Floor:
         self.reset()
 
     def reset(self) -> None:
-        """Start anew: something is held back, or other shards are ours now."""
+        """Start again from 0, because events are held back or the shards have changed."""
         self.position = 0
         self._published = 0
         self._candidate: _Candidate | None = None
@@ -43,7 +44,7 @@ class Floor:
         self._ticked_at = 0.0
 
     def tick(self) -> None:
-        """Before a query: note a candidate, or find that the transactions of its time have ended."""
+        """Note a candidate, or find that the transactions of its time have finished. Call before a query."""
         now = time.monotonic()
         if self._published <= self.position or now - self._ticked_at < TICK_SECONDS:
             return
@@ -60,12 +61,12 @@ class Floor:
             self._ripe = True
 
     def note_first(self, *, first: int | None) -> None:
-        """Note a query from the floor, which found the event at the position `first`, or none."""
+        """Note a query from the floor. `first` is the position of the first event that it found, if any."""
         if self._ripe and self._candidate is not None:
             if first is None or first > self._candidate.position:
                 self.position = self._candidate.position + 1
             self._candidate, self._ripe = None, False
 
     def published(self, *, last: int) -> None:
-        """Note that every event which the queries found up to this position is published."""
+        """Note that every event that the queries found up to `last` is published."""
         self._published = max(self._published, last)

@@ -1,4 +1,4 @@
-"""Make the messages of events, and send them with a span for each. Called by the relay and by resends."""
+"""Make the messages of events, and send them with a span for each. The relay and resends call this."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outbox.telemetry import tracing
 
 
 def message_of(event: OutgoingEvent, *, topic: str = "", traceparent: str = "") -> Message:
-    """Make an event's message, for its own topic unless `topic` is another. The headers are its ids."""
+    """Make an event's message with its ids as headers, for its own topic unless `topic` is given."""
     headers = [("eventId", str(event.id))]
     if event.correlation_id:
         headers.append(("correlationId", event.correlation_id))
@@ -23,7 +23,7 @@ def message_of(event: OutgoingEvent, *, topic: str = "", traceparent: str = "") 
 
 
 def publish_events(transport: Publisher, events: Sequence[OutgoingEvent]) -> list[BrokerAnswer]:
-    """Publish events, with a span for each whose change is in a sampled trace."""
+    """Publish events, with a span for each event whose trace is sampled."""
     messages = []
     with contextlib.ExitStack() as begun:
         for event in events:

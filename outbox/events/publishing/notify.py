@@ -1,7 +1,7 @@
 """Wake the relays through Redis after a commit that wrote events.
 
-A wake-up is only a hint: `notify` runs in a thread that nobody waits for, and a relay polls every half second
-all the same.
+A wake-up is only a hint, because a relay also polls every half second. So `notify` runs in a thread for which
+no caller waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _clients: dict[int, redis.Redis] = {}
 
 
 def notify() -> None:
-    """Wake every relay. Raises `redis.RedisError`."""
+    """Wake every relay. Raise `redis.RedisError`."""
     pid = os.getpid()  # a connection is not shared over a fork
     if pid not in _clients:
         _clients.clear()
@@ -29,12 +29,12 @@ def notify() -> None:
     _clients[pid].publish(CHANNEL, b"")
 
 
-#: After a commit that wrote an event: `waker.wake()`.
+#: Call `waker.wake()` after a commit that wrote an event.
 waker = Waker(notify, target="relay")
 
 
 class Listener:
-    """Receives the wake-ups of one relay; without Redis it only waits."""
+    """Receive the wake-ups of one relay, or without Redis only wait."""
 
     def __init__(self) -> None:
         self._pubsub: redis.client.PubSub | None = None
@@ -55,7 +55,6 @@ class Listener:
             stopped.wait(seconds)
 
     def close(self) -> None:
-        """Close the subscription and its connection."""
         if self._pubsub is not None:
             with contextlib.suppress(redis.RedisError, OSError):
                 self._pubsub.close()

@@ -1,4 +1,4 @@
-"""Write domain events in the transaction of their change. Called by orders and notifications."""
+"""Write domain events in the transaction of their change. orders and notifications call this."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEW = (("retry_count", "0"), ("last_error", "''"))
 
 
 def shard_of(aggregate_id: uuid.UUID) -> int:
-    """Return the relay's shard of an aggregate; the same on every machine and in every version.
+    """Return the relay's shard of an aggregate, which is the same on every machine and in every version.
 
     >>> shard_of(uuid.UUID(int=1))
     46
@@ -38,7 +38,7 @@ def write_event(
 ) -> None:
     """Save a domain event in the caller's transaction. The relay sends it later.
 
-    The arguments are those of `event_insert`. Raises `TransactionRequired` outside a transaction.
+    `event_insert` describes the arguments. Raise `TransactionRequired` outside a transaction.
     """
     require_transaction("a domain event")
     part = event_insert(
@@ -63,7 +63,7 @@ def event_insert(
     """Return the insert of a domain event, for the statement of the change that it reports.
 
     `event_type` is the topic, such as `order.order.paid.v1`. `sequence` is the aggregate's version after the
-    change. The payload must have no name and no address in it.
+    change. The payload must not contain a person's name or address.
     """
     work = context.current()
     metadata = {

@@ -1,18 +1,20 @@
 """Publish `outbox_events` to the broker: at least once, and in order for each aggregate within a topic.
 
-Each event belongs to a shard (a hash of its aggregate), and one relay owns a shard at a time
-(`shards`), so the relay needs no claims and no leases. A batch goes out in waves of at most one event for
-each aggregate, and each answer of the broker is settled on its own:
+Each event belongs to a shard (a hash of its aggregate), and one relay owns a shard at a time (`shards`), so
+the relay needs neither claims nor leases. It sends a batch in waves of at most one event for each aggregate,
+and settles each answer of the broker separately:
 
-taken        published
-refused      the event's own fault: tried again up to EVENT_MAX_RETRIES times, then a dead letter; the later
-             events of its aggregate wait, all others go on
-no topic     the topic is missing, forbidden or of the wrong type: its events wait and use up no retry, those
-             of other topics go on
-away         the broker is away: no retry is used up, and this relay gives its shards to the others until it
-             reaches the broker again
+taken        The event is published.
+refused      The event itself is wrong. The relay tries it again up to EVENT_MAX_RETRIES times, then makes it
+a
+             dead letter. Until then, later events of its aggregate wait. All others continue.
+no topic     The topic is missing, forbidden or of the wrong type. Its events wait and use up no retry. Those
+of
+             other topics continue.
+away         The broker is away. No retry is used up, and this relay gives its shards to the others until it
+             reaches the broker again.
 
-Called by `manage.py relay_outbox`.
+`manage.py relay_outbox` runs it.
 """
 
 from __future__ import annotations
@@ -51,45 +53,46 @@ from outbox.process.loop import pause_after, run_until_stopped
 from outbox.telemetry import instruments
 
 log = structlog.get_logger(__name__)
-#: A logger of its own: config.sentry leaves it out of the breadcrumbs, which would cost more than the lines.
+#: A separate logger, so that config.sentry makes no breadcrumbs of it, which would cost more than the lines.
 published_log = structlog.get_logger("outbox.events.published")
 
 BATCH = 500
 READ_AHEAD = 4  # batches that one query reads
 POLL_SECONDS = 0.5
-# A query costs as much as publishing many events, so the relay waits longer between two queries in a stream.
-STREAM = 10  # events of one query from which on they count as a stream
+# A query costs as much as publishing many events, so while events stream in, the relay waits longer between
+# two queries.
+STREAM = 10  # a query with so many events or more counts as a stream
 DEBOUNCE_SECONDS = 0.03  # after fewer than STREAM events
 STREAM_SECONDS = 0.15  # after STREAM events or more
 CLOCK_SECONDS = 3600.0
-TOO_LARGE = 1_000_000  # bytes: what Kafka takes at most unless told otherwise
+TOO_LARGE = 1_000_000  # bytes, Kafka's default limit
 
 
 @dataclasses.dataclass(slots=True)
 class WaveAnswers:
-    """What the broker said of one batch; an event that is not in `published` stays unpublished."""
+    """The broker's answers to one batch. An event that is not in `published` stays unpublished."""
 
     published: list[OutgoingEvent] = dataclasses.field(default_factory=list)
     refused: list[tuple[OutgoingEvent, str]] = dataclasses.field(default_factory=list)
-    #: By topic: the last reason, and the events that wait.
+    #: The last reason and the waiting events of each topic.
     unavailable: dict[str, tuple[str, list[OutgoingEvent]]] = dataclasses.field(default_factory=dict)
 
     def sendable(self, wave: Sequence[OutgoingEvent]) -> list[OutgoingEvent]:
-        """Leave out the events that an earlier one of the batch holds back."""
+        """Return the events that no earlier one of the batch holds back."""
         stuck = {event.aggregate_id for event, _ in self.refused}
         return [one for one in wave if one.aggregate_id not in stuck and one.topic not in self.unavailable]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RetryHold:
-    """A topic that is not tried again before `until` (monotonic)."""
+    """A topic that is not tried before `until` (monotonic)."""
 
     until: float
     failures: int
 
 
 class Relay:
-    """One relay process; `step` publishes one batch."""
+    """One relay process. `step` publishes one batch."""
 
     def __init__(self, *, using: str = "direct", transport: Publisher | None = None) -> None:
         self.using = using
@@ -100,17 +103,17 @@ class Relay:
         self._reachable = False  # until the broker has answered
         self._held: dict[str, RetryHold] = {}  # by topic
         self._floor = Floor(using=using)
-        #: Read and not yet published: a query costs as much as publishing some hundred events.
+        #: Events that were read ahead, because a query costs as much as publishing some hundred events.
         self._ahead: deque[OutgoingEvent] = deque()
         self._clock: tuple[float, dt.datetime] | None = None
 
     def step(self, *, batch: int = BATCH) -> int:
-        """Publish the next batch; return how many events were published or refused.
+        """Publish the next batch. Return how many events were published or refused.
 
-        Raises `BrokerAway` and the database's errors; what the broker answered before is settled.
+        Raise `BrokerAway` and the database's errors, after settling the broker's earlier answers.
         """
         if not self._reachable:
-            self._transport.check()  # before it takes shards from relays that do reach the broker
+            self._transport.check()  # before this relay takes shards from relays that reach the broker
             self._reachable = True
         owned = self.shards.owned.copy()
         self.shards.keep()
@@ -130,7 +133,7 @@ class Relay:
                 self._publish(wave, answers)
         finally:
             if len(answers.published) < len(events):
-                self._start_anew()  # later events of what was read may have to wait
+                self._start_anew()  # because later events that were read ahead may have to wait
             self._settle(answers)
         if events and len(answers.published) == len(events):
             self._floor.published(last=events[-1].position)
@@ -138,12 +141,12 @@ class Relay:
         return len(answers.published) + len(answers.refused)
 
     def _start_anew(self) -> None:
-        """Forget what was read ahead, and query everything again."""
+        """Forget events that were read ahead, and query everything again."""
         self._ahead.clear()
         self._floor.reset()
 
     def hand_over(self) -> None:
-        """Give the shards to the other relays, and take none before the broker has answered."""
+        """Give the shards to the other relays, and take none before the broker answers again."""
         self._reachable = False
         self._start_anew()
         self.shards.release()
@@ -164,7 +167,7 @@ class Relay:
         return self._clock[1]
 
     def _next(self, limit: int) -> list[OutgoingEvent]:
-        """Read the next events: from the floor, unless something is held back and may be let go any time."""
+        """Read the next events from the floor, or all if some are held back, because these may become due."""
         events, shards, now = self._events(), self.shards.owned, self._now()
         blocked = events.blocking(shards=shards, now=now)
         held = [topic for topic, hold in self._held.items() if hold.until > time.monotonic()]
@@ -205,7 +208,7 @@ class Relay:
             self._events().mark_published(ids=[event.id for event in answers.published])
             for topic, count in Counter(event.topic for event in answers.published).items():
                 instruments.PUBLISHED.labels(topic).inc(count)
-            if published_log.isEnabledFor(logging.INFO):  # one call: `each` becomes lines in config.logs
+            if published_log.isEnabledFor(logging.INFO):  # one call, as config.logs makes lines of `each`
                 published_log.info("event published", each=[event.ids for event in answers.published])
         for event, reason in answers.refused:
             dead = event.retry_count >= retries_of(event.topic)
@@ -223,7 +226,7 @@ class Relay:
             self._events().explain_wait(ids=[event.id for event in waiting], reason=_text(reason))
 
     def _hold(self, topic: str, reason: str, count: int, *, partly: bool) -> None:
-        """Leave a topic for a time that grows, unless the broker took a part of its events."""
+        """Wait before trying a topic again. The wait grows, unless the broker took some of its events."""
         failures = self._held[topic].failures + 1 if topic in self._held else 1
         seconds = pause_after(1 if partly else failures)
         self._held[topic] = RetryHold(time.monotonic() + seconds, failures)
@@ -244,10 +247,10 @@ def retries_of(topic: str) -> int:
 
 
 def run(*, stopped: threading.Event, once: bool = False, make: Callable[[], Relay] = Relay) -> None:
-    """Relay until `stopped`: at once when woken, else every half second.
+    """Publish until `stopped`, at once after a wake-up and otherwise every half second.
 
-    With `once`, set `stopped` when nothing is left. When the broker or the database is away, the shards go to
-    the other relays, and this one tries again after 1, 2, 4 … 16 seconds.
+    With `once`, set `stopped` when no event is left. If the broker or the database is away, give the shards
+    to the other relays, and try again after 1, 2, 4 … 16 seconds.
     """
     relay, listener = make(), Listener()
 
@@ -278,7 +281,7 @@ def _describe(error: Exception) -> str:
 
 
 def _waves(events: Sequence[OutgoingEvent]) -> Iterator[list[OutgoingEvent]]:
-    """Split events, in their order, so that a wave has at most one of each aggregate."""
+    """Split events in their order into waves, each with at most one event of each aggregate."""
     rest = list(events)
     while rest:
         wave: dict[uuid.UUID, OutgoingEvent] = {}

@@ -1,7 +1,7 @@
 """Send published events again: to their topics, or to one consumer that lost or missed them.
 
-An event keeps its id, so a consumer that has processed it drops it as a repeat. Nothing in `outbox_events`
-changes. For `manage.py resend_events` and the admin.
+An event keeps its id, so a consumer that has processed it drops it as a repeat. `outbox_events` does not
+change. `manage.py resend_events` and the admin use this.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ _CONSUMER = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 @dataclasses.dataclass(slots=True)
 class Resent:
-    """How many events were sent again, and why others were not, by their ids."""
+    """The number of events that were sent again, and by id why the broker refused others."""
 
     sent: int = 0
     refused: dict[uuid.UUID, str] = dataclasses.field(default_factory=dict)
 
 
 def resend_topic(consumer: str) -> str:
-    """Return the topic that only `consumer` reads. Raises `ValueError` for what cannot be a part of one."""
+    """Return the topic that only `consumer` reads. Raise `ValueError` if a topic cannot have that name."""
     if not _CONSUMER.fullmatch(consumer):
-        raise ValueError(f"{consumer!r} is no consumer's name: up to 100 letters, digits, '.', '_' and '-'.")
+        raise ValueError(
+            f"{consumer!r} is not a consumer's name: use up to 100 letters, digits, '.', '_' and '-'."
+        )
     return f"{consumer}.resend"
 
 
@@ -51,8 +53,8 @@ def select_events(
     types: Sequence[str] = (),
     aggregate_id: uuid.UUID | None = None,
 ) -> OutboxEventQuerySet:
-    """Filter `events` by all that is given; `since` is inclusive and `until` is not."""
-    margin = dt.timedelta(days=1)  # a row's time and its id's differ by less; the id finds the partitions
+    """Filter `events` by every given argument. `since` is inclusive, `until` is not."""
+    margin = dt.timedelta(days=1)  # a row's time and its id's differ by less, and the id prunes partitions
     if ids:
         events = events.filter(id__in=ids)
     if since:
@@ -67,10 +69,10 @@ def select_events(
 
 
 def resend_events(*, events: OutboxEventQuerySet, consumer: str = "", limit: int | None = None) -> Resent:
-    """Publish those of `events` that were published before again, in the relay's order.
+    """Publish the published ones of `events` again, in the relay's order.
 
-    They go to their own topics, or to the topic `<consumer>.resend`. Raises `BrokerAway` where the broker or
-    a topic does not take them now: some may then have been sent.
+    Send them to their own topics, or to the topic `<consumer>.resend`. Raise `BrokerAway` if the broker or a
+    topic does not take them now. Some may have been sent then.
     """
     topic = resend_topic(consumer) if consumer else ""
     outgoing = events.published().outgoing(limit=limit)

@@ -1,8 +1,8 @@
 """Share the shards of the events among the relays, through advisory locks of their database sessions.
 
-PostgreSQL frees a lock when it notices that its session ended. A relay that loses its session may still
-publish the batch that it has read, while another takes the shard; consumers drop the repeats. Heartbeats tell
-how many relays there are.
+PostgreSQL frees a lock when it notices the end of its session. A relay that loses its session may still
+publish the batch that it has read, while another relay takes the shard. Consumers drop the repeats. The
+relays count each other by heartbeats.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOCK = 0x72656C61  # "rela": the first half of each shard's lock
 
 
 class Shards:
-    """The shards that one relay owns; `using` must be a direct connection, not one through a pool."""
+    """The shards that one relay owns. `using` must be a direct connection, not one through a pooler."""
 
     def __init__(self, *, using: str) -> None:
         self.using = using
@@ -32,13 +32,13 @@ class Shards:
         self._kept_at = 0.0
 
     def keep(self) -> None:
-        """Own a fair share of the shards: give some back, or take free ones. At most once a second."""
+        """Give back shards or take free ones, to own a fair share. Do so at most once a second."""
         if time.monotonic() - self._kept_at < KEEP_SECONDS:
             return
         self._kept_at = time.monotonic()
         fair = -(-SHARDS // self._count_relays())
         with connections[self.using].cursor() as cursor:
-            # The locks are the session's: after a lost connection none is ours any more.
+            # The locks belong to the session, so after a lost connection this relay owns none.
             cursor.execute(
                 "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND classid = %s AND objsubid = 2"
                 " AND pid = pg_backend_pid()",
@@ -54,13 +54,13 @@ class Shards:
                 self._try_lock(shard)
 
     def release(self) -> None:
-        """Give all shards back at once, for the other relays."""
+        """Give back all shards, so that other relays can take them at once."""
         try:
             for shard in sorted(self.owned):
                 self._unlock(shard)
             Heartbeat.objects.using(self.using).filter(name=self.name).delete()
         except (DatabaseError, InterfaceError):
-            connections[self.using].close()  # the locks end with the session
+            connections[self.using].close()  # PostgreSQL frees the locks with the session
         self.owned.clear()
         self._kept_at = 0.0
 

@@ -1,7 +1,7 @@
-"""The brokers that events go to and come from: Redis Streams, or Kafka. Chosen by EVENT_TRANSPORT.
+"""The brokers: Redis Streams or Kafka, as EVENT_TRANSPORT says.
 
-Each transport is a module with a `Publisher` for the relay and a `Consumer` for `consume_events`, and one
-with `consumer_lags`.
+Each has a module with a `Publisher` for the relay and a `Consumer` for `consume_events`, and a module with
+`consumer_lags`.
 """
 
 from __future__ import annotations
@@ -29,25 +29,24 @@ from outbox.events.transports.base import (
 
 
 def publisher() -> Publisher:
-    """Make a publisher to the configured broker."""
     module = importlib.import_module(f"outbox.events.transports.{settings.EVENT_TRANSPORT}")
     return cast(Publisher, module.Publisher())
 
 
 def consumer(*, topics: Sequence[str], group: str, name: str) -> Consumer:
-    """Make a consumer of `topics` in a group; `name` must be this process's own."""
+    """Make a consumer of `topics` in a group. No other process may have its `name`."""
     module = importlib.import_module(f"outbox.events.transports.{settings.EVENT_TRANSPORT}")
     return cast(Consumer, module.Consumer(topics=topics, group=group, name=name))
 
 
 def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
-    """Ask the broker how far a group is behind, also while no consumer runs. Raises `BrokerAway`."""
+    """Return how far a group is behind, also while no consumer runs. Raise `BrokerAway`."""
     module = importlib.import_module(f"outbox.events.transports.{settings.EVENT_TRANSPORT}_lag")
     return cast("Callable[..., list[Lag]]", module.consumer_lags)(topics=topics, group=group)
 
 
 def member_name() -> str:
-    """Return a consumer's name of its own: containers may share a host name and a process id."""
+    """Return a unique name for a consumer, even if containers share their host name and process id."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
 

@@ -1,4 +1,4 @@
-"""The interface to a broker, and the kinds of its refusals."""
+"""The interface to a broker, and the kinds of its answers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class BrokerAway(RuntimeError):
-    """The broker does not answer, or does not take anything now."""
+    """The broker does not answer, or takes no message at all now."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Message:
-    """What is published: `key` keeps the messages of one aggregate in order, `value` is the envelope.
+    """An outgoing message. `key` keeps the messages of one aggregate in order. `value` is the envelope.
 
-    `headers` repeat ids of the envelope for those who route and trace without reading it.
+    `headers` repeat ids of the envelope, so that tools can route and trace without reading it.
     """
 
     topic: str
@@ -28,7 +28,7 @@ class Message:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Received:
-    """What came in. `token` is the transport's own, for `Consumer.done`."""
+    """A received message. `Consumer.done` uses `token`, whose type depends on the transport."""
 
     topic: str
     key: str
@@ -46,13 +46,13 @@ class Refused:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopicUnavailable:
-    """Why the broker does not take messages of this one's topic now, while it may take others."""
+    """Why the broker takes no messages of this topic now, although it may take others."""
 
     reason: str
 
 
 class Lag(NamedTuple):
-    """Events of one topic that the group has not acknowledged, and the age of the oldest (seconds)."""
+    """The number of a topic's events without acknowledgement, and the age of the oldest (seconds)."""
 
     topic: str
     events: int
@@ -60,9 +60,10 @@ class Lag(NamedTuple):
 
 
 def time_of(milliseconds: float) -> dt.datetime | None:
-    """Return when a message was written, by the broker's number for it (epoch milliseconds).
+    """Return when a message was written, from the broker's number for it (epoch milliseconds).
 
-    None if that is not a time. Producers choose a stream's ids and may choose Kafka's timestamps.
+    Return None if the number is not a valid time, because producers can choose a stream's ids and Kafka's
+    timestamps.
     """
     try:
         return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)
@@ -70,12 +71,12 @@ def time_of(milliseconds: float) -> dt.datetime | None:
         return None
 
 
-#: None: the broker has the message. `BrokerAway`: nobody knows whether it does.
+#: None means that the broker has the message. After `BrokerAway`, it may have it or not.
 BrokerAnswer = Refused | TopicUnavailable | BrokerAway | None
 
 
 class Publisher(ABC):
-    """Publishes; for use by one thread."""
+    """Publish messages. Only one thread may use it."""
 
     @abstractmethod
     def check(self) -> None:
@@ -85,25 +86,25 @@ class Publisher(ABC):
     def publish(self, messages: Sequence[Message]) -> list[BrokerAnswer]:
         """Publish messages, wait for the broker, and return its answer to each.
 
-        Raises `BrokerAway` when nothing is known of any of them: then some may have been taken.
+        Raise `BrokerAway` if the broker answered to none. It may still have taken some of them.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect from the broker."""
 
 
 class Consumer(ABC):
-    """Receives the messages of a group, each at least once and in order for each key; for one thread."""
+    """Receive the messages of a group at least once, in order for each key. Only one thread may use it."""
 
     @abstractmethod
     def receive(self, *, seconds: float) -> list[Received]:
-        """Wait up to `seconds` for messages. Raises `BrokerAway`."""
+        """Wait up to `seconds` for messages. Raise `BrokerAway`."""
 
     @abstractmethod
     def done(self, messages: Sequence[Received]) -> None:
-        """Acknowledge messages: the group does not get them again. Raises `BrokerAway`."""
+        """Acknowledge messages, so that the group does not get them again. Raise `BrokerAway`."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the group; what was not acknowledged is for the others."""
+        """Leave the group. Other consumers get the messages without an acknowledgement."""

@@ -1,7 +1,7 @@
-"""Kafka, through confluent-kafka (extra `kafka`): an idempotent producer, offsets committed by hand.
+"""Kafka, through confluent-kafka (extra `kafka`): an idempotent producer, and explicit commits of offsets.
 
 The key decides the partition, so the events of one aggregate stay in order within a topic, and each partition
-has one consumer of a group. Topics are made by `manage.py make_topics`, or by the broker's auto-creation.
+has one consumer of a group. `manage.py make_topics` or the broker's auto-creation makes the topics.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 DELIVERY_SECONDS = 10.0
 METADATA_SECONDS = 5.0
-#: The broker will never take this message.
+#: Errors after which the broker will never take this message.
 _ABOUT_THE_MESSAGE = frozenset(
     {
         kafka.KafkaError.MSG_SIZE_TOO_LARGE,
@@ -41,8 +41,8 @@ _ABOUT_THE_MESSAGE = frozenset(
         kafka.KafkaError.INVALID_RECORD,
     }
 )
-#: The broker takes no message of this topic now. A time-out counts as one: the topic's leader is away, or, if
-#: the whole broker is, the next query of the metadata says so.
+#: Errors after which the broker takes no message of this topic now. A timeout is one of them, because the
+#: topic's leader may be away. If the whole broker is away, the next query of the metadata fails.
 _ABOUT_THE_TOPIC = frozenset(
     {
         kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -57,7 +57,7 @@ _ABOUT_THE_TOPIC = frozenset(
         kafka.KafkaError._MSG_TIMED_OUT,
     }
 )
-#: Trouble with one topic that a consumer reads: it gets nothing of this topic, and the others go on.
+#: Errors of one topic. The consumer gets none of its messages, but continues with the other topics.
 _UNREADABLE = frozenset(
     {
         kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -65,7 +65,8 @@ _UNREADABLE = frozenset(
         kafka.KafkaError.TOPIC_EXCEPTION,
     }
 )
-#: The partitions have gone to another consumer of the group: it gets what was not acknowledged in time.
+#: Errors after which another consumer of the group has the partitions. It gets messages that were not
+#: acknowledged in time.
 _REBALANCED = frozenset(
     {
         kafka.KafkaError.ILLEGAL_GENERATION,
@@ -86,7 +87,7 @@ PRODUCER: dict[str, Any] = {
 
 
 class Publisher(base.Publisher):
-    """One producer, made anew after whatever it could not deliver."""
+    """One producer, which is replaced after it could not deliver a message."""
 
     def __init__(self) -> None:
         self._producer: Any = None
@@ -125,17 +126,17 @@ class Publisher(base.Publisher):
             except kafka.KafkaException as error:
                 answers[number] = error.args[0]
             except BufferError:
-                break  # what is not in the buffer counts as not delivered
+                break  # the other messages are not in the buffer, so they count as not delivered
         producer.flush(DELIVERY_SECONDS + 1)
         results = [self._read(answer) for answer in answers]
         if None in results:
             self._reasons.forget()
         if any(isinstance(one, BrokerAway | TopicUnavailable) for one in results):
-            self.close()  # its buffer may hold what is published again
+            self.close()  # because its buffer may have messages that will be published again
         return results
 
     def close(self) -> None:
-        """Drop the producer with all that it has not sent."""
+        """Drop the producer and all messages that it has not sent."""
         if self._producer is not None:
             self._producer.purge()
             self._producer = None
@@ -148,8 +149,8 @@ class Publisher(base.Publisher):
         return self._producer
 
     def _away(self, error: kafka.KafkaException) -> BrokerAway:
-        """Say why, and drop the producer: it would go on trying to connect, many times a second."""
-        self._producer.poll(0)  # calls back with the reasons
+        """Return the error with its reason. Drop the producer, which would reconnect many times a second."""
+        self._producer.poll(0)  # this calls `keep` with the reasons
         self.close()
         return BrokerAway(self._reasons.explain(error))
 
@@ -163,9 +164,9 @@ class Publisher(base.Publisher):
         return BrokerAway(self._reasons.explain(answer))
 
     def _look_up(self, topic: str) -> TopicUnavailable | None:
-        """Ask for a topic that is not known yet: a message to a missing one would wait for its time-out.
+        """Query an unknown topic, because a message to a missing topic would wait for its timeout.
 
-        Raises `BrokerAway`.
+        Raise `BrokerAway`.
         """
         if topic in self._known:
             return None
@@ -180,9 +181,9 @@ class Publisher(base.Publisher):
 
 
 class Consumer(base.Consumer):
-    """A group's member. Offsets are committed up to the first message that is not done.
+    """A member of a group. It commits offsets up to the first message that is not done.
 
-    With `creates`, a cluster that makes topics by itself makes those that are missing.
+    With `creates`, a cluster with auto-creation makes missing topics.
     """
 
     def __init__(self, *, topics: Sequence[str], group: str, name: str, creates: bool = True) -> None:
@@ -190,7 +191,7 @@ class Consumer(base.Consumer):
         self._next: dict[tuple[str, int], int] = {}
         self._troubles: list[str] = []
         self._reasons = Reasons()
-        self._unreadable: dict[str, float] = {}  # when a topic was last said to be
+        self._unreadable: dict[str, float] = {}  # when the last log line about each topic was written
         session = settings.KAFKA_SESSION_SECONDS * 1000
         self._consumer = kafka.Consumer(
             connection()
@@ -232,14 +233,14 @@ class Consumer(base.Consumer):
         return found
 
     def _consume(self, seconds: float) -> list[Any]:
-        """Wait for a message, and take those that are there with it: `consume` would wait for all."""
+        """Wait for one message, then take more without waiting. `consume` alone would wait for all."""
         first = self._consumer.poll(seconds)
         if first is None:
             return []
         return [first, *self._consumer.consume(BATCH - 1, timeout=0)]
 
     def _skip(self, topic: str, error: Any) -> None:
-        """Say at times that a topic cannot be read. One that is missing has no events yet."""
+        """Log at times that a topic cannot be read. Do not log a missing topic, which has no events yet."""
         if error.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
             return
         now = time.monotonic()

@@ -1,7 +1,7 @@
-"""How to reach Kafka: the settings that producers, consumers and the makers of topics share.
+"""Connect to Kafka: the configuration of producers, consumers and `make_topics`.
 
-librdkafka answers a call that failed with "timed out" or "transport failure", and tells the reason (a wrong
-password, an unknown certificate, a refused connection) to a callback. `Reasons` puts the two together.
+librdkafka answers a failed call with "timed out" or "transport failure", and passes the reason (a wrong
+password, an unknown certificate, a refused connection) to a callback. `Reasons` combines the two.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import confluent_kafka as kafka
 from django.conf import settings
 
-#: librdkafka writes lines of its own to stderr, unless it is given a logger.
+#: Without a logger, librdkafka writes its lines to stderr.
 LOGGER = logging.getLogger("confluent_kafka")
 
 
@@ -23,7 +23,7 @@ class Reasons:
         self._last = ""
 
     def keep(self, error: Any) -> None:
-        """Keep a reason; that all brokers are down follows from the others and explains nothing."""
+        """Keep a reason. Prefer others to "all brokers are down", which explains nothing."""
         if error.code() != kafka.KafkaError._ALL_BROKERS_DOWN or not self._last:
             self._last = error.str()
 
@@ -33,7 +33,7 @@ class Reasons:
         return f"{text}: {self._last}" if self._last and self._last not in text else text
 
     def forget(self) -> None:
-        """Forget the last reason: a broker was reached since."""
+        """Forget the last reason, because a broker was reached since."""
         self._last = ""
 
 

@@ -1,4 +1,4 @@
-"""How far a group is behind on Kafka: committed offsets against the ends of the partitions."""
+"""Compute how far a group is behind on Kafka, from committed offsets and the ends of the partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox.events.transports.base import BrokerAway, Lag
 from outbox.events.transports.kafka_connection import LOGGER, connection
 
 ASK_SECONDS = 1.0
-#: The first message that is not committed is fetched for its time, so long for all partitions together.
+#: The limit for fetching the first uncommitted message of every partition, to read its time.
 FETCH_SECONDS = 2.0
 _asking = threading.Lock()
 _consumers: dict[tuple[int, str, str], Any] = {}
@@ -24,14 +24,14 @@ _times: dict[tuple[str, int, int], float] = {}
 
 
 def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
-    """Return the lag of each topic. Raises `BrokerAway`."""
+    """Return the lag of each topic. Raise `BrokerAway`."""
     with _asking:
         try:
             consumer = _consumer(group)
             behind = {topic: _behind(consumer, topic) for topic in topics}
             written_at = _oldest(consumer, [place for places in behind.values() for place, _ in places])
         except kafka.KafkaException as error:
-            _forget()  # it would go on trying to connect, many times a second
+            _forget()  # the consumer would try to connect many times a second
             raise BrokerAway(str(error)) from error
     now = time.time() * 1000
     return [
@@ -45,7 +45,7 @@ def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
 
 
 def _consumer(group: str) -> Any:
-    """Return a consumer that only reads offsets: it subscribes to nothing, so it does not join the group."""
+    """Return a consumer that only reads offsets. It does not subscribe, so it does not join the group."""
     key = (os.getpid(), settings.KAFKA_BOOTSTRAP_SERVERS, group)
     if key not in _consumers:
         _forget()
@@ -71,15 +71,15 @@ def _forget() -> None:
 
 
 def _behind(consumer: Any, topic: str) -> list[tuple[Any, int]]:
-    """Return the partitions of a topic that have uncommitted messages: where they begin, and how many."""
+    """Return the partitions with uncommitted messages: the first one's offset, and their number."""
     found = consumer.list_topics(topic, timeout=ASK_SECONDS).topics[topic]
     if found.error is not None:
-        return []  # nobody has written to it yet
+        return []  # no producer has written to it yet
     places = [kafka.TopicPartition(topic, partition) for partition in found.partitions]
     result = []
     for place in consumer.committed(places, timeout=ASK_SECONDS):
         low, high = consumer.get_watermark_offsets(place, timeout=ASK_SECONDS)
-        first = max(place.offset, low)  # a negative offset: nothing was ever committed
+        first = max(place.offset, low)  # the offset is negative if nothing was ever committed
         if high > first:
             result.append((kafka.TopicPartition(topic, place.partition, first), high - first))
     return result

@@ -1,4 +1,4 @@
-"""Make Kafka's topics by one policy, and compare those that exist with it. For `manage.py make_topics`."""
+"""Make Kafka's topics by one policy, and compare existing ones with it, for `manage.py make_topics`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY_MILLISECONDS = 24 * 60 * 60 * 1000
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """How topics are made. An event counts as published when `min_insync_replicas` brokers have it."""
+    """The properties of topics. An event counts as published when `min_insync_replicas` brokers have it."""
 
     partitions: int
     replication_factor: int
@@ -27,7 +27,7 @@ class TopicPolicy:
 
     @property
     def config(self) -> dict[str, str]:
-        """The topics' configuration, without partitions and copies."""
+        """The topics' configuration, without partitions and replicas."""
         return {
             "cleanup.policy": "delete",
             "min.insync.replicas": str(self.min_insync_replicas),
@@ -37,18 +37,18 @@ class TopicPolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TopicOutcome:
-    """What became of one topic: `is_made`, `kept` as it is, or not made for a `reason`."""
+    """The result for one topic: made (`is_made`), not made for a `reason`, or otherwise kept as it is."""
 
     topic: str
     is_made: bool = False
-    differs: tuple[str, ...] = ()  # where a kept one is not what the policy says
+    differs: tuple[str, ...] = ()  # how a kept topic differs from the policy
     reason: str = ""
 
 
 def make_topics(
     names: Sequence[str], *, policy: TopicPolicy, dry_run: bool = False
 ) -> Iterator[TopicOutcome]:
-    """Make the topics that are missing; leave the others as they are. Raises `BrokerAway`."""
+    """Make missing topics, and do not change the others. Raise `BrokerAway`."""
     reasons = Reasons()
     client = admin.AdminClient(connection() | {"error_cb": reasons.keep}, logger=LOGGER)
     try:
@@ -83,7 +83,7 @@ def _make(
             answer.result(2 * SECONDS)
         except kafka.KafkaException as error:
             code = error.args[0].code()
-            if code == kafka.KafkaError.TOPIC_ALREADY_EXISTS:  # somebody else made it meanwhile
+            if code == kafka.KafkaError.TOPIC_ALREADY_EXISTS:  # another process made it meanwhile
                 yield TopicOutcome(name)
             elif code in (kafka.KafkaError._TRANSPORT, kafka.KafkaError._TIMED_OUT):
                 raise
@@ -94,7 +94,7 @@ def _make(
 
 
 def _differences(client: admin.AdminClient, topic: Any, policy: TopicPolicy) -> Iterator[str]:
-    """Say where a topic is not what the policy says."""
+    """Yield each difference between a topic and the policy."""
     found = len(topic.partitions)
     if found != policy.partitions:
         yield f"{found} partitions, not {policy.partitions}"

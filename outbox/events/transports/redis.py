@@ -1,10 +1,10 @@
 """Redis Streams: a stream for each topic, trimmed to about EVENT_STREAM_LENGTH entries.
 
-An entry has two fields, `key` and `value` (the envelope as JSON). Several consumers of a group would each get
-some of a stream's entries, in no order for a key. So each stream has one owner at a time, through a lease in
-the same Redis, and every owner reads as the group's same member: a new owner begins with what the last one
-left unacknowledged, oldest first. A read checks the lease within one script, so a process that lost it reads
-nothing.
+An entry has the fields `key` and `value` (the envelope as JSON), and one for each header. Several consumers
+of a group would each get some of a stream's entries, so a key's entries would lose their order. So each
+stream has one owner at a time, through a lease in the same Redis, and every owner reads as the same member of
+the group. A new owner begins with the entries that the last one left unacknowledged, oldest first. One script
+checks the lease and reads, so a process that lost the lease reads nothing.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from outbox.process.redis_client import make_client
 log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS, READ_SECONDS = 1.0, 5.0
-REPLICAS_SECONDS = 1.0  # for EVENT_REPLICAS to have a batch
+REPLICAS_SECONDS = 1.0  # how long to wait until EVENT_REPLICAS replicas have a batch
 LEASE_SECONDS = 3.0
 KEEP_SECONDS = 1.0  # between two renewals
 RETRY_SECONDS = 5.0  # between two reads of a stream that cannot be read
-GONE_SECONDS = 30.0  # without a read, a member of another name (release 0.1.0) is gone
-OWNER = "owner"  # the member that every owner of a stream reads as
+GONE_SECONDS = 30.0  # after so long without a read, a member with another name (release 0.1.0) counts as dead
+OWNER = "owner"  # the member as which every owner of a stream reads
 BATCH = 100
 BATCH_BYTES = 8_000_000
-#: Answers about one entry.
+#: Errors of one entry.
 _ABOUT_THE_MESSAGE = ("string exceeds maximum allowed size", "Protocol error: invalid bulk length")
-#: Answers about the broker. Any other is about the stream: of the wrong type, forbidden, its ids used up.
+#: Errors of the broker. Any other is of the stream, for example a wrong type, no permission, or no ids left.
 _ABOUT_THE_BROKER = (
     redis.ConnectionError,
     redis.TimeoutError,
@@ -63,7 +63,7 @@ def _client() -> redis.Redis:
 
 
 class Publisher(base.Publisher):
-    """XADD in one write, without a transaction: each entry stands for itself."""
+    """Send XADD commands in one write. They need no transaction, because entries are independent."""
 
     def __init__(self) -> None:
         self._client = _client()
@@ -89,7 +89,7 @@ class Publisher(base.Publisher):
                     raise BrokerAway(f"{having} of {replicas} replicas have the events")
                 return answers
             except BaseException:
-                connection.disconnect()  # in the middle of an answer
+                connection.disconnect()  # because unread answers may be left
                 raise
             finally:
                 pool.release(connection)
@@ -122,20 +122,20 @@ class Stream:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        #: Unacknowledged entries after this id are read until there are none; then ">", the new ones.
+        #: Read the unacknowledged entries after this id. When none is left, it is ">", for new entries.
         self.read_id = "0"
-        #: A wait ends when there is a newer entry.
+        #: A wait returns when the stream has an entry after this id.
         self.last_id = "$"
 
 
 class Consumer(base.Consumer):
-    """Owns a fair share of a group's streams and reads each of them in order."""
+    """Own a fair share of a group's streams, and read each of them in order."""
 
     def __init__(self, *, topics: Sequence[str], group: str, name: str) -> None:
         self._client = _client()
         self._topics, self._group, self._name = list(topics), group, name
         self._owned: dict[str, Stream] = {}
-        self._not_before: dict[str, float] = {}  # when to read a stream again that could not be read
+        self._not_before: dict[str, float] = {}  # when to try a stream again that could not be read
         self._kept_at = self._adopted_at = -math.inf
         self._join = self._client.register_script(scripts.JOIN)
         self._take_lease = self._client.register_script(scripts.TAKE)
@@ -151,7 +151,7 @@ class Consumer(base.Consumer):
             if not found:
                 self._wait(seconds)
         except redis.RedisError as error:
-            self._owned.clear()  # a broker that lost its data has no groups either
+            self._owned.clear()  # because a broker that lost its data has lost the groups, too
             self._kept_at = -math.inf
             raise BrokerAway(str(error)) from error
         return found
@@ -168,7 +168,7 @@ class Consumer(base.Consumer):
             raise BrokerAway(str(error)) from error
 
     def close(self) -> None:
-        """Give the streams back at once; what was not acknowledged is for their next owners."""
+        """Give the streams back at once. Their next owners get the entries without an acknowledgement."""
         try:
             for topic in self._owned:
                 self._release(keys=[self._lease_of(topic)], args=[self._name])
@@ -191,7 +191,7 @@ class Consumer(base.Consumer):
 
     # --- ownership ---
     def _keep(self) -> None:
-        """Renew the leases, give some back to a new consumer, and take what is free, up to a fair share."""
+        """Renew the leases, give some back for a new consumer, and take free ones up to a fair share."""
         if time.monotonic() - self._kept_at < KEEP_SECONDS:
             return
         self._kept_at = time.monotonic()
@@ -201,7 +201,7 @@ class Consumer(base.Consumer):
             self._release(keys=[self._lease_of(topic)], args=[self._name])
             del self._owned[topic]
         for topic in list(self._owned):
-            # An ended lease is not renewed: another may have read meanwhile, so the stream is begun anew.
+            # An expired lease is not renewed, because another owner may have read meanwhile. Begin again.
             if not self._renew_lease(keys=[self._lease_of(topic)], args=self._terms):
                 del self._owned[topic]
         for topic in random.sample(self._topics, len(self._topics)):
@@ -223,7 +223,7 @@ class Consumer(base.Consumer):
             self._give_up(topic, error)
 
     def _give_up(self, topic: str, error: redis.ResponseError) -> None:
-        """Leave a stream that cannot be read, for a while. Raises `error` if it is about the broker."""
+        """Leave a stream that cannot be read for `RETRY_SECONDS`. Raise `error` if it is of the broker."""
         if not isinstance(_read_answer(error), TopicUnavailable) or "NOGROUP" in str(error):
             raise error
         log.error("stream cannot be read", topic=topic, error=str(error), seconds=RETRY_SECONDS)
@@ -290,7 +290,7 @@ class Consumer(base.Consumer):
         after = {stream.topic: stream.last_id for stream in self._owned.values()}
         answer = self._client.xread(cast(Any, after), count=1, block=max(1, int(seconds * 1000)))
         for topic, entries in cast("list[Any]", answer or []):
-            # Members of other names may have read it: without this, the next wait would return at once, too.
+            # A member with another name may have read it. Without this, the next wait would return at once.
             self._owned[_text(topic)].last_id = _text(entries[-1][0])
 
 

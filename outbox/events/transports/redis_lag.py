@@ -1,4 +1,4 @@
-"""How far a group is behind on Redis Streams: entries not yet read, and read but not acknowledged."""
+"""Compute how far a group is behind on Redis Streams: entries not read, and read but not acknowledged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox.process.redis_client import make_client
 
 
 def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
-    """Return the lag of each topic, in two round trips. Raises `BrokerAway`."""
+    """Return the lag of each topic, in two round trips. Raise `BrokerAway`."""
     try:
         with make_client(decode=True) as client:
             return _ask(client, list(topics), group)
@@ -30,7 +30,7 @@ def _ask(client: redis.Redis, topics: list[str], group: str) -> list[Lag]:
     (seconds, micros), *answers = pipe.execute(raise_on_error=False)
     now = seconds * 1000 + micros / 1000
     counts: dict[str, int] = {}
-    oldest: dict[str, str | None] = {}  # the id of the first entry not acknowledged, if it is known
+    oldest: dict[str, str | None] = {}  # the id of the first entry without acknowledgement, if known
     pipe = client.pipeline(transaction=False)
     asked = []
     for topic, length, groups, pending in zip(
@@ -52,7 +52,7 @@ def _ask(client: redis.Redis, topics: list[str], group: str) -> list[Lag]:
 
 
 def _group(groups: Any, name: str) -> Mapping[str, Any] | None:
-    """Return Redis' record of a group; None if nobody has ever consumed."""
+    """Return Redis' record of a group, or None if no consumer has made it."""
     if isinstance(groups, Exception):
         return None
     return next((one for one in groups if one["name"] == name), None)

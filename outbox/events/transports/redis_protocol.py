@@ -1,4 +1,4 @@
-"""The commands of outbox.events.transports.redis that are written by hand."""
+"""Commands that outbox.events.transports.redis encodes without redis-py."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from outbox.events.transports.base import Message
 
 
 def xadd(message: Message, length: bytes) -> bytes:
-    """Write an XADD as Redis reads it (RESP); `length` is the stream's.
+    """Encode an XADD in Redis' protocol (RESP). `length` is the stream's length.
 
-    redis-py takes as long for one command as everything else of an event takes.
+    redis-py would need as long for one command as all other work on an event needs.
     """
     topic, key = message.topic.encode(), message.key.encode()
     headers = [(name.encode(), value.encode()) for name, value in message.headers]
@@ -24,6 +24,6 @@ def xadd(message: Message, length: bytes) -> bytes:
 
 
 def wait(*, replicas: int, seconds: float) -> bytes:
-    """Write a WAIT: how many replicas have all that this connection wrote, after at most `seconds`."""
+    """Encode a WAIT for at most `seconds`. Redis answers how many replicas have this connection's writes."""
     texts = b"WAIT", b"%d" % replicas, b"%d" % int(seconds * 1000)
     return b"*3\r\n" + b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in texts)

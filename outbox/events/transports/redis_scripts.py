@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: Join the consumers of a group; return how many there are. KEYS: members. ARGV: member, seconds.
+#: Join the consumers of a group. Return their number. KEYS: members. ARGV: member, seconds.
 JOIN = """
 local now = tonumber(redis.call('TIME')[1])
 redis.call('ZADD', KEYS[1], now, ARGV[1])
@@ -10,21 +10,21 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now - tonumber(ARGV[2]))
 redis.call('EXPIRE', KEYS[1], 60)
 return redis.call('ZCARD', KEYS[1])
 """
-#: Take a lease that is free or ours; return whether it is ours now. KEYS: lease. ARGV: member, milliseconds.
+#: Take a lease that is free or ours. Return whether it is ours now. KEYS: lease. ARGV: member, milliseconds.
 TAKE = """
 local owner = redis.call('GET', KEYS[1])
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
-#: Renew a lease that has not ended; return whether it was ours. KEYS: lease. ARGV: member, milliseconds.
+#: Renew a lease that has not expired. Return whether it was ours. KEYS: lease. ARGV: member, milliseconds.
 RENEW = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 """
 #: Give a lease back. KEYS: lease. ARGV: member.
 RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
-#: Read entries if the lease is ours; return only the first ones if they are large.
+#: Read entries if the lease is ours. Return only the first ones if all exceed the bytes.
 #: KEYS: lease, stream. ARGV: member, group, owner, id, count, bytes.
 READ = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {0, {}, 0} end
@@ -38,8 +38,8 @@ for i, entry in ipairs(entries) do
 end
 return {1, entries, 0}
 """
-#: Move what members of other names left to the owner, and remove those that left nothing; return how many
-#: entries moved. KEYS: stream. ARGV: group, owner, milliseconds, count.
+#: Move the entries of idle members with other names to the owner, and remove members without entries. Return
+#: how many entries moved. KEYS: stream. ARGV: group, owner, milliseconds, count.
 ADOPT = """
 local moved = 0
 for _, member in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
