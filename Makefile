@@ -11,7 +11,7 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 	SECRET_KEY=not-secret-checks-only EMAIL_PROVIDERS=smtp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run setup-bench run image test drills coverage pictures chaos soak bench lint types check lock clean
+.PHONY: help setup setup-run setup-bench run image test drills coverage pictures chaos soak bench lint types check docs lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -43,7 +43,7 @@ coverage: setup ## Run the tests, and fail unless they cover 95 % of lines and b
 	@$(PYTHON) -m coverage run -m pytest -n 4 --dist worksteal $(ARGS) $(TESTS)
 	@$(PYTHON) -m coverage combine --quiet && $(PYTHON) -m coverage report
 
-pictures: setup ## Make the pictures of the README again (needs Chromium)
+pictures: setup ## Make the pictures of README and docs again (needs Chromium, and npm for diagrams)
 	@exec $(PYTHON) -m pytest -n 0 -q -rs tests/browser/make_pictures.py
 
 chaos: setup ## Break things for five minutes, and check that nothing is lost (ARGS="--minutes 30 --seed 7")
@@ -70,6 +70,9 @@ check: setup ## Check migrations, schemas of events and production settings
 		DEBUG=off ALLOWED_HOSTS=orders.example.com DEFAULT_FROM_EMAIL='Tea <orders@tea.test>' SHOP_NAME=Tea \
 		SHOP_ADDRESS='Tea, 5 High Street, Leeds' SHOP_URL=https://tea.test \
 		$(PYTHON) manage.py check --deploy --fail-level WARNING
+
+docs: setup ## Build the documentation site in var/site, and fail on dead links
+	@$(PYTHON) local/docs.py
 
 lock: setup ## Write the lock files again with the newest versions (ARGS=--keep: only changes of pyproject.toml)
 	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv

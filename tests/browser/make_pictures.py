@@ -1,14 +1,22 @@
-"""The pictures of the README: `make pictures`. No test; pytest's fixtures start the servers and Chromium.
+"""The pictures of README and docs: `make pictures`. No test; fixtures start the servers and Chromium.
 
-The admin shows the history of `manage.py demo --days 30`, the mailbox what a drain sends to it.
+The admin shows the history of `manage.py demo --days 30`, the mailbox what a drain sends to it. `make docs`
+puts the diagrams into the pages, so that these need not load Mermaid.
 """
 
 from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+import subprocess
+import tarfile
 
 import pytest
 from django.core.management import call_command
 from django.db.models.functions import Now
 
+from local.docs import DIAGRAMS, diagrams, drawing
 from local.machine import PROJECT
 from local.sandbox.sandbox import Sandbox
 from notifications.delivery import process
@@ -24,6 +32,16 @@ from tests.outbox.retention.months import tidy
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 FOLDER = PROJECT / "docs" / "images"
 WIDTH = 1180
+MERMAID = "12.3.0"
+MERMAID_SHA512 = "4113TdXeLAsMruJ79OpFL5O8+LTFXhQqZ260rF3tgUmiNAtRm4Uume04I+65PRN6yZ69J4f8rVYWW8zRk65UYw=="
+#: The site's colours, light or dark.
+DIAGRAM_CSS = """
+    .node rect, .node path { fill: var(--md-default-bg-color); stroke: var(--md-accent-fg-color); }
+    .node circle.state-start { fill: var(--md-accent-fg-color); }
+    .nodeLabel, .nodeLabel p { color: var(--md-typeset-color); background: none; }
+    .transition { stroke: var(--md-default-fg-color--light); }
+    defs [id$=barbEnd], defs path { fill: var(--md-default-fg-color--light); stroke: none; }
+"""
 
 
 @pytest.fixture
@@ -57,8 +75,33 @@ def test_make_the_pictures(mailbox, open_page, make_page):
         ("timeline", f"/admin/orders/order/{order_id}/change/", 860),
         ("providers", f"{mails}/providers/", 420),
     ):
-        page = open_page(path, width=WIDTH, height=height)
-        page.screenshot(path=FOLDER / f"{name}.png")
-    page = make_page(mailbox.url, width=WIDTH, height=560)
-    page.goto("/")
-    page.screenshot(path=FOLDER / "mailbox.png")
+        for dark in (False, True):
+            page = open_page(path, width=WIDTH, height=height, dark=dark)
+            page.screenshot(path=FOLDER / f"{name}{'-dark' * dark}.png")
+    for dark in (False, True):
+        page = make_page(mailbox.url, width=WIDTH, height=560, dark=dark)
+        page.goto("/")
+        page.screenshot(path=FOLDER / f"mailbox{'-dark' * dark}.png")
+
+
+def test_draw_the_diagrams(make_page, tmp_path):
+    if shutil.which("npm") is None:
+        pytest.skip("NPM draws the diagrams")
+    subprocess.run(["npm", "pack", "--silent", f"mermaid@{MERMAID}"], cwd=tmp_path, check=True)
+    archive = tmp_path / f"mermaid-{MERMAID}.tgz"
+    assert base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode() == MERMAID_SHA512
+    with tarfile.open(archive) as files:
+        files.extract("package/dist/mermaid.min.js", tmp_path, filter="data")
+    page = make_page("about:blank")
+    page.add_script_tag(path=tmp_path / "package/dist/mermaid.min.js")
+    shutil.rmtree(DIAGRAMS, ignore_errors=True)
+    DIAGRAMS.mkdir()
+    for block in diagrams():
+        svg = page.evaluate(
+            """async ([id, text, css]) => {
+                mermaid.initialize({startOnLoad: false, themeCSS: css, fontFamily: "Arial, sans-serif"});
+                return (await mermaid.render(id, text)).svg;
+            }""",
+            [f"diagram-{drawing(block).stem}", block.strip().strip("`").removeprefix("mermaid"), DIAGRAM_CSS],
+        )
+        drawing(block).write_text(f"{svg}\n")

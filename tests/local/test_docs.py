@@ -1,0 +1,106 @@
+"""The documentation site: what local/docs.py makes of the pages."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from markdown_it import MarkdownIt
+
+from local import docs
+from local.machine import PROJECT
+
+#: Elements that load what they name. A link (`a`) loads nothing before somebody follows it.
+LOADED = (
+    r"<(?:script|img|iframe|source|video|embed|object|use)\b[^>]*?(?:src|srcset|data|href)=\"?([^\" >]+)",
+    r"<link\b(?![^>]*canonical)[^>]*?href=\"?([^\" >]+)",
+)
+BLOCKS = ("ul", "ol", "li", "table", "tr", "td", "blockquote", "pre", "h1", "h2", "h3", "strong", "em")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return docs.build(tmp_path_factory.mktemp("docs"))
+
+
+def test_it_loads_nothing_from_another_server(site: Path) -> None:
+    pages = [page.read_text() for page in site.rglob("*.html")]
+    loaded = [address for page in pages for pattern in LOADED for address in re.findall(pattern, page)]
+    assert len(loaded) > 100
+    assert [address for address in loaded if "//" in address] == []
+    styles = [*pages, *(style.read_text() for style in site.rglob("*.css"))]
+    assert [text for text in styles if re.search(r"(?:url\(|@import)[\"' ]*https?:", text)] == []
+
+
+def test_no_page_has_what_makes_the_generators_scripts_load_more(site: Path) -> None:
+    wanting = r'class="[^"]*\b(?:mermaid|glightbox)\b|data-md-component="source"|data-md-exec'
+    assert [page.name for page in site.rglob("*.html") if re.search(wanting, page.read_text())] == []
+
+
+def test_a_page_has_the_blocks_that_a_git_host_shows(site: Path) -> None:
+    """Python-Markdown reads lists in another way than CommonMark, and tables after a text not at all."""
+    parser = MarkdownIt("commonmark").enable("table")
+    for source, page in docs.sources().items():
+        if not page.endswith(".md"):
+            continue
+        text = (PROJECT / source).read_text()
+        for block in docs.diagrams():
+            text = text.replace(block, "")
+        tokens = [token for parent in parser.parse(text) for token in (parent, *(parent.children or []))]
+        expected = Counter(token.tag for token in tokens if token.nesting == 1 and token.tag in BLOCKS)
+        expected["pre"] = sum(token.type in ("fence", "code_block") for token in tokens)
+        path = page.replace("README.md", "index.md").removesuffix(".md") + ".html"
+        article = (site / path).read_text().partition("<article")[2].partition("</article")[0]
+        built = Counter(tag for tag in re.findall(r"<(\w+)[ >]", article) if tag in BLOCKS)
+        assert built == +expected, page
+
+
+def test_each_link_of_an_alert_leads_to_its_heading(site: Path) -> None:
+    rules = (PROJECT / "docker" / "prometheus" / "alerts.yml").read_text()
+    links = re.findall(r"externalLabels.docs }}/(\S+)#([\w-]+)'", rules)
+    released = re.findall(r"^### (\w+)$", (PROJECT / "docs" / "operations.md").read_text(), re.MULTILINE)
+    links += [("operations.md", name.lower()) for name in released]
+    assert len(links) > 50
+    alerts = (site / docs.ALERTS).read_text()
+    for address, anchor in links:
+        page = (site / address / "index.html").read_text()
+        [target] = re.findall(r'location\.replace\("([^"]+)" \+ location\.hash\)', page)
+        assert (site / address / target).resolve() == (site / docs.ALERTS).resolve()
+        assert f'id="{anchor}"' in alerts, anchor
+
+
+def test_a_dead_link_fails_the_build(tmp_path: Path) -> None:
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "zensical.toml").write_text(
+        '[project]\nsite_name = "x"\ndocs_dir = "pages"\nsite_dir = "site"\n'
+    )
+    index = tmp_path / "pages" / "index.md"
+    for link in ("gone.md", "#gone"):
+        index.write_text(f"# Title\n\n[text]({link})\n")
+        with pytest.raises(docs.DocsFailed, match=r"index\.md:3"):
+            docs.generate(tmp_path)
+    index.write_text("# Title\n\n[text](#title)\n")
+    docs.generate(tmp_path)
+
+
+def test_a_link_to_a_file_outside_the_site_is_text() -> None:
+    for link, adapted in (
+        ("[`manage.py`](../../manage.py)", "`manage.py`"),
+        ("[its role](../../config/roles.py#x)", "its role (`config/roles.py`)"),
+        ("[words](../reference/glossary.md#hold)", "[words](../reference/glossary.md#hold)"),
+        ("[changes](../../CHANGELOG.md)", "[changes](../changelog.md)"),
+    ):
+        assert docs.adapt(link, "docs/guides/admin.md", docs.sources()) == f"{adapted}\n"
+    with pytest.raises(docs.DocsFailed, match=r"gone\.py"):
+        docs.adapt("[x](../gone.py)", "docs/measurements.md", docs.sources())
+
+
+def test_a_new_diagram_needs_its_picture() -> None:
+    with pytest.raises(docs.DocsFailed, match="make pictures"):
+        docs.diagram("```mermaid\nstateDiagram-v2\n    a --> gone\n```", "docs/index.md")
+
+
+def test_no_picture_of_a_diagram_is_left_over() -> None:
+    assert {docs.drawing(block) for block in docs.diagrams()} == set(docs.DIAGRAMS.iterdir())
