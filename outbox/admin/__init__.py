@@ -1,4 +1,4 @@
-"""The admin pages of the engine's own tables; `shared` and `front` are for the admin modules of all apps."""
+"""The admin pages of the engine's tables. The admin modules of all apps use `shared` and `front`."""
 
 from outbox.admin import attention, audit, events, heartbeats, jobs, partitions, pauses, production, tokens
 

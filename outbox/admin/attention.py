@@ -1,4 +1,4 @@
-"""What the first page says of events, partitions and regular jobs."""
+"""The first page's tiles about events, partitions, background jobs and regular jobs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def events(request: HttpRequest) -> Iterator[Tile]:
             label="dead events",
             url=f"{page}?state=dead-lettered",
             found=[one for one in found("DeadEvents") if one.subject == "out"],
-            help="Each holds the later events of its order back, until somebody republishes or discards it.",
+            help="Each one holds back its order's later events until an operator republishes or discards it.",
         )
         yield Tile(
             label="events waiting for a retry",
             url=f"{page}?state=failing",
             rows=OutboxEvent.objects.blocked().filter(dead_lettered_at__isnull=True),
-            help="The broker refused them; later events of the same orders wait behind them.",
+            help="The broker refused them. The later events of the same orders wait behind them.",
         )
         yield from sentences(page, found("RelayBlocked", "RelayLag"))
     if request.user.has_perm("outbox.view_deadevent"):
@@ -34,7 +34,7 @@ def events(request: HttpRequest) -> Iterator[Tile]:
             label="inbound dead letters",
             url=reverse("admin:outbox_inbounddeadletter_changelist"),
             found=[one for one in found("DeadEvents") if one.subject == "in"],
-            help="Events of other services that could not be processed: replay or discard them.",
+            help="Events of other services that could not be processed. Replay or discard them.",
         )
 
 
@@ -47,7 +47,7 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
             label="rows that hold a partition",
             url=page,
             found=found("PartitionHeld"),
-            help="Unfinished rows in partitions past their hot days. Finish them, and the partitions leave.",
+            help="Unfinished rows in partitions past their hot days. Upkeep detaches these after the last row.",
         )
         yield from sentences(page, found("PartitionsRunOut", "ArchiveOverdue"))
     if request.user.has_perm("outbox.view_bulkjob"):
@@ -55,7 +55,7 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
             label="failed jobs",
             url=reverse("admin:outbox_bulkjob_changelist") + "?state=failed",
             found=found("JobsFailed"),
-            help="Background jobs that cannot go on. Each one's page says why: restart or stop it there.",
+            help="Background jobs that cannot continue. The page of each says why. Restart or stop it there.",
         )
     if request.user.has_perm("outbox.view_heartbeat"):
         page = reverse("admin:outbox_heartbeat_changelist")

@@ -1,4 +1,4 @@
-"""The audit log: every act of a person in the admin, with filters and CSV. Nobody can change it here."""
+"""The audit log: every act of a user in the admin, with filters and CSV. The page is read-only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ACTS = {1: "added", 2: "changed", 3: "deleted"}
 
 
 class TimeFilter(AgeFilter):
-    """A filter by the time of the act, which has an index."""
+    """Filters by the time of the act, which has an index."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         hours = periods.AGES.get(self.value() or "")
@@ -36,7 +36,7 @@ class TimeFilter(AgeFilter):
 
 
 class KindFilter(admin.SimpleListFilter):
-    """A filter by what was acted on, without a query for the choices."""
+    """Filters by the changed object's model. Its choices need no query."""
 
     title, parameter_name = "what", "what"
 
@@ -54,15 +54,15 @@ class KindFilter(admin.SimpleListFilter):
 
 @admin.register(LogEntry)
 class AuditAdmin(TriageAdmin[LogEntry]):
-    """Newest first. The list is read by the primary key, which grows with the time."""
+    """Lists acts, newest first, by the primary key, which grows with time."""
 
     menu = MenuItem(80, "Audit log")
-    empty_text = "What a person does in the admin is listed here: each e-mail resent, each provider forced."
+    empty_text = "This list shows each act in the admin, such as a resent e-mail or a forced provider."
     list_display = ["when", "user", "act", "what", "object_repr", "message"]
     list_display_links = None
     list_filter = [TimeFilter, KindFilter]
     search_fields = ["object_id"]
-    search_help_text = "The id of what was acted on, or a user's name."
+    search_help_text = "The id of the changed object, or a user's name."
 
     @admin.display(description="time (UTC)")
     def when(self, entry: LogEntry) -> str:
@@ -84,7 +84,7 @@ class AuditAdmin(TriageAdmin[LogEntry]):
         return ["user", "content_type"]
 
     def get_list_display(self, request: HttpRequest) -> list[Any]:
-        """Return the columns; the object is a link where the reader may follow it."""
+        """Return the columns. The object is a link if the user may view its page."""
 
         @admin.display(description="which")
         def which(entry: LogEntry) -> SafeString | str:
@@ -96,7 +96,7 @@ class AuditAdmin(TriageAdmin[LogEntry]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[LogEntry], search_term: str
     ) -> tuple[QuerySet[LogEntry], bool]:
-        """Search by the object's id or the user's name, both of which have an index."""
+        """Search by the object's id or the user's name. Both have an index."""
         if not (text := search_term.strip()):
             return queryset, False
         by_object = queryset.filter(object_id=text)
@@ -107,7 +107,7 @@ class AuditAdmin(TriageAdmin[LogEntry]):
         return [path("csv/", page, name="admin_logentry_csv"), *super().get_urls()]
 
     def csv_view(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer what the list's filters choose as CSV."""
+        """Answer with the filtered list as CSV."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         changelist = self.get_changelist_instance(request)
@@ -131,7 +131,7 @@ class AuditAdmin(TriageAdmin[LogEntry]):
         )
 
     def _url(self, entry: LogEntry, request: HttpRequest) -> str:
-        """Return the address of the object's page, if there is one that the reader may see."""
+        """Return the address of the object's page, or an empty string if the user may not view one."""
         kind = entry.content_type
         page = self.admin_site._registry.get(kind.model_class()) if kind else None  # type: ignore[arg-type]
         if kind is None or page is None or not entry.object_id or not page.has_view_permission(request):

@@ -1,4 +1,4 @@
-"""The admin of domain events and of inbound dead letters, and what the search box finds among them."""
+"""The admin of domain events and inbound dead letters, and their part of the search box."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Verb = Callable[..., list[uuid.UUID]]
 
 class EventStateFilter(ChoiceFilter):
     title, parameter_name = "state", "state"
-    #: The worst first. Each state but the last has an index.
+    #: The most urgent state first. Each one but the last has an index.
     states: dict[str, Callable[[OutboxEventQuerySet], OutboxEventQuerySet]] = {
         "dead-lettered": OutboxEventQuerySet.dead,
         "failing": OutboxEventQuerySet.failing,
@@ -49,7 +49,7 @@ class EventStateFilter(ChoiceFilter):
 
 
 class EventActionForm(ActionForm):
-    """The bar above the list: the action, and the one consumer that events are sent to again."""
+    """The bar above the list: the action, and the consumer to which events are sent again."""
 
     consumer = forms.CharField(required=False, label="to one consumer (send again)")
 
@@ -59,7 +59,9 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
     """Domain events, newest first. Operators republish or discard the dead ones."""
 
     menu = MenuItem(30, "Events")
-    empty_text = "Each change of an order writes an event. Published ones leave after EVENT_HOT_DAYS."
+    empty_text = (
+        "Each change of an order writes an event. Published events leave the list after EVENT_HOT_DAYS."
+    )
     list_display = ["event_type", "aggregate_id", "sequence", "state", "error", "created"]
     list_filter = [EventStateFilter, AgeFilter, PeriodFilter]
     csv_columns = (
@@ -100,7 +102,7 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[OutboxEvent], search_term: str
     ) -> tuple[QuerySet[OutboxEvent], bool]:
-        """Search by the event's id or the aggregate's, both of which have an index."""
+        """Search by the id of the event or of the aggregate. Both have an index."""
         if not (text := search_term.strip()):
             return queryset, False
         if (wanted := as_uuid(text)) is None:
@@ -114,15 +116,18 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
 
     @admin.action(description="Republish, and the later events of its aggregate", permissions=["resolve"])
     def republish(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> HttpResponse | None:
-        """Try dead-lettered and failing events again, with all their retries."""
+        """Retry dead-lettered and failing events at once, with all their retries."""
         if _all_dead(request):
             return start_for_list(request, action="outbox.republish")
         _resolve(self, request, queryset, OutboxEvent.objects.republish, "Republished")
         return None
 
-    @admin.action(description="Discard, so that later events of its aggregate go on", permissions=["resolve"])
+    @admin.action(
+        description="Discard, so that the later events of its aggregate are published",
+        permissions=["resolve"],
+    )
     def discard(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> HttpResponse | None:
-        """Give dead-lettered events up."""
+        """Discard dead-lettered events."""
         if _all_dead(request):
             return start_for_list(request, action="outbox.discard")
         _resolve(self, request, queryset, OutboxEvent.objects.discard, "Discarded")
@@ -130,7 +135,7 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
 
     @admin.action(description="Send again what was published", permissions=["resolve"])
     def send_again(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
-        """Send published events to their topics, or to the consumer that is named beside the action."""
+        """Send published events again to their topics, or to the consumer named in the action's form."""
         ids = list(queryset.order_by("id").values_list("id", flat=True)[:MOST_AT_ONCE])
         events = OutboxEvent.objects.published().filter(id__in=ids)
         consumer = request.POST.get("consumer", "").strip()
@@ -140,7 +145,7 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
             self.message_user(request, str(error), messages.ERROR)
             return
         except BrokerAway as error:
-            words = f"The broker does not take them now ({error}). Some may have been sent; send them again."
+            words = f"The broker does not take them now ({error}). Some may have been sent. Send them again."
             self.message_user(request, words, messages.ERROR)
             return
         with transaction.atomic():
@@ -156,7 +161,7 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     """Events of other services that could not be processed. Operators replay or discard them."""
 
     menu = MenuItem(40, "Inbound dead letters")
-    empty_text = "No event of another service has failed: manage.py consume_events puts those here."
+    empty_text = "No event of another service has failed. manage.py consume_events adds failed events here."
     list_display = ["topic", "event_id", "state", "short", "failed"]
     list_filter = [PeriodFilter]
     csv_columns = (
@@ -186,20 +191,19 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter], search_term: str
     ) -> tuple[QuerySet[InboundDeadLetter], bool]:
-        """Search by the event's id."""
         if not (text := search_term.strip()):
             return queryset, False
         wanted = as_uuid(text)
         return (queryset.filter(event_id=wanted) if wanted else queryset.none()), False
 
     def has_view_permission(self, request: HttpRequest, obj: InboundDeadLetter | None = None) -> bool:
-        """Check the code name that release 0.1.0 granted; Django would build another from the class."""
+        """Check the permission of release 0.1.0. Django would derive another name from the class."""
         return request.user.has_perm("outbox.view_deadevent")
 
     def has_resolve_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("outbox.resolve_deadevent")
 
-    @admin.action(description="Replay: have the consumer process it", permissions=["resolve"])
+    @admin.action(description="Replay (the consumer processes it again)", permissions=["resolve"])
     def replay(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> HttpResponse | None:
         if _all_of_a_period(request):
             return start_for_list(request, action="outbox.replay")
@@ -208,7 +212,7 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
 
     @admin.action(description="Discard", permissions=["resolve"])
     def discard(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> HttpResponse | None:
-        """Give events up; they stay in the list."""
+        """Discard the dead letters. They stay in the list."""
         if _all_of_a_period(request):
             return start_for_list(request, action="outbox.discard_inbound")
         _resolve(self, request, queryset, InboundDeadLetter.objects.discard, "Discarded")
@@ -216,12 +220,12 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
 
 
 def _all_dead(request: HttpRequest) -> bool:
-    """Return whether all dead events are meant, perhaps of a period: a job does these, however many."""
+    """Return whether the user selected all dead events, perhaps of a period. A job then changes them."""
     return request.GET.get("state") == "dead-lettered" and _all_of_a_period(request, but="state")
 
 
 def _all_of_a_period(request: HttpRequest, *, but: str = "") -> bool:
-    """Return whether all rows of the list are meant, and no filter `but` one narrows it beside the period."""
+    """Return whether the user selected all rows of the list, filtered at most by a period and by `but`."""
     asked = {name for name, value in request.GET.items() if value} - {"p", "o", but}
     return request.POST.get("select_across") == "1" and asked <= set(periods.NAMES)
 
@@ -229,7 +233,7 @@ def _all_of_a_period(request: HttpRequest, *, but: str = "") -> bool:
 def _resolve(
     page: TriageAdmin[Any], request: HttpRequest, queryset: QuerySet[Any], verb: Verb, done: str
 ) -> None:
-    """Apply `verb` to the selected rows, log each that it changed, and report how many."""
+    """Apply `verb` to the selected rows, log each changed row, and show how many there are."""
     ids = list(queryset.order_by("id").values_list("id", flat=True)[:MOST_AT_ONCE])
     with transaction.atomic():
         changed = verb(ids=ids)
@@ -241,7 +245,7 @@ def _resolve(
 
 @searches(30)
 def events(request: HttpRequest, term: str) -> Iterator[Hit]:
-    """Find an event by its id. Those of an order are on the order's page."""
+    """Find an event by its id. The order's page lists the events of an order."""
     if (id := as_uuid(term)) is None:
         return
     if request.user.has_perm("outbox.view_outboxevent"):

@@ -1,7 +1,7 @@
-"""The admin's first page: what needs a person now, charts of what happens, and panels of the apps.
+"""The admin's first page: tiles about work for a person, charts of traffic, and panels of the apps.
 
-Each app declares its own parts in its admin modules, with `@attention`, `show_series` and `@panel`. All
-counts are one statement, and each stops at `COUNT_LIMIT`.
+Each app declares its parts in its admin modules with `@attention`, `show_series` and `@panel`. One statement
+counts everything, and each count stops at `COUNT_LIMIT`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from outbox.models import TrafficSum
 from outbox.traffic import charts
 from outbox.traffic.minutes import Steps, Sums, read_spans
 
-#: Counts stop here: a count of a million rows would take seconds.
+#: Counts stop here, because a count of a million rows would take seconds.
 COUNT_LIMIT = 10_000
 #: Seconds between two refreshes of an open page.
 REFRESH_SECONDS = 15
-#: Panels with a lower place than the first stand above everything, those below the second above the charts.
+#: Panels with a lower place than the first are above the tiles, those below the second above the charts.
 BELOW_TILES, BELOW_CHARTS = 10, 50
 
 Sql = tuple[str, Sequence[Any]]
@@ -36,9 +36,9 @@ Sql = tuple[str, Sequence[Any]]
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """A number that leads to its list: `words`, the count of `rows`, or else the number of its condition.
+    """A number with a link to its list: `words`, the count of `rows`, or the sum of its conditions' numbers.
 
-    It stands out while one of its conditions is `found`.
+    The page highlights it if `found` has a condition.
     """
 
     label: str
@@ -51,7 +51,7 @@ class Tile:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A chart. `list_url` is the list behind its number; `{age}` in it becomes 1h, 24h or 31d."""
+    """A chart. `list_url` returns the address of its list; `{age}` in it becomes 1h, 24h or 31d."""
 
     place: int
     name: str
@@ -64,7 +64,7 @@ class Series:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Range:
-    """A stretch of time that the charts can show: `length` back from now, in bars of `step`."""
+    """A period of the charts: the last `length`, in bars of `step`."""
 
     title: str
     age: str
@@ -108,24 +108,24 @@ def panel(place: int) -> Callable[[Panel], Panel]:
 
 
 def show_series(series: Series) -> None:
-    """Show a chart of a series that some app's `sums.py` sums."""
+    """Show a chart of a series that an app's `sums.py` sums."""
     _series.append(series)
 
 
 def sentences(url: str, found: Iterable[Condition]) -> Iterator[Tile]:
-    """Show each condition as its sentence, and nothing if there is none."""
+    """Return a tile with the sentence of each condition."""
     return (Tile(label=one.sentence, url=url, found=[one], words="!") for one in found)
 
 
 class FrontPage:
-    """What the parts of one page share, so that it is read once: the time, and the sums of the charts."""
+    """The time, conditions and sums that the parts of one page share, so that they are read once."""
 
     def __init__(self, chosen: str) -> None:
         self.range = RANGES.get(chosen, RANGES["hour"])
 
     @classmethod
     def of(cls, request: HttpRequest) -> FrontPage:
-        """Return the view of a request. `?range=` chooses the charts' stretch of time."""
+        """Return the request's page. `?range=` selects the period of the charts."""
         if not hasattr(request, "front_view"):
             request.front_view = cls(request.GET.get("range", "hour"))  # type: ignore[attr-defined]
         view: FrontPage = request.front_view  # type: ignore[attr-defined]
@@ -140,7 +140,7 @@ class FrontPage:
         return decide(read_facts(now=self.now))
 
     def found(self, *codes: Code) -> list[Condition]:
-        """Return the conditions of these that hold, as far as PostgreSQL tells."""
+        """Return the conditions with one of these codes that PostgreSQL's rows prove."""
         return [one for one in self._conditions if one.code in codes]
 
     @functools.cached_property
@@ -151,12 +151,12 @@ class FrontPage:
         )
 
     def steps(self, shown: Range) -> Steps:
-        """Return the sums of each bar of a range, oldest first; None where nothing was summed."""
+        """Return the sums of each bar of a range, oldest first. A bar without sums has None."""
         return in_steps(shown, now=self.now, rows=self._sums[shown.span])
 
 
 def page(request: HttpRequest) -> dict[str, Any]:
-    """Return the context of the first page."""
+    """Return the template context of the first page."""
     view = FrontPage.of(request)
     parts = [(place, source(request)) for place, source in _in_order(_panels)]
     return {
@@ -178,7 +178,7 @@ def _in_order(parts: Sequence[tuple[int, Part]]) -> list[tuple[int, Part]]:
 
 
 def tiles(request: HttpRequest) -> list[dict[str, Any]]:
-    """Return what needs a person, and what may; those with `rows` are counted in one statement."""
+    """Return the tiles of all apps, highlighted ones first. Count their `rows` in one statement."""
     tiles = [tile for _, source in _in_order(_attention) for tile in source(request)]
     rows = {id(tile): tile.rows for tile in tiles if tile.rows is not None}
     numbers = dict(zip(rows, count_each(rows.values()), strict=True))
@@ -196,7 +196,7 @@ def tiles(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def count_each(rows: Iterable[QuerySet[Any] | Sql]) -> list[int]:
-    """Count each of these in one statement, to `COUNT_LIMIT` + 1."""
+    """Count the rows of each query, in one statement and up to `COUNT_LIMIT` + 1."""
     parts: list[str] = []
     values: list[Any] = []
     for one in rows:
@@ -213,7 +213,7 @@ def count_each(rows: Iterable[QuerySet[Any] | Sql]) -> list[int]:
 
 
 def bounded(number: int) -> str:
-    """Write a count that stopped at `COUNT_LIMIT`, or one row later.
+    """Format a count, with a plus if it reached `COUNT_LIMIT`.
 
     >>> bounded(1200), bounded(10_001)
     ('1,200', '10,000+')
@@ -237,11 +237,11 @@ def _charts(request: HttpRequest, view: FrontPage) -> list[dict[str, Any]]:
 
 
 def in_steps(shown: Range, *, now: dt.datetime, rows: Mapping[dt.datetime, Sums]) -> Steps:
-    """Put sums together to the bars of a range that ends at `now`."""
+    """Add up sums into the bars of a range that ends at `now`."""
     count = int(shown.length / shown.step)
     last = now - dt.timedelta(seconds=now.timestamp() % shown.step.total_seconds())
     if shown.step.total_seconds() == TrafficSum.MINUTE:
-        # The present minute is not over, and the one before it is summed some seconds later.
+        # The current minute is not over, and the task sums the minute before it some seconds later.
         last -= shown.step if last - shown.step in rows else 2 * shown.step
     first = last - (count - 1) * shown.step
     parts: dict[int, list[Sums]] = {}

@@ -1,4 +1,4 @@
-"""The admin of heartbeats: when each regular job last ran."""
+"""The admin of heartbeats: the time at which each regular job last ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Background jobs in the admin: how far each is, what it did, and buttons that stop or restart it."""
+"""Background jobs in the admin: the progress and results of each, and buttons to stop or restart it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StateFilter(ChoiceFilter):
 
 @admin.register(BulkJob)
 class BulkJobAdmin(TriageAdmin[BulkJob]):
-    """Everybody sees their own jobs; with the permission to view jobs, those of all."""
+    """Lists a user's own jobs, or all jobs for a user who has the permission to view them."""
 
     menu = MenuItem(70, "Jobs")
     list_display = ["what", "status", "done_count", "refused_count", "username", "started"]
@@ -92,7 +92,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show a job's progress, which job.js refreshes."""
+        """Show a job's progress. job.js refreshes it."""
         job = self._job(request, object_id)
         context = {
             **self.admin_site.each_context(request),
@@ -111,11 +111,11 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         return TemplateResponse(request, "admin/outbox/bulkjob/job.html", context)
 
     def progress_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        """Answer with what job.js shows."""
+        """Answer with the progress as JSON, for job.js."""
         return JsonResponse(self._job(request, id).as_progress(), headers={"Cache-Control": "no-store"})
 
     def stop_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        """Stop a job: what it has changed stays, what is left stays as it is."""
+        """Stop a job. Rows that it has changed stay changed."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         job = self._job(request, id)
@@ -123,13 +123,15 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             raise PermissionDenied
         if BulkJob.objects.stop(id=job.id):
             self.log_change(request, job, "Stopped.")
-            self.message_user(request, "Stopped. What was changed stays changed; the rest was not touched.")
+            self.message_user(
+                request, "Stopped. Rows that the job has changed stay changed. The others were not changed."
+            )
         else:
-            self.message_user(request, "It had ended already.", messages.WARNING)
+            self.message_user(request, "The job had ended already.", messages.WARNING)
         return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
 
     def restart_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
-        """Restart a failed job behind its last whole batch. Its owner stays the user who started it."""
+        """Restart a failed job after its last complete batch. The user who started it stays its owner."""
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         job = self._job(request, id)
@@ -140,9 +142,11 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             if restarted:
                 self.log_change(request, job, "Restarted.")
         if restarted:
-            self.message_user(request, "Restarted. The job goes on behind its last whole batch.")
+            self.message_user(request, "Restarted. The job continues after its last complete batch.")
         else:
-            self.message_user(request, "The job had not failed, or somebody restarted it.", messages.WARNING)
+            self.message_user(
+                request, "The job had not failed, or somebody has restarted it.", messages.WARNING
+            )
         return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
 
     def _job(self, request: HttpRequest, id: str | uuid.UUID) -> BulkJob:
@@ -155,7 +159,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
 
 
 def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
-    """Start a job for the period that a list shows, and lead to its page. The caller checks permissions."""
+    """Start a job for a list's period, and redirect to the job's page. The caller checks permissions."""
     assert request.user.is_authenticated
     given = {name: request.GET[name] for name in periods.NAMES if request.GET.get(name)}
     frozen = periods.freeze_period(given, now=database_now())
@@ -164,12 +168,12 @@ def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
 
 
 def _pill(job: BulkJob) -> SafeString:
-    """Show the state; one of a newer release has no colour here."""
+    """Return the state as a pill. A newer release's state has no colour here."""
     return pill(_PILLS.get(job.state, job.state), job.state)
 
 
 def _title(job: BulkJob) -> str:
-    """Return the action's title; of an action that this release does not know, its name."""
+    """Return the action's title, or its name if this release does not know the action."""
     return bulk.ACTIONS[job.action].title if job.action in bulk.ACTIONS else job.action
 
 
@@ -178,7 +182,7 @@ def _describe(job: BulkJob) -> str:
 
 
 def _list_url(job: BulkJob) -> str:
-    """Return the address of the list that the job's rows are in."""
+    """Return the address of the list with the job's rows, or an empty string for an unknown action."""
     if job.action not in bulk.ACTIONS:
         return ""
     options = bulk.ACTIONS[job.action].model._meta
@@ -190,7 +194,7 @@ def _may_start_any(request: HttpRequest) -> bool:
 
 
 def _may_start(request: HttpRequest, job: BulkJob) -> bool:
-    """Return whether the user may start a job like it. Nobody may start one of an unknown action."""
+    """Return whether the user may start a job with its action. Nobody may start an unknown action."""
     action = bulk.ACTIONS.get(job.action)
     return action is not None and request.user.has_perm(action.permission)
 

@@ -17,7 +17,7 @@ from outbox.retention.partitions.listing import list_partitions
 
 @admin.register(DetachedPartition)
 class PartitionAdmin(TriageAdmin[DetachedPartition]):
-    """Every partition there is or was, and the rows that hold one back."""
+    """Lists every partition that exists or existed, and the rows that hold one back."""
 
     menu = MenuItem(70, "Partitions")
     ordering = ["name"]
@@ -29,7 +29,7 @@ class PartitionAdmin(TriageAdmin[DetachedPartition]):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the catalogue and the records; Django's own list has one table."""
+        """Show the partitions of the catalogue and of the records. Django's list has only the records."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         context = {

@@ -1,4 +1,4 @@
-"""What is paused: the banner of the first page, and the page that pauses and resumes."""
+"""Pauses in the admin: the banner of the first page, and the page that pauses and resumes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SET = "outbox.set_pause"
 
 @admin.register(Pause)
 class PauseAdmin(TriageAdmin[Pause]):
-    """One page with a line for each part, and a form for those who may pause."""
+    """Shows a line for each part, and a form to users who may pause."""
 
     menu = MenuItem(75, "Pauses")
     ordering = ["part"]
@@ -35,7 +35,7 @@ class PauseAdmin(TriageAdmin[Pause]):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show what is paused; on POST pause or resume the chosen parts."""
+        """Show what is paused. On POST, pause or resume the selected parts."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         if request.method == "POST":
@@ -84,7 +84,7 @@ class PauseAdmin(TriageAdmin[Pause]):
 
 @panel(1)
 def paused(request: HttpRequest) -> SafeString:
-    """Return the first page's banner, for everybody, while something is paused."""
+    """Return the first page's banner while a part is paused. All users see it."""
     lines = [one for one in part_lines() if one["pause"]]
     if not lines:
         return SafeString("")
@@ -94,7 +94,7 @@ def paused(request: HttpRequest) -> SafeString:
 
 
 def part_lines() -> list[dict[str, Any]]:
-    """Return each part with its pause, None while it goes on."""
+    """Return each part with its pause, or with None if it is not paused."""
     rows = {row.part: row for row in Pause.objects.all()}
     return [
         {

@@ -1,4 +1,4 @@
-"""The first page's banner about settings that are wrong for production."""
+"""The first page's banner about settings that are unsafe in production."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from outbox.checks import PRODUCTION
 
 @panel(2)
 def unfit_settings(request: HttpRequest) -> SafeString:
-    """Return what `check --deploy` finds with the tag `production`, as a banner for operators.
+    """Return a banner for operators with the findings of `check --deploy` that have the tag `production`.
 
-    Return nothing with HTTPS=off: a local run has example values, and nobody outside reads its e-mails.
+    Return an empty string with HTTPS=off, because a local run has example values and sends e-mails to nobody.
     """
     if not settings.HTTPS or not request.user.has_perm("outbox.view_heartbeat"):
         return SafeString("")

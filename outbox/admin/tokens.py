@@ -25,7 +25,7 @@ class TokenForm(forms.ModelForm[ApiToken]):
 
 @admin.register(ApiToken)
 class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
-    """Tokens are made, shown once and revoked; they are never changed."""
+    """Creates tokens, shows each once, and revokes them. Nobody can change one."""
 
     form = TokenForm
     list_display = ["name", "prefix", "scopes", "created_at", "expires_at", "revoked_at"]
@@ -39,11 +39,11 @@ class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
         return False  # a revoked token stays visible
 
     def save_model(self, request: HttpRequest, obj: ApiToken, form: Any, change: bool) -> None:
-        """Make the secret and show it once."""
+        """Create the secret and show it once."""
         secret = ApiToken.new_secret()
         obj.prefix, obj.digest = secret[:12], ApiToken.digest_of(secret)
         super().save_model(request, obj, form, change)
-        messages.warning(request, f"The token, shown only this once: {secret}")
+        messages.warning(request, f"Copy the token now, because it is shown only once: {secret}")
 
     @admin.action(description="Revoke the selected tokens", permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:

@@ -1,1 +1,1 @@
-"""The parts of admin pages over big tables, for all apps: lists without counts, CSV, search, periods."""
+"""Parts of admin pages over big tables, for all apps: lists without exact counts, CSV, search, periods."""

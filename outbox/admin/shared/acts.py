@@ -1,6 +1,6 @@
-"""Rows of the audit log for acts that change no row of their own: downloads, previews, exports, erasures.
+"""Write audit rows for downloads, previews, exports and erasures, which Django does not log.
 
-They have fixed words, codes, ids and keyed hashes (`outbox.privacy`), and never a text that somebody typed.
+A row has only fixed words, codes, ids and keyed hashes (`outbox.privacy`), never a text that a user typed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from django.http import HttpRequest
 from outbox.database.periods import read_time
 from outbox.privacy import address_hash
 
-#: An id.
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 def record_act(
     request: HttpRequest, *, model: type[Model], said: str, which: str, id: object = None, **codes: object
 ) -> None:
-    """Write one row. `said` and `which` are our own words; `codes` are added as `name=value`."""
+    """Write one row. `said` and `which` must be fixed words. Add `codes` as `name=value`."""
     words = [said, *(f"{name}={value}" for name, value in codes.items())]
     LogEntry.objects.create(
         user_id=request.user.pk or 0,
@@ -39,7 +38,7 @@ def record_act(
 
 
 def record_download(request: HttpRequest, changelist: ChangeList) -> None:
-    """Record that the rows of a list were downloaded, and which filters chose them."""
+    """Record that a user downloaded a list, and with which filters."""
     record_act(
         request,
         model=changelist.model,
@@ -59,7 +58,7 @@ def _codes_of(request: HttpRequest, changelist: ChangeList) -> dict[str, str]:
 
 
 def _choices(filters: Iterable[Any], model_admin: Any) -> Iterable[str]:
-    """Yield the values that the filters offer to a request without any, so none comes from the address."""
+    """Yield the filters' choices for an empty request, so that none comes from the address."""
     blank = HttpRequest()
     for one in filters:
         if isinstance(one, admin.SimpleListFilter):

@@ -1,6 +1,6 @@
-"""The base of admin pages over big tables: read-only, no exact counts, filters by the age of the id.
+"""The base of admin pages over big tables: read-only, without exact counts, filtered by the age of the id.
 
-For the admin modules of all apps. Nothing here reads more rows than the page shows.
+For the admin modules of all apps. A page reads no more rows than it shows.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ Row = TypeVar("Row", bound=models.Model)
 
 
 class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
-    """A paginator that asks the planner for the number of rows, and counts only when that is small."""
+    """Uses the planner's estimate as the number of rows, and counts only if that is small."""
 
     @cached_property
     def count(self) -> int:
-        """Return an estimate above `EXACT_BELOW`, the exact number below."""
+        """Return the estimate if it is above `EXACT_BELOW`, else count up to that number."""
         rows = cast("QuerySet[Any]", self.object_list).order_by()
         sql, params = rows.values("pk").query.sql_with_params()
         with connections[rows.db].cursor() as cursor:
@@ -56,10 +56,10 @@ class EstimatingPaginator(Paginator):  # type: ignore[type-arg]
 
 
 class ChoiceFilter(admin.SimpleListFilter):
-    """A filter by one column whose values are known without a query."""
+    """Filters by one column whose values are known without a query."""
 
     def choices_of(self) -> Iterable[str]:
-        """Return the values, in the order to show."""
+        """Return the values in the order of the page."""
         raise NotImplementedError
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
@@ -72,7 +72,7 @@ class ChoiceFilter(admin.SimpleListFilter):
 
 
 class AgeFilter(admin.SimpleListFilter):
-    """A filter by ranges of the id, which contains the time. It prunes partitions."""
+    """Filters by ranges of the id, which contains the time, so that PostgreSQL prunes partitions."""
 
     title = "age"
     parameter_name = "age"
@@ -95,10 +95,10 @@ class TriageAdmin(admin.ModelAdmin[Row]):
     list_max_show_all = 50
     ordering = ["-id"]
     list_select_related = False
-    #: What an empty list tells a person.
+    #: The text of an empty list.
     empty_text = ""
     change_list_template = "admin/triage_list.html"
-    #: The columns of the list's CSV file; without any there is no file.
+    #: The columns of the list's CSV file. Without columns the list offers no file.
     csv_columns: tuple[str, ...] = ()
 
     def get_urls(self) -> list[URLPattern]:
@@ -118,7 +118,7 @@ class TriageAdmin(admin.ModelAdmin[Row]):
         return super().changelist_view(request, context)
 
     def csv_view(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer with all rows of the filtered list, however many, as a CSV file."""
+        """Answer with all rows of the filtered list as a CSV file."""
         if not (self.csv_columns and self.has_view_permission(request)):
             raise PermissionDenied
         try:
@@ -141,10 +141,10 @@ class TriageAdmin(admin.ModelAdmin[Row]):
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Row | None = None) -> bool:
-        return False  # actions have permissions of their own
+        return False  # actions check other permissions
 
     def has_delete_permission(self, request: HttpRequest, obj: Row | None = None) -> bool:
-        return False  # old rows go with their partition
+        return False  # old rows are removed with their partition
 
 
 def as_uuid(text: str) -> uuid.UUID | None:
@@ -153,12 +153,12 @@ def as_uuid(text: str) -> uuid.UUID | None:
 
 
 def pill(status: str, word: str = "") -> SafeString:
-    """Show a state as a coloured word."""
+    """Return a state as a coloured word."""
     return format_html('<span class="pill pill-{}">{}</span>', status, word or status.replace("_", " "))
 
 
 def ago(when: dt.datetime | None) -> SafeString | str:
-    """Show how long ago, or how soon, a time is, with the exact time on hover."""
+    """Return how long ago, or how soon, a time is, with the exact time on hover."""
     if when is None:
         return "–"
     seconds = (timezone.now() - when).total_seconds()

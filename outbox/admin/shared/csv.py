@@ -21,9 +21,9 @@ Row = TypeVar("Row", bound=Model)
 
 
 def safe_cell(value: object) -> str | int | float:
-    """Return a value as a cell. A text that a spreadsheet would run as a formula gets an apostrophe.
+    """Return a value as a cell. Add an apostrophe to a text that a spreadsheet would run as a formula.
 
-    Numbers stay numbers, also negative ones. Times are ISO 8601; None is empty.
+    Numbers stay numbers, even negative ones. Times become ISO 8601, and None becomes empty.
     """
     if value is None:
         return ""
@@ -52,7 +52,7 @@ def csv_lines(*, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Ite
 def csv_response(
     *, filename: str, header: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> StreamingHttpResponse:
-    """Answer with a file to download. `filename` is our own word without a suffix; `rows` may be lazy."""
+    """Answer with a file to download. `filename` is a fixed word without a suffix. `rows` may be lazy."""
     return StreamingHttpResponse(
         csv_lines(header=header, rows=rows),
         content_type="text/csv; charset=utf-8",
@@ -64,10 +64,10 @@ def csv_response(
 
 
 def rows_by_key(*, queryset: QuerySet[Row], size: int = CHUNK) -> Iterator[Row]:
-    """Yield the rows of a queryset, the greatest primary key first, `size` rows in each statement.
+    """Yield the rows of a queryset, the greatest primary key first, with `size` rows in each statement.
 
-    No cursor stays open between the statements, so a slow reader holds no snapshot back and no statement
-    outlasts DATABASE_TIMEOUT.
+    No cursor stays open between the statements. So a slow reader keeps no old snapshot open, and no statement
+    runs longer than DATABASE_TIMEOUT.
     """
     page: QuerySet[Row] = queryset.order_by("-pk")
     last: Any = None

@@ -1,4 +1,4 @@
-"""A filter of lists by two dates, for rows whose id contains their time."""
+"""A filter by two dates, for lists of rows whose id contains their time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outbox.database import periods
 
 
 class PeriodFilter(admin.ListFilter):
-    """From a date to the end of another (UTC), as a range of ids."""
+    """Filters from a date to the end of another (UTC), by a range of ids."""
 
     title = "date"
     template = "admin/period_filter.html"
@@ -29,12 +29,12 @@ class PeriodFilter(admin.ListFilter):
     ) -> None:
         super().__init__(request, params, model, model_admin)
         values = {name: params.pop(name, "") for name in self.names}
-        # Django hands over lists.
+        # Django passes lists.
         self.values = {
             name: str(value[-1] if isinstance(value, list) else value) for name, value in values.items()
         }
         self.used_parameters = {name: value for name, value in self.values.items() if value}
-        #: What the form must keep of the address.
+        #: The other parameters of the address, which the form must keep.
         self.others = [(name, value) for name, value in request.GET.items() if name not in (*self.names, "p")]
 
     def has_output(self) -> bool:
@@ -44,7 +44,7 @@ class PeriodFilter(admin.ListFilter):
         return list(self.names)
 
     def choices(self, changelist: Any) -> Iterator[Any]:
-        """Yield one choice, which says whether a date is set: the template has a form instead of links."""
+        """Yield one choice, which shows whether a date is set. The template has a form instead of links."""
         yield {
             "selected": not self.used_parameters,
             "query_string": changelist.get_query_string(remove=list(self.names)),

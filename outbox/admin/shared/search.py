@@ -1,6 +1,6 @@
-"""The one search box of the admin: an exact term, looked up in every table that can have it.
+"""The admin's search box: find an exact term in every table that can have it.
 
-Each app declares what it can find in its admin modules, with `@searches`. Every look-up reads an index.
+Each app declares its searches in its admin modules with `@searches`. Every search must use an index.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-#: Hits shown of each kind; the newest come first.
+#: The number of hits of each kind, newest first.
 SHOWN = 20
 LONGEST = 255
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hit:
-    """A row that was found. `key` names it, so that the same row found twice is one hit."""
+    """A found row. `key` identifies it, so that a row found twice is one hit."""
 
     key: str
     kind: str
@@ -33,7 +33,7 @@ _searches: list[tuple[int, Search]] = []
 
 
 def searches(place: int) -> Callable[[Search], Search]:
-    """Have the decorated function asked for hits. It checks the permissions."""
+    """Call the decorated function for each search. It checks the permissions."""
 
     def register(search: Search) -> Search:
         _searches.append((place, search))
@@ -43,7 +43,7 @@ def searches(place: int) -> Callable[[Search], Search]:
 
 
 def find(request: HttpRequest, term: str) -> list[Hit]:
-    """Return what the user may see of what the term names."""
+    """Return the rows for the term that the user may see."""
     hits: dict[str, Hit] = {}
     for _, search in sorted(_searches, key=lambda one: one[0]):
         for hit in search(request, term):
@@ -52,7 +52,7 @@ def find(request: HttpRequest, term: str) -> list[Hit]:
 
 
 def search_page(request: HttpRequest, context: dict[str, object]) -> HttpResponse:
-    """Go straight to the only hit, else list all."""
+    """Redirect to the only hit, or list all hits."""
     term = request.GET.get("q", "").strip().replace("\x00", "")[:LONGEST]
     hits = find(request, term) if term else []
     if len(hits) == 1:
