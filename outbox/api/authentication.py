@@ -1,4 +1,4 @@
-"""Authenticate requests by API token and authorize them by scope, with a request's first statement."""
+"""Authenticate requests by API token and authorize them by scope, with the request's first statement."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class TokenAuthentication(BaseAuthentication):
-    """Authenticate by `Authorization: Bearer op_…`. The token becomes `request.auth`; there is no user."""
+    """Authenticate by `Authorization: Bearer op_…`. The token becomes `request.auth`. There is no user."""
 
     def authenticate(self, request: Request) -> tuple[None, ApiToken] | None:
-        """Find the live token. Raise `AuthenticationFailed` for any other, without the reason."""
+        """Return the live token. Raise `AuthenticationFailed` for any other, without the reason."""
         header = request.META.get("HTTP_AUTHORIZATION")
         if header is None:
             return None
@@ -41,10 +41,10 @@ class TokenAuthentication(BaseAuthentication):
 
 
 class HasScope(BasePermission):
-    """Require the scope that the view's `scopes` names for the method; refuse a method without one."""
+    """Requires the scope that the view's `scopes` names for the method."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Return False without a token (DRF makes it a 401). Raise the 403 problem without the scope."""
+        """Return False without a token, so that DRF answers 401. Raise the 403 problem without the scope."""
         token = request.auth
         if not isinstance(token, ApiToken):
             return False

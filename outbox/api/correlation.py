@@ -1,6 +1,6 @@
-"""The outermost middleware: a correlation id and one log line for each request.
+"""The outermost middleware: give each request a correlation id and a log line.
 
-Every answer has the id in `X-Correlation-ID`, errors and admin pages included.
+Every answer has the id in `X-Correlation-ID`, including errors and admin pages.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from outbox.telemetry import context, tracing
 log = structlog.get_logger("orderpost.access")
 
 HEADER = "X-Correlation-ID"
-#: Where authentication leaves the name of the caller's token in `request.META`; no header can have this name.
+#: The key in `request.META` of the name of the caller's token. No header can have this name.
 CALLER = "orderpost.token"
-#: Answered every few seconds, to nobody's interest.
+#: Requests without a span, because probes and scrapes come every few seconds.
 UNTRACED = frozenset(["/healthz", "/readyz", "/metrics"])
 
 
@@ -29,8 +29,8 @@ class CorrelationMiddleware:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Take the caller's id and trace if they are well formed, else make an id. Log the answer."""
-        # META, not headers: to make the mapping of all headers costs each request 20 µs.
+        """Use the caller's id and trace if they are well formed, else a new id. Log the answer."""
+        # Read META, because building the mapping `headers` costs each request 20 µs.
         given = context.accept_correlation_id(request.META.get("HTTP_X_CORRELATION_ID"))
         caller = context.accept_traceparent(request.META.get("HTTP_TRACEPARENT"))
         started = time.perf_counter()
@@ -43,7 +43,7 @@ class CorrelationMiddleware:
                 log.info(
                     "request",
                     method=request.method,
-                    path=request.path,  # without the query, which may have an address
+                    path=request.path,  # without the query, which may contain an address
                     status=response.status_code,
                     duration_ms=round((time.perf_counter() - started) * 1000, 1),
                     **({"token": request.META[CALLER]} if CALLER in request.META else {}),
@@ -54,14 +54,14 @@ class CorrelationMiddleware:
 
 
 def _span(request: HttpRequest, caller: str) -> AbstractContextManager[Span]:
-    """Begin the request's span; probes and scrapes have none."""
+    """Start the request's span. Probes and scrapes have none."""
     if request.path in UNTRACED:
         return INVALID_SPAN
     return tracing.span(str(request.method), kind=SpanKind.SERVER, parent=caller)
 
 
 def _describe(span: Span, request: HttpRequest, status: int) -> None:
-    """Name the span by its route, as OpenTelemetry's conventions for HTTP have it."""
+    """Name the span by its route, as OpenTelemetry's HTTP conventions require."""
     route = f"/{request.resolver_match.route}" if request.resolver_match else ""
     span.update_name(f"{request.method} {route}".rstrip())
     span.set_attribute("http.request.method", str(request.method))

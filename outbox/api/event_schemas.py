@@ -1,4 +1,4 @@
-"""/api/schemas: the JSON Schemas of events and commands, to everyone, as the API's own document is."""
+"""/api/schemas: the JSON Schemas of events and commands. Like the API's document, they need no token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONTENT_TYPE = "application/schema+json"
 
 @get_only
 def index(request: HttpRequest) -> HttpResponse:
-    """List the schemas: `out` of what is published, `in` of what is taken."""
+    """List the schemas: `out` for published events, `in` for inbound events and commands."""
     lines = [
         {
             "direction": name.direction,
@@ -30,7 +30,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @get_only
 def one(request: HttpRequest, direction: str, name: str) -> HttpResponse:
-    """Answer one schema, as its file is."""
+    """Answer with the file of one schema."""
     file = {tuple(name): file for name, file in find_schemas().items()}.get((direction, name))
     if file is None:
         raise not_found(f"There is no such schema; {reverse('event_schemas')} lists them.")

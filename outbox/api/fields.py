@@ -1,6 +1,6 @@
-"""Strict serializers and fields: no trimming, no "5" for 5, no 1.0 for 1, no unknown field.
+"""Strict serializers and fields for bodies and query strings: no trimming, no "5" for 5, no unknown field.
 
-For request bodies and query strings. The parser has refused control characters before.
+The parser and the view have already refused control characters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _is_web_address = URLValidator(schemes=["http", "https"])
 
 
 def parse_uuid(text: object) -> uuid.UUID | None:
-    """Read a UUID in its 8-4-4-4-12 form. Return None for anything else."""
+    """Parse a UUID in its 8-4-4-4-12 form. Return None for anything else."""
     return uuid.UUID(text) if isinstance(text, str) and _CANONICAL_UUID.fullmatch(text) else None
 
 
@@ -31,9 +31,9 @@ Kept = TypeVar("Kept", bound=serializers.Serializer[Any])
 
 @functools.cache
 def kept(serializer: type[Kept]) -> Kept:
-    """Return the one instance of a serializer's class, for all threads.
+    """Return the single instance of a serializer's class, which all threads share.
 
-    Call only `run_validation` and `to_representation`, which change nothing in it. `is_valid` would.
+    Call only `run_validation` and `to_representation`, because `is_valid` would change the instance.
     """
     made = serializer()
     _complete(made)
@@ -41,7 +41,7 @@ def kept(serializer: type[Kept]) -> Kept:
 
 
 def _complete(field: serializers.Field[Any, Any, Any, Any]) -> None:
-    """Do what a field puts off: its children, and texts that two threads must not format at once."""
+    """Create a field's lazy children, and the lazy texts that two threads must not format at once."""
     for validator in field.validators:
         if hasattr(validator, "message"):
             str(validator.message)
@@ -52,10 +52,10 @@ def _complete(field: serializers.Field[Any, Any, Any, Any]) -> None:
 
 
 class StrictSerializer(serializers.Serializer[Any]):
-    """A serializer that refuses fields that it does not know."""
+    """A serializer that refuses unknown fields."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Check the names, then the values. Report all faults at once."""
+        """Check names and values, and report all faults together."""
         if not isinstance(data, Mapping):
             raise serializers.ValidationError("This must be an object.")
         errors: dict[str, Any] = {key: ["This field is not known here."] for key in data.keys() - self.fields}
@@ -70,14 +70,14 @@ class StrictSerializer(serializers.Serializer[Any]):
 
 
 class Nothing(StrictSerializer):
-    """No fields: an empty body or {}, an empty query string."""
+    """No fields, for an empty body or {}, or an empty query string."""
 
     def run_validation(self, data: Any = serializers.empty) -> Any:
         return {} if data == {} else super().run_validation(data)
 
 
 class Text(serializers.CharField):
-    """A string, as it was sent. It may be empty with `allow_blank`, but never only blanks."""
+    """A string, not trimmed. It may be empty with `allow_blank`, but never only blanks."""
 
     default_error_messages = {"invalid": "This must be a string.", "only_blanks": "This is only blanks."}
 
@@ -85,7 +85,6 @@ class Text(serializers.CharField):
         super().__init__(trim_whitespace=False, **options)
 
     def to_internal_value(self, data: Any) -> str:
-        """Take a string, and nothing that can be converted to one."""
         if not isinstance(data, str):
             self.fail("invalid")
         if data and not data.strip():
@@ -94,12 +93,11 @@ class Text(serializers.CharField):
 
 
 class Integer(serializers.IntegerField):
-    """A whole number: no boolean, no 1.0, no string."""
+    """A whole number. A boolean, 1.0 or a string is refused."""
 
     default_error_messages = {"invalid": "This must be a whole number."}
 
     def to_internal_value(self, data: Any) -> int:
-        """Take an int that is not a bool."""
         if type(data) is not int:
             self.fail("invalid")
         return data
@@ -118,19 +116,18 @@ class Identifier(serializers.UUIDField):
 
 
 class Flag(serializers.BooleanField):
-    """A JSON boolean, and nothing that can be converted to one."""
+    """A JSON boolean. Values that could be converted to one are refused."""
 
     default_error_messages = {"invalid": "This must be true or false."}
 
     def to_internal_value(self, data: Any) -> bool:
-        """Take true and false."""
         if not isinstance(data, bool):
             self.fail("invalid")
         return data
 
 
 class EmailAddress(Text):
-    """An address that every provider delivers to: ASCII (an IDN domain as xn--…), local part unquoted."""
+    """An address that every provider accepts: ASCII (an IDN domain as xn--…) with an unquoted local part."""
 
     default_error_messages = {"email": "This must be an e-mail address in ASCII (a domain as xn--…)."}
 
@@ -138,7 +135,7 @@ class EmailAddress(Text):
         super().__init__(max_length=254, **options)
 
     def to_internal_value(self, data: Any) -> str:
-        """Take what Django's validator takes, except what mail servers commonly refuse."""
+        """Accept what Django's validator accepts, except forms that mail servers commonly refuse."""
         value = super().to_internal_value(data)
         local, _, domain = value.rpartition("@")
         try:
@@ -159,7 +156,7 @@ class WebAddress(Text):
         super().__init__(max_length=2000, **options)
 
     def to_internal_value(self, data: Any) -> str:
-        """Take what Django's validator takes, if every character is printable."""
+        """Accept what Django's validator accepts if every character is printable."""
         value = super().to_internal_value(data)
         try:
             _is_web_address(value)
@@ -171,7 +168,7 @@ class WebAddress(Text):
 
 
 class Digits(serializers.IntegerField):
-    """A whole number in a query string: digits alone."""
+    """A whole number in a query string. Only digits are accepted."""
 
     default_error_messages = {"invalid": "This must be a whole number."}
 

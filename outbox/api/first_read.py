@@ -1,4 +1,4 @@
-"""What a request reads first, in one statement: its token, and what its view needs beside it."""
+"""A request's first statement: read its token, its stored answer, and a row that its view needs."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LIVE = "token.revoked_at IS NULL AND (token.expires_at IS NULL OR token.expires_
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Beside:
-    """A row of the view's own table.
+    """A row of the view's table that the first statement also reads.
 
-    The first of `columns` is true if there is a row. `join` has one parameter: the id in the request's path.
+    The first of `columns` is true if the row exists. `join` has one parameter, the id in the request's path.
     """
 
     columns: str
@@ -33,7 +33,7 @@ class Beside:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StoredAnswer:
-    """What was answered to the first request with the caller's key. An expired one does not count."""
+    """The answer to the first request with the caller's key. An expired one does not count."""
 
     request_hash: str
     status: int
@@ -44,7 +44,7 @@ class StoredAnswer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FirstRead:
-    """The rows as they were at the database's time `now`. `beside` is empty without a row."""
+    """The rows at the database's time `now`. `beside` is empty without a row."""
 
     token: ApiToken
     now: dt.datetime
@@ -57,7 +57,8 @@ def read_first(
 ) -> FirstRead | None:
     """Read the live token of `digest`, or return None.
 
-    With `key` read the answer that is stored for the token's Idempotency-Key. With `beside` read that row.
+    With `key`, also read the answer that is stored for the token's Idempotency-Key. With `beside`, also read
+    that row.
     """
     values: list[Any] = [digest]
     if beside is not None:
@@ -82,7 +83,7 @@ def read_first(
 
 @functools.lru_cache(maxsize=256)
 def _token(id: uuid.UUID, name: str, scopes: str) -> ApiToken:
-    """Return what was read as a token. Whoever has it changes nothing: it is every request's."""
+    """Return the columns as a token. All requests share the instance, so nobody may change it."""
     return ApiToken.from_db("default", ["id", "name", "scopes"], [id, name, json.loads(scopes)])
 
 

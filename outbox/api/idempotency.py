@@ -1,12 +1,13 @@
-"""Do a request's work once for each `Idempotency-Key`, however often the request comes.
+"""Do a request's work once for each `Idempotency-Key`, however often the client sends the request.
 
-The transaction that does the work stores the answer, so neither can exist without the other. Only answers of
-success are stored: a refused or crashed request may be sent again with its key.
+The transaction that does the work stores the answer, so neither can exist without the other. It stores only
+successful answers, so a client may send a refused or crashed request again with its key.
 
-A request writes only while it holds its key's advisory lock, which ends with its transaction. Another request
-with the key finds the lock taken, or the stored answer; or the answer was stored after it had read, and then
-the order's changed row, or the key that is taken, stops what it writes. orders.api.changing does the work and
-stores the answer in one statement; `answer_once` is for work that takes several.
+A request writes only while it holds its key's advisory lock, which its transaction releases at its end.
+Another request with the key finds either the lock taken or the stored answer. If the answer was stored after
+the other request had read, the order's changed row or the key's primary key stops its write.
+orders.api.changing does the work and stores the answer in one statement. `answer_once` is for work that takes
+several statements.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ REPLAYED = "Idempotency-Replayed"
 
 
 class KeyTaken(Exception):
-    """Nothing was written: another request has the key. Or, with or without a key, the token was revoked."""
+    """Nothing was written, because another request has the key, or because the token was revoked."""
 
 
 class Once:
-    """One request that is to have its effect once. Without a key, each request is a first one."""
+    """A request that must have its effect once. Without a key, every request counts as the first."""
 
     def __init__(self, view: ApiView) -> None:
         """Raise the 400 problem for a malformed key."""
@@ -50,7 +51,7 @@ class Once:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """Name the key in the events of the block. Raise `KeyTaken` if the block stores a second answer."""
+        """Add the key's hash to the block's events. Raise `KeyTaken` if the block stores a second answer."""
         hashed = key_hash(self.key) if self.key else ""
         try:
             with context.working_for(dataclasses.replace(context.current(), idempotency_key=hashed)):
@@ -62,9 +63,9 @@ class Once:
             raise KeyTaken from error
 
     def replay(self, read: FirstRead) -> HttpResponse | None:
-        """Return the answer that `read` found under the key. Delete it if it is too old to count.
+        """Return the answer that `read` found under the key. Delete an expired one and return None.
 
-        Raise the 422 problem if it was given to another request.
+        Raise the 422 problem if the answer belongs to another request.
         """
         stored = read.stored
         if stored is None:
@@ -83,9 +84,9 @@ class Once:
         return HttpResponse(stored.body, "application/json", stored.status, headers=headers)
 
     def first_answer(self) -> HttpResponse:
-        """Return the answer to the request that has the key, after `KeyTaken`.
+        """Return the stored answer of the request that has the key. Call it after `KeyTaken`.
 
-        Raise the 409 problem while it has none, and `AuthenticationFailed` if the token was revoked.
+        Raise the 409 problem if no answer is stored yet, or `AuthenticationFailed` if the token was revoked.
         """
         answer = self.replay(self._view.read_again())
         if answer is None:
@@ -100,7 +101,7 @@ class Once:
 
     @property
     def guard(self) -> Part:
-        """Has a row while the token is live and the key's lock is ours."""
+        """Return a query that has a row if the token is live and this session gets the key's lock."""
         if self.key is None:
             return Part((_LIVE_TOKEN,), [self._token])
         digest = hashlib.sha256(f"{self._scope}\0{self.key}".encode()).digest()
@@ -110,8 +111,8 @@ class Once:
     def stored(self, response: HttpResponse) -> list[Part]:
         """Return the insert of the answer under the key.
 
-        A plain INSERT, so that a key that is taken aborts the whole statement: all parts of a WITH are
-        executed, and with ON CONFLICT the work would be saved without its answer.
+        It is a plain INSERT, so that a taken key aborts the whole statement. PostgreSQL executes all parts of
+        a WITH, so ON CONFLICT would save the work without its answer.
         """
         if self.key is None:
             return []
@@ -144,7 +145,7 @@ _INSERT = """
 def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpResponse:
     """Do `work` in a transaction and store its answer, or return the answer that is stored for the key.
 
-    Without a key only do `work`. An error of `work` rolls back and stores nothing. Raise the problems of
+    Without a key only call `work`. An error of `work` rolls back and stores nothing. Raise the problems of
     `Once`.
     """
     once = Once(view)
@@ -164,6 +165,6 @@ def answer_once(*, view: ApiView, work: Callable[[], HttpResponse]) -> HttpRespo
 
 
 def _hash(request: Request) -> str:
-    """Hash what makes two requests the same; white space and the order of a body's fields do not count."""
+    """Hash a request's method, path and body. Ignore white space and the order of the body's fields."""
     body = json.dumps(request.data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(f"{request.method} {request.path}\n{body}".encode()).hexdigest()

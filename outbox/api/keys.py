@@ -1,4 +1,4 @@
-"""The `Idempotency-Key` header's value."""
+"""Read the `Idempotency-Key` header."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')  # RFC 8941's string
 
 
 def read_key(request: Request) -> str | None:
-    """Return the caller's key, None without one. Raise the 400 problem for a malformed one.
+    """Return the caller's key, or None without one. Raise the 400 problem for a malformed key.
 
-    A bare key, and one quoted as in RFC 8941, mean the same.
+    A bare key and the same key quoted as in RFC 8941 are equal.
     """
     header = request.META.get(_HEADER)
     if header is None:
@@ -33,7 +33,7 @@ def read_key(request: Request) -> str | None:
 
 
 def well_formed_key(request: Request) -> str | None:
-    """Return the caller's key; None also for a malformed one, which is refused later."""
+    """Return the caller's key, or None without one or for a malformed one, which `read_key` refuses later."""
     try:
         return read_key(request)
     except Problem:

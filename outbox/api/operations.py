@@ -1,6 +1,6 @@
 """/healthz, /readyz and /metrics, for an orchestrator and Prometheus.
 
-They are not part of the API and need none of its tokens. /metrics needs `METRICS_TOKEN` when that is set.
+They are not part of the API and need no API token. /metrics needs `METRICS_TOKEN` if that is set.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Endpoint = Callable[..., HttpResponse]
 
 
 def get_only(endpoint: Endpoint) -> Endpoint:
-    """Answer GET and HEAD alone, and every error as a problem."""
+    """Answer only GET and HEAD, and answer every error with a problem."""
 
     @csrf_exempt
     @functools.wraps(endpoint)
@@ -50,7 +50,7 @@ def get_only(endpoint: Endpoint) -> Endpoint:
                     headers={"Allow": "GET, HEAD"},
                 )
             return endpoint(request, **named)
-        except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
+        except Exception as error:  # noqa: BLE001 - problem_response logs unexpected errors
             return problem_response(error, {})
 
     return answer
@@ -58,15 +58,15 @@ def get_only(endpoint: Endpoint) -> Endpoint:
 
 @get_only
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Answer 200 as long as the process serves, without asking any other server."""
+    """Answer 200 if the process serves requests. Call no other server."""
     return json_response({"status": "ok"})
 
 
 @get_only
 def readyz(request: HttpRequest) -> HttpResponse:
-    """Answer 200 if everything that a request needs is there, else 503 with the failing checks.
+    """Answer 200 if everything that a request needs works, else 503 with the failing checks.
 
-    Requests do not need the broker: its check is reported and fails nothing.
+    A broker that is away does not fail the probe, because requests do not need it.
     """
     checks = {
         "database": _check_database,
@@ -76,7 +76,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
     }
     results: dict[str, str] = {}
     for name, check in checks.items():
-        # Each of these would wait in its turn for a database that has just kept the first one waiting.
+        # Skip the checks that would wait again for a database that does not answer.
         silent = name in ("migrations", "partitions") and results["database"] != "ok"
         results[name] = results["database"] if silent else _result(check)
     failing = [name for name, result in results.items() if result != "ok" and name != "broker"]
@@ -132,14 +132,14 @@ def _check_partitions() -> str:
 
 @functools.lru_cache(maxsize=1)
 def _log_low_stock(_period: int) -> None:
-    """Log an error for each table whose partitions run out, once in `STOCK_SECONDS` in each process."""
+    """Log an error for each table whose partitions run out, once per `STOCK_SECONDS` and process."""
     for model in partitions.partitioned_models():
         partitions.check_stock(model=model, now=database_now())
 
 
 @get_only
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer the metrics that the apps declare, in Prometheus' text format."""
+    """Answer with the metrics in Prometheus' text format."""
     if not is_allowed_to_read(request.headers.get("Authorization", "")):
         raise Problem(
             status=401,
@@ -157,7 +157,7 @@ PROBES: dict[str, Endpoint] = {"/healthz": healthz, "/readyz": readyz, "/metrics
 def probes_first(get_response: Endpoint) -> Endpoint:
     """Answer probes before Django checks the Host header.
 
-    An orchestrator and Prometheus send an IP address in it.
+    Orchestrators and Prometheus send an IP address in that header.
     """
 
     def answer(request: HttpRequest) -> HttpResponse:

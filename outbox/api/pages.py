@@ -1,4 +1,4 @@
-"""Pagination by cursor: no offset and no count, and rows that are added meanwhile shift no page.
+"""Pagination by cursor, without an offset or a count. Rows that are added meanwhile do not shift a page.
 
 A cursor is a direction and the last value of the column that orders the list.
 """
@@ -31,12 +31,12 @@ Row = TypeVar("Row", bound=models.Model)
 class PageQuery(StrictSerializer):
     """The query string of every list."""
 
-    cursor = Text(required=False, max_length=100, help_text="From `next` or `previous`; its form may change.")
+    cursor = Text(required=False, max_length=100, help_text="From `next` or `previous`. Its form may change.")
     page_size = Digits(required=False, min_value=1, max_value=MAX_SIZE, default=DEFAULT_SIZE)
 
 
 def parse_sequence(text: str) -> int | None:
-    """Read a position that is a positive 32-bit number. Return None for anything else."""
+    """Parse a position of at most nine digits. Return None for anything else."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
@@ -49,10 +49,10 @@ def paginate(
     order: str = "-id",
     parse: Callable[[str], Any] = parse_uuid,
 ) -> dict[str, Any]:
-    """Return one page of `rows`: next and previous (absolute URLs or None) and results.
+    """Return one page of `rows`: `next` and `previous` (absolute URLs or None) and `results`.
 
-    `order` names one unique column with an index; `parse` reads a value of it or returns None. `query` is a
-    validated `PageQuery`. Raise the 400 problem for a cursor that is not ours.
+    `order` names one unique column with an index. `parse` parses a value of it, or returns None. `query` is a
+    validated `PageQuery`. Raise the 400 problem for a cursor that this API did not make.
     """
     column, size = order.lstrip("-"), query["page_size"]
     backwards, position = _read_cursor(query.get("cursor"), parse)
@@ -87,7 +87,7 @@ def _read_cursor(cursor: str | None, parse: Callable[[str], Any]) -> tuple[bool,
 
 
 def _url(request: Request, cursor: str | None) -> str:
-    """Return the list's own URL with another cursor, or without one: the first page."""
+    """Return the list's URL with another cursor, or without one for the first page."""
     query = request.query_params.dict()
     query.pop("cursor", None)
     if cursor:
@@ -96,9 +96,9 @@ def _url(request: Request, cursor: str | None) -> str:
 
 
 def hot_since(*, model: PartitionedModel) -> dt.datetime | None:
-    """Return the time from which a partitioned table has its rows; older rows are archived.
+    """Return the time since which a partitioned table has rows, or None. Older rows are archived.
 
-    Cached for a minute in each process: partitions are detached once a day at most.
+    Each process caches it for a minute, because partitions are detached at most once a day.
     """
     return _hot_since(model, int(time.monotonic() // _HOT_SINCE_SECONDS))
 

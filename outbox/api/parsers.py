@@ -1,7 +1,7 @@
 """Parse JSON bodies strictly.
 
-Besides broken JSON, refuse bytes that are not UTF-8, repeated keys, NaN, numbers of thousands of digits, a
-body that is no object, deep nesting, and control characters or halves of surrogate pairs in any string.
+Refuse malformed JSON, bytes that are not UTF-8, repeated keys, NaN, numbers of thousands of digits, a body
+that is not an object, deep nesting, and control characters or lone surrogates in any string.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from rest_framework.parsers import BaseParser
 
 from outbox.api.problems import Fault, Problem, invalid, malformed, too_large
 
-MAX_DEPTH = 8  # the deepest body of ours has three levels
-#: C0 with NUL, CR and LF, DEL, C1, Unicode's two line separators, surrogates.
+MAX_DEPTH = 8  # the API's deepest body has three levels
+#: C0 (with NUL, CR and LF), DEL, C1, Unicode's two line separators, and surrogates.
 FORBIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
@@ -30,15 +30,15 @@ class StrictJSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the body as a dict. Raise `Problem` if it is not a sound JSON object."""
-        # A body without a Content-Length is refused before, so the header can be relied on.
+        """Return the body as a dict. Raise `Problem` if it is not a valid JSON object."""
+        # ApiView has refused a body without a Content-Length, so the header is right.
         if int(getattr(stream, "META", {}).get("CONTENT_LENGTH") or 0) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
             raise too_large()
         return read_object(stream.read())
 
 
 def read_object(raw: bytes) -> dict[str, Any]:
-    """Read a JSON object from bytes. Raise `Problem` with the place and the reason."""
+    """Parse a JSON object. Raise `Problem` with the place and the reason."""
     try:
         value = json.loads(
             raw.decode("utf-8"), object_pairs_hook=_object_without_repeats, parse_constant=_refuse_constant

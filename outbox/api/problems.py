@@ -1,7 +1,7 @@
-"""Errors as RFC 9457's `application/problem+json`, without internals.
+"""Errors as RFC 9457's `application/problem+json`, without internal details.
 
 Views and parsers raise `Problem`. `problem_response` is DRF's exception handler. The functions at the end are
-Django's handlers for requests that reach no view. Only the admin keeps Django's own pages.
+Django's handlers for requests that reach no view. Only the admin keeps Django's error pages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_ERRORS = 100  # a body of a megabyte could name a hundred thousand unknown f
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault of a request: its place (keys and indexes from the root) and what is wrong."""
+    """One fault of a request. `path` is its keys and indexes from the root."""
 
     path: tuple[str | int, ...]
     detail: str
@@ -40,7 +40,7 @@ class Fault:
 
     @property
     def document(self) -> dict[str, str]:
-        """Return the entry of `errors`; `pointer` is an RFC 6901 pointer as a URI fragment."""
+        """Return the entry of `errors`. Its `pointer` is an RFC 6901 pointer as a URI fragment."""
         steps = (str(step).replace("~", "~0").replace("/", "~1") for step in self.path)
         pointer = "#" + "".join("/" + quote(step, safe="~", errors="replace") for step in steps)
         where = {} if self.place == "body" else {"in": self.place}
@@ -48,7 +48,7 @@ class Fault:
 
 
 class Problem(Exception):
-    """The error answer of a request. `slug` names its kind for programs; `members` add facts."""
+    """The error answer to a request. `slug` identifies its type for programs. `members` are added to it."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Problem(Exception):
 
 
 def invalid(faults: Iterable[Fault]) -> Problem:
-    """Make the 400 that lists the faults of a request's values."""
+    """Return the 400 that lists the faults of a request's values."""
     found = list(faults)
     return Problem(
         status=400,
@@ -93,7 +93,7 @@ def invalid(faults: Iterable[Fault]) -> Problem:
 
 
 def malformed(detail: str) -> Problem:
-    """Make the 400 for a request that cannot be read."""
+    """Return the 400 for a request that cannot be parsed."""
     return Problem(
         status=400,
         slug="malformed",
@@ -114,7 +114,7 @@ def too_large() -> Problem:
 
 
 def unavailable() -> Problem:
-    """Make the 503 for a database that does not answer."""
+    """Return the 503 for a database that does not answer."""
     return Problem(
         status=503,
         slug="unavailable",
@@ -126,7 +126,7 @@ def unavailable() -> Problem:
 
 
 def misplaced() -> Problem:
-    """Make the 503 for a row that fits no partition."""
+    """Return the 503 for a row that fits no partition."""
     return Problem(
         status=503,
         slug="clock",
@@ -138,7 +138,7 @@ def misplaced() -> Problem:
 
 
 def unexpected() -> Problem:
-    """Make the 500. The cause stands in the log, not in the answer."""
+    """Return the 500. The log has the cause, the answer does not."""
     return Problem(
         status=500,
         slug="internal",
@@ -148,7 +148,7 @@ def unexpected() -> Problem:
 
 
 def problem_response(error: Exception, _: Mapping[str, Any]) -> HttpResponse:
-    """Answer what a view raised."""
+    """Return the answer for an error of a view. The second argument is DRF's context."""
     return _problem_of(error).response()
 
 
@@ -200,13 +200,13 @@ def _problem_of(error: Exception) -> Problem:
 
 
 def faults_of(detail: Any, path: tuple[str | int, ...] = ()) -> Iterator[Fault]:
-    """Walk DRF's nested errors; `non_field_errors` belong to the object that holds them."""
+    """Yield the faults in DRF's nested errors. `non_field_errors` belong to the object that has them."""
     if isinstance(detail, Mapping):
         for key, value in detail.items():
             yield from faults_of(value, path if key == "non_field_errors" else (*path, key))
     elif isinstance(detail, list):
         for index, value in enumerate(detail):
-            # A list of texts is about one value, a list of mappings about the entries of a list.
+            # A list of texts is about one value. A list of mappings is about the entries of a list.
             yield from faults_of(value, (*path, index) if isinstance(value, Mapping | list) else path)
     else:
         yield Fault(path, str(detail))
@@ -218,7 +218,7 @@ def _is_admin(request: HttpRequest) -> bool:
 
 @csrf_exempt
 def unknown_path(request: HttpRequest) -> HttpResponse:
-    """Answer 404 below the API's own paths, also while DEBUG is on."""
+    """Answer 404 below the API's paths, even while DEBUG is on."""
     return not_found().response()
 
 
@@ -226,7 +226,7 @@ Handler = Callable[[HttpRequest, Exception], HttpResponse]
 
 
 def _handler(page: Handler, error: Exception) -> Handler:
-    """Return a handler that answers Django's page in the admin, and the error's problem elsewhere."""
+    """Return a handler that answers with Django's page in the admin and with a problem elsewhere."""
 
     def handle(request: HttpRequest, exception: Exception) -> HttpResponse:
         return page(request, exception) if _is_admin(request) else _problem_of(error).response()
@@ -234,14 +234,14 @@ def _handler(page: Handler, error: Exception) -> Handler:
     return handle
 
 
-#: Django's own. It calls the first for a wrong Host or a query of thousands of fields.
+#: Handlers that Django calls: the first for a wrong Host or a query of thousands of fields.
 handle_400 = _handler(defaults.bad_request, SuspiciousOperation())
 handle_403 = _handler(defaults.permission_denied, PermissionDenied())
 handle_404 = _handler(defaults.page_not_found, Http404())
 
 
 def handle_500(request: HttpRequest) -> HttpResponse:
-    """Answer as Django's handler500, which has logged the cause: 503 where the database did not answer."""
+    """Answer with 503 if the database did not answer, else with 500. Django has logged the cause."""
     away = unavailable() if isinstance(sys.exception(), OperationalError | InterfaceError) else None
     if not _is_admin(request):
         return (away or unexpected()).response()

@@ -1,4 +1,4 @@
-"""The OpenAPI document at /api/schema: what all operations have in common, and the views."""
+"""The OpenAPI document at /api/schema: the common parts of all operations, and the views."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ _KEY = OpenApiParameter(
     "Idempotency-Key",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="1 to 255 visible ASCII characters. The work is done once for a key, and its answer kept for"
-    " 7 days: the same request again gets it, with `Idempotency-Replayed: true`.",
+    description="1 to 255 visible ASCII characters. The work is done once for a key, and its answer is kept"
+    " for 7 days. The same request gets that answer again, with `Idempotency-Replayed: true`.",
 )
 _CORRELATION = OpenApiParameter(
     "X-Correlation-ID",
     OpenApiTypes.STR,
     OpenApiParameter.HEADER,
-    description="At most 128 of `A-Za-z0-9._-`; kept with all that the request causes. Else one is made.",
+    description="At most 128 of `A-Za-z0-9._-`. It is kept with every effect of the request. Generated if"
+    " missing.",
 )
 
 
@@ -47,7 +48,7 @@ class FaultSerializer(serializers.Serializer[Any]):
 
 
 class ProblemSerializer(serializers.Serializer[Any]):
-    """RFC 9457's problem details; some kinds have members of their own."""
+    """RFC 9457's problem details. Some kinds have further members."""
 
     type = serializers.CharField(help_text="`urn:orderpost:problem:` and the kind's name")
     title = serializers.CharField()
@@ -56,28 +57,28 @@ class ProblemSerializer(serializers.Serializer[Any]):
 
 
 class ValidationProblemSerializer(ProblemSerializer):
-    """RFC 9457's problem details of a request that is not valid."""
+    """RFC 9457's problem details of an invalid request."""
 
     errors = FaultSerializer(many=True)  # type: ignore[assignment] # the field hides a property of DRF's
 
 
 _PROBLEMS = {
     400: "Not valid; nothing was changed",
-    401: "No token, or none that is valid",
+    401: "No valid token",
     403: "The token lacks the scope",
-    404: "There is no such thing",
-    409: "Not possible as things stand",
+    404: "Not found",
+    409: "Not possible in the current state",
     411: "Sent in chunks, without a length",
     413: "More than 1 MB",
     415: "Not JSON",
     422: "The Idempotency-Key was used for another request",
-    429: "More requests a second than API_RATE_LIMIT allows this token; Retry-After says when",
+    429: "More requests per second than API_RATE_LIMIT allows; retry after Retry-After seconds",
     503: "The database does not answer; try again",
 }
 
 
 class PageSerializer(serializers.Serializer[Any]):
-    """A page of a list; a subclass adds `results`."""
+    """A page of a list. A subclass adds `results`."""
 
     next = serializers.URLField(allow_null=True, help_text="The rows after these")
     previous = serializers.URLField(allow_null=True, help_text="The rows before these")
@@ -87,7 +88,7 @@ class HotPageSerializer(PageSerializer):
     """A page of a partitioned table's rows."""
 
     since = serializers.DateTimeField(
-        allow_null=True, help_text="From when on rows are listed; older ones are archived."
+        allow_null=True, help_text="The list has rows since this time. Older ones are archived."
     )
 
 
@@ -106,23 +107,26 @@ def operation(
     example: Mapping[str, Any] | None = None,
     tags: Iterable[str] = (),
 ) -> Callable[[Method], Method]:
-    """Describe a view's method; `has_body` is for methods that change something (POST)."""
+    """Describe a view's method. Pass `has_body` for a method that changes rows (POST)."""
     codes = [400, 401, 403, 429, 503] + ([404] if has_id else [])
     codes += [409, 411, 413, 415, 422] if has_body else []
     responses: dict[Any, Any] = {status: OpenApiResponse(answer)}
     for code in sorted(codes):
         kind = {400: ValidationProblemSerializer, 409: conflict}.get(code, ProblemSerializer)
         responses[code, CONTENT_TYPE] = OpenApiResponse(kind, _PROBLEMS[code])
-    parameters: list[Any] = [_CORRELATION, _answer_header("X-Correlation-ID", "As given, or made", None)]
+    parameters: list[Any] = [
+        _CORRELATION,
+        _answer_header("X-Correlation-ID", "The given id, or a generated one", None),
+    ]
     if has_id:
         parameters.append(ID)
     if has_body:
         parameters += [
             _KEY,
-            _answer_header("Idempotency-Replayed", "`true` when this is the stored answer", [status]),
+            _answer_header("Idempotency-Replayed", "`true` if this is a stored answer", [status]),
         ]
     if status == 201:
-        parameters.append(_answer_header("Location", "The path of what was made", [201]))
+        parameters.append(_answer_header("Location", "The path of the created resource", [201]))
     if query:
         parameters.append(query)
     examples = [OpenApiExample("Example", value=dict(example), request_only=True)] if example else []
@@ -151,17 +155,16 @@ def _answer_header(name: str, description: str, codes: list[int] | None) -> Open
 
 
 class _TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """The security scheme of API tokens. drf-spectacular finds the class by itself."""
+    """The security scheme of API tokens. drf-spectacular registers the class automatically."""
 
     target_class = "outbox.api.authentication.TokenAuthentication"
     name = "token"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
-        """Return OpenAPI's security scheme."""
         return {
             "type": "http",
             "scheme": "bearer",
-            "description": "A token of `manage.py create_token`; each operation names the scope it needs.",
+            "description": "A token of `manage.py create_token`. Each operation names the scope it needs.",
         }
 
 
@@ -170,9 +173,10 @@ _document = b""
 
 
 def _built() -> bytes:
-    """Return the document, built by this process's first request for it.
+    """Return the document. The first call of this process builds it.
 
-    Building takes 0.1 to 1.5 s of CPU, and a path without a token must not let anybody use them up.
+    Building takes 0.1 to 1.5 s of CPU. The path needs no token, so without the cache anybody could use up
+    the CPU.
     """
     global _document
     with _building:
@@ -183,7 +187,7 @@ def _built() -> bytes:
 
 
 class SchemaView(APIView):
-    """The OpenAPI document, as JSON to everyone, whatever the query string says."""
+    """Serves the OpenAPI document as JSON, without a token and for any query string."""
 
     authentication_classes = []
     permission_classes = []
@@ -196,6 +200,6 @@ class SchemaView(APIView):
 
 
 class DocsView(SpectacularSwaggerSplitView):
-    """The API reference. All its parts come from this server, none from the internet."""
+    """Serves the API reference without resources of other servers."""
 
     content_negotiation_class = OneFormat

@@ -1,7 +1,7 @@
-"""`API_RATE_LIMIT`: the requests a second of one token, counted in Redis over all web processes.
+"""`API_RATE_LIMIT`: limit the requests per second of a token. Redis counts them for all web processes.
 
-It is off by default, and then Redis is not asked. While Redis is away no request is refused: a limit that
-protects the database must not cause an outage itself.
+The limit is off by default, and then no request calls Redis. While Redis is away the limit refuses no
+request, because a limit that protects the database must not cause an outage.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ log = structlog.get_logger(__name__)
 PREFIX = "orderpost:requests:"
 SECONDS = 0.25
 AWAY_SECONDS = 1.0
-KEPT_SECONDS = 5  # the count of one second: clocks differ
+KEPT_SECONDS = 5  # longer than the second of the count, because clocks differ
 _away_until = 0.0
 
 
 class TokenThrottle(BaseThrottle):
-    """Count a token's requests in the present second."""
+    """Counts each token's requests in the current second."""
 
     def allow_request(self, request: Request, view: object) -> bool:
         """Return True, or raise the 429 problem."""
@@ -47,7 +47,7 @@ class TokenThrottle(BaseThrottle):
 
 
 def _count(token: str) -> int:
-    """Return the requests of this second, this one included; 0 while Redis is away."""
+    """Count this request. Return the token's requests in this second, or 0 while Redis is away."""
     global _away_until
     if time.monotonic() < _away_until:
         return 0

@@ -1,6 +1,6 @@
 """The base class of the API's views: tokens, strict query strings and bodies, JSON answers.
 
-A subclass names a scope for each of its methods, a serializer of its query string and one of its body. It
+A subclass names a scope for each of its methods, a serializer for its query string and one for its body. It
 reads `self.query` and `self.body()`.
 """
 
@@ -30,10 +30,10 @@ from outbox.telemetry import instruments
 
 
 class OneFormat(BaseContentNegotiation):
-    """Answer JSON whatever `Accept` says: each URL has one format."""
+    """Answers with JSON for any `Accept`, because each URL has one format."""
 
     def select_parser(self, request: Request, parsers: Any) -> Any:
-        """Return the parser of the body's type; with None DRF answers 415."""
+        """Return the parser of the body's type, or None, so that DRF answers 415."""
         return next((parser for parser in parsers if _is_type(request, parser.media_type)), None)
 
     def select_renderer(
@@ -52,13 +52,13 @@ class ApiView(APIView):
     scopes: ClassVar[Mapping[str, str]] = {}
     query_serializer: ClassVar[type[StrictSerializer]] = Nothing
     body_serializer: ClassVar[type[StrictSerializer]] = Nothing
-    #: The row that a POST to the view needs from the start, by the id in its path.
+    #: The row that the first statement of a POST also reads, by the id in the path.
     beside: ClassVar[Beside | None] = None
-    #: Set once the token is known.
+    #: Set after the token was read.
     first_read: FirstRead
 
     def read_first(self, *, digest: str) -> FirstRead:
-        """Read the token, and for a POST what else it needs. Raise `AuthenticationFailed` without a token."""
+        """Read the token, and the other rows of a POST. Raise `AuthenticationFailed` without a live token."""
         posted = self.request.method == "POST"
         found = read_first(
             digest=digest,
@@ -72,11 +72,11 @@ class ApiView(APIView):
         return found
 
     def read_again(self) -> FirstRead:
-        """Read as `read_first` did. What it raises, too, is the same."""
+        """Repeat `read_first`. Raise the same errors."""
         return self.read_first(digest=self._digest)
 
     def dispatch(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """Answer as DRF does, and measure the time that it takes."""
+        """Answer as DRF does, and measure the time of the answer."""
         began = time.perf_counter()
         response = super().dispatch(request, *args, **kwargs)
         name = operation_name(type(self), request.method)
@@ -89,7 +89,7 @@ class ApiView(APIView):
         if (request.method or "").lower() not in self.http_method_names:
             return  # DRF answers 405 next
         if "HTTP_TRANSFER_ENCODING" in request.META:
-            # WSGI shows no body without a length, and a refund of 5 would become a refund of all.
+            # WSGI hides a body without a length, so a refund of 5 would become a refund of everything.
             raise Problem(
                 status=411,
                 slug="length-required",
@@ -99,11 +99,11 @@ class ApiView(APIView):
         self.query = self._read_query(request)
 
     def body(self) -> dict[str, Any]:
-        """Read the request's body. Raise the 400 problem if it is not valid."""
+        """Validate and return the request's body. Raise the 400 problem if it is not valid."""
         values: dict[str, Any] = kept(self.body_serializer).run_validation(dict(self.request.data))
         return values
 
-    # DRF makes these for each request. None of ours has a state, so one of each is enough.
+    # DRF would create these for each request. They have no state, so one instance of each is enough.
     def get_parsers(self) -> list[Any]:
         return _one_of_each(tuple(self.parser_classes))
 
@@ -160,13 +160,13 @@ _renderer = JSONRenderer()
 
 
 def operation_name(view: type[ApiView], method: str) -> str:
-    """Return an operation's name in the OpenAPI document; `other` for a method that the view has not."""
+    """Return an operation's name in the OpenAPI document, or `other` for a method that the view lacks."""
     name = {"HEAD": "get", "GET": "get", "POST": "post"}.get(method, "")
     return str(getattr(getattr(view, name, None), "operation_name", "other"))
 
 
 def path_id(text: str) -> uuid.UUID:
-    """Read an id out of a path. Raise the 404 problem for anything but a UUID."""
+    """Parse an id in a path. Raise the 404 problem for anything but a UUID."""
     value = parse_uuid(text)
     if value is None:
         raise not_found(NO_SUCH_ID)
@@ -177,12 +177,12 @@ NO_SUCH_ID = "There is nothing with this id."
 
 
 def present(serializer: type[Serializer[Any]], row: Any) -> Any:
-    """Return a row as its serializer shows it."""
+    """Return a row as its serializer renders it."""
     return kept(serializer).to_representation(row)
 
 
 def json_response(data: Any, *, status: int = 200, location: str = "") -> HttpResponse:
-    """Render an answer at once, so that it can be stored exactly as it is sent."""
+    """Return a rendered answer, so that it can be stored exactly as it is sent."""
     response = HttpResponse(_renderer.render(data), "application/json", status)
     if location:
         response.headers["Location"] = location
