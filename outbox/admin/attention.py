@@ -47,7 +47,7 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
             label="rows that hold a partition",
             url=page,
             found=found("PartitionHeld"),
-            help="Unfinished rows in partitions past their hot days. Finish them, so these are detached.",
+            help="Unfinished rows in partitions past their hot days. The partitions wait for these rows.",
         )
         yield from sentences(page, found("PartitionsRunOut", "ArchiveOverdue"))
     if request.user.has_perm("outbox.view_bulkjob"):
