@@ -1,1 +1,1 @@
-"""manage.py commands of the engine. The commands of apps import their progress bar and `pause`."""
+"""The engine's manage.py commands. The commands of other apps import the progress bar and `pause`."""

@@ -1,4 +1,4 @@
-"""Progress of long commands: lines and a bar on a terminal, JSON lines elsewhere."""
+"""Show the progress of long commands: lines and a bar on a terminal, else JSON lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rich.table import Table
 
 
 class Reporter:
-    """Called as `report(step, **facts)` after each step. `report("bytes", …)` only moves the bar."""
+    """Prints steps. Call `report(step, **facts)` after each; `report("bytes", …)` only moves the bar."""
 
     def __init__(self, stdout: OutputWrapper) -> None:
         self._stdout = stdout
@@ -64,7 +64,7 @@ class Reporter:
         return lambda count: self("bytes", partition=name, bytes=count)
 
     def table(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Print rows with the same columns: a table on a terminal, else a JSON line for each."""
+        """Print rows with the same columns: a table on a terminal, else one JSON line for each row."""
         rows = list(rows)
         if not self._bar:
             for row in rows:

@@ -1,4 +1,4 @@
-"""`manage.py archive find`: find the archived rows of an address, of an order or of values of columns."""
+"""`manage.py archive find`: find archived rows by an address, an order's id or columns' values."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _DEFAULT = "email_notifications"
 
 
 class Command(BaseCommand):
-    help = "Finds rows in the archives; prints one JSON line for each, all values as text."
+    help = "Find rows in the archives. Print one JSON line for each, with all values as text."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        find = verbs.add_parser("find", help="the e-mails and events of a person or of an order")
+        find = verbs.add_parser("find", help="find the e-mails and events of a person or an order")
         find.add_argument(
             "what",
             nargs="+",
             metavar="WHAT",
-            help="an address, an order's id, or COLUMN=VALUE … (all hold, whatever the case)",
+            help="an address, an order's id, or COLUMN=VALUE … (all must match, in any case)",
         )
         find.add_argument(
             "--table",
             choices=[model._meta.db_table for model in partitioned_models()],
-            help=f"with COLUMN=VALUE {_DEFAULT} if not given; else all tables are searched",
+            help=f"search only this table (default: {_DEFAULT} with COLUMN=VALUE, else all tables)",
         )
         find.add_argument(
             "--since",
             type=_date,
             default=dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
-            help="a date: leaves out older archives",
+            help="a date; skip older archives",
         )
 
     def handle(self, *args: Any, what: list[str], table: str | None, since: dt.datetime, **_: Any) -> None:
@@ -64,13 +64,13 @@ def _search(search: Search, what: list[str], table: str | None) -> Iterable[Foun
         try:
             return search.by_owner(owner_id=uuid.UUID(what[0]))
         except ValueError:
-            raise CommandError(f"{what[0]} is no address, no order's id and no COLUMN=VALUE") from None
+            raise CommandError(f"{what[0]} is not an address, order id or COLUMN=VALUE") from None
     model = model_of(table=table or _DEFAULT)
     conditions = dict(one.partition("=")[::2] for one in what)
     columns = {str(field.column) for field in model._meta.concrete_fields}
     if unknown := sorted(set(conditions) - columns):
         raise CommandError(
-            f"{model._meta.db_table} has no column {', '.join(unknown)}, but {', '.join(sorted(columns))}",
+            f"{model._meta.db_table} has no column {', '.join(unknown)}. It has {', '.join(sorted(columns))}.",
             returncode=2,
         )
     return search.by_columns(model=model, conditions=conditions)

@@ -1,4 +1,4 @@
-"""`manage.py create_token NAME --scope …`: make an API token; its secret is printed once."""
+"""`manage.py create_token NAME --scope …`: create an API token and print its secret once."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ ALL = "all"
 
 
 class Command(BaseCommand):
-    help = "Make an API token and print its secret on stdout. It is stored hashed and not shown again."
+    help = (
+        "Create an API token and print its secret on stdout. Only a hash is stored, so it is not shown again."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("name", help="who uses the token; shown in the admin")
+        parser.add_argument("name", help="the user of the token, shown in the admin")
         parser.add_argument(
             "--scope",
             action="append",
             required=True,
-            help=f"may be repeated, or several with commas or blanks: {', '.join(ApiToken.SCOPES)}, or {ALL}",
+            help=f"repeatable, or several with commas or blanks: {', '.join(ApiToken.SCOPES)}, or {ALL}",
         )
         parser.add_argument(
-            "--expires-days", type=int, metavar="N", help="valid for N days; by default for ever"
+            "--expires-days", type=int, metavar="N", help="valid for N days (default: for ever)"
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -45,7 +47,7 @@ class Command(BaseCommand):
             scopes=_scopes(options["scope"]),
             expires_at=None if days is None else Now() + dt.timedelta(days=days),
         )
-        self.stderr.write(f"Token {name!r} ({secret[:12]}…). Keep the secret: it is not shown again.")
+        self.stderr.write(f"Token {name!r} ({secret[:12]}…). Keep the secret, because it is not shown again.")
         self.stdout.write(secret)
 
 

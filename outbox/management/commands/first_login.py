@@ -1,4 +1,4 @@
-"""`manage.py first_login`: make the first administrator and an API token; print both once."""
+"""`manage.py first_login`: create the first administrator and an API token, and print both once."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from django.db import transaction
 
 class Command(BaseCommand):
     help = (
-        "Make an administrator and an API token with all scopes, and print the password and the token. "
-        "Do nothing if there is an administrator."
+        "Create an administrator and an API token with all scopes, and print the password and the token. "
+        "Do nothing if an administrator exists."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -24,7 +24,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, username: str, **options: Any) -> None:
         users = get_user_model().objects
         if users.filter(is_superuser=True).exists():
-            self.stdout.write("There is an administrator already: nothing is made, nothing is shown again.")
+            self.stdout.write(
+                "An administrator already exists, so nothing was created. Old secrets are not shown again."
+            )
             return
         password, token = secrets.token_urlsafe(12), StringIO()
         with transaction.atomic():
@@ -32,4 +34,4 @@ class Command(BaseCommand):
             call_command("create_token", "first login", scope=["all"], stdout=token, stderr=StringIO())
         self.stdout.write(f"Admin      user {username}, password {password}")
         self.stdout.write(f"API token  {token.getvalue().strip()}")
-        self.stdout.write("Neither is shown again. The admin can make more of both, and revoke them.")
+        self.stdout.write("Neither is shown again. You can create and revoke both in the admin.")

@@ -11,12 +11,10 @@ from outbox.telemetry import health
 
 
 class Command(BaseCommand):
-    help = (
-        "Exits with 0 if the process of this role, on this machine, goes round; else with 1 and the reason."
-    )
+    help = "Exit with 0 if this machine's process of the role is healthy, else with 1 and the reason."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("role", nargs="*", help="as in `orderpost ROLE`; default: all that have begun")
+        parser.add_argument("role", nargs="*", help="as in `orderpost ROLE` (default: all that have begun)")
 
     def handle(self, *args: Any, role: list[str], **options: Any) -> None:
         sys.exit(health.main(role))

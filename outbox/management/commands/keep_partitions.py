@@ -1,8 +1,8 @@
-"""`manage.py keep_partitions`: the process that makes partitions ahead and retires old ones, until stopped.
+"""`manage.py keep_partitions`: the process that makes partitions ahead and retires old ones.
 
-It is the only long-running process with the tables' owner's database URL (`PARTITION_DATABASE_URL`). It makes
-missing partitions at its start and every hour, and runs a rollover once a day. Several may run: one works at
-each table, the others skip it.
+It is the only long-running process with the database URL of the tables' owner (`PARTITION_DATABASE_URL`). It
+makes missing partitions at its start and every hour, and runs a rollover once a day. Several may run. One of
+them works on a table, and the others skip that table.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ log = structlog.get_logger(__name__)
 INTERVAL_SECONDS = 3600.0
 ROLLOVER_SECONDS = 86_400.0
 POLL_SECONDS = 60.0  # between two queries for a request of a rollover
-#: To archive a month takes minutes, on slow disks longer.
+#: The longest time of one step. Archiving a month takes minutes, on slow disks longer.
 STEP_SECONDS = 7200.0
 
 
 class Command(BaseCommand):
-    help = "Makes partitions ahead and retires old ones until stopped."
+    help = "Make partitions ahead and retire old ones until stopped."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--once", action="store_true", help="do what is due now, and end")
+        parser.add_argument("--once", action="store_true", help="do what is due now, and exit")
 
     def handle(self, *args: Any, once: bool, **options: Any) -> None:
         stopped = stop_on_signals()
@@ -59,7 +59,7 @@ class Command(BaseCommand):
 
 
 def wait(*, stopped: threading.Event, seconds: float) -> bool:
-    """Wait so long, or until `stopped` is set or a rollover is requested. Return whether one was."""
+    """Wait for `seconds`, `stopped` or a requested rollover. Return whether a rollover was requested."""
     began = time.monotonic()
     while not stopped.is_set() and (waited := time.monotonic() - began) < seconds:
         health.wait(stopped, min(POLL_SECONDS, seconds - waited))
@@ -70,10 +70,10 @@ def wait(*, stopped: threading.Event, seconds: float) -> bool:
 
 
 def work(*, stopped: threading.Event) -> None:
-    """Make missing partitions, and run a rollover if the last complete one is a day ago.
+    """Make missing partitions. Run a rollover if the last complete one is a day old or one is requested.
 
-    A stop ends a rollover after its present step; the next run continues there. Raise `CommandError` if the
-    role does not own the tables.
+    A stop ends a rollover after its current step, and the next run continues there. Raise `CommandError` if
+    the role does not own the tables.
     """
     try:
         partitions.require_owner()

@@ -1,9 +1,9 @@
-"""`manage.py partitions …`: the steps of retention by hand, or from cron.
+"""`manage.py partitions …`: run the steps of retention by hand or from cron.
 
-Each verb may be run at any time, also twice at once: it repeats no step that is done. Exit codes: 0 when all
-is done, 1 when an operator is needed (unfinished rows, a wrong archive), 75 (EX_TEMPFAIL) when another run or
-session was in the way, 2 for a name that does not exist. All verbs but `list` need the tables' owner
-(`PARTITION_DATABASE_URL`).
+Each verb may run at any time, even twice at once, because it repeats no finished step. The exit code is 0 if
+everything is done, 1 if an operator must act (unfinished rows, a wrong archive), 75 (EX_TEMPFAIL) if another
+run or session was in the way, and 2 for a name that does not exist. All verbs except `list` need the tables'
+owner (`PARTITION_DATABASE_URL`).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ OPERATOR, LATER, USAGE = 1, 75, 2
 
 
 class Command(BaseCommand):
-    help = "Lists, makes, detaches, archives, restores and drops the partitions of the big tables."
+    help = "List, make, detach, archive, restore and drop the partitions of the big tables."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
-        verbs.add_parser("list", help="every partition: its range, size, state and unfinished rows")
-        ensure = verbs.add_parser("ensure", help="make what is missing")
+        verbs.add_parser("list", help="print each partition with its range, size, state and unfinished rows")
+        ensure = verbs.add_parser("ensure", help="make the missing partitions")
         ensure.add_argument("--ahead", type=int, help="how many intervals ahead (default: 6 months, 35 days)")
-        verbs.add_parser("rollover", help="everything that is due today: what keep_partitions does daily")
+        verbs.add_parser("rollover", help="do everything that is due today, as keep_partitions does daily")
         for verb, words in {
             "detach": "take a finished partition out of its table",
             "archive": "write a detached partition to the archive, read it back and compare",
-            "verify": "read an archive from end to end and compare it with its table, if that is there",
-            "restore": "load an archive into a table beside the live one, NAME_restored",
+            "verify": "read a whole archive and compare it with its table, if that exists",
+            "restore": "load an archive into a separate table, NAME_restored",
             "drop": "drop a detached and archived partition, or a restored one (NAME_restored)",
         }.items():
             verbs.add_parser(verb, help=words).add_argument(
@@ -50,7 +50,7 @@ class Command(BaseCommand):
             )
         for parser_of_verb in verbs.choices.values():
             parser_of_verb.add_argument(
-                "--dry-run", action="store_true", help="say what would be done, and do nothing"
+                "--dry-run", action="store_true", help="print what would be done, and do nothing"
             )
 
     def handle(self, *args: Any, verb: str, dry_run: bool, **options: Any) -> None:
@@ -100,7 +100,7 @@ def _one(verb: str, name: str, report: Reporter, dry_run: bool) -> None:
     model = _model_of(name)
     if name.endswith(restore.RESTORED) and verb == "drop":
         if not has_table(name=name):
-            raise CommandError(f"There is no table {name}.", returncode=USAGE)
+            raise CommandError(f"The table {name} does not exist.", returncode=USAGE)
         report("would drop" if dry_run else "dropped", partition=name)
         if not dry_run:
             restore.drop_restored(name=name)
@@ -119,12 +119,12 @@ def _detach(model: PartitionedModel, name: str, report: Reporter) -> None:
         if table.name == name:
             rollover.detach_from_any_state(model=model, table=table, report=report)
             return
-    raise CommandError(f"There is no partition {name}.", returncode=USAGE)
+    raise CommandError(f"The partition {name} does not exist.", returncode=USAGE)
 
 
 def _archive(model: PartitionedModel, name: str, report: Reporter) -> None:
     record = _record(name)
-    if record.dropped_at is None:  # a correct archive is kept, a wrong one is written anew
+    if record.dropped_at is None:  # keep a correct archive, write a wrong one again
         rollover.archive_partition(record=record, report=report)
 
 
@@ -160,13 +160,15 @@ def _model_of(name: str) -> PartitionedModel:
     for model in partitions.partitioned_models():
         if partition_named(model=model, name=bare):
             return model
-    raise CommandError(f"{name} is not a partition's name; `partitions list` has them.", returncode=USAGE)
+    raise CommandError(
+        f"{name} is not a partition's name. `partitions list` shows the names.", returncode=USAGE
+    )
 
 
 def _record(name: str) -> DetachedPartition:
     record = DetachedPartition.objects.using(OWNER_DATABASE).filter(name=name).first()
     if record is None:
-        raise CommandError(f"{name} is not detached; `partitions detach {name}` first.", returncode=USAGE)
+        raise CommandError(f"{name} is not detached. Run `partitions detach {name}` first.", returncode=USAGE)
     return record
 
 
@@ -174,12 +176,12 @@ def _record_or_partition(model: PartitionedModel, name: str, verb: str) -> None:
     if verb != "detach":
         _record(name)
     elif not has_table(name=name):
-        raise CommandError(f"There is no partition {name}.", returncode=USAGE)
+        raise CommandError(f"The partition {name} does not exist.", returncode=USAGE)
 
 
 @contextlib.contextmanager
 def _ending() -> Iterator[None]:
-    """Turn an error into the exit code for cron."""
+    """Turn an error into an exit code for cron."""
     try:
         yield
     except (detach.PartitionHeld, ArchiveDiffers, partitions.NotOwner) as error:

@@ -1,4 +1,4 @@
-"""`manage.py pause`: stop sending, publishing and consuming, in all processes, until `manage.py resume`."""
+"""`manage.py pause`: stop sending, publishing and consuming in all processes until `manage.py resume`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from outbox.models import Pause
 
 class Command(BaseCommand):
     help = (
-        "Pauses delivery, relay and consumers of all processes within seconds. What is in flight is "
-        "finished. The API goes on; e-mails and events wait in the database."
+        "Pause delivery, relay and consumers of all processes within seconds. Sends in flight are finished. "
+        "The API keeps working, and e-mails and events wait in the database."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "part", nargs="*", metavar="PART", help=f"of {', '.join(Pause.Part.values)}; all by default"
+            "part", nargs="*", metavar="PART", help=f"{', '.join(Pause.Part.values)} (default: all)"
         )
-        parser.add_argument("--reason", default="", help="for whoever sees the pause")
+        parser.add_argument("--reason", default="", help="shown with the pause")
         parser.add_argument(
             "--restored-to",
             type=moment,
             metavar="TIME",
-            help="the database was restored to this moment: resume waits for manage.py after_restore",
+            help="the moment of a restored backup; resume then needs manage.py after_restore",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -43,20 +43,20 @@ class Command(BaseCommand):
 
 
 def parts_of(given: list[str]) -> list[str]:
-    """Return the named parts, all if none is named. Raises `CommandError` for another name."""
+    """Return the named parts, or all if none is named. Raise `CommandError` for an unknown name."""
     if unknown := sorted(set(given) - set(Pause.Part.values)):
-        raise CommandError(f"no such part: {', '.join(unknown)}. There are {', '.join(Pause.Part.values)}.")
+        raise CommandError(f"no such part: {', '.join(unknown)}. Use {', '.join(Pause.Part.values)}.")
     return given or list(Pause.Part.values)
 
 
 def moment(text: str) -> dt.datetime:
-    """Read a time with its zone, as in `2026-11-21 20:15:00+00`. Raises `ArgumentTypeError`."""
+    """Parse a time with a zone, such as `2026-11-21 20:15:00+00`. Raise `ArgumentTypeError`."""
     try:
         found = parse_datetime(text)
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        raise ArgumentTypeError(f"{text!r} is no time with a zone, such as 2026-11-21T20:15:00Z")
+        raise ArgumentTypeError(f"{text!r} is not a time with a zone, such as 2026-11-21T20:15:00Z")
     return found
 
 

@@ -12,10 +12,10 @@ from outbox.telemetry.metrics_server import watch
 
 
 class Command(BaseCommand):
-    help = "Publish outbox_events in order until stopped; several relays share the work."
+    help = "Publish outbox_events in order until stopped. Several relays share the work."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--once", action="store_true", help="end when nothing is left to publish")
+        parser.add_argument("--once", action="store_true", help="exit when nothing is left to publish")
 
     def handle(self, *args: Any, once: bool, **options: Any) -> None:
         watch("relay")

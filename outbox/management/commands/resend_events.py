@@ -1,4 +1,4 @@
-"""`manage.py resend_events`: send published events again, to their topics or to one consumer."""
+"""`manage.py resend_events`: send published events again to their topics or to one consumer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def _time(text: str) -> dt.datetime:
     try:
         time = dt.datetime.fromisoformat(text)
     except ValueError as error:
-        raise ArgumentTypeError(f"{text!r} is no time such as 2026-11-21T10:00:00Z") from error
+        raise ArgumentTypeError(f"{text!r} is not a time such as 2026-11-21T10:00:00Z") from error
     return time if time.tzinfo else time.replace(tzinfo=dt.UTC)
 
 
 class Command(BaseCommand):
     help = (
-        "Send published events again, with their ids: consumers drop those that they have processed. "
-        "Only events of attached partitions (EVENT_HOT_DAYS) are found."
+        "Send published events again with their ids, so that consumers drop those that they have processed. "
+        "The command finds only events in attached partitions (EVENT_HOT_DAYS)."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -41,7 +41,7 @@ class Command(BaseCommand):
         parser.add_argument(
             "--to", default="", metavar="CONSUMER", help="send to CONSUMER.resend, not to the topics"
         )
-        parser.add_argument("--dry-run", action="store_true", help="only say how many events there are")
+        parser.add_argument("--dry-run", action="store_true", help="only print the number of events")
 
     def handle(self, *args: Any, **options: Any) -> None:
         named = {name: options[name] for name in ("id", "since", "until", "type", "order")}
@@ -65,7 +65,7 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(str(error)) from error
         except BrokerAway as error:
-            words = "Some may have been sent; it is safe to run this again."
+            words = "Some may have been sent. It is safe to run this command again."
             raise CommandError(f"The broker does not take them now ({error}). {words}") from error
         for event_id, reason in result.refused.items():
             self.stderr.write(f"{event_id}: {reason}")

@@ -12,13 +12,15 @@ from outbox.models.pauses import NotReconciled
 
 
 class Command(BaseCommand):
-    help = "Ends pauses. Events go on within a second, e-mails at the next poll or wake-up."
+    help = "End pauses. Events continue within a second, e-mails at the next poll or wake-up."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument(
-            "part", nargs="*", metavar="PART", help=f"of {', '.join(Pause.Part.values)}; all by default"
+            "part", nargs="*", metavar="PART", help=f"{', '.join(Pause.Part.values)} (default: all)"
         )
-        parser.add_argument("--force", action="store_true", help="also without manage.py after_restore")
+        parser.add_argument(
+            "--force", action="store_true", help="resume even if manage.py after_restore has not run"
+        )
 
     def handle(self, *args: Any, force: bool, **options: Any) -> None:
         parts = parts_of(options["part"])

@@ -1,4 +1,4 @@
-"""`manage.py schemas`: compare the schemas of events with the last release's, or keep those of a release."""
+"""`manage.py schemas`: compare the schemas of events with the last release's, or keep a release's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from outbox.events import schemas
 
 
 class Command(BaseCommand):
-    help = "Refuses a change of an event's schema that breaks what the last release promised."
+    help = "Fail if an event's schema is incompatible with the last release's."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -19,10 +19,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, keep: str | None, **options: Any) -> None:
         last = schemas.last_release()
         if last is None:
-            raise CommandError(f"{schemas.RELEASED} has the schemas of no release.")
+            raise CommandError(f"{schemas.RELEASED} does not have the schemas of a release.")
         if found := list(schemas.breaks_since(last)):
             lines = "\n".join(found)
-            raise CommandError(f"{lines}\nThese break {last.name}. Publish or take a new version beside it.")
+            raise CommandError(f"{lines}\nThese break {last.name}. Add a new version and keep the old one.")
         if keep:
             count = schemas.keep(keep)
             self.stdout.write(f"{count} schemas kept in docs/schemas/{keep}.")

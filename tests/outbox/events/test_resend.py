@@ -109,7 +109,7 @@ def test_a_dry_run_sends_nothing(client, orders, capsys):
         ([], "Say which events"),
         (["--to", "x"], "Say which events"),
         (["--type", "t", "--to", "a b"], "not a consumer's name"),
-        (["--since", "yesterday"], "is no time"),
+        (["--since", "yesterday"], "is not a time"),
         (["--id", "5"], "invalid UUID"),
     ],
 )
