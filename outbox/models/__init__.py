@@ -1,9 +1,7 @@
-"""The engine's own tables.
+"""The engine's tables.
 
-Events out are in `events`, events in in `inbox`, bulk jobs in `jobs`, pauses in `pauses`, the
-charts' sums in `traffic`.
-
-Here are idempotency keys, API tokens, heartbeats, partitions that left and erased persons.
+`events` has published events, `inbox` received events, `jobs` bulk jobs, `pauses` pauses, and `traffic` the
+charts' sums. This module has idempotency keys, API tokens, heartbeats, detached partitions and erasures.
 """
 
 from __future__ import annotations
@@ -42,9 +40,9 @@ __all__ = [
 
 
 class IdempotencyKey(models.Model):
-    """What was done under a key: the stored answer of a request, or the notification of an event.
+    """The result of the work under a key: the stored answer to a request, or an event's notification.
 
-    Written in the transaction that did the work; kept 7 days.
+    The transaction that does the work writes it. It is kept for IDEMPOTENCY_DAYS.
     """
 
     pk = models.CompositePrimaryKey("scope", "key")
@@ -72,7 +70,7 @@ class ApiToken(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     name = models.CharField(max_length=100)
-    prefix = models.CharField(max_length=12, editable=False)  # enough to recognise a token in a list
+    prefix = models.CharField(max_length=12, editable=False)  # identifies a token in a list
     digest = models.CharField(max_length=64, unique=True, editable=False)
     scopes = models.JSONField(default=list)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -87,21 +85,21 @@ class ApiToken(models.Model):
 
     @staticmethod
     def digest_of(secret: str) -> str:
-        """Hash a secret. It is 256 random bits, so one plain SHA-256 is enough."""
+        """Return the SHA-256 of a secret. One round is enough, because a secret has 256 random bits."""
         return hashlib.sha256(secret.encode()).hexdigest()
 
     @classmethod
     def new_secret(cls) -> str:
-        """Make a secret with a prefix that scanners for leaked secrets can look for."""
+        """Return a new secret. Scanners for leaked secrets can search for its prefix."""
         return f"op_{secrets.token_urlsafe(32)}"
 
 
 class Heartbeat(models.Model):
-    """When a regular job last ran, by the database's clock."""
+    """The time of a regular job's last run, by the database's clock."""
 
     name = models.CharField(primary_key=True, max_length=50)
     beat_at = models.DateTimeField(db_default=Now())
-    since = models.DateTimeField(db_default=Now())  # the start of the beats without a gap
+    since = models.DateTimeField(db_default=Now())  # the first of the latest beats without a gap
 
     #: Seconds without a beat that count as a gap.
     GAP = 15.0
@@ -114,7 +112,7 @@ class Heartbeat(models.Model):
 
     @classmethod
     def beat(cls, *, name: str) -> None:
-        """Record that `name` happened now."""
+        """Record that the job `name` runs now."""
         with connection.cursor() as cursor:
             cursor.execute(
                 """
@@ -129,14 +127,14 @@ class Heartbeat(models.Model):
 
     @classmethod
     def read_unbroken(cls, *, name: str) -> float | None:
-        """Return the seconds since the first of the latest beats without a gap; None if there is none."""
+        """Return the seconds since the first of the latest beats without a gap, or None if there is none."""
         recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=cls.GAP))
         span = recent.annotate(span=Now() - F("since")).values_list("span", flat=True).first()
         return None if span is None else span.total_seconds()
 
     @classmethod
     def read_age(cls, *, name: str) -> float | None:
-        """Return the seconds since `name` last happened; None if it never did."""
+        """Return the seconds since the last beat of `name`, or None if it never beat."""
         age = (
             cls.objects.filter(name=name)
             .annotate(age=Now() - F("beat_at"))
@@ -147,21 +145,21 @@ class Heartbeat(models.Model):
 
 
 class DetachedPartition(models.Model):
-    """A partition that left its table: when each later step was done, and where the archive is.
+    """A detached partition: the time of each later step, and the archive's manifest.
 
-    Records are kept for ever. The time of a step is null until it is done; a step that was done and not
+    Records are kept for ever. The time of a step is null until the step is done. A step that was done but not
     recorded is repeated. Table and permission have the names of release 0.1.0.
     """
 
     name = models.CharField(primary_key=True, max_length=63)
     table = models.CharField(max_length=63)
-    since = models.DateTimeField()  # [since, until): the times of the ids
+    since = models.DateTimeField()  # [since, until) are the times of its ids
     until = models.DateTimeField()
     manifest = models.JSONField(null=True)  # outbox.retention.archives.manifest.Manifest; null until archived
     detached_at = models.DateTimeField(db_default=Now())
     archived_at = models.DateTimeField(null=True)
     dropped_at = models.DateTimeField(null=True)
-    deleted_at = models.DateTimeField(null=True)  # the archive, after its years
+    deleted_at = models.DateTimeField(null=True)  # of the archive, after ARCHIVE_YEARS
 
     class Meta:
         db_table = "retired_partitions"
@@ -174,15 +172,15 @@ class DetachedPartition(models.Model):
 
 
 class Erasure(models.Model):
-    """An erased person, by a keyed hash of the address: what was erased, and what is still to be erased."""
+    """An erasure of a person, identified by a keyed hash of the address, and its remaining work."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     address_hash = models.CharField(max_length=64, unique=True)
-    owner_ids = models.JSONField(default=list)  # whose rows are erased: the person's orders
-    archives = models.JSONField(default=list)  # names of partitions whose archives are still to be rewritten
+    owner_ids = models.JSONField(default=list)  # the person's orders, whose rows are erased
+    archives = models.JSONField(default=list)  # partitions whose archives must still be rewritten
     counts = models.JSONField(default=dict)  # rows changed, by table
     requested_at = models.DateTimeField(db_default=Now())
-    finished_at = models.DateTimeField(null=True)  # all but the archives
+    finished_at = models.DateTimeField(null=True)  # of everything except the archives
 
     class Meta:
         db_table = "erasures"

@@ -12,9 +12,9 @@ EVENT_RETENTION = RetentionRules(
         "not published": "published_at IS NULL AND dead_lettered_at IS NULL",
         "dead-lettered": "published_at IS NULL AND dead_lettered_at IS NOT NULL AND discarded_at IS NULL",
     },
-    unfinished_help="They leave once the relay has published them, or an operator has discarded them.",
+    unfinished_help="They leave after the relay has published them or an operator has discarded them.",
     owner_column="aggregate_id",
-    # A tracking link may carry a customer's token, and a caller's idempotency key any text.
+    # A tracking link may contain a customer's token, and a caller's idempotency key may contain any text.
     personal="(payload ? 'trackingUrl' OR metadata->>'idempotencyKey' LIKE '%@%')",
     erased={
         "payload": "payload - 'trackingUrl'",
@@ -27,7 +27,7 @@ EVENT_RETENTION = RetentionRules(
             column="payload",
             erased={"payload": "(payload - 'originalEvent') || '{\"errorMessage\": \"[erased]\"}'"},
         ),
-        # A caller's key may name another person than the one who owns the order.
+        # A caller's key may name a person who does not own the order.
         Quotes(
             condition="metadata->>'idempotencyKey' LIKE '%@%'",
             column="metadata",

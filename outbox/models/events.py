@@ -1,4 +1,4 @@
-"""Domain events out. Each state of an event is a queryset method, and each change of state is another."""
+"""Published domain events. Each state of an event, and each change of state, is a queryset method."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ SHARDS = 64
 
 _INT = attrgetter("int")  # UUIDs compare slowly
 
-#: To be published: the relay's next rows.
+#: The relay must still publish these.
 _UNPUBLISHED = Q(published_at__isnull=True, dead_lettered_at__isnull=True)
-#: Refused at least once and not given up.
+#: Refused at least once, and neither published nor discarded.
 _STUCK = Q(published_at__isnull=True, discarded_at__isnull=True) & (
     Q(dead_lettered_at__isnull=False) | Q(retry_count__gt=0)
 )
 
 
 class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
-    """The states of an event: unpublished, then published; or refused until it is dead, then discarded."""
+    """The states of an event: unpublished, then published, or refused until dead, and then discarded."""
 
     def unpublished(self) -> Self:
         """Filter the events that the relay still has to publish."""
@@ -51,12 +51,12 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
     def blocked(self) -> Self:
         """Filter the events that hold back the later ones of their aggregate.
 
-        They wait for their retry, or are dead letters that nobody has republished or discarded.
+        They wait for a retry, or are dead letters that nobody has republished or discarded.
         """
         return self.filter(_STUCK).filter(Q(dead_lettered_at__isnull=False) | Q(next_attempt_at__gt=Now()))
 
     def dead(self) -> Self:
-        """Filter the dead letters: refused too often, and neither republished nor discarded."""
+        """Filter the dead letters that nobody has republished or discarded."""
         return self.filter(_STUCK, dead_lettered_at__isnull=False)
 
     def published(self) -> Self:
@@ -66,7 +66,7 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
     def outgoing(self, *, limit: int | None = None) -> Iterator[OutgoingEvent]:
         """Yield the events in the relay's order, with their envelopes.
 
-        Without `limit` the rows are read through a cursor of the server, a few at a time.
+        Without `limit`, read the rows through a server-side cursor, a few at a time.
         """
         envelope = RawSQL(ENVELOPE, [settings.EVENT_SOURCE, key_hash_salt()], output_field=models.TextField())  # noqa: S611
         rows = self.annotate(envelope=envelope, **LOG_IDS).order_by("position").values_list(*COLUMNS)
@@ -74,7 +74,7 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
             yield _outgoing(row)
 
     def blocking(self, *, shards: Iterable[int], now: dt.datetime) -> list[uuid.UUID]:
-        """Return the aggregates of these shards whose later events are held back, see `blocked`."""
+        """Return the aggregates of these shards with events that hold back later ones (see `blocked`)."""
         with connections[self.db].cursor() as cursor:
             cursor.execute(BLOCKING, [sorted(shards), _last_id(now)])
             return [aggregate_id for (aggregate_id,) in cursor.fetchall()]
@@ -89,9 +89,9 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         held: list[str],
         limit: int,
     ) -> list[OutgoingEvent]:
-        """Return the next unpublished events from a position on, see `outgoing`.
+        """Return the next unpublished events from the position `since` on (see `outgoing`).
 
-        Those of the aggregates `without` and of the topics `held` are left out.
+        Leave out the aggregates `without` and the topics `held`.
         """
         with connections[self.db].cursor() as cursor:
             values: list[Any] = [sorted(shards), _last_id(now), str(since), without, held, str(limit)]
@@ -99,9 +99,9 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
             return [_outgoing(row) for row in cursor.fetchall()]
 
     def mark_published(self, *, ids: Iterable[uuid.UUID]) -> None:
-        """Record that the broker has taken these events. One array costs less than hundreds of parameters."""
-        # `coalesce` keeps the plan on the primary key: the index of unpublished events may be full of dead
-        # entries, and looks small where no event waits.
+        """Record that the broker has taken these events."""
+        # One array costs less than hundreds of parameters. `coalesce` keeps the plan on the primary key,
+        # because the index of unpublished events may be full of dead entries although it seems small.
         with connections[self.db].cursor() as cursor:
             cursor.execute(
                 "UPDATE outbox_events SET published_at = statement_timestamp(), last_error = ''"
@@ -110,7 +110,7 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
             )
 
     def refuse(self, *, event_id: uuid.UUID, reason: str, wait: dt.timedelta | None) -> None:
-        """Record that the broker refused an event: to be tried again after `wait`, or dead with None."""
+        """Record that the broker refused an event. Retry it after `wait`, or with None make it dead."""
         event = self.unpublished().filter(id=event_id)
         if wait is None:
             event.update(last_error=reason, dead_lettered_at=Now())
@@ -122,7 +122,7 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         self.unpublished().filter(id__in=sorted(ids)).exclude(last_error=reason).update(last_error=reason)
 
     def republish(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
-        """Have failing and dead events tried again at once, with all their retries; return their ids."""
+        """Retry failing and dead events at once, with all their retries. Return the ids of those changed."""
         changes = {"dead_lettered_at": None, "retry_count": 0, "next_attempt_at": Now()}
         lines = self._resolve(self.filter(_STUCK), ids, changes)
 
@@ -134,7 +134,7 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         return list(lines)
 
     def discard(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
-        """Give dead events up, so that the later ones of their aggregates go on; return their ids."""
+        """Discard dead events, so that the relay publishes their aggregates' later ones. Return their ids."""
         lines = self._resolve(self.dead(), ids, {"discarded_at": Now()})
 
         def tell() -> None:
@@ -147,7 +147,7 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
     def _resolve(
         self, state: Self, ids: Iterable[uuid.UUID], changes: Mapping[str, Any]
     ) -> dict[uuid.UUID, dict[str, str]]:
-        """Change those of `ids` that are in `state`; return the ids of a log line, by id."""
+        """Change those of `ids` that are in `state`. Return the fields of a log line for each."""
         columns = ("id", "event_type", "order", "aggregate_id", "correlation", "trace")
         with transaction.atomic(using=self.db):
             rows = state.filter(id__in=list(ids)).order_by("id").select_for_update().annotate(**LOG_IDS)
@@ -167,17 +167,18 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
 
 
 def _outgoing(row: Sequence[Any]) -> OutgoingEvent:
-    """Make an event of a row of `COLUMNS`."""
+    """Return the event in a row of `COLUMNS`."""
     id, aggregate_id, topic, retries, position, correlation, trace, order, text = row
     ids = (id, aggregate_id, topic, retries, position)
     return OutgoingEvent(*ids, correlation or "", trace or "", order or "", text.encode())
 
 
 def _last_id(now: dt.datetime) -> uuid.UUID:
-    """Return an id that leaves out the partitions of days to come: planning them takes most of a look.
+    """Return an upper limit of ids, which prunes the partitions of future days.
 
-    The CHECK of a partition holds `created_at` within a day of its ids, so no id is more than two days ahead
-    of the database's clock. `now` may be a day old.
+    Without it, planning those takes most of a query's time. The CHECK of a partition keeps `created_at`
+    within a day of its ids, so no id is more than two days ahead of the database's clock. `now` may be a day
+    old.
     """
     return id_floor(now + dt.timedelta(days=3))
 
@@ -185,7 +186,7 @@ def _last_id(now: dt.datetime) -> uuid.UUID:
 class OutboxEvent(Partitioned):
     """A domain event for other services, written with the change that it reports.
 
-    The relay publishes the events of one shard in `position` order. No name or address is in a payload.
+    The relay publishes the events of a shard in the order of `position`. A payload has no name or address.
     """
 
     retention = EVENT_RETENTION
@@ -197,10 +198,10 @@ class OutboxEvent(Partitioned):
     version = models.PositiveSmallIntegerField(default=1)  # of the payload's schema
     sequence = models.PositiveIntegerField()  # the aggregate's own version
     payload = models.JSONField()
-    # Of the envelope: traceId, correlationId, idempotencyKey, userId.
+    # The envelope's traceId, correlationId, idempotencyKey, userId and traceparent.
     metadata = models.JSONField(default=dict)
 
-    # A sequence of our own: identity columns of partitioned tables need PostgreSQL 17.
+    # A separate sequence, because identity columns of partitioned tables need PostgreSQL 17.
     position = models.BigIntegerField(
         db_default=Func(Value("outbox_events_position_seq"), function="nextval"), editable=False
     )
@@ -223,7 +224,7 @@ class OutboxEvent(Partitioned):
         indexes = [
             # the relay's next rows
             models.Index(fields=["position"], name="outbox_events_next", condition=_UNPUBLISHED),
-            # what holds back the later events of its aggregate: the relay, at each round; triage
+            # events that hold back later ones of their aggregate: the relay, in each round; triage
             models.Index(fields=["shard"], name="outbox_events_stuck", condition=_STUCK),
             # GET /orders/{id}/events
             models.Index(fields=["aggregate_id", "sequence"], name="outbox_events_aggregate"),

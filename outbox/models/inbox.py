@@ -1,4 +1,4 @@
-"""The inbox of events in, and the inbound events that could not be processed."""
+"""The inbox of received events, and the dead letters among them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outbox.database.ids import new_id
 
 
 class Receipt(NamedTuple):
-    """Whether an event came for the first time, and when, by the database's clock."""
+    """Whether an event was received for the first time, and the database's time."""
 
     is_first: bool
     received_at: dt.datetime
@@ -23,7 +23,7 @@ class Receipt(NamedTuple):
 
 class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
     def record(self, *, event_id: uuid.UUID, consumer: str, event_type: str, source: str) -> Receipt:
-        """Record that `consumer` received an event. Waits for a transaction that processes the same one."""
+        """Record that `consumer` received an event. Wait for a transaction that processes the same event."""
         with connections[self.db].cursor() as cursor:
             cursor.execute(
                 """
@@ -60,22 +60,22 @@ class ProcessedEvent(models.Model):
 
 
 class InboundDeadLetterQuerySet(models.QuerySet["InboundDeadLetter"]):
-    """The states of an inbound dead letter: dead, replay requested, then replayed; or discarded."""
+    """The states of an inbound dead letter: dead, replay requested, and then replayed or discarded."""
 
     def unresolved(self) -> Self:
         """Filter the letters that are neither replayed nor discarded."""
         return self.filter(replayed_at__isnull=True, discarded_at__isnull=True)
 
     def replay_requested(self) -> Self:
-        """Filter the letters that their consumer is to process now."""
+        """Filter the letters that their consumer must process now."""
         return self.unresolved().filter(replay_requested_at__isnull=False)
 
     def request_replay(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
-        """Have dead letters processed by their consumer; return their ids. A second request is none."""
+        """Ask the consumer to process dead letters. Return the ids of those not yet requested."""
         return self._resolve(self.filter(replay_requested_at=None), ids, replay_requested_at=Now())
 
     def discard(self, *, ids: Iterable[uuid.UUID]) -> list[uuid.UUID]:
-        """Give dead letters up; return their ids."""
+        """Discard dead letters. Return the ids of those that were unresolved."""
         return self._resolve(self, ids, discarded_at=Now())
 
     def _resolve(self, state: Self, ids: Iterable[uuid.UUID], **changes: Any) -> list[uuid.UUID]:
@@ -87,7 +87,7 @@ class InboundDeadLetterQuerySet(models.QuerySet["InboundDeadLetter"]):
 
 
 class InboundDeadLetter(models.Model):
-    """An event of another service that could not be processed, as it came, until an operator decides."""
+    """An event of another service that could not be processed, as it was received."""
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     topic = models.CharField(max_length=255)
@@ -112,7 +112,7 @@ class InboundDeadLetter(models.Model):
             ("resolve_deadevent", "Can replay and discard events"),
         ]
         indexes = [
-            # the consumer, each second
+            # the consumer's query, once a second
             models.Index(
                 fields=["consumer", "id"],
                 name="dead_events_replay",
@@ -120,7 +120,7 @@ class InboundDeadLetter(models.Model):
                     replay_requested_at__isnull=False, replayed_at__isnull=True, discarded_at__isnull=True
                 ),
             ),
-            # the admin's first page: those that wait for a decision
+            # the admin's first page: letters that wait for a decision
             models.Index(
                 fields=["-id"],
                 name="dead_events_open",

@@ -1,4 +1,4 @@
-"""Bulk jobs: one action on every row that a filter matched, done in the background."""
+"""Bulk jobs: one action on every row that matched a filter, in the background."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from outbox.database.ids import new_id
 from outbox.models.pauses import Pause
 from outbox.process.backoff import ceiling
 
-#: A job fails after so many tries in a row that finished no batch, 21 minutes after the first of them.
+#: A job fails after so many consecutive tries that finished no batch, 21 minutes after the first try.
 MAX_TRIES = 8
-#: Seconds from the first of these tries to the second; each later wait is twice as long, up to the cap.
+#: Seconds from the first try to the second, and the cap. Each later wait is twice as long, up to the cap.
 RETRY_BASE, RETRY_CAP = 10.0, 640.0
 
 
 class BulkJobQuerySet(models.QuerySet["BulkJob"]):
-    """A job is running until it is done, fails, or is stopped."""
+    """A job runs until it is done, fails or is stopped."""
 
     def running(self) -> Self:
         return self.filter(state=BulkJob.State.RUNNING)
@@ -31,10 +31,10 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
         return self.filter(state=BulkJob.State.FAILED)
 
     def due(self) -> Self:
-        """Keep the running jobs whose next batch may begin now.
+        """Filter the running jobs whose next batch may begin now.
 
-        Jobs that came with a backup are left out until the logs were read: their rows may have been changed
-        and sent after the moment that the database was restored to.
+        Leave out jobs of a restored backup until the logs were read, because their rows may have been changed
+        and sent after the moment of the restored state.
         """
         ready = Q(tries=0)
         for tries in range(1, MAX_TRIES + 1):
@@ -46,23 +46,23 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
         return self.running().filter(ready).exclude(Exists(unread))
 
     def fail(self, *, id: uuid.UUID, error: str) -> bool:
-        """Give up a running job, for a person to restart or stop. Return whether it was running."""
+        """Mark a running job as failed, for a person to restart or stop. Return whether it was running."""
         return bool(self._end(self.running().filter(id=id), BulkJob.State.FAILED, error=error))
 
     def restart(self, *, id: uuid.UUID) -> bool:
-        """Let a failed job go on behind its last whole batch. Return whether it had failed."""
+        """Restart a failed job after its last complete batch. Return whether it had failed."""
         failed = self.failed().filter(id=id)
         state = BulkJob.State.RUNNING
         return bool(failed.update(state=state, finished_at=None, tries=0, error="", updated_at=Now()))
 
     def stop(self, *, id: uuid.UUID) -> bool:
-        """Stop a running or failed job; its changes stay. Return whether it was running or had failed."""
+        """Stop a running or failed job. Its changes stay. Return whether it was running or had failed."""
         return bool(self._end(self._open().filter(id=id), BulkJob.State.STOPPED))
 
     def stop_restored(self, *, until: dt.datetime, error: str) -> int:
-        """Stop the jobs that were made by `until` and came with a backup; return how many.
+        """Stop the running and failed jobs of a restored backup, created by `until`. Return their number.
 
-        Failed ones, too: a person would restart them, and resend what they had resent before the restore.
+        Stop failed ones, too, because a restart could resend e-mails that were resent before the restore.
         """
         return self._end(self._open().filter(created_at__lte=until), BulkJob.State.STOPPED, error=error)
 
@@ -74,10 +74,10 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
 
 
 class BulkJob(models.Model):
-    """What is to be done to which rows, frozen at the start, and how far it got.
+    """An action on the rows of a filter, both frozen at the start, and its progress.
 
-    The rows are visited in the order of their ids, from `position` (exclusive) to `last_id`, each once.
-    `position` and the counts are written in the transaction that changes the rows.
+    The job visits each row once, in the order of the ids, from `position` (exclusive) to `last_id`. The
+    transaction that changes the rows also writes `position` and the counts.
     """
 
     class State(models.TextChoices):
@@ -91,9 +91,9 @@ class BulkJob(models.Model):
 
     action = models.CharField(max_length=50)  # the name of an outbox.bulk.BulkAction
     filter = models.JSONField(default=dict)  # the parameters of the list, such as {"status": "failed"}
-    last_id = models.UUIDField(null=True)  # the greatest id that matched at the start; null: none did
+    last_id = models.UUIDField(null=True)  # the greatest id that matched at the start, or null
     reason = models.CharField(max_length=200, default="", blank=True)
-    # No foreign key in the database: making one would lock the users' table.
+    # No foreign key in the database, because creating one would lock the users' table.
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         null=True,
@@ -105,12 +105,12 @@ class BulkJob(models.Model):
     username = models.CharField(max_length=150)  # as it was at the start
     correlation_id = models.CharField(max_length=128, default="", blank=True)
 
-    total = models.PositiveIntegerField(null=True)  # null: more than were counted
+    total = models.PositiveIntegerField(null=True)  # null: more rows than were counted
     position = models.UUIDField(null=True)
     done_count = models.PositiveIntegerField(default=0)
     refused_count = models.PositiveIntegerField(default=0)
-    refusals = models.JSONField(default=dict)  # why rows were left alone: {"it is held": 3}
-    #: Counted when a batch begins, so that a killed process counts too; 0 again when a batch is finished.
+    refusals = models.JSONField(default=dict)  # reasons for rows left alone: {"it is held": 3}
+    #: Counted when a batch begins, so that a killed process counts, too. A finished batch resets it to 0.
     tries = models.SmallIntegerField(db_default=0)
     error = models.TextField(default="", blank=True)  # of the last try, or why the job failed or was stopped
 
@@ -125,7 +125,7 @@ class BulkJob(models.Model):
         verbose_name = "background job"
         default_permissions = ("view",)
         indexes = [
-            # the runner's next job: the one that was worked at longest ago
+            # the runner's next job, which is the one updated longest ago
             models.Index(fields=["updated_at"], name="bulk_jobs_running", condition=Q(state="running")),
         ]
         constraints = [
@@ -144,11 +144,11 @@ class BulkJob(models.Model):
 
     @property
     def visited(self) -> int:
-        """How many rows were changed or left alone so far."""
+        """The number of rows that were changed or left alone so far."""
         return self.done_count + self.refused_count
 
     def as_progress(self) -> dict[str, Any]:
-        """Return what the progress page refreshes. `percent` is None while the total is not known."""
+        """Return the progress page's values. `percent` is None if the total is unknown."""
         percent = None
         if self.state == self.State.DONE:
             percent = 100

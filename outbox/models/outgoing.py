@@ -1,4 +1,4 @@
-"""How an event leaves the table: its envelope, made by PostgreSQL, and the ids of its log lines."""
+"""Read outgoing events: the envelope that PostgreSQL builds, and the ids for log lines."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from django.db.models.fields.json import KT
 
 from outbox.telemetry.event_ids import event_ids
 
-#: PostgreSQL makes the envelope, so no JSON passes through Python on the way out. Release 0.1.0 stored a
-#: caller's idempotency key as it came; what is neither our own key nor a hash leaves as its hash.
+#: PostgreSQL builds the envelope, so Python does not parse JSON. Release 0.1.0 stored a caller's idempotency
+#: key unhashed, so the envelope has the hash of every key that is neither orderpost's own nor a hash.
 ENVELOPE = """
     json_build_object(
         'eventId', id,
@@ -31,15 +31,16 @@ COLUMNS = (
     *("id", "aggregate_id", "event_type", "retry_count", "position"),
     *("correlation", "trace", "order", "envelope"),
 )
-#: What the ids of a log line are made of, beside columns.
+#: The parts of a log line's ids that are not columns.
 LOG_IDS = {
     "correlation": KT("metadata__correlationId"),
     "trace": KT("metadata__traceparent"),
     "order": KT("payload__orderId"),
 }
 
-# The two statements of a relay's look, for `OutboxEventQuerySet.blocking` and `due`. As text: to build them
-# from querysets costs as much as to read fifty events. An array takes one plan for any number of values.
+# The statements of `OutboxEventQuerySet.blocking` and `due`, which a relay runs in each round. They are text,
+# because building them from querysets costs as much as reading fifty events. With an array, one plan serves
+# any number of values.
 BLOCKING = """
     SELECT DISTINCT aggregate_id FROM outbox_events
     WHERE shard = ANY(%s::int[]) AND id < %s
@@ -73,7 +74,7 @@ class OutgoingEvent(NamedTuple):
 
     @property
     def ids(self) -> dict[str, str]:
-        """The ids of a log line."""
+        """The ids for a log line."""
         return event_ids(
             event_id=self.id,
             event_type=self.topic,

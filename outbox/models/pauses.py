@@ -1,4 +1,4 @@
-"""What is paused: a row for each part that does nothing at the moment."""
+"""Pauses: a row for each paused part."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ log = structlog.get_logger(__name__)
 
 
 class NotReconciled(Exception):
-    """A restored database would send again what was sent after the moment that it was restored to."""
+    """A restored database would send again the e-mails and events sent after the restored moment."""
 
 
 class PauseQuerySet(models.QuerySet["Pause"]):
-    """The verbs `pause` and `resume`."""
-
     def pause(
         self,
         *,
@@ -30,10 +28,10 @@ class PauseQuerySet(models.QuerySet["Pause"]):
         username: str,
         restored_to: dt.datetime | None = None,
     ) -> list[str]:
-        """Pause parts; return those that were not paused yet, the others keep their reason.
+        """Pause parts, and return those that were not paused yet. The others keep their reason.
 
-        `restored_to`: the database was restored to this moment. Such a pause also replaces an earlier one,
-        which came with the backup.
+        `restored_to` is the moment to which the database was restored. Such a pause replaces a pause that
+        came with the backup.
         """
         fresh: list[str] = []
         with transaction.atomic(using=self.db):
@@ -55,17 +53,17 @@ class PauseQuerySet(models.QuerySet["Pause"]):
         return fresh
 
     def resume(self, *, parts: Iterable[str], username: str, force: bool = False) -> list[str]:
-        """End pauses; return the parts that were paused.
+        """End pauses, and return the parts that were paused.
 
-        Raise `NotReconciled` for a restored database without a run of `manage.py after_restore`, unless
-        `force`.
+        Raise `NotReconciled` if the database was restored and `manage.py after_restore` has not run, unless
+        `force` is set.
         """
         with transaction.atomic(using=self.db):
             rows = list(self.filter(part__in=list(parts)).order_by("part").select_for_update())
             if not force and any(row.restored_to and not row.reconciled_at for row in rows):
                 raise NotReconciled(
-                    "the database was restored, and manage.py after_restore has not run: "
-                    "what was sent since would be sent again"
+                    "the database was restored, and manage.py after_restore has not run, "
+                    "so e-mails and events would be sent again"
                 )
             self.filter(part__in=[row.part for row in rows]).delete()
 
@@ -77,12 +75,12 @@ class PauseQuerySet(models.QuerySet["Pause"]):
         return [row.part for row in rows]
 
     def reconcile(self) -> None:
-        """Note that the logs of the time after the restored moment were read."""
+        """Record that the logs since the restored moment were read."""
         self.filter(restored_to__isnull=False, reconciled_at=None).update(reconciled_at=Now())
 
 
 class Pause(models.Model):
-    """One paused part: since when, by whom and why. Release 0.1.0 does not know the table."""
+    """A pause of one part. Release 0.1.0 does not know the table."""
 
     class Part(models.TextChoices):
         DELIVERY = "delivery", "e-mails are sent"

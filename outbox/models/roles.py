@@ -1,4 +1,4 @@
-"""Which permissions migrate has given to the groups that it makes."""
+"""The permissions that migrate has granted to its groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class RoleGrant(models.Model):
-    """A permission that `outbox.groups` gave to its group. It is given once: a shop may take it away."""
+    """A permission that `outbox.groups` granted. It is granted only once, so that a shop can revoke it."""
 
     pk = models.CompositePrimaryKey("role", "permission")
     role = models.CharField(max_length=50)  # the group's name

@@ -1,4 +1,4 @@
-"""What happened in each minute and each hour, summed for the admin's charts."""
+"""Sums of each minute and hour, for the admin's charts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from django.db import models
 
 
 class TrafficSum(models.Model):
-    """The sums of one minute or one hour. Only `outbox.traffic.minutes` writes and reads them.
+    """The sums of one minute or hour. Only `outbox.traffic.minutes` writes and reads them.
 
-    A minute without a row was not summed; a minute in which nothing happened has an empty row.
+    A minute without a row was not summed. A minute in which nothing happened has an empty row.
     """
 
     MINUTE, HOUR = 60, 3600
@@ -17,10 +17,8 @@ class TrafficSum(models.Model):
     span = models.PositiveSmallIntegerField()  # seconds: MINUTE or HOUR
     start = models.DateTimeField()
     counts = models.JSONField(default=dict)  # by series: {"placed": 12, "sent:<provider>": 9}
-    spreads = models.JSONField(default=dict)  # durations by series, as outbox.traffic.spread has them
-    samples = models.JSONField(
-        default=dict
-    )  # what was true when the minute was summed: {"open:<provider>": 1}
+    spreads = models.JSONField(default=dict)  # durations by series, in the form of outbox.traffic.spread
+    samples = models.JSONField(default=dict)  # states when the minute was summed: {"open:<provider>": 1}
 
     class Meta:
         db_table = "traffic_sums"

@@ -70,7 +70,7 @@ def _search(search: Search, what: list[str], table: str | None) -> Iterable[Foun
     columns = {str(field.column) for field in model._meta.concrete_fields}
     if unknown := sorted(set(conditions) - columns):
         raise CommandError(
-            f"{model._meta.db_table} has no column {', '.join(unknown)}. It has {', '.join(sorted(columns))}.",
+            f"{model._meta.db_table} has no column {', '.join(unknown)}. Use {', '.join(sorted(columns))}.",
             returncode=2,
         )
     return search.by_columns(model=model, conditions=conditions)
