@@ -65,7 +65,7 @@ class Command(BaseCommand):
         except ValueError as error:
             raise CommandError(str(error)) from error
         except BrokerAway as error:
-            words = "Some may have been sent. It is safe to run this command again."
+            words = "Some may have been sent. It is safe to run this again."
             raise CommandError(f"The broker does not take them now ({error}). {words}") from error
         for event_id, reason in result.refused.items():
             self.stderr.write(f"{event_id}: {reason}")
