@@ -1,5 +1,3 @@
-"""The generic engine's app. It imports neither orders nor e-mail."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -14,7 +12,7 @@ log = structlog.get_logger(__name__)
 
 
 def need_own_session(*, using: str, **_: Any) -> None:
-    """Stop a migrate that would change the settings of other clients' sessions. Raises `SharedSession`."""
+    """Raise `SharedSession` if a migrate would change the settings of other clients' sessions."""
     from django.db import connections
 
     from outbox.database.postgres.sessions import SharedSession
@@ -26,7 +24,7 @@ def need_own_session(*, using: str, **_: Any) -> None:
 
 
 def make_partitions(*, using: str, **_: Any) -> None:
-    """Make the next partitions at the end of every migrate."""
+    """Create the next partitions at the end of every migrate."""
     from outbox.retention.partitions import partitions
 
     for _name in partitions.ensure_all(using=using):
@@ -34,14 +32,14 @@ def make_partitions(*, using: str, **_: Any) -> None:
 
 
 def make_groups(*, using: str, **_: Any) -> None:
-    """Make the groups viewer, support and operator at the end of every migrate."""
+    """Create the groups viewer, support and operator at the end of every migrate."""
     from outbox.groups import make_roles
 
     make_roles(using=using)
 
 
 class SiteConfig(admin_apps.AdminConfig):
-    """Django's admin with our site."""
+    """Django's admin with orderpost's site."""
 
     default_site = "outbox.site.Site"
     default = False
@@ -50,7 +48,7 @@ class SiteConfig(admin_apps.AdminConfig):
 class OutboxConfig(AppConfig):
     name = "outbox"
     default = True
-    #: What the groups that migrate makes may do: outbox.groups.
+    #: The permissions of the groups that migrate creates (outbox.groups).
     roles = {
         "viewer": [
             "outbox.view_outboxevent",
@@ -65,7 +63,7 @@ class OutboxConfig(AppConfig):
     }
 
     def ready(self) -> None:
-        """Start traces; guard each migrate and make partitions after it; import what each app declares."""
+        """Start traces, connect the handlers of migrate, and import each app's declarations."""
         from django.apps import apps
         from django.conf import settings
 

@@ -26,7 +26,7 @@ _TLS_MODES = {"require", "verify-ca", "verify-full"}
 
 @register(Tags.security, PRODUCTION, deploy=True)
 def check_tls(**_: Any) -> list[CheckMessage]:
-    """Warn of each setting that leads to another host without insisting on TLS. Name no password."""
+    """Warn of each setting that connects to another host without requiring TLS. Show no password."""
     found = [
         *databases_without_tls(settings.DATABASES, environ=os.environ),
         *brokers_without_tls(),
@@ -40,7 +40,10 @@ def check_tls(**_: Any) -> list[CheckMessage]:
 def databases_without_tls(
     databases: Mapping[str, Mapping[str, Any]], *, environ: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the setting, the host and a hint for each database; one that falls back to another only once."""
+    """Yield the setting, the host and a hint for each remote database without required TLS.
+
+    Yield a database only once if another setting falls back to it.
+    """
     seen = set()
     for alias, name in _DATABASE_SETTINGS.items():
         database = databases[alias]
@@ -55,10 +58,10 @@ def databases_without_tls(
 
 
 def brokers_without_tls() -> Iterator[tuple[str, str, str]]:
-    """Yield the setting, the host and a hint for Valkey, and for Kafka if events go there."""
+    """Yield the setting, the host and a hint for Valkey, and for Kafka if it is the transport."""
     url = urlsplit(settings.REDIS_URL)
     if url.scheme == "redis" and not _is_local(url.hostname or ""):
-        yield "REDIS_URL", url.hostname or "", "Let the URL begin with rediss://."
+        yield "REDIS_URL", url.hostname or "", "Use a URL that begins with rediss://."
     if settings.EVENT_TRANSPORT == "kafka" and not settings.KAFKA_SECURITY_PROTOCOL.endswith("SSL"):
         servers = (urlsplit(f"//{one.strip()}") for one in settings.KAFKA_BOOTSTRAP_SERVERS.split(","))
         if remote := [one.hostname for one in servers if not _is_local(one.hostname or "")]:
@@ -67,7 +70,7 @@ def brokers_without_tls() -> Iterator[tuple[str, str, str]]:
 
 
 def _is_local(host: str) -> bool:
-    """Tell whether a host is this machine: no host, a socket's folder, or a loopback address."""
+    """Return whether a host is this machine: an empty host, a socket's folder, or a loopback address."""
     if not host or host == "localhost" or host.startswith(("/", "@")):
         return True
     try:

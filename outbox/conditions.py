@@ -1,8 +1,8 @@
-"""The conditions that need a person. `decide` alone finds them, from facts that `outbox.facts` reads.
+"""The conditions that need a person. Only `decide` finds them, from the facts that `outbox.facts` reads.
 
 `manage.py status`, the admin's tiles and the log's error "partitions run out" show them. A condition has the
 name of its alert (docker/prometheus/alerts.yml) and of its paragraph in docs/guides/alerts.md. It holds at
-once; its alert waits some minutes before it tells anybody.
+once, but its alert fires some minutes later.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Code = Literal[
     "ConsumerLag", "JobsFailed", "SumsLate", "UpkeepLate", "PartitionsRunOut", "PartitionHeld",
     "ArchiveOverdue", "DatabaseConnectionsLow",
 ]  # fmt: skip
-#: The conditions whose number is below its limit. The number of each other one is above it.
+#: The conditions that hold if the number is below the limit. All others hold if it is above.
 BELOW: set[Code] = {"PartitionsRunOut", "DatabaseConnectionsLow"}
 HOUR, DAY = 3600.0, 86_400.0
-#: Seconds without a heartbeat of keep_partitions: its interval of a day and some hours.
+#: Seconds without a heartbeat of keep_partitions: its interval of a day plus some hours.
 UPKEEP_LATE_SECONDS = 100_000.0
-#: Fewer partitions than these after the present one are too few.
+#: The smallest sufficient number of partitions after the current one.
 AHEAD_ALARM: dict[Interval, int] = {"month": 2, "day": 14}
 
 
 class Condition(NamedTuple):
-    """Something that needs a person, because `number` is beyond `limit`."""
+    """A state that needs a person, because `number` is beyond `limit`."""
 
     code: Code
     subject: str  # the provider, topic, table or part; "" if there is only one
@@ -50,22 +50,22 @@ class Rows(NamedTuple):
     pending: int = 0
     failed: int = 0
     held: int = 0  # the failed ones that wait for evidence of an acceptance
-    due_seconds: float = 0.0  # since the longest-waiting row is due
-    waiting_seconds: float = 0.0  # since the oldest row was written or resent, without those that are held
-    held_seconds: float = 0.0  # likewise of the held ones
+    due_seconds: float = 0.0  # since the longest-waiting row became due
+    waiting_seconds: float = 0.0  # since the oldest row that is not held was written or resent
+    held_seconds: float = 0.0  # the same for held rows
     processing: int = 0
-    claimed_seconds: float = 0.0  # since the oldest present claim
+    claimed_seconds: float = 0.0  # since the oldest current claim
     processing_seconds: float = 0.0  # since the oldest row in processing was written or resent
     dead_lettered: int = 0
 
     @property
     def unfinished_seconds(self) -> float:
-        """Since the oldest row that is not finished, not held and no dead letter was written or resent."""
+        """Seconds since the oldest unfinished row that is neither held nor dead was written or resent."""
         return max(self.waiting_seconds, self.processing_seconds)
 
 
 class Events(NamedTuple):
-    """The domain events that did not go out, and those that came in and could not be processed."""
+    """The domain events that are not published, and the received ones that could not be processed."""
 
     unpublished: int = 0
     unpublished_seconds: float = 0.0  # since the oldest of them was written
@@ -79,10 +79,10 @@ class Stock(NamedTuple):
 
     table: str
     interval: Interval
-    partitions_ahead: int  # made after the present one without a gap; -1: even that is missing
+    partitions_ahead: int  # after the current one, without a gap; -1 if even that is missing
     partitions_ahead_seconds: float  # until the last of them ends
-    archive_age_seconds: float | None = None  # of the newest archive; None: there is none
-    archive_overdue: int = 0  # partitions that are over their hot days and not archived
+    archive_age_seconds: float | None = None  # of the newest archive; None without one
+    archive_overdue: int = 0  # partitions past their hot days and not archived
     archive_overdue_seconds: float = 0.0  # since the hot days of the oldest of them ended
 
 
@@ -91,29 +91,29 @@ class Connections(NamedTuple):
 
     by_state: dict[str, int]
     left: int
-    oldest_transaction_seconds: float  # of the sessions that our role may see
+    oldest_transaction_seconds: float  # of the sessions that this role may see
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The facts to decide on. In a part that was not read all is well."""
+    """The facts for `decide`. The defaults of a part that was not read fulfil no condition."""
 
-    paused: Sequence[Mapping[str, Any]] = ()  # part, seconds since then, by whom, reason
-    #: Each provider's breaker, and to what a person forced it. None: Valkey does not answer.
+    paused: Sequence[Mapping[str, Any]] = ()  # part, seconds since then, user, reason
+    #: By provider: the breaker's state, and the state forced by a person. None if Valkey does not answer.
     providers: Mapping[str, tuple[State, str | None]] | None = dataclasses.field(default_factory=dict)
-    #: Seconds since each regular job last ran. Those that never ran here are not late, but for the poll.
+    #: Seconds since each regular job last ran. A job that never ran is not late, except the poll.
     jobs: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"poll": 0.0})
     rows: Mapping[str, Rows] = dataclasses.field(default_factory=dict)  # by table
     events: Events = dataclasses.field(default_factory=Events)
     failed_jobs: int = 0
-    holding: int = 0  # unfinished rows in partitions over their hot days
+    holding: int = 0  # unfinished rows in partitions past their hot days
     lags: Sequence[tuple[str, int, float]] = ()  # each an outbox.events.transports.Lag
     stocks: Sequence[Stock] = ()
     connections: Connections = dataclasses.field(default_factory=lambda: Connections({}, 1, 0.0))
 
 
 def decide(facts: Facts) -> list[Condition]:
-    """Return the conditions that hold, the worst first."""
+    """Return the conditions that hold, the most severe first."""
     both = ((one, one.number - one.limit) for one in _all(facts))
     return [one for one, beyond in both if (beyond < 0 if one.code in BELOW else beyond > 0)]
 
@@ -122,18 +122,18 @@ def _all(facts: Facts) -> Iterator[Condition]:
     for pause in facts.paused:
         sentence = "{part} is paused by {by} ({reason}): see `manage.py resume`".format(**pause)
         yield Condition("Paused", pause["part"], 1, 0, sentence)
-    sentence = "Valkey does not answer: bring it back; meanwhile the standby sends"
+    sentence = "Valkey does not answer: start it again; the standby sends meanwhile"
     yield Condition("BrokerDown", "redis", facts.providers is None, 0, sentence)
     providers = facts.providers or {}
     takes_mail = any(state is State.CLOSED for state, _ in providers.values())
-    sentence = "no provider takes mail: see why below; nothing is lost"
+    sentence = "no provider accepts e-mails: the reason is below; no e-mail is lost"
     yield Condition("EmailProvidersDown", "", bool(providers) and not takes_mail, 0, sentence)
     for name, (state, forced) in providers.items():
         failing = takes_mail and state is State.OPEN and not forced
-        sentence = f"{name} takes no mail, others send in its place: see why below"
+        sentence = f"{name} accepts no e-mails, so other providers send them: the reason is below"
         yield Condition("EmailProviderDown", name, failing, 0, sentence)
     polled = min(facts.jobs.get("poll", math.inf), facts.jobs.get("standby", math.inf))
-    sentence = "nobody polls: start worker and beat, or `manage.py drain_outbox --standby`"
+    sentence = "no process polls: start worker and beat, or `manage.py drain_outbox --standby`"
     yield Condition("PollMissing", "", polled, max(180.0, 3 * settings.POLL_INTERVAL), sentence)
     for table, rows in facts.rows.items():
         sentence = f"{rows.dead_lettered} dead letters: resend them or give them up"
@@ -141,7 +141,7 @@ def _all(facts: Facts) -> Iterator[Condition]:
         sentence = "an e-mail is unfinished for more than an hour"
         yield Condition("EmailOverdue", table, rows.unfinished_seconds, HOUR, sentence)
         lease = settings.LEASE_SECONDS + 2 * settings.POLL_INTERVAL
-        sentence = "a claim is older than its lease, and nobody takes it back"
+        sentence = "a claim is older than its lease, and no poll recovers it"
         yield Condition("EmailProcessingStuck", table, rows.claimed_seconds, lease, sentence)
     events = facts.events
     sentence = f"{events.dead} dead events hold others back: republish or discard them"
@@ -152,10 +152,10 @@ def _all(facts: Facts) -> Iterator[Condition]:
     yield Condition("JobsFailed", "", facts.failed_jobs, 0, sentence)
     sentence = f"events of {events.blocked_keys} orders wait behind a refused one: see Events in the admin"
     yield Condition("RelayBlocked", "", events.blocked_keys, 0, sentence)
-    sentence = "events wait for more than a minute: look at relay and broker"
+    sentence = "events have waited for more than a minute: check the relay and the broker"
     yield Condition("RelayLag", "", events.unpublished_seconds, 60, sentence)
     for topic, _, seconds in facts.lags:
-        sentence = f"{topic} waits for more than a minute: look at the consumer"
+        sentence = f"events of {topic} have waited for more than a minute: check the consumer"
         yield Condition("ConsumerLag", topic, seconds, 60, sentence)
     for name, (_, forced) in providers.items():
         yield Condition("EmailBreakerForced", name, forced is not None, 0, f"{name} is forced {forced}")
@@ -165,9 +165,9 @@ def _all(facts: Facts) -> Iterator[Condition]:
         yield Condition("PartitionsRunOut", stock.table, stock.partitions_ahead, limit, sentence)
         sentence = f"{stock.table}: archives are overdue"
         yield Condition("ArchiveOverdue", stock.table, stock.archive_overdue_seconds, 2 * DAY, sentence)
-    sentence = f"{facts.holding} unfinished rows hold a partition: finish them, and it leaves"
+    sentence = f"{facts.holding} unfinished rows hold a partition: finish them, so that it is detached"
     yield Condition("PartitionHeld", "", facts.holding, 0, sentence)
-    sentence = "the charts are not summed: look at beat and worker"
+    sentence = "the charts are not summed: check beat and worker"
     yield Condition("SumsLate", "", facts.jobs.get("sums", 0.0), 300, sentence)
     sentence = "keep_partitions has not run for a day: start it"
     yield Condition("UpkeepLate", "", facts.jobs.get("partitions", 0.0), UPKEEP_LATE_SECONDS, sentence)

@@ -1,7 +1,7 @@
-"""Reads in one statement the numbers for metrics, `manage.py status`, and `outbox.conditions`.
+"""Read the numbers for metrics, `manage.py status` and `outbox.conditions` in one statement.
 
-Every count stops at `MOST` rows *read*, so that it takes milliseconds in an outage, when it matters most.
-Ages are seconds by the database's clock; 0.0 where there is no such row.
+Every count stops after *reading* `MOST` rows, so that it takes milliseconds even in an outage. Ages are
+seconds by the database's clock, or 0.0 without such a row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outbox.retention.partitions import partitions
 
 MOST = 10_000
 
-#: A row is held if its last attempt may have been accepted and the next one is still to come.
+#: A row is held if a provider may have accepted its last attempt and the next attempt is not due.
 _ROWS = """
     SELECT * FROM (
         SELECT count(*) FILTER (WHERE status = 'pending') AS pending,
@@ -50,7 +50,7 @@ _ROWS = """
         ) AS row
     ) AS dead
 """
-#: The conditions are those of the partial indexes. No event is in the partitions of days to come: `floor`.
+#: The conditions are those of the partial indexes. `floor` prunes the partitions of future days.
 _EVENTS = """
     SELECT * FROM (
         SELECT count(*) AS unpublished,
@@ -78,7 +78,7 @@ _EVENTS = """
         ) AS event
     ) AS inbound
 """
-#: Of the relays, the newest one.
+#: All relays count as one, with the newest heartbeat.
 _BEATS = """
     SELECT CASE WHEN name LIKE 'relay:%' THEN 'relay' ELSE name END AS name,
         extract(epoch FROM statement_timestamp() - max(beat_at))::float8 AS age
@@ -90,7 +90,7 @@ _PAUSED = """
     FROM pauses ORDER BY part
 """
 _FAILED_JOBS = "SELECT count(*) AS number FROM bulk_jobs WHERE state = 'failed'"
-#: Of detached partitions: the ends of those that are not archived, and the age of the newest archive.
+#: The ends of the detached partitions that are not archived, and the age of the newest archive.
 _ARCHIVED = """
     SELECT "table", array_agg(until) FILTER (WHERE archived_at IS NULL) AS waiting,
         extract(epoch FROM statement_timestamp() - max(archived_at))::float8 AS age
@@ -110,7 +110,7 @@ _SESSIONS = """
 
 
 def deliverables() -> list[type[Deliverable]]:
-    """List the models whose rows are delivered."""
+    """Return the models whose rows are delivered."""
     return [model for model in apps.get_models() if issubclass(model, Deliverable)]
 
 
@@ -151,7 +151,7 @@ def _read_together(*statements: str) -> list[list[dict[str, Any]]]:
 
 
 def rows_statement(model: type[Deliverable]) -> str:
-    """Return the SELECT of a table's unfinished rows; it reads at most `MOST` of each kind."""
+    """Return the SELECT of a table's unfinished rows. It reads at most `MOST` of each kind."""
     return _ROWS.format(table=connection.ops.quote_name(model._meta.db_table), most=MOST)
 
 
@@ -160,7 +160,7 @@ def _positive(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _holding(now: dt.datetime) -> str:
-    """Return the SELECT that counts the unfinished rows of partitions that are past their hot days."""
+    """Return the SELECT that counts the unfinished rows of partitions past their hot days."""
     parts = []
     for model in partitions.partitioned_models():
         rules = model.retention
@@ -194,7 +194,7 @@ def _stocks(
 def _connections(sessions: Sequence[Mapping[str, Any]]) -> Connections:
     states = dict.fromkeys(("active", "idle", "idle in transaction", "other"), 0)
     states |= {one["state"]: one["number"] for one in sessions}
-    oldest = max(one["oldest"] or 0.0 for one in sessions)  # our own session is one of them
+    oldest = max(one["oldest"] or 0.0 for one in sessions)  # never empty, because this session is included
     return Connections(states, max(0, sessions[0]["most"] - sum(states.values())), max(0.0, oldest))
 
 

@@ -1,8 +1,8 @@
-"""The three groups that migrate makes: viewer, support and operator.
+"""The groups that migrate creates: viewer, support and operator.
 
-Each app's AppConfig names in `roles` what each group may do beyond the one before it. Every permission is
-given once and recorded, so a later release can add one, and what a shop changed stays changed.
-docs/guides/admin.md has the table for people.
+Each app's AppConfig lists in `roles` the permissions that each group has beyond the one before it. Each
+permission is granted once and recorded, so a later release can add one, and a shop's changes stay.
+docs/guides/admin.md has a table of the permissions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROLES = ("viewer", "support", "operator")
 
 
 def permissions_of(role: str) -> set[str]:
-    """Return what the apps declare for a group, as "app.codename"."""
+    """Return the permissions that the apps declare for a group, as "app.codename"."""
     found: set[str] = set()
     for each in ROLES[: ROLES.index(role) + 1]:
         for config in apps.get_app_configs():
@@ -27,9 +27,9 @@ def permissions_of(role: str) -> set[str]:
 
 
 def make_roles(*, using: str = "default") -> None:
-    """Make the groups that are missing, and give them what they were never given.
+    """Create the missing groups, and grant the permissions that were never granted.
 
-    A group of the same name that a shop made itself, or one that it deleted, is left alone.
+    Do not change a group of the same name that a shop created, and do not recreate one that it deleted.
     """
     if RoleGrant._meta.db_table not in connections[using].introspection.table_names():
         return  # a migration to an earlier state
@@ -50,7 +50,7 @@ def make_roles(*, using: str = "default") -> None:
 
 
 def _permissions(names: set[str], *, using: str) -> dict[str, Permission]:
-    """Return the permissions of these names that exist."""
+    """Return the existing permissions with these names."""
     codes = [name.partition(".")[2] for name in names]
     rows = Permission.objects.using(using).filter(codename__in=codes).select_related("content_type")
     found = {f"{row.content_type.app_label}.{row.codename}": row for row in rows}

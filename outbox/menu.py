@@ -7,7 +7,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class MenuItem:
-    """`place` orders the links; `name` is the URL's in the namespace `admin`."""
+    """`place` orders the links. `name` is the URL's name in the namespace `admin`."""
 
     place: int
     title: str

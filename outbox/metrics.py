@@ -1,4 +1,4 @@
-"""The engine's metrics that the database has. outbox.telemetry.instruments has a process's counters."""
+"""The engine's metrics from the database. outbox.telemetry.instruments has a process's counters."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from outbox.database import server
 from outbox.database.clock import database_now
 from outbox.facts import read_facts
 from outbox.models import Pause
-from outbox.telemetry import instruments  # noqa: F401 - every process shows them
+from outbox.telemetry import instruments  # noqa: F401 - declares them in every process
 from outbox.telemetry.metrics import at_scrape
 
 
 def gauge(name: str, text: str, label: str, values: Mapping[str, float | None]) -> GaugeMetricFamily:
-    """Make a gauge with one label from its values by that label, without those that are None."""
+    """Return a gauge with one label from its values by that label. Leave out values that are None."""
     family = GaugeMetricFamily(f"orderpost_{name}", text, labels=[label])
     for key, value in values.items():
         if value is not None:
@@ -32,27 +32,27 @@ def numbers() -> Iterator[GaugeMetricFamily]:
     events, connections = found.events, found.connections
     oldest = connections.oldest_transaction_seconds
     for name, text, value in (
-        ("relay_lag_events", "Events not yet published, dead ones not counted", events.unpublished),
+        ("relay_lag_events", "Events not yet published, without dead letters", events.unpublished),
         ("relay_lag_seconds", "Age of the oldest event not yet published", events.unpublished_seconds),
         ("relay_blocked_keys", "Aggregates whose events wait behind a refused one", events.blocked_keys),
-        ("poll_age_seconds", "Since the outbox was last polled", found.jobs.get("poll")),
-        ("database_connections_left", "How many more an ordinary role can open", connections.left),
+        ("poll_age_seconds", "Time since the outbox was last polled", found.jobs.get("poll")),
+        ("database_connections_left", "Connections that an ordinary role can still open", connections.left),
         ("database_oldest_transaction_seconds", "Age of the longest open transaction", oldest),
     ):
         if value is not None:
             yield GaugeMetricFamily(f"orderpost_{name}", text, value=value)
     paused = {one["part"] for one in found.paused}
     values = {part.value: float(part.value in paused) for part in Pause.Part}
-    yield gauge("paused", "1 while somebody has paused it, else 0", "part", values)
+    yield gauge("paused", "1 if a person has paused the part, else 0", "part", values)
     dead = {"out": events.dead, "in": events.dead_inbound}
     yield gauge("dead_events", "Dead letters that nobody has resolved", "direction", dead)
-    yield gauge("heartbeat_age_seconds", "Since a process last wrote its heartbeat", "name", found.jobs)
+    yield gauge("heartbeat_age_seconds", "Time since a process last wrote its heartbeat", "name", found.jobs)
     for name, text in (
-        ("partitions_ahead", "Partitions made after the present one; -1 when even that is missing"),
-        ("partitions_ahead_seconds", "Until the last partition that follows without a gap ends"),
-        ("archive_age_seconds", "Since the newest archive was written"),
-        ("archive_overdue", "Partitions over their hot days without an archive"),
-        ("archive_overdue_seconds", "For how long the oldest of them is overdue"),
+        ("partitions_ahead", "Partitions after the current one; -1 if even that is missing"),
+        ("partitions_ahead_seconds", "Time until the end of the last partition that follows without a gap"),
+        ("archive_age_seconds", "Time since the newest archive was written"),
+        ("archive_overdue", "Partitions past their hot days without an archive"),
+        ("archive_overdue_seconds", "Time for which the oldest of them has been overdue"),
     ):
         yield gauge(name, text, "table", {stock.table: getattr(stock, name) for stock in found.stocks})
     yield gauge("database_connections", "Client connections of the server", "state", connections.by_state)
@@ -61,7 +61,7 @@ def numbers() -> Iterator[GaugeMetricFamily]:
 def unfinished_rows(found: Mapping[str, Rows]) -> Iterator[GaugeMetricFamily]:
     rows = GaugeMetricFamily(
         "orderpost_unfinished",
-        f"Rows that are not finished, counted to at most {facts.MOST}",
+        f"Unfinished rows, counted up to {facts.MOST}",
         labels=["table", "status"],
     )
     for table, one in found.items():
@@ -73,7 +73,7 @@ def unfinished_rows(found: Mapping[str, Rows]) -> Iterator[GaugeMetricFamily]:
         ("oldest_due_seconds", "How long the longest-waiting row has been due", "due_seconds"),
         ("oldest_unfinished_seconds", "Age of the oldest unfinished row, not held", "unfinished_seconds"),
         ("oldest_held_seconds", "Age of the oldest held row", "held_seconds"),
-        ("oldest_processing_seconds", "How long ago the oldest present claim was taken", "claimed_seconds"),
+        ("oldest_processing_seconds", "Age of the oldest current claim", "claimed_seconds"),
     ):
         yield gauge(name, text, "table", {table: getattr(one, field) for table, one in found.items()})
     seconds = {model._meta.db_table: facts.due_query_seconds(model) for model in facts.deliverables()}
@@ -93,5 +93,5 @@ def sizes() -> Iterator[GaugeMetricFamily]:
 def replication_slots() -> Iterator[GaugeMetricFamily]:
     slots = server.slots()
     kept, active = {one.name: one.kept for one in slots}, {one.name: int(one.is_active) for one in slots}
-    yield gauge("replication_slot_kept_bytes", "WAL that a lasting slot keeps on the disk", "slot", kept)
-    yield gauge("replication_slot_active", "Whether somebody reads a lasting slot", "slot", active)
+    yield gauge("replication_slot_kept_bytes", "WAL that a permanent slot keeps on the disk", "slot", kept)
+    yield gauge("replication_slot_active", "1 if a client reads the permanent slot, else 0", "slot", active)

@@ -1,4 +1,4 @@
-"""What replaces erased personal data, how an address is kept without being readable, and found in a text."""
+"""Personal data: the replacements of erased data, hashes of addresses and keys, and addresses in texts."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ ERASED_ADDRESS = "erased@privacy.invalid"
 _LONGEST = 254
 _LOCAL = re.compile(r"""[^\s@"<>(),:;\[\]\\\x00-\x1f]+\Z""")
 _DOMAIN = re.compile(rf"(?:[^\W_]|[.-]){{1,{_LONGEST}}}")
-#: RFC 5322 allows these in a local part, but `email=ann@…` and `refund/ann@…` are more usual.
+#: RFC 5322 allows these in a local part, but `email=ann@…` and `refund/ann@…` are more common.
 _RARE = re.compile(r"[=/|`{}]")
 _TOP_LEVEL_DOMAIN = re.compile(r"xn--[a-z0-9-]+|[^\W\d_]{2,63}", re.IGNORECASE)
-#: An escape of JSON, also in JSON that is a string of JSON: a character by its code, a space or a slash.
+#: An escape in JSON, or in JSON inside a JSON string: a character's code, white space or a slash.
 _ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|[nrtbf]|(/))")
 
 
 def address_hash(recipient_email: str) -> str:
-    """Hash an address with PRIVACY_KEY (HMAC-SHA256, hex), whatever its case and the spaces around it."""
+    """Return the HMAC-SHA256 (hex) of an address with PRIVACY_KEY. Ignore case and surrounding spaces."""
     key, text = str(settings.PRIVACY_KEY), recipient_email.strip().lower()
     return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
 def key_hash_salt() -> str:
-    """Return the text that is put before an idempotency key to hash it. It is a secret."""
+    """Return the secret prefix for hashing an idempotency key."""
     return f"{settings.PRIVACY_KEY}:"
 
 
 def key_hash(key: str) -> str:
-    """Hash a caller's idempotency key (`sha256:` and 64 hex digits), because it may be any text.
+    """Return the hash of a caller's idempotency key (`sha256:` and 64 hex digits).
 
-    `outbox.models.events` does the same in SQL.
+    A key may be any text, so it may be personal. `outbox.models.outgoing` does the same in SQL.
     """
     return f"sha256:{hashlib.sha256((key_hash_salt() + key).encode()).hexdigest()}"
 
@@ -49,9 +49,9 @@ def find_address_hashes(text: str) -> set[str]:
 
 
 def find_addresses(text: str) -> set[str]:
-    r"""Return the complete addresses in a text, in lower case, also where JSON escapes their characters.
+    r"""Return the complete addresses in a text, in lower case, even if JSON escapes their characters.
 
-    An address ends where a domain ends. Where that is not certain, both readings are returned.
+    An address ends with its domain. If that end is uncertain, return both readings.
 
     >>> sorted(find_addresses("refund:Ann@example.com, 'jo-ann@example.co.uk'"))
     ['ann@example.com', 'jo-ann@example.co.uk']
@@ -64,7 +64,7 @@ def find_addresses(text: str) -> set[str]:
 
 
 def hide_addresses(text: str, *, but: Callable[[str], bool]) -> str:
-    """Replace the addresses in a text for which `but` is false. Escapes of JSON are resolved then.
+    """Replace the addresses in a text for which `but` is false. Then also resolve JSON's escapes.
 
     >>> hide_addresses("from ann@example.com to Bob@Example.com", but="ann@example.com".__eq__)
     'from ann@example.com to erased@privacy.invalid'
@@ -79,7 +79,7 @@ def hide_addresses(text: str, *, but: Callable[[str], bool]) -> str:
 
 
 def _found(plain: str) -> Iterator[tuple[int, int, set[str]]]:
-    """Yield where an address begins and ends, at most, and which addresses it may be, in lower case."""
+    """Yield the widest bounds of each address, and the addresses that it may be, in lower case."""
     for at in re.finditer("@", plain):
         domains = _domains(plain, at.end())
         locals_ = {
@@ -112,9 +112,9 @@ def _locals(text: str, end: int, *, in_quotes: bool) -> set[str]:
 
 
 def _domains(text: str, start: int) -> list[tuple[str, int]]:
-    """Return the domain with its end: as long as can be, and without what no top-level domain has.
+    """Return the longest domain and the longest with a possible top-level domain, each with its end.
 
-    `-018f` after `example.com` is something else, `-op.com` after `example.co` is not.
+    So `-018f` is cut from `example.com-018f`, but `-op.com` is not cut from `example.co-op.com`.
     """
     found = _DOMAIN.match(text, start)
     whole = domain = found[0].rstrip(".-") if found else ""

@@ -1,8 +1,8 @@
-"""The admin's site: its first page, the menu of every page, and the page of what is set up once.
+"""The admin's site: its first page, the menu of every page, and the set-up page.
 
-A page of a model stands in the menu where its ModelAdmin has a `menu` (a place and a title). All others are
-under "Set-up": users, groups, tokens and Celery's tables. Django loads the site before the pages that
-register with it, so this module lies outside `outbox.admin`.
+The menu has the pages of models whose ModelAdmin has a `menu` (a place and a title). All others are under
+"Set-up": users, groups, tokens and Celery's tables. Django loads the site before the pages that register with
+it, so this module is outside `outbox.admin`.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Site(admin.AdminSite):
         return context | {"menu": self._menu(request) if context["has_permission"] else []}
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
-        """Show what needs a person now and the charts; with `?part=1` the part of it that is refreshed."""
-        from outbox.admin import front  # its package registers pages with this site
+        """Show tiles and charts. With `?part=1`, answer only with the part that the page refreshes."""
+        from outbox.admin import front  # imported late, because its package registers pages with this site
 
         context = {
             **self.each_context(request),
@@ -52,7 +52,7 @@ class Site(admin.AdminSite):
         return TemplateResponse(request, template, context)
 
     def search_view(self, request: HttpRequest) -> HttpResponse:
-        """Open what the search box names, or list what it may mean."""
+        """Open the only hit of the search box, or list all hits."""
         from outbox.admin.shared.search import search_page
 
         return search_page(request, self.each_context(request))

@@ -1,8 +1,8 @@
 """The engine's Celery tasks: bulk jobs, the sums of each minute, and the daily tasks of release 0.1.0.
 
-`manage.py keep_partitions` does the work of those now. A worker with the tables' owner's database URL still
-does it. Any other does nothing: it logs a warning when keep_partitions has not run for a day, and an error
-when partitions run out.
+`manage.py keep_partitions` now does the work of the daily tasks. A worker with the database URL of the
+tables' owner still does it. Any other worker only logs a warning if keep_partitions has not run for a day,
+and an error if partitions run out.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ def sum_minutes(**_: Any) -> None:
 
 @shared_task
 def run_bulk_jobs(**_: Any) -> None:
-    """Do a batch of a bulk job, and ask for another task, so that waiting drains come in between."""
+    """Do a batch of a bulk job, then queue another task, so that waiting drains run in between."""
     if bulk.run_batch():
         bulk.waker.wake()
 
 
 @shared_task
 def ensure_partitions(**_: Any) -> None:
-    """Make the next partitions of every partitioned table."""
+    """Create the next partitions of every partitioned table."""
     if _owns_tables():
         for _name in partitions.ensure_all():
             pass
@@ -51,7 +51,7 @@ def ensure_partitions(**_: Any) -> None:
 
 @shared_task
 def rollover(**_: Any) -> None:
-    """Do everything that the retention settings ask for today; the log has each step."""
+    """Do everything that the retention settings require today, and log each step."""
     if _owns_tables():
         rollovers.rollover(report=rollovers.log_step)
     else:
@@ -61,7 +61,7 @@ def rollover(**_: Any) -> None:
 def _owns_tables() -> bool:
     try:
         return partitions.is_table_owner()
-    except SharedSession:  # whoever the role is: the work needs locks of a session
+    except SharedSession:  # the work needs session locks, whatever the role owns
         return False
 
 

@@ -43,7 +43,7 @@ def test_it_names_what_needs_a_person(db, settings):
     found = json.loads(status("--json"))
     needs = " | ".join(found["needs"])
     assert "1 dead letters: resend them or give them up" in needs
-    assert "unfinished for more than an hour" in needs and "nobody polls" in needs
+    assert "unfinished for more than an hour" in needs and "no process polls" in needs
     text = status()
     assert "! 1 dead letters" in text and "sendgrid" in text and "email_notifications" in text
 
