@@ -1,4 +1,4 @@
-"""How a process shows what it does: the context of its work, traces, metrics, health, and log files.
+"""The telemetry of a process: the context of its work, traces, metrics, health, and log files.
 
 Every other folder may import it. It imports none.
 """

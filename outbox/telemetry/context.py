@@ -1,6 +1,6 @@
-"""The correlation id and trace of a piece of work, which its rows and log lines carry.
+"""The correlation id and trace of a piece of work, which its rows and log lines contain.
 
-Set at an edge (a request, a task, a command), read where rows are written.
+A request, a task or a command sets them. The code that writes rows reads them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Context:
-    """Ids that join a change to all that it causes; `traceparent` is W3C's, empty when there is none."""
+    """Ids that link a change to everything that it causes. `traceparent` is W3C's, or empty."""
 
     correlation_id: str
     traceparent: str = ""
@@ -39,22 +39,22 @@ def new_correlation_id() -> str:
 
 
 def accept_correlation_id(value: str | None) -> str | None:
-    """Return a caller's correlation id if it is well formed, else None."""
+    """Return a caller's correlation id if it is well formed, otherwise None."""
     return value if value and _CORRELATION_ID.fullmatch(value) else None
 
 
 def accept_traceparent(value: str | None) -> str:
-    """Return a caller's W3C traceparent if it is well formed, else an empty string."""
+    """Return a caller's W3C traceparent if it is well formed, otherwise an empty string."""
     return value if value and _TRACEPARENT.fullmatch(value) else ""
 
 
 def current() -> Context:
-    """Return the context of the work at hand, or a new one outside any."""
+    """Return the context of the current work, or a new one if no context is set."""
     return _current.get(None) or Context(new_correlation_id())
 
 
 def ids() -> dict[str, str]:
-    """Return what a log line says of the work at hand: its correlation id, and its trace if it has one."""
+    """Return the ids of the current work for a log line: its correlation id, and its trace if it has one."""
     work = _current.get(None)
     if work is None:
         return {}

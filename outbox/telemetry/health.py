@@ -1,8 +1,8 @@
-"""Tell a container's probe whether a process's own loops still go round.
+"""Tell a container's probe whether a process's loops still run.
 
-Each loop calls `beat`, a thread writes a file every few seconds, and `manage.py health ROLE` reads it. None
-of them asks another server, so an outage of the database or of a broker makes no process unhealthy. This
-module imports the standard library alone: the probe starts a Python for each look.
+Each loop calls `beat`, a thread writes a file every few seconds, and `manage.py health ROLE` reads the file.
+None of them asks another server, so an outage of the database or of a broker makes no process unhealthy. This
+module imports only the standard library, because each probe starts a new Python.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import threading
 import time
 from pathlib import Path
 
-#: Seconds without a beat after which a loop hangs.
+#: After so long without a beat, a loop counts as hanging.
 WITHIN_SECONDS = 60.0
 WRITE_SECONDS = 5.0  # seconds between two writes of the file
-#: No loop promises its next beat later than this: a file of an earlier boot does.
+#: The longest time to a loop's next beat. A file with a later time is from before a reboot.
 LONGEST_SECONDS = 7200.0
 DEFAULT_DIRECTORY = Path(__file__).resolve().parent.parent.parent / "var" / "run" / "health"
 
 
 class Health:
-    """The loops of one role. Times are of the machine's monotonic clock, which all its processes share."""
+    """The loops of one role. Times are by the machine's monotonic clock, which all its processes share."""
 
     def __init__(self, *, role: str, file: Path) -> None:
         self.role, self.file = role, file
         self.process = os.getpid()
-        self._loops: dict[str, tuple[float, float]] = {}  # when it beat, until when it must beat again
+        self._loops: dict[str, tuple[float, float]] = {}  # the time of a loop's beat, and its next deadline
         self._lock = threading.Lock()
 
     def beat(self, loop: str, *, within_seconds: float) -> None:
@@ -40,11 +40,11 @@ class Health:
         self._loops.pop(loop, None)
 
     def forget(self) -> None:
-        """Forget every loop, because the command of the role starts again."""
+        """Forget every loop, because the role's command starts again."""
         self._loops.clear()
 
     def write(self) -> None:
-        """Write until when the file is good, and when the loop that is quiet for longest beat."""
+        """Write the earliest deadline of all loops, and the time of the oldest beat."""
         now = time.monotonic()
         with self._lock:
             loops = [*self._loops.values(), (now, now + WITHIN_SECONDS)]
@@ -54,7 +54,7 @@ class Health:
             new.replace(self.file)
 
     def keep_writing(self) -> None:
-        """Write every few seconds until the process ends; a full disk is the log's business, not ours."""
+        """Write every few seconds until the process exits. Ignore errors, such as of a full disk."""
         while True:
             with contextlib.suppress(OSError):
                 self.write()
@@ -71,10 +71,10 @@ def file_of(role: str) -> Path:
 
 
 def begin(role: str) -> None:
-    """Keep the file of `role` from now on. After a fork, and in the thread of the role's loop.
+    """Begin to write the file of `role`. Call this after a fork, in the thread of the role's loop.
 
-    In a process of several roles each thread begins its own; threads that began none count for the first. A
-    role that begins again in its process keeps its file and forgets its loops.
+    In a process of several roles, each role's thread calls this. The beats of other threads count for the
+    first role. A role that begins again in its process keeps its file and forgets its loops.
     """
     for known in _begun:
         if known.role == role and known.process == os.getpid():
@@ -86,7 +86,7 @@ def begin(role: str) -> None:
     _begun.append(health)
     with contextlib.suppress(OSError):
         health.file.parent.mkdir(parents=True, exist_ok=True)
-        health.write()  # a scrape may come before the thread's first turn
+        health.write()  # because a scrape may come before the thread's first write
     threading.Thread(target=health.keep_writing, name=f"health-{role}", daemon=True).start()
 
 
@@ -100,13 +100,13 @@ def _mine() -> Health | None:
 
 
 def beat(loop: str = "loop", *, within_seconds: float = WITHIN_SECONDS) -> None:
-    """Say that a loop goes round and will say so again `within_seconds`."""
+    """Report that a loop runs and will report again `within_seconds`."""
     if (health := _mine()) is not None:
         health.beat(loop, within_seconds=within_seconds)
 
 
 def end(loop: str = "loop") -> None:
-    """Say that a loop has ended, or that its waits are not its own for a while."""
+    """Report that a loop has finished, or that it will not beat for a while."""
     if (health := _mine()) is not None:
         health.end(loop)
 
@@ -121,7 +121,7 @@ def wait(stopped: threading.Event, seconds: float) -> None:
 
 
 def quiet_seconds(role: str) -> float | None:
-    """Return for how long the quietest loop of a role has not beaten; None without a file."""
+    """Return the seconds since the oldest beat of a role's loops, or None without a file."""
     try:
         _, at = _read(file_of(role))
     except (OSError, ValueError):
@@ -130,17 +130,17 @@ def quiet_seconds(role: str) -> float | None:
 
 
 def trouble(role: str) -> str:
-    """Say what is wrong with a role's loops; an empty text if nothing is."""
+    """Return what is wrong with a role's loops, or an empty text."""
     file = file_of(role)
     try:
         until, at = _read(file)
     except FileNotFoundError:
-        return f"{role}: {file} is not there: the process has not begun, or has another HEALTH_DIR"
+        return f"{role}: {file} does not exist: the process has not begun, or has another HEALTH_DIR"
     except (OSError, ValueError) as error:
         return f"{role}: {file} cannot be read: {error}"
     now = time.monotonic()
     if until < now:
-        return f"{role}: its loop hangs since {now - at:.0f} s, or the process is gone"
+        return f"{role}: its loop hangs (no beat for {now - at:.0f} s), or the process is dead"
     if until > now + LONGEST_SECONDS:
         return f"{role}: {file} is older than this machine's last start"
     return ""
@@ -152,18 +152,18 @@ def _read(file: Path) -> tuple[float, float]:
 
 
 def begun() -> list[str]:
-    """Return the roles that have a file in HEALTH_DIR: of a container, its own one."""
+    """Return the roles that have a file in HEALTH_DIR, which in a container are its own."""
     return sorted(file.name for file in file_of("").glob("*") if not file.suffix)
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is wrong with each of the roles, by default all that have begun; return 1 if anything is.
+    """Print what is wrong with each of the roles, by default all that have begun.
 
-    Return 1 as well if none has begun.
+    Return 1 if anything is wrong or no role has begun, otherwise 0.
     """
     named = arguments or begun()
     troubles = [text for role in named if (text := trouble(role))]
     if not named:
         troubles = [f"no process has begun, or it has another HEALTH_DIR than {file_of('')}"]
-    print("\n".join(troubles) or "goes round", file=sys.stderr if troubles else sys.stdout)
+    print("\n".join(troubles) or "running", file=sys.stderr if troubles else sys.stdout)
     return 1 if troubles else 0

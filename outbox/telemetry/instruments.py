@@ -1,4 +1,4 @@
-"""The engine's counters and histograms. docs/reference/metrics.md says what each counts."""
+"""The engine's counters and histograms. docs/reference/metrics.md describes each."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from prometheus_client import Counter, Histogram
 
 from outbox.telemetry.metrics import REGISTRY
 
-#: Seconds, for what takes milliseconds when all is well.
+#: Buckets in seconds for work that normally takes milliseconds.
 QUICK = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-#: Seconds, for what takes up to a minute when all is well.
+#: Buckets in seconds for work that normally takes up to a minute.
 LONG = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 REQUESTS = Histogram(

@@ -1,4 +1,4 @@
-"""Read the JSON lines that processes logged: plain, or compressed by gzip or zstandard."""
+"""Read the JSON lines that processes logged, plain or compressed by gzip or zstandard."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import IO, Any
 
 import zstandard
 
-#: Under these names collectors keep the line as it was written.
+#: The names under which collectors store the original line.
 _WRAPPED = ("log", "message", "body", "MESSAGE")
 
 
 @dataclasses.dataclass(slots=True)
 class Counts:
-    """How many lines were read, and how many of them could not be understood."""
+    """How many lines were read, and how many of them could not be parsed."""
 
     lines: int = 0
     unreadable: int = 0
 
 
 def read_log_lines(*, paths: Iterable[Path], counts: Counts) -> Iterator[dict[str, Any]]:
-    """Yield the lines of log files as dicts, and count in `counts` what was read.
+    """Yield the lines of log files as dicts, and count them in `counts`.
 
-    A line may have a prefix, as those of containers do, or be wrapped in a collector's JSON. Others are
-    counted as unreadable, and so is the damaged end of a compressed file. Raises `OSError` for a file that
-    cannot be opened.
+    A line may have a prefix, like those of containers, or be wrapped in a collector's JSON. Other lines, and
+    the damaged end of a compressed file, are counted as unreadable. Raise `OSError` for a file that cannot be
+    opened.
     """
     for path in paths:
         with _open(path) as file:
@@ -46,7 +46,7 @@ def read_log_lines(*, paths: Iterable[Path], counts: Counts) -> Iterator[dict[st
 
 
 def parse_log_line(raw: str) -> dict[str, Any] | None:
-    r"""Return a line of ours, None for anything else.
+    r"""Return a line of ours, or None for any other line.
 
     >>> parse_log_line('2026-11-21T20:15:00Z stderr F {"event": "drained"}')
     {'event': 'drained'}

@@ -1,10 +1,10 @@
 """The metrics of a process, in Prometheus' text format. Each app declares its own in `metrics.py`.
 
-- A counter or a histogram of the process: `Counter("name", "help", registry=REGISTRY)`.
-- A number that the database or a broker has: a function under `@at_scrape` that yields metric families. Web
-  processes call it at each scrape.
+- `Counter("name", "help", registry=REGISTRY)` makes a counter of the process, and `Histogram` a histogram.
+- A function under `@at_scrape` yields metric families from the database or a broker. Web processes call it at
+  each scrape.
 
-docs/reference/metrics.md lists all of them; a test compares.
+docs/reference/metrics.md lists all of them, and a test compares it.
 """
 
 from __future__ import annotations
@@ -33,35 +33,35 @@ PROJECT_FILE = Path(__file__).resolve().parent.parent.parent / "pyproject.toml"
 #: The counters and histograms of this process.
 REGISTRY = CollectorRegistry(auto_describe=False)
 _readers: list[tuple[str, Reader]] = []
-# A series for each counter that says when it began: nobody asks for it.
+# Without this, each counter would have another series with its start time, which nobody needs.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 def at_scrape(read: Reader, *, source: str = "database") -> Reader:
-    """Call the decorated function at each scrape, and expose the metric families that it yields.
+    """Register a function that is called at each scrape, to expose the metric families that it yields.
 
-    `source` is what it asks. After an error the other functions of the same source are left out of this
-    scrape: each would wait in its turn.
+    `source` is the server that it queries. After an error, this scrape skips the other functions of the same
+    source, because each of them would wait, too.
     """
     _readers.append((source, read))
     return read
 
 
 def from_broker(broker: str) -> Callable[[Reader], Reader]:
-    """Return `at_scrape` for functions that ask a broker: `redis` or `kafka`."""
+    """Return `at_scrape` for functions that query a broker: `redis` or `kafka`."""
     return functools.partial(at_scrape, source=broker)
 
 
 def exposition(*, with_readers: bool = True) -> bytes:
-    """Return the metrics of this process, or with PROMETHEUS_MULTIPROC_DIR of all that share it.
+    """Return the metrics of this process, or with PROMETHEUS_MULTIPROC_DIR of all processes that share it.
 
-    `with_readers`: what the database and the brokers have, too.
+    With `with_readers`, include those of the database and the brokers.
     """
     return generate_latest(_Collected(families(with_readers=with_readers)))
 
 
 def families(*, with_readers: bool) -> list[Metric]:
-    """Return what `exposition` shows."""
+    """Return the metric families of `exposition`."""
     found = [*_of_the_process()]
     if with_readers:
         found += _read_all()
@@ -75,7 +75,7 @@ def _read_all() -> Iterator[Metric]:
         if up.setdefault(source, True):
             try:
                 yield from list(read())
-            except Exception as error:  # noqa: BLE001 - the others' numbers matter most when one fails
+            except Exception as error:  # noqa: BLE001 - the other sources' numbers matter most in an outage
                 up[source] = False
                 log.warning("metrics cannot be read", source=source, reader=read.__name__, error=str(error))
     yield GaugeMetricFamily(
@@ -94,7 +94,7 @@ def _of_the_process() -> Iterator[Metric]:
         "orderpost_build_info", "The program that runs here", labels=["version", "python", "role"]
     )
     age = GaugeMetricFamily(
-        "orderpost_loop_age_seconds", "Since the process's own loop last went round", labels=["role"]
+        "orderpost_loop_age_seconds", "Since the last beat of the process's own loop", labels=["role"]
     )
     for role in health.roles():
         build.add_metric([version(), platform.python_version(), role], 1)
@@ -107,7 +107,6 @@ def _of_the_process() -> Iterator[Metric]:
 
 @functools.cache
 def version() -> str:
-    """Return this program's version."""
     with contextlib.suppress(OSError):
         return str(tomllib.loads(PROJECT_FILE.read_text())["project"]["version"])
     return "unknown"

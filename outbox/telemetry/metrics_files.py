@@ -1,9 +1,9 @@
-"""The counters and histograms of several processes together, through files in PROMETHEUS_MULTIPROC_DIR.
+"""Sum the counters and histograms of several processes, through files in PROMETHEUS_MULTIPROC_DIR.
 
-prometheus-client keeps a file for each process and kind of metric. The web's worker processes come and go.
-The library would keep the files of all of them for ever; deleting one would make the sums fall, which
-Prometheus takes for a restart. So the numbers of a process that has ended are added to one file, under a
-lock.
+prometheus-client writes a file for each process and kind of metric. The web's worker processes start and
+exit, and the library would keep all their files for ever. If one were deleted, the sums would fall, and
+Prometheus would take that for a restart. So this module adds the numbers of dead processes to one file, under
+a lock.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.mmap_dict import MmapedDict
 from prometheus_client.multiprocess import MultiProcessCollector
 
-#: None where each process keeps its numbers to itself.
+#: None if each process has only its own numbers.
 DIRECTORY: Path | None = None
 if _given := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
     DIRECTORY = Path(_given)
-    DIRECTORY.mkdir(parents=True, exist_ok=True)  # prometheus-client does not
+    DIRECTORY.mkdir(parents=True, exist_ok=True)  # because prometheus-client does not make it
 
-#: The library's own classes have no types.
+#: The library's classes have no types.
 _numbers: Any = MmapedDict
 _collector: Any = MultiProcessCollector
 ENDED = "ended"  # in the place of a process id
 
 
 def collect(directory: Path) -> Iterable[Metric]:
-    """Return the sums over all processes, those that have ended among them."""
+    """Return the sums over all processes, also dead ones."""
     with (directory / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         _add_up_ended(directory)

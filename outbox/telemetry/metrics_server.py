@@ -1,4 +1,4 @@
-"""Serves a process's metrics on METRICS_PORT, from a thread of its own. `watch` starts it."""
+"""Serve a process's metrics on METRICS_PORT from a separate thread. `watch` starts it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ log = structlog.get_logger(__name__)
 
 CLIENT_SECONDS = 5.0
 RETRY_SECONDS = 2.0
-#: Its processes share one port: the first one that starts takes it, another one when that ends.
+#: The web's processes share one port. The first one takes it, and another one after that has exited.
 WEB = "web"
 _starting = threading.Lock()  # the roles of one process begin at the same time
 
 
 def watch(role: str) -> None:
-    """Begin the health file of this process, or of this thread's role, and serve its metrics.
+    """Begin the health file of this thread's role, and serve the process's metrics. Call this after a fork.
 
-    After a fork. The metrics have the port of the process once, whatever its roles.
+    A process of several roles serves its metrics once.
     """
     health.begin(role)
     with _starting:
@@ -39,7 +39,7 @@ def watch(role: str) -> None:
 
 
 def is_allowed_to_read(authorization: str) -> bool:
-    """Tell whether a request with this header may read the metrics: METRICS_TOKEN, if there is one."""
+    """Return whether the header has METRICS_TOKEN. Without that setting, every request may read."""
     if not settings.METRICS_TOKEN:
         return True
     scheme, _, given = authorization.partition(" ")
@@ -49,7 +49,7 @@ def is_allowed_to_read(authorization: str) -> bool:
 
 
 class _Server(socketserver.TCPServer):
-    """One request at a time: Prometheus sends no more, and the database sees one connection."""
+    """Serve one request at a time, so that scrapes use only one connection to the database."""
 
     allow_reuse_address = True
     started = False

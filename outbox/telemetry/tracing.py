@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, and the `traceparent` by which rows and messages carry W3C's trace.
+"""OpenTelemetry's spans, and the `traceparent` that stores a W3C trace in rows and messages.
 
 `OTEL_EXPORTER_OTLP_ENDPOINT` (or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) turns spans on, and needs the SDK,
 which requirements.lock has. The SDK reads the other `OTEL_*` variables, such as sampler and service name.
@@ -27,9 +27,9 @@ _parent_decides = False  # the sampler records nothing below an unsampled span
 
 
 def start() -> None:
-    """Record the spans of this process if the environment asks for that.
+    """Record the spans of this process if the environment asks for it.
 
-    Raises `ImproperlyConfigured` without the SDK.
+    Raise `ImproperlyConfigured` without the SDK.
     """
     global _recording, _parent_decides
     disabled = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
@@ -51,9 +51,9 @@ def start() -> None:
 
 
 class _Current:
-    """Makes a span the current one within a block, and ends it.
+    """Make a span the current one within a block, and end it.
 
-    A failed span has the exception's class only, because messages of exceptions may contain addresses.
+    A failed span has only the exception's class, because messages of exceptions may contain addresses.
     """
 
     def __init__(self, span: Span) -> None:
@@ -75,10 +75,11 @@ class _Current:
 def span(
     name: str, *, kind: SpanKind = SpanKind.INTERNAL, parent: str = "", links: Iterable[str] = ()
 ) -> AbstractContextManager[Span]:
-    """Make a span the thread's current one within a block. Where tracing is off, it is `INVALID_SPAN`.
+    """Make a span the thread's current one within a block. If tracing is off, it is `INVALID_SPAN`.
 
-    `parent` is a `traceparent`; without one the parent is the thread's current span. `links` are the
-    `traceparent`s of other work that led here. The SDK is not asked where its answer is known: docs/adr/0032.
+    `parent` is a `traceparent`. Without one, the parent is the thread's current span. `links` are the
+    `traceparent`s of other work that caused this. If the SDK's answer is known, it is not called:
+    docs/adr/0032.
     """
     if not _recording:
         return INVALID_SPAN
@@ -92,12 +93,12 @@ def span(
 
 
 def context_of(traceparent: str) -> Context | None:
-    """Return the context below another process's span; None, the current context, for an empty string."""
+    """Return the context below another process's span. For an empty string, return None (the current one)."""
     return _W3C.extract({"traceparent": traceparent}) if traceparent else None
 
 
 def traceparent_of(span: Span) -> str:
-    """Return a span's `traceparent` for rows and messages; empty outside any trace."""
+    """Return a span's `traceparent` for rows and messages, or an empty string outside a trace."""
     found = span.get_span_context()
     if not found.is_valid:
         return ""
@@ -105,7 +106,7 @@ def traceparent_of(span: Span) -> str:
 
 
 def is_sampled(traceparent: str) -> bool:
-    """Return whether whoever began the trace wants it recorded.
+    """Return whether the process that began the trace wants it recorded.
 
     >>> is_sampled("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), is_sampled("")
     (True, False)

@@ -1,5 +1,5 @@
-"""Follow PostgreSQL's write-ahead log, to learn at once that somebody committed a row that is due.
+"""Follow PostgreSQL's write-ahead log, to notice at once that a session committed a due row.
 
-`pgoutput` reads the messages, `publication` says which tables are in them, `stream` is one replication
-connection, `follower` the thread that always has one. Run by `manage.py follow_wal`.
+`pgoutput` reads the messages. `publication` selects the tables. `stream` is one replication connection, and
+`follower` reconnects when it is lost. `manage.py follow_wal` runs it.
 """

@@ -1,4 +1,4 @@
-"""Always has a stream of the WAL: connects again, leads or waits for its turn, and tells what it learns."""
+"""Keep a stream of the WAL: reconnect, lead or wait to lead, and report changes to a listener."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outbox.wal.stream import SLOT_SECONDS, NotReady, Stream, StreamEnded
 
 log = structlog.get_logger(__name__)
 
-#: How often a follower that is ready asks whether it may lead.
+#: How often a follower that is ready tries to lead.
 LEAD_SECONDS = 0.25
 RECEIVE_SECONDS = 1.0
 ERRORS = (psycopg.Error, OSError, StreamEnded, NotReady)
@@ -26,25 +26,25 @@ State = Literal["away", "ready", "streaming"]
 
 
 class Listener(Protocol):
-    """What the owner of a follower brings. All is called in the follower's thread and must not take long."""
+    """The part of a follower's owner. The follower's thread calls it, so it must return at once."""
 
     def became(self, state: State, /) -> None:
-        """Take the new state.
+        """React to the new state.
 
-        streaming   look at everything once: a temporary slot has nothing of what was committed before it
-        ready       another follower leads
-        away        no changes are told of: look without being told
+        streaming   Check all tables once, because a temporary slot has no changes from before it was made.
+        ready       Another follower leads.
+        away        No changes are reported, so poll.
         """
 
     def changed(self, committed: Committed, /) -> None:
-        """Look at the tables in which a transaction made rows due. It may not be visible yet."""
+        """Check the tables in which a transaction made rows due. It may not be visible yet."""
 
     def alive(self) -> None:
-        """Take note that the stream runs; called every second at least."""
+        """Note that the stream runs. This is called at least every second."""
 
 
 class Follower:
-    """Follows the tables `watched`; `params` returns those of a role that may replicate."""
+    """Follow the tables `watched`. `params` returns connection parameters of a role that may replicate."""
 
     def __init__(
         self, *, params: Callable[[], Mapping[str, Any]], watched: Sequence[Watched], listener: Listener
@@ -52,11 +52,11 @@ class Follower:
         self._params, self._watched, self._listener = params, watched, listener
         self._stopped = threading.Event()
         self._stream: Stream | None = None
-        self._seen = 0  # up to where the streams before this one received
+        self._seen = 0  # the position up to which earlier streams received
         self.state: State = "away"
 
     def check(self) -> None:
-        """Raise `NotReady` if nothing can be followed; a server that is away is no reason."""
+        """Raise `NotReady` if the server or the role cannot follow. If the server is away, only log it."""
         try:
             with contextlib.closing(self._connect()) as stream:
                 stream.check()

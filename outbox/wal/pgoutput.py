@@ -1,7 +1,7 @@
-"""Tell from the messages of PostgreSQL's plugin `pgoutput` in which tables a transaction made rows due.
+"""Read from the messages of PostgreSQL's plugin `pgoutput` in which tables a transaction made rows due.
 
-Nothing of a row is kept, so a transaction of any size takes no memory. The format is protocol version 1 of
-https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
+The decoder stores no part of a row, so a large transaction needs no more memory. The format is protocol
+version 1 of https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ _NULL, _UNCHANGED = b"n", b"u"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Watched:
-    """A table, and which of its written rows count: those whose `column` has one of `values`.
+    """A table and its rows that count: those whose `column` has one of `values`.
 
-    Without a `column` every row counts. `has_updates`: updated rows count as inserted ones do.
+    Without a `column`, every row counts. With `has_updates`, updated rows count, too, otherwise only
+    inserted.
     """
 
     table: str
@@ -29,9 +30,9 @@ class Watched:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Committed:
-    """A transaction's end: the position after it, and the tables in which it wrote rows that count.
+    """A committed transaction: the position after it, and the tables in which it wrote rows that count.
 
-    `xid` are the lower 32 bits of its id.
+    `xid` has the lower 32 bits of its id.
     """
 
     position: int
@@ -40,7 +41,7 @@ class Committed:
 
 
 class Decoder:
-    """Reads the messages of one stream in their order."""
+    """Read the messages of one stream in their order."""
 
     def __init__(self, watched: Iterable[Watched]) -> None:
         self._watched = {one.table: one for one in watched}
@@ -49,7 +50,7 @@ class Decoder:
         self._xid = 0
 
     def read(self, message: bytes) -> Committed | None:
-        """Take the next message; return what a transaction did once its commit is read."""
+        """Read the next message. If it is a commit, return what the transaction did."""
         kind = message[:1]
         if kind in (_INSERT, _UPDATE):
             self._read_row(message)
@@ -84,20 +85,20 @@ class Decoder:
         if watched is None or watched.table in self._tables:
             return
         at = 5
-        if message[at : at + 1] != _NEW:  # an update that changed the key begins with the old one
+        if message[at : at + 1] != _NEW:  # an update that changed the key begins with the old key
             at = _after(message, at + 1)
         if index < 0 or _value(message, at + 1, index) in watched.values:
             self._tables.add(watched.table)
 
 
 def _text(message: bytes, at: int) -> tuple[str, int]:
-    """Return the text at `at`, and where the next field begins."""
+    """Return the text at `at`, and the position of the next field."""
     end = message.index(0, at)
     return message[at:end].decode(), end + 1
 
 
 def _field(message: bytes, at: int) -> tuple[int, int]:
-    """Return the bounds of a column's value; one that is null or not sent is empty."""
+    """Return the bounds of a column's value, which are equal if it is null or not sent."""
     if message[at : at + 1] in (_NULL, _UNCHANGED):
         return at + 1, at + 1
     (length,) = struct.unpack_from(">I", message, at + 1)
@@ -105,7 +106,7 @@ def _field(message: bytes, at: int) -> tuple[int, int]:
 
 
 def _after(message: bytes, at: int) -> int:
-    """Return where a row ends that begins at `at`."""
+    """Return the end of the row that begins at `at`."""
     (count,) = struct.unpack_from(">H", message, at)
     at += 2
     for _ in range(count):

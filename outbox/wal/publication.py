@@ -1,9 +1,9 @@
-"""The publications that say which tables' changes a follower receives: one for each table.
+"""The publications that select the tables for a follower, one for each table.
 
-PostgreSQL lets the owner of a table make its publication, in a database where that role has CREATE. A
-partitioned table is published as a whole, so new partitions belong to it from their ATTACH on. A publication
-has no list of columns and no filter of rows: with either, an UPDATE fails on a partition whose replica
-identity does not cover them.
+A table's owner may make its publication if the role has CREATE in the database. A partitioned table is
+published as a whole, so new partitions belong to it after their ATTACH. A publication has neither a list of
+columns nor a filter of rows, because with either an UPDATE would fail on a partition whose replica identity
+does not cover them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ LOCK_TIMEOUT = "5s"
 
 
 def name_of(watched: Watched) -> str:
-    """Return the name of a table's publication."""
     return f"orderpost_{watched.table}"
 
 
 def make(watched: Iterable[Watched], *, using: str = "owner") -> Iterator[str]:
-    """Make the publications that are missing or wrong; yield their names.
+    """Make the publications that are missing or wrong. Yield their names.
 
-    Raises `ProgrammingError` for a role that does not own a table or may not create in the database, and
-    `OperationalError` if a lock was not free within 5 s.
+    Raise `ProgrammingError` if the role does not own a table or has no CREATE in the database, and
+    `OperationalError` if a lock was not free within `LOCK_TIMEOUT`.
     """
     everything = list(watched)
     with connections[using].cursor() as cursor:
@@ -55,7 +54,7 @@ def _wanted(watched: Iterable[Watched]) -> str:
     return ";".join(f"{name_of(one)},{one.table},{one.has_updates}" for one in watched)
 
 
-#: The names of the wanted publications that are not there, or have not what is wanted.
+#: The names of the wanted publications that do not exist or differ.
 _WRONG = """
     SELECT name FROM (
         SELECT split_part(one, ',', 1) AS name, split_part(one, ',', 2) AS table_name,
@@ -72,9 +71,9 @@ _WRONG = """
 
 
 def wrong(connection: psycopg.Connection[Any], watched: Sequence[Watched]) -> list[str]:
-    """Ask a replication connection which publications are missing or wrong; return their names.
+    """Return the names of missing or wrong publications, through a replication connection.
 
-    Such a connection takes no parameters, so the text has them in it.
+    Such a connection cannot send parameters, so the statement contains the values.
     """
     text = sql.SQL(_WRONG.replace("%s", "{}")).format(sql.Literal(_wanted(watched)))
     return [name for (name,) in connection.execute(text).fetchall()]

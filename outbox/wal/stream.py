@@ -1,7 +1,7 @@
-"""One replication connection: it asks to lead, makes a temporary slot, and receives what was committed.
+"""One replication connection: it tries to lead, makes a temporary slot, and receives commits.
 
-Everything of it ends with the connection: the advisory lock of the leader, and the slot. So no slot is left
-that would keep WAL on PostgreSQL's disk for a follower that is gone. The protocol is
+PostgreSQL removes the leader's advisory lock and the slot with the connection. So no slot of a dead follower
+remains that would keep WAL on PostgreSQL's disk. The protocol is
 https://www.postgresql.org/docs/current/protocol-replication.html.
 """
 
@@ -21,25 +21,25 @@ from outbox.database.postgres.connection import BoundedConnection
 from outbox.wal import publication
 from outbox.wal.pgoutput import Committed, Decoder, Watched
 
-#: The advisory lock of the one follower of a database that receives.
+#: The advisory lock of the one follower that receives a database's changes.
 LOCK = 0x77616C66  # "walf"
-#: A slot begins when the transactions that were open have ended. After so long it is tried anew.
+#: Making a slot waits for open transactions. After so long, the follower tries again.
 SLOT_SECONDS = 60.0
 #: How often received positions are reported, so that PostgreSQL can remove its WAL.
 REPORT_SECONDS = 1.0
-#: How often an answer is asked for, and how long none may come before the server counts as gone.
+#: How often to request an answer, and after how long without one the server counts as dead.
 PING_SECONDS, SILENT_SECONDS = 5.0, 20.0
-#: How long PostgreSQL waits for us, before it ends the session and lets another follower lead.
+#: How long PostgreSQL waits for this client before it closes the session, so that another follower can lead.
 SENDER_TIMEOUT = "20s"
-_EPOCH = 946_684_800  # 2000-01-01, PostgreSQL's, in seconds of Unix time
+_EPOCH = 946_684_800  # PostgreSQL's epoch, 2000-01-01, in seconds of Unix time
 
 
 class NotReady(Exception):
-    """A setting of the server, the role or the URL forbids to follow; the text says what to do."""
+    """A setting of the server, the role or the URL prevents following. The text says what to do."""
 
 
 class StreamEnded(Exception):
-    """The server ended the stream, or is silent."""
+    """The server closed the stream, or does not answer."""
 
 
 class Stream:
@@ -48,7 +48,7 @@ class Stream:
     def __init__(self, *, params: Mapping[str, Any], watched: Sequence[Watched]) -> None:
         self._watched = watched
         self._decoder = Decoder(watched)
-        #: The position up to which everything was received; 0 before the first report of the server.
+        #: The position up to which everything was received, or 0 before `begin`.
         self.position = 0
         self.slot = ""
         self._connection = _connect(params)
@@ -56,11 +56,11 @@ class Stream:
         self._socket.register(self._connection.pgconn.socket, select.POLLIN)
 
     def close(self) -> None:
-        """End the session, and with it the lock and the slot."""
+        """Close the session, which also removes the lock and the slot."""
         self._connection.close()
 
     def check(self) -> None:
-        """Raise `NotReady` if this server or this role cannot follow."""
+        """Raise `NotReady` if the server or the role cannot follow."""
         ask = self._connection.execute
         try:
             ask("IDENTIFY_SYSTEM")
@@ -69,7 +69,7 @@ class Stream:
                 f"REPLICATION_DATABASE_URL leads to a pooler, not to PostgreSQL itself: {error}"
             ) from error
         ask(f"SET wal_sender_timeout = '{SENDER_TIMEOUT}'".encode())
-        ask("SET statement_timeout = 0")  # a role's limit would end the wait for a slot
+        ask("SET statement_timeout = 0")  # a role's limit would abort the wait for a slot
         ((level,),) = ask("SHOW wal_level").fetchall()
         if level != "logical":
             raise NotReady(
@@ -84,13 +84,13 @@ class Stream:
             )
 
     def lead(self) -> bool:
-        """Take the lock of the one follower that receives; return whether this session has it."""
+        """Try to take the lock of the one follower that receives. Return whether this session has it."""
         text = f"SELECT pg_try_advisory_lock({LOCK}, 0)".encode()
         ((taken,),) = self._connection.execute(text).fetchall()
         return bool(taken)
 
     def begin(self) -> int:
-        """Make the slot and start to receive; return the position from which on everything is received."""
+        """Make the slot and start to receive. Return the position from which everything is received."""
         self.slot = f"orderpost_{uuid.uuid4().hex[:12]}"
         slot = f"CREATE_REPLICATION_SLOT {self.slot} TEMPORARY LOGICAL pgoutput NOEXPORT_SNAPSHOT"
         with self._connection.waiting(seconds=SLOT_SECONDS):
@@ -110,9 +110,9 @@ class Stream:
         return self.position
 
     def receive(self, *, seconds: float) -> Committed | None:
-        """Return the next transaction that wrote rows that count, None after `seconds`.
+        """Return the next transaction that wrote rows that count, or None after `seconds`.
 
-        Raises `StreamEnded`, and `psycopg.OperationalError` for a lost connection.
+        Raise `StreamEnded`, and `psycopg.OperationalError` for a lost connection.
         """
         until = time.monotonic() + seconds
         lost: psycopg.OperationalError | None = None
@@ -136,7 +136,7 @@ class Stream:
                     try:
                         pgconn.consume_input()
                     except psycopg.OperationalError as error:
-                        lost = error  # what came before may say why
+                        lost = error  # raise it later, because received data may have the reason
                 elif now - self._heard_at > SILENT_SECONDS:
                     raise StreamEnded(f"the server was silent for {SILENT_SECONDS:g} s")
 
@@ -152,7 +152,7 @@ class Stream:
         return None
 
     def _report(self, now: float) -> None:
-        """Tell the server what was received. The slot is never resumed, so nothing hangs on when."""
+        """Report the received position to the server. It need not be exact, because no slot is resumed."""
         if now - self._reported_at < REPORT_SECONDS:
             return
         ping = now - self._pinged_at >= PING_SECONDS
@@ -161,11 +161,11 @@ class Stream:
         at = self.position
         pgconn = self._connection.pgconn
         pgconn.put_copy_data(b"r" + struct.pack(">QQQqB", at, at, at, micros, ping))
-        pgconn.flush()  # what the server does not take now goes with the next report
+        pgconn.flush()  # the next report sends what the server does not take now
 
 
 def _connect(params: Mapping[str, Any]) -> BoundedConnection:
-    """Open a replication session; tell a refused one from a server that is away."""
+    """Open a replication session. Raise `NotReady` if the server refuses only replication."""
     replication = {"replication": "database", "autocommit": True, "prepare_threshold": None}
     try:
         return BoundedConnection.connect(**{**params, **replication})
@@ -173,7 +173,7 @@ def _connect(params: Mapping[str, Any]) -> BoundedConnection:
         try:
             BoundedConnection.connect(**params).close()
         except psycopg.OperationalError:
-            raise refused from None  # nobody is let in: the server is away, or the URL is wrong
+            raise refused from None  # no session at all: the server is away, or the URL is wrong
         raise NotReady(
             "REPLICATION_DATABASE_URL lets this role in, but not to replicate: it needs the attribute"
             " REPLICATION (docker/replication_role.sql), a free place in max_wal_senders, and a URL that"
@@ -182,6 +182,6 @@ def _connect(params: Mapping[str, Any]) -> BoundedConnection:
 
 
 def _why(result: pq.abc.PGresult | None) -> str:
-    """Return the reason for which the server ended a stream."""
+    """Return why the server closed a stream."""
     text = result.error_message.decode(errors="replace").strip() if result is not None else ""
     return text or "the server ended the stream"

@@ -24,7 +24,7 @@ def orderpost(*arguments: str, **environment: str) -> subprocess.CompletedProces
 
 def test_a_command_of_manage_py_is_run_with_its_arguments() -> None:
     done = orderpost("health", "relay", HEALTH_DIR="/nonexistent")
-    assert done.returncode == 1 and done.stderr.startswith("relay: /nonexistent/relay is not there")
+    assert done.returncode == 1 and done.stderr.startswith("relay: /nonexistent/relay does not exist")
 
 
 def test_a_whole_command_is_run_as_it_stands_because_release_0_1_0_was_deployed_so() -> None:

@@ -35,7 +35,7 @@ def made(role: str) -> health.Health:
 
 
 def test_a_process_that_has_not_begun_is_unhealthy(directory: Path) -> None:
-    assert f"{directory / 'relay'} is not there" in health.trouble("relay")
+    assert f"{directory / 'relay'} does not exist" in health.trouble("relay")
     assert health.main(["relay"]) == 1
     assert health.quiet_seconds("relay") is None
 
