@@ -30,6 +30,7 @@ from config.validation import (
     delays,
     limits,
     mail_address,
+    mail_address_or_empty,
     names_of,
     names_of_systems,
     networks,
@@ -214,6 +215,7 @@ try:
     EMAIL_CONNECT_TIMEOUT = env.float("EMAIL_CONNECT_TIMEOUT", 3.0, validate=positive)
     EMAIL_READ_TIMEOUT = env.float("EMAIL_READ_TIMEOUT", 10.0, validate=positive)
     DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", "orders@example.com", validate=mail_address)
+    REPLY_TO_EMAIL = env.str("REPLY_TO_EMAIL", "", validate=mail_address_or_empty)
     IDEMPOTENCY_DAYS = 7
     if LEASE_SECONDS <= EMAIL_CONNECT_TIMEOUT + EMAIL_READ_TIMEOUT:
         raise ImproperlyConfigured(

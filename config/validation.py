@@ -49,6 +49,11 @@ def mail_address(value: str) -> None:
         raise ValidationError("This is not an e-mail address, such as 'Shop <orders@example.com>'.")
 
 
+def mail_address_or_empty(value: str) -> None:
+    if value:
+        mail_address(value)
+
+
 def appendable(value: str) -> None:
     """Accept an empty string or the path of a writable file. Create the file."""
     try:

@@ -62,6 +62,10 @@ class Mail:
         return str(self.payload["from"]["email"])
 
     @property
+    def reply_to(self) -> list[dict[str, str]]:
+        return list(self.payload.get("reply_to_list") or [])
+
+    @property
     def headers(self) -> dict[str, str]:
         merged = dict(self.payload.get("headers") or {})
         for personalization in self.payload["personalizations"]:

@@ -102,7 +102,9 @@ def build_message(mail: EmailNotification, connection: Any) -> EmailMultiAlterna
         body=mail.body_text,
         from_email=settings.DEFAULT_FROM_EMAIL,
         to=[formatted_address(name=mail.to_name, recipient_email=mail.recipient_email)],
-        headers={"Message-ID": message_id(mail.id)},
+        reply_to=[settings.REPLY_TO_EMAIL] if settings.REPLY_TO_EMAIL else [],
+        # RFC 3834: holiday notices and other responders do not answer such a message.
+        headers={"Message-ID": message_id(mail.id), "Auto-Submitted": "auto-generated"},
         connection=connection,
     )
     message.attach_alternative(mail.body, "text/html")

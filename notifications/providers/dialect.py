@@ -1,9 +1,9 @@
 """The base class of the dialects, by which the local sandbox plays a provider: paths, keys, answers, events.
 
 The sandbox (local/sandbox) keeps the mails for all providers in one form: an object with `from`,
-`personalizations` (each with lists `to`, `cc`, `bcc` of `{email, name}`), `subject`, `content` (a list of
-`{type, value}`), `headers` and `custom_args`. A dialect translates a request into that form. Production
-processes load no dialect.
+`personalizations` (each with lists `to`, `cc`, `bcc` of `{email, name}`), `reply_to_list` (likewise),
+`subject`, `content` (a list of `{type, value}`), `headers` and `custom_args`. A dialect translates a request
+into that form. Production processes load no dialect.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from email.utils import parseaddr
+from email.utils import formataddr, getaddresses, parseaddr
 from typing import Any, NamedTuple
 
 Header = Callable[[str], str | None]
@@ -108,6 +108,11 @@ def address(value: object) -> dict[str, str]:
     """Split "Name <address>"."""
     name, email = parseaddr(str(value or ""))
     return {"email": email} | ({"name": name} if name else {})
+
+
+def addresses(value: object) -> list[dict[str, str]]:
+    """Split a header with several addresses."""
+    return [address(formataddr(one)) for one in getaddresses([str(value or "")]) if one[1]]
 
 
 def parts(*, text: object, html: object) -> list[dict[str, Any]]:

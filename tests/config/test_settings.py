@@ -59,6 +59,7 @@ def refusal(**environment: str) -> str:
         ("EMAIL_TEMPLATES_DIR", "/nowhere"),
         ("NOTIFY_ON", "order.lost"),
         ("DEFAULT_FROM_EMAIL", "Shop"),
+        ("REPLY_TO_EMAIL", "Shop"),
         ("SHOP_URL", "shop.example.com"),
         ("SENDGRID_API_URL", "api.sendgrid.com"),
         ("SES_ENDPOINT_URL", "localhost:4566"),

@@ -25,6 +25,7 @@ from notifications.providers.dialect import (
     Problem,
     ProviderAnswer,
     address,
+    addresses,
     parts,
 )
 
@@ -53,6 +54,7 @@ class Mailgun(Dialect):
         return {
             "from": address(first.get("from")),
             "personalizations": [{"to": [address(one) for one in form.get("to", [])]}],
+            "reply_to_list": addresses(first.pop("h:Reply-To", "")),
             "subject": first.get("subject"),
             "content": parts(text=first.get("text"), html=first.get("html")),
             "headers": {

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from email.utils import formataddr, getaddresses
 from typing import Any
 
 from notifications.providers.dialect import (
@@ -22,6 +21,7 @@ from notifications.providers.dialect import (
     Problem,
     ProviderAnswer,
     address,
+    addresses,
     as_object,
     parts,
     strings,
@@ -49,9 +49,8 @@ class Postmark(Dialect):
         headers = given.get("Headers")
         return {
             "from": address(given.get("From")),
-            "personalizations": [
-                {"to": [address(formataddr(one)) for one in getaddresses([str(given.get("To") or "")])]}
-            ],
+            "personalizations": [{"to": addresses(given.get("To"))}],
+            "reply_to_list": addresses(given.get("ReplyTo")),
             "subject": given.get("Subject"),
             "content": parts(text=given.get("TextBody"), html=given.get("HtmlBody")),
             "headers": {

@@ -56,6 +56,7 @@ class Resend(Dialect):
         return {
             "from": address(given.get("from")),
             "personalizations": [{"to": [address(one) for one in recipients or []]}],
+            "reply_to_list": [address(one) for one in given.get("reply_to") or []],
             "subject": given.get("subject"),
             "content": parts(text=given.get("text"), html=given.get("html")),
             "headers": headers,

@@ -21,6 +21,7 @@ from notifications.providers.dialect import (
     Problem,
     ProviderAnswer,
     address,
+    addresses,
     as_object,
     metadata,
 )
@@ -33,6 +34,7 @@ _NAMES = {
     429: "TooManyRequestsException",
     500: "InternalServiceErrorException",
 }
+_KEPT_HEADERS = ("Message-ID", "Auto-Submitted")
 
 
 class Ses(Dialect):
@@ -50,13 +52,14 @@ class Ses(Dialect):
         return {
             "from": address(message["From"]),
             "personalizations": [{"to": [{"email": one} for one in to]}],
+            "reply_to_list": addresses(message["Reply-To"]),
             "subject": str(message["Subject"]),
             "content": [
                 {"type": part.get_content_type(), "value": part.get_content()}
                 for part in leaves
                 if isinstance(part, EmailMessage)
             ],
-            "headers": {"Message-ID": str(message["Message-ID"])},
+            "headers": {name: str(message[name]) for name in _KEPT_HEADERS if name in message},
             "custom_args": metadata(message["X-Metadata"]),
         }
 
