@@ -1,4 +1,7 @@
-"""The heartbeat of the web process. Screening reads from it since when webhooks could arrive."""
+"""The heartbeat of the web process. Screening reads from it since when webhooks could arrive.
+
+The same thread writes which tokens were used.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
 from notifications.delivery.screening import ENDPOINT
+from outbox.api import token_use
 from outbox.models import Heartbeat
 from outbox.telemetry import health
 
@@ -22,6 +26,7 @@ def pulse() -> None:
         health.beat()
         try:
             Heartbeat.beat(name=ENDPOINT)
+            token_use.write()
         except (DatabaseError, InterfaceError) as error:
             log.warning("no pulse: the database does not answer", error=str(error))
             connection.close()

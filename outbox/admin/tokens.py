@@ -6,10 +6,14 @@ from typing import Any
 
 from django import forms
 from django.contrib import admin, messages
+from django.db import models
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
+from outbox.admin.shared.base import ago, pill
 from outbox.models import ApiToken
 
 
@@ -28,7 +32,7 @@ class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
     """Creates tokens, shows each once, and revokes them. Nobody can change one."""
 
     form = TokenForm
-    list_display = ["name", "prefix", "scopes", "created_at", "expires_at", "revoked_at"]
+    list_display = ["name", "prefix", "scopes", "created_at", "last_use", "expires_at", "revoked_at"]
     ordering = ["-id"]
     actions = ["revoke"]
 
@@ -36,7 +40,20 @@ class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
         return obj is None and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: ApiToken | None = None) -> bool:
-        return False  # a revoked token stays visible
+        return False  # a revoked token stays visible until the daily purge deletes it
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[ApiToken]:
+        """Add the start of the records, from which on a token can count as unused."""
+        recorded = models.Value(ApiToken.uses_recorded_since(), models.DateTimeField())
+        return super().get_queryset(request).annotate(recorded_since=recorded)
+
+    @admin.display(description="last used", ordering="last_used_at")
+    def last_use(self, token: ApiToken) -> SafeString | str:
+        last = ago(token.last_used_at)
+        if not token.is_unused(recorded_since=token.recorded_since):  # type: ignore[attr-defined]
+            return last
+        mark = f"unused for {ApiToken.UNUSED_DAYS} days"
+        return format_html("{} {}", last, pill("dead_lettered", mark))
 
     def save_model(self, request: HttpRequest, obj: ApiToken, form: Any, change: bool) -> None:
         """Create the secret and show it once."""

@@ -9,6 +9,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
+from outbox.api import token_use
 from outbox.api.correlation import CALLER
 from outbox.api.problems import Problem
 from outbox.models import ApiToken
@@ -32,6 +33,7 @@ class TokenAuthentication(BaseAuthentication):
             raise AuthenticationFailed("The header must be: Authorization: Bearer <token>.")
         view: ApiView = request.parser_context["view"]
         token = view.read_first(digest=ApiToken.digest_of(secret.strip())).token
+        token_use.note(token.id)
         request._request.META[CALLER] = token.name  # for the access log, outside of DRF
         return None, token
 

@@ -11,8 +11,10 @@ import hashlib
 import secrets
 
 from django.db import connection, models
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import F
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from outbox.database.ids import new_id
 from outbox.models.events import SHARDS, OutboxEvent
@@ -76,12 +78,30 @@ class ApiToken(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, editable=False)  # at most an hour too early
+
+    #: Days without a use after which a token is marked.
+    UNUSED_DAYS = 90
 
     class Meta:
         db_table = "api_tokens"
 
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
+
+    def is_unused(self, *, recorded_since: dt.datetime) -> bool:
+        """Return whether a live token was not used for UNUSED_DAYS. Earlier uses were not recorded."""
+        now = timezone.now()
+        if self.revoked_at or (self.expires_at and self.expires_at <= now):
+            return False
+        known = self.last_used_at or max(self.created_at, recorded_since)
+        return known <= now - dt.timedelta(days=self.UNUSED_DAYS)
+
+    @staticmethod
+    def uses_recorded_since() -> dt.datetime:
+        """Return when the column `last_used_at` was made."""
+        applied = MigrationRecorder.Migration.objects.filter(app="outbox", name="0019_token_last_use")
+        return applied.values_list("applied", flat=True).first() or timezone.now()
 
     @staticmethod
     def digest_of(secret: str) -> str:

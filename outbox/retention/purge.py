@@ -39,6 +39,7 @@ def rules() -> list[Rule]:
         Rule("processed_events", "processed_at", settings.PROCESSED_EVENT_DAYS),
         Rule("dead_events", "failed_at", settings.DEAD_EVENT_DAYS),
         Rule("api_tokens", "expires_at", TOKEN_DAYS),
+        Rule("api_tokens", "revoked_at", TOKEN_DAYS),
         Rule("django_session", "expire_date", 0),
         Rule("heartbeats", "beat_at", 7),  # of relays that were killed
         Rule("axes_accessattempt", "attempt_time", 30),  # wrong passwords, with names and addresses

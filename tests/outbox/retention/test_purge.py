@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 
 import psycopg
 import pytest
@@ -23,8 +24,11 @@ def ago(**span: float):
     return Now() - dt.timedelta(**span)
 
 
-def run() -> dict[str, int]:
-    return {rule.table: purge.purge(rule=rule) for rule in purge.rules()}
+def run() -> Counter[str]:
+    gone = Counter[str]()
+    for rule in purge.rules():
+        gone[rule.table] += purge.purge(rule=rule)
+    return gone
 
 
 def test_keeps_keys_for_7_days_processed_events_for_30_and_tokens_for_30_after_their_end():
@@ -41,6 +45,13 @@ def test_keeps_keys_for_7_days_processed_events_for_30_and_tokens_for_30_after_t
     assert IdempotencyKey.objects.get().key == "6.9"
     assert ProcessedEvent.objects.get().consumer == "29"
     assert set(ApiToken.objects.values_list("name", flat=True)) == {"none", "soon", "over"}
+
+
+def test_deletes_a_revoked_token_after_30_days_although_it_never_expires():
+    for name, revoked in {"live": None, "fresh": ago(days=29), "gone": ago(days=31)}.items():
+        ApiToken.objects.create(name=name, prefix="op_", digest=name, scopes=[], revoked_at=revoked)
+    assert run()["api_tokens"] == 1
+    assert set(ApiToken.objects.values_list("name", flat=True)) == {"live", "fresh"}
 
 
 def test_keeps_inbound_dead_letters_for_90_days_also_undecided_ones(settings):
