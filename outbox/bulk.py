@@ -29,6 +29,7 @@ from django.db.models.functions import Now
 from outbox.database.transactions import after_commit
 from outbox.models import BulkJob
 from outbox.models.jobs import MAX_TRIES
+from outbox.privacy import refuse_addresses
 from outbox.process.waker import Waker
 from outbox.telemetry import context as work_context
 
@@ -77,7 +78,11 @@ def register(action: BulkAction) -> None:
 
 
 def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, reason: str = "") -> BulkJob:
-    """Write a job for every row that matches `filter` now, and wake a worker after the commit."""
+    """Write a job for every row that matches `filter` now, and wake a worker after the commit.
+
+    Raise `AddressGiven` if the filter or the reason has an address.
+    """
+    refuse_addresses(reason, *filter.values())
     rows = ACTIONS[action].rows(filter, None)
     with transaction.atomic():
         total = rows.order_by()[: COUNT_LIMIT + 1].count()

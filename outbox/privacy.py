@@ -63,6 +63,16 @@ def find_addresses(text: str) -> set[str]:
     return {address for _, _, addresses in _found(_plain(text)) for address in addresses}
 
 
+class AddressGiven(ValueError):
+    """A text that would be kept has an e-mail address."""
+
+
+def refuse_addresses(*texts: str) -> None:
+    """Raise `AddressGiven` if somebody typed an address into a text that is kept, such as a reason."""
+    if any(map(find_addresses, texts)):
+        raise AddressGiven("Leave the e-mail address out, because this text is kept. Give an id instead.")
+
+
 def hide_addresses(text: str, *, but: Callable[[str], bool]) -> str:
     """Replace the addresses in a text for which `but` is false. Then also resolve JSON's escapes.
 

@@ -28,6 +28,7 @@ from outbox import bulk
 from outbox.admin.front import COUNT_LIMIT
 from outbox.database.clock import database_now
 from outbox.delivery.rows.outcomes import Status
+from outbox.privacy import AddressGiven, refuse_addresses
 
 #: The most rows of a search's results that one request changes.
 MAX_ROWS = 5_000
@@ -78,7 +79,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
                 return None
             params = filters.freeze(request.GET.dict(), now=database_now())
             return self._ask(request, queryset, action, to=_bulk_url(), hidden=[*params.items()])
-        if "confirmed" not in request.POST:
+        if "confirmed" not in request.POST or not self._accept_reason(request):
             ticked = [(ACTION_CHECKBOX_NAME, id) for id in request.POST.getlist(ACTION_CHECKBOX_NAME)[:1000]]
             return self._ask(
                 request, queryset, action, hidden=[*ticked, ("select_across", "1" if across else "0")]
@@ -98,7 +99,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         params = filters.freeze(request.POST.dict(), now=database_now())
         if not any(params.get(one) for one in NARROW):
             raise Http404
-        if "confirmed" not in request.POST:
+        if "confirmed" not in request.POST or not self._accept_reason(request, *params.values()):
             rows = filters.narrow(EmailNotification.objects.all(), params)
             return self._ask(request, rows, name, to=_bulk_url(), hidden=[*params.items()])
         assert request.user.is_authenticated
@@ -109,6 +110,15 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
             reason=request.POST.get("reason", "").strip(),
         )
         return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
+
+    def _accept_reason(self, request: HttpRequest, *others: str) -> bool:
+        """Return whether neither the reason nor the other texts have an address. Tell the user if not."""
+        try:
+            refuse_addresses(request.POST.get("reason", ""), *others)
+        except AddressGiven as error:
+            self.message_user(request, f"Nothing was changed. {error}", messages.ERROR)
+            return False
+        return True
 
     def _change(self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str) -> None:
         """Change up to MAX_ROWS rows, CHUNK in each transaction. Report changes and refusals."""

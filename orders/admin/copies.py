@@ -21,6 +21,7 @@ from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
 from outbox.api.fields import EmailAddress
+from outbox.privacy import AddressGiven, refuse_addresses
 
 
 class CopyForm(forms.Form):
@@ -36,6 +37,14 @@ class CopyForm(forms.Form):
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
         if not may_correct:
             del self.fields["update_order"]
+
+    def clean_reason(self) -> str:
+        reason = str(self.cleaned_data["reason"])
+        try:
+            refuse_addresses(reason)
+        except AddressGiven as error:
+            raise ValidationError(str(error)) from error
+        return reason
 
     def clean_recipient_email(self) -> str:
         """Accept the addresses that the API accepts."""

@@ -25,6 +25,7 @@ from outbox.events.transports import BrokerAway
 from outbox.menu import MenuItem
 from outbox.models import InboundDeadLetter, OutboxEvent
 from outbox.models.events import OutboxEventQuerySet
+from outbox.privacy import refuse_addresses
 
 MOST_AT_ONCE = 5000
 Verb = Callable[..., list[uuid.UUID]]
@@ -140,6 +141,7 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
         events = OutboxEvent.objects.published().filter(id__in=ids)
         consumer = request.POST.get("consumer", "").strip()
         try:
+            refuse_addresses(consumer)
             result = resend_events(events=events, consumer=consumer, limit=MOST_AT_ONCE)
         except ValueError as error:
             self.message_user(request, str(error), messages.ERROR)

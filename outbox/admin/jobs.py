@@ -28,6 +28,7 @@ from outbox.database import periods
 from outbox.database.clock import database_now
 from outbox.menu import MenuItem
 from outbox.models import BulkJob
+from outbox.privacy import AddressGiven
 
 _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "failed": "dead_lettered"}
 
@@ -163,7 +164,11 @@ def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
     assert request.user.is_authenticated
     given = {name: request.GET[name] for name in periods.NAMES if request.GET.get(name)}
     frozen = periods.freeze_period(given, now=database_now())
-    job = bulk.start_job(action=action, filter=frozen, user=request.user)
+    try:
+        job = bulk.start_job(action=action, filter=frozen, user=request.user)
+    except AddressGiven as error:
+        messages.error(request, f"Nothing was changed. {error}")
+        return HttpResponseRedirect(request.path)
     return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
 
 

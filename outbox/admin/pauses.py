@@ -18,6 +18,7 @@ from outbox.admin.shared.base import TriageAdmin, ago
 from outbox.menu import MenuItem
 from outbox.models import Pause
 from outbox.models.pauses import NotReconciled
+from outbox.privacy import AddressGiven, refuse_addresses
 
 SET = "outbox.set_pause"
 
@@ -57,6 +58,11 @@ class PauseAdmin(TriageAdmin[Pause]):
         parts = [part for part in request.POST.getlist("part") if part in Pause.Part.values]
         reason = request.POST.get("reason", "").strip()[:200]
         username = request.user.get_username()
+        try:
+            refuse_addresses(reason)
+        except AddressGiven as error:
+            self.message_user(request, f"Nothing was changed. {error}", messages.ERROR)
+            return
         if request.POST.get("to") == "pause":
             changed, done = Pause.objects.pause(parts=parts, reason=reason, username=username), "Paused"
         else:

@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from outbox.database.transactions import after_commit
+from outbox.privacy import refuse_addresses
 
 log = structlog.get_logger(__name__)
 
@@ -31,8 +32,9 @@ class PauseQuerySet(models.QuerySet["Pause"]):
         """Pause parts, and return those that were not paused yet. The others keep their reason.
 
         `restored_to` is the moment to which the database was restored. Such a pause replaces a pause that
-        came with the backup.
+        came with the backup. Raise `AddressGiven` if the reason has an address.
         """
+        refuse_addresses(reason)
         fresh: list[str] = []
         with transaction.atomic(using=self.db):
             for part in sorted(set(parts)):

@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
 from outbox.models import Pause
+from outbox.privacy import AddressGiven
 
 
 class Command(BaseCommand):
@@ -37,7 +38,12 @@ class Command(BaseCommand):
         reason = options["reason"] or (
             f"restored to {restored_to:%Y-%m-%d %H:%M:%S%z}" if restored_to else ""
         )
-        fresh = Pause.objects.pause(parts=parts, reason=reason, username=whoami(), restored_to=restored_to)
+        try:
+            fresh = Pause.objects.pause(
+                parts=parts, reason=reason, username=whoami(), restored_to=restored_to
+            )
+        except AddressGiven as error:
+            raise CommandError(f"--reason: {error}") from None
         for part in parts:
             self.stdout.write(f"{part}: paused" if part in fresh else f"{part}: was paused already")
 
