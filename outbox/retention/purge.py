@@ -18,6 +18,8 @@ BATCH = 2000
 #: The pause between two batches, so that vacuum and replicas keep up.
 PAUSE_SECONDS = 0.02
 TOKEN_DAYS = 30
+JOB_DAYS = 90
+LONGEST_YEAR_DAYS = 366
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,6 +42,9 @@ def rules() -> list[Rule]:
         Rule("dead_events", "failed_at", settings.DEAD_EVENT_DAYS),
         Rule("api_tokens", "expires_at", TOKEN_DAYS),
         Rule("api_tokens", "revoked_at", TOKEN_DAYS),
+        Rule("bulk_jobs", "finished_at", JOB_DAYS),  # failed ones, too
+        # As long as the archives of the rows that people acted on.
+        Rule("django_admin_log", "action_time", settings.ARCHIVE_YEARS * LONGEST_YEAR_DAYS),
         Rule("django_session", "expire_date", 0),
         Rule("heartbeats", "beat_at", 7),  # of relays that were killed
         Rule("axes_accessattempt", "attempt_time", 30),  # wrong passwords, with names and addresses

@@ -129,6 +129,7 @@ def test_the_tables_of_limits_have_the_numbers_of_the_code() -> None:
         "wrong passwords before a pause of 5 minutes": settings.AXES_FAILURE_LIMIT,
         "answers of idempotency keys": purged["idempotency_keys"],
         "expired and revoked tokens": purged["api_tokens"],
+        "ended and failed jobs": purged["bulk_jobs"],
         "names and addresses of wrong logins": purged["axes_accessattempt"],
     }
     assert settings.DATA_UPLOAD_MAX_MEMORY_SIZE == webhooks.MOST_BYTES and envelope.LARGEST == relay.TOO_LARGE

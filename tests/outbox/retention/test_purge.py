@@ -7,12 +7,14 @@ from collections import Counter
 
 import psycopg
 import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import User
 from django.db import connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from outbox.database.ids import new_id
-from outbox.models import ApiToken, IdempotencyKey, InboundDeadLetter, ProcessedEvent
+from outbox.models import ApiToken, BulkJob, IdempotencyKey, InboundDeadLetter, Pause, ProcessedEvent
 from outbox.retention import purge
 from outbox.retention.partitions.locks import OWNER_DATABASE
 from tests.outbox.retention.months import dsn
@@ -52,6 +54,35 @@ def test_deletes_a_revoked_token_after_30_days_although_it_never_expires():
         ApiToken.objects.create(name=name, prefix="op_", digest=name, scopes=[], revoked_at=revoked)
     assert run()["api_tokens"] == 1
     assert set(ApiToken.objects.values_list("name", flat=True)) == {"live", "fresh"}
+
+
+def test_keeps_ended_jobs_for_90_days_and_unfinished_ones_for_ever():
+    ends = {"young": 89, "old": 91, "running": None}
+    for name, days in ends.items():
+        state = BulkJob.State.RUNNING if days is None else BulkJob.State.FAILED
+        finished = None if days is None else ago(days=days)
+        BulkJob.objects.create(
+            action=name, username="ann", state=state, created_at=ago(days=400), finished_at=finished
+        )
+    assert run()["bulk_jobs"] == 1
+    assert set(BulkJob.objects.values_list("action", flat=True)) == {"young", "running"}
+
+
+def test_keeps_the_audit_log_as_long_as_archives(settings):
+    settings.ARCHIVE_YEARS = 2
+    user = User.objects.create(username="ann")
+    for days in (729, 733):
+        LogEntry.objects.create(
+            user=user, object_repr=str(days), action_flag=CHANGE, action_time=ago(days=days)
+        )
+    assert run()["django_admin_log"] == 1
+    assert LogEntry.objects.get().object_repr == "729"
+
+
+def test_keeps_a_pause_until_it_ends():
+    Pause.objects.create(part="relay", paused_at=ago(days=5000))
+    run()
+    assert Pause.objects.exists()
 
 
 def test_keeps_inbound_dead_letters_for_90_days_also_undecided_ones(settings):
