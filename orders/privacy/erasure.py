@@ -1,4 +1,4 @@
-"""Erase a person's data: live rows, detached tables, archives, stored answers, dead events.
+"""Erase a person's data: typed texts, live rows, detached tables, archives, stored answers, dead events.
 
 `persons` decides which rows belong to a person. Called by `manage.py privacy` and the admin. An erasure may
 be killed at any point and repeated. It first records the person (a keyed hash of the address, and the ids of
@@ -33,6 +33,7 @@ from outbox.retention.partitions.locks import Report, exclusive_lock
 from outbox.retention.partitions.partitions import partitioned_models, require_owner
 from outbox.retention.people.erasure import erase_from_archive, erase_quotes, erase_rows, side_tables
 from outbox.retention.people.stored_answers import erase_answers
+from outbox.retention.people.typed_texts import erase_typed_texts
 from outbox.retention.person import Person
 
 log = structlog.get_logger(__name__)
@@ -194,7 +195,7 @@ def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | Non
 
 
 def _erase_everywhere(email: str, found: _Found, erasure: Erasure | None, report: Report) -> Counter[str]:
-    counts: Counter[str] = Counter()
+    counts = _erase_typed_texts(email, found)
     for chunk in _chunks(found.owned | found.mailed):
         counts.update(_erase_live(email, chunk, found.owned))
         report("erased", orders=counts["orders"], emails=counts["email_notifications"])
@@ -208,6 +209,17 @@ def _erase_everywhere(email: str, found: _Found, erasure: Erasure | None, report
             report("erased", partition=name)
     counts.update(erase_answers(person=person))
     return counts
+
+
+def _erase_typed_texts(email: str, found: _Found) -> Counter[str]:
+    """Erase what operators typed. Call it first, because the orders and e-mails tell the person's name."""
+    orders = own_orders(email).values_list("name", flat=True)
+    mails = list(own_mails(email).values_list("id", "to_name"))
+    return erase_typed_texts(
+        person=Person.of(email),
+        names={*orders, *(name for _, name in mails)},
+        ids={*found.owned, *(id for id, _ in mails)},
+    )
 
 
 def _erase_live(email: str, ids: list[uuid.UUID], owned: Collection[uuid.UUID]) -> Counter[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 
 import pytest
-from django.contrib.admin.models import LogEntry
+from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
+from orders.privacy import erasure
+from orders.privacy.erasure import erase_person
 from outbox import bulk
 from outbox.database.ids import new_id
 from outbox.models import BulkJob, OutboxEvent, Pause
@@ -99,3 +101,99 @@ class TestRefused:
     def test_other_texts_are_taken_as_before(self):
         Pause.objects.pause(parts=["relay"], reason="3 @ 5 o'clock, see #12", username="ann")
         assert Pause.objects.get().reason == "3 @ 5 o'clock, see #12"
+
+
+class TestErased:
+    """Rows from before addresses were refused, and names, which nobody can refuse."""
+
+    pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])]
+
+    def erase(self) -> dict[str, int]:
+        done = erase_person(email="ann@example.com", report=lambda step, **_: None, force=True)
+        return done.counts
+
+    def act(self, message: str, *, id: object = "", which: str = "E-mail") -> None:
+        user, _ = User.objects.get_or_create(username="op")
+        LogEntry.objects.create(
+            user=user, object_id=str(id), object_repr=which, action_flag=CHANGE, change_message=message
+        )
+
+    def acts(self) -> list[str]:
+        return list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
+
+    def job(self, **fields: object) -> BulkJob:
+        return BulkJob.objects.create(action="notifications.resend", username="op", **fields)
+
+    def test_texts_that_name_the_person_are_erased_and_others_stay(self):
+        order = make_order(email="ann@example.com", name="Ann de Groot")
+        mail = make_mail(order_id=order.id, recipient_email="ann@example.com", to_name="Ann de Groot")
+        theirs = [
+            "Copied: 0190. groot called again",
+            "Given up (was failed). ANN@example.com bounces",
+            "Given up (was failed). a de facto spam trap",  # "de" is no name
+        ]
+        for message in theirs:
+            self.act(message, id=mail.id)
+        self.act("Corrected the address. Ann called", id=order.id)
+        self.act("Paused. Ann de Groot complained")
+        self.act("Paused. groot is a word of somebody else")
+        self.act("Paused. joann@example.com complained")
+        self.act("Resent.", which="E-mail to ann@example.com")
+        jobs = [
+            self.job(reason="for Ann de Groot"),
+            self.job(filter={"status": "failed", "provider": "ann@example.com"}),
+            self.job(reason="SPF mended", filter={"status": "failed"}),
+        ]
+        Pause.objects.create(part="relay", reason="ann@example.com asked")
+        Pause.objects.create(part="delivery", reason="a sale")
+        counts = self.erase()
+        assert self.acts() == [
+            "Copied: 0190. [erased]",
+            "Given up (was failed). [erased]",
+            "Given up (was failed). a de facto spam trap",
+            "Corrected the address. [erased]",
+            "Paused. [erased]",
+            "Paused. groot is a word of somebody else",
+            "Paused. joann@example.com complained",
+            "Resent.",
+        ]
+        assert LogEntry.objects.get(change_message="Resent.").object_repr == "[erased]"
+        for job in jobs:
+            job.refresh_from_db()
+        assert [job.reason for job in jobs] == ["[erased]", "", "SPF mended"]
+        assert [job.filter for job in jobs] == [
+            {},
+            {"status": "failed", "provider": "[erased]"},
+            {"status": "failed"},
+        ]
+        assert set(Pause.objects.values_list("part", "reason")) == {
+            ("relay", "[erased]"),
+            ("delivery", "a sale"),
+        }
+        assert (counts["django_admin_log"], counts["bulk_jobs"], counts["pauses"]) == (5, 2, 1)
+        assert "pauses" not in {table for table, count in self.erase().items() if count}
+
+    def test_a_text_is_erased_for_a_person_of_whom_nothing_else_is_stored(self):
+        self.act("Paused. ann@example.com asked")
+        assert self.erase() == {"django_admin_log": 1}
+        assert self.acts() == ["Paused. [erased]"]
+
+    def test_a_name_in_another_alphabet_or_with_signs_is_found(self):
+        make_order(email="ann@example.com", name="Änne O'Neill (VIP)")
+        self.act("Paused. ÄNNE O'NEILL (vip) complained")
+        self.erase()
+        assert self.acts() == ["Paused. [erased]"]
+
+    def test_a_kill_before_the_orders_are_erased_loses_no_name(self, monkeypatch):
+        make_order(email="ann@example.com", name="Ann de Groot")
+        self.act("Paused. Ann de Groot complained")
+        with monkeypatch.context() as patched:
+            patched.setattr(erasure, "erase_typed_texts", fail)
+            with pytest.raises(RuntimeError):
+                self.erase()
+        self.erase()
+        assert self.acts() == ["Paused. [erased]"]
+
+
+def fail(**_: object) -> None:
+    raise RuntimeError("killed")

@@ -31,7 +31,7 @@ def like_patterns(texts: Iterable[str]) -> list[str]:
     return [f"%{_like(text.lower())}%" for text in texts]
 
 
-def _json_patterns(texts: Iterable[str]) -> list[str]:
+def json_patterns(texts: Iterable[str]) -> list[str]:
     """Make regular expressions that find each text anywhere, in lower case, also as JSON may escape it.
 
     A dead event is stored as it arrived, and some producers write `'` or `ä` as a code in hex digits.
@@ -66,7 +66,7 @@ def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
                 )
                 counts["idempotency_keys"] += 1
         columns = "id, key, envelope, error"
-        events = _rows(cursor, columns, _DEAD_EVENTS, _json_patterns(_texts(person)), lock=True)
+        events = _rows(cursor, columns, _DEAD_EVENTS, json_patterns(_texts(person)), lock=True)
         cursor.execute(
             """
             UPDATE dead_events SET key = '', envelope = %s, error = %s,
@@ -87,7 +87,7 @@ def export_answers(*, person: Person, using: str = "default") -> dict[str, list[
     """
     with no_statement_timeout(using=using) as cursor:
         answers = _rows(cursor, "*", _ANSWERS, *_answer_values(person))
-        events = _rows(cursor, "*", _DEAD_EVENTS, _json_patterns(_texts(person)))
+        events = _rows(cursor, "*", _DEAD_EVENTS, json_patterns(_texts(person)))
     return {
         "idempotency_keys": [
             row
