@@ -54,8 +54,9 @@ def process(
 ) -> Processing:
     """Apply an event once, in one transaction.
 
-    This service publishes to `own_topics`, too, so skip its own events there (`EVENT_SOURCE`). Raise the
-    database's errors, and a handler's errors except `Rejected`. The caller must then try the event again.
+    This service publishes to `own_topics`, too, so skip its own events there (`EVENT_SOURCE`). Make the event
+    a dead letter after `Rejected` or `DataError`. Raise every other error of the database or a handler. The
+    caller must then try the event again.
     """
     try:
         envelope = read_envelope(topic=received.topic, value=received.value)

@@ -1,4 +1,4 @@
-"""Write domain events in the transaction of their change. orders and notifications call this."""
+"""Write domain events in the transaction of their change. Called by orders, notifications and the inbox."""
 
 from __future__ import annotations
 

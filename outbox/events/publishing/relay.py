@@ -6,11 +6,10 @@ and settles each answer of the broker separately:
 
 taken        The event is published.
 refused      The event itself is wrong. The relay tries it again up to EVENT_MAX_RETRIES times, then makes it
-a
-             dead letter. Until then, later events of its aggregate wait. All others continue.
+             a dead letter. Later events of its aggregate wait until it is published or discarded. All others
+             continue.
 no topic     The topic is missing, forbidden or of the wrong type. Its events wait and use up no retry. Those
-of
-             other topics continue.
+             of other topics continue.
 away         The broker is away. No retry is used up, and this relay gives its shards to the others until it
              reaches the broker again.
 
