@@ -3,10 +3,10 @@
     python -m benchmarks [--quick] [--only orders,drain,enqueue,triggers]
     python -m benchmarks --checkout ../release-0.1.0 --pairs 5 [--cost] [--rate 167] [--seconds 60]
 
-The first measures this tree and prints Markdown: `orders` on `make run` as it ships, the other parts on
-servers of their own. The second measures `orders` on another checkout, which must be set up, and on this tree
-in turns. With --cost the rate is 50 for 30 s: the CPU of each order can be compared so while the machine has
-other work, too.
+The first command measures this tree and prints Markdown: `orders` on an unchanged `make run`, the other parts
+on separate servers. The second measures `orders` in turns on this tree and on another checkout, which must be
+set up. With --cost the rate is 50 for 30 s, so that the CPU of each order is comparable even if the machine
+has other work.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.figures import table
 from benchmarks.orders import PEAK
 from benchmarks.rig import Rig
 
-#: Who drains, and with how many threads in each of two processes.
+#: The drainers, and the threads in each of their two processes.
 DRAINERS = {
     "orderpost × 64": ("orderpost", 64),
     "orderpost × 32": ("orderpost", 32),
@@ -46,10 +46,10 @@ def measure_orders(*, quick: bool) -> str:
 
 
 def measure_drain(*, quick: bool) -> str:
-    """Measure how fast queued mails are drained."""
+    """Measure the rate at which queued mails are drained."""
     count, rounds = (2000, 1) if quick else (10_000, 3)
     delays = [0.02] if quick else [0.0, 0.02, 0.1]
-    few = {"task_each": 0.5, "mailer": 0.02}  # they are slow: what is left is enough to tell
+    few = {"task_each": 0.5, "mailer": 0.02}  # they are slow, so fewer mails are enough
     found: dict[float, dict[str, list[dict[str, float]]]] = {delay: {} for delay in delays}
     with Rig(EMAIL_RATE_LIMIT="0", LOG_LEVEL="WARNING") as rig:
         drain.prepare(rig)
@@ -80,13 +80,13 @@ def measure_drain(*, quick: bool) -> str:
             )
     note = (
         f"{count:,} mails of 4 kB (a task for each: half as many; django-mailer: a fiftieth),"
-        f" two processes × the threads named, median of {rounds}. Ratios: our best row against this one."
+        f" two processes × the threads named, median of {rounds}. Ratios: orderpost's best to this row."
     )
     return f"{table(rows)}\n\n{note}"
 
 
 def measure_enqueue(*, quick: bool) -> str:
-    """Measure how much it costs to save a change and its mail."""
+    """Measure the CPU of saving a change and its mail."""
     count, rounds = (500, 1) if quick else (2000, 3)
     with Rig() as rig:
         drain.prepare(rig)
@@ -106,20 +106,27 @@ TITLES = {
 
 
 def main() -> None:
-    """Run the parts and print them."""
+    """Run the selected parts and print their results."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="about four minutes")
     parser.add_argument("--only", default=",".join(TITLES), help="parts, separated by commas")
-    parser.add_argument("--checkout", type=Path, help="another checkout, set up, to compare `orders` with")
-    parser.add_argument("--pairs", type=int, default=0, help="how often `orders` is measured on each")
-    parser.add_argument("--cost", action="store_true", help="`orders` at 50 a second for 30 s: CPU, no peak")
     parser.add_argument(
-        "--trigger", action="append", choices=list(triggers.TRIGGERS), help="of `triggers`, this one alone"
+        "--checkout", type=Path, help="compare `orders` with this checkout, which must be set up"
+    )
+    parser.add_argument("--pairs", type=int, default=0, help="measurements of `orders` on each")
+    parser.add_argument(
+        "--cost", action="store_true", help="`orders` at 50 a second for 30 s, to compare CPU"
+    )
+    parser.add_argument(
+        "--trigger",
+        action="append",
+        choices=list(triggers.TRIGGERS),
+        help="measure only this one of `triggers`",
     )
     parser.add_argument("--rate", type=float, help="orders a second")
-    parser.add_argument("--seconds", type=float, help="how long each")
+    parser.add_argument("--seconds", type=float, help="seconds of each measurement")
     given = parser.parse_args()
     if given.pairs or given.checkout or given.cost:
         rate = given.rate or (50 if given.cost else PEAK)
@@ -128,7 +135,7 @@ def main() -> None:
         return
     parts = given.only.split(",")
     if unknown := set(parts) - set(TITLES):
-        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(TITLES)}")
+        parser.error(f"unknown part: {', '.join(sorted(unknown))}. Use {', '.join(TITLES)}")
     print(f"{machine()}\n", flush=True)
     for part in parts:
         print(f"{part} …", file=sys.stderr)
@@ -149,7 +156,7 @@ def main() -> None:
 
 
 def machine() -> str:
-    """Return the facts of this machine that decide the figures."""
+    """Return the facts of this machine that affect the figures."""
     facts = {
         "cores": len(os.sched_getaffinity(0)),
         "processor": _processor(),

@@ -1,4 +1,4 @@
-"""Draining queued mails: ours and the peers', on the same servers and provider, two processes each."""
+"""Measure orderpost and its peers draining queued mails, with two processes on the same servers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from benchmarks.rows import queue_mails
 
 
 def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int) -> dict[str, float]:
-    """Queue `count` mails and drain them; return mails a second and CPU ms for each mail.
+    """Queue `count` mails and drain them. Return mails per second and CPU ms for each mail.
 
-    `who` is orderpost, post_office, task_each or mailer; each has two processes of `threads` (django-mailer
-    sends one mail after the other).
+    `who` is orderpost, post_office, task_each or mailer. Each has two processes of `threads`, except that
+    django-mailer sends one mail after the other.
     """
     settings = {"EMAIL_CONCURRENCY": str(threads), "PEER_THREADS": str(threads)}
     rig.start_provider(delay=delay)
@@ -26,7 +26,9 @@ def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int) -> di
             worker = [*python, "celery", "-A", "benchmarks.peers.celery", "--quiet", "worker"]
             for name in names:
                 rig.run(name, [*worker, "-n", name, "--without-gossip", "--without-mingle"], **settings)
-            rig.python("-m", "benchmarks.peers", "fill", who, "80")  # warm: every thread has its connections
+            rig.python(
+                "-m", "benchmarks.peers", "fill", who, "80"
+            )  # warm up, so that every thread has its connections
             _until(rig, 80)
             time.sleep(0.5)
             for name in names:
@@ -55,7 +57,7 @@ def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int) -> di
                 rig.processes[name].stdin.flush()  # type: ignore[union-attr]
         _until(rig, taken + count)
         seconds = time.monotonic() - began
-        for name in names:  # what is left to write is part of the work
+        for name in names:  # writing the last outcomes is part of the work
             if who != "task_each":
                 rig.processes[name].stdout.readline()  # type: ignore[union-attr]
         after = rig.cpu()
@@ -82,6 +84,6 @@ def _until(rig: Rig, count: int) -> None:
 
 
 def prepare(rig: Rig) -> None:
-    """Make the peers' database."""
+    """Create the peers' database."""
     rig.query("CREATE DATABASE peers")
     rig.python("-m", "benchmarks.peers", "prepare")

@@ -1,8 +1,8 @@
-"""What saving a change and its mail costs the process that does it: ours, the peers', two bare statements.
+"""Measure the CPU that a process uses to save a change and its mail: orderpost, the peers, and bare SQL.
 
-Each change is a transaction on one connection. Ours locks and updates the order and writes e-mail, e-mail's
-key and domain event; the peers update an order and queue a mail whose text is given; the bare SQL updates an
-order and inserts an e-mail.
+Each change is a transaction on one connection. Orderpost locks and updates the order, and writes the e-mail,
+its key and the domain event. The peers update an order and queue a mail with a given text. The bare SQL
+updates an order and inserts an e-mail.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BARE = """
 
 
 def bare(rig: Rig, count: int) -> float:
-    """Run the two statements by psycopg alone; return CPU ms for each transaction."""
+    """Run the two statements with only psycopg. Return CPU ms for each transaction."""
     with psycopg.connect(rig.postgres.url, autocommit=True) as connection:
         orders = place(connection.cursor(), count + count // 5)
 
@@ -42,7 +42,7 @@ def bare(rig: Rig, count: int) -> float:
 
 
 def measure(rig: Rig, count: int) -> dict[str, float]:
-    """Measure each once; return CPU ms for each change."""
+    """Measure each once. Return CPU ms for each change."""
     rendering, rendered = map(float, rig.python("-m", "benchmarks.ours", "enqueue", str(count)).split())
     found = {"orderpost, rendering its mail": rendering, "orderpost, the text given": rendered}
     for peer in ("post_office", "mailer", "task_each"):

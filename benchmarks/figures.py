@@ -1,4 +1,4 @@
-"""Percentiles of what was measured, and tables in Markdown. The standard library alone."""
+"""Percentiles and Markdown tables. It imports only the standard library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown; its first row is the head."""
+    """Return a Markdown table. The first row is its head."""
     head, *body = rows
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in body)])

@@ -3,10 +3,10 @@
     python -I -S benchmarks/load.py < plan.json > seen.json
 
 It places `orders` orders, `rate` a second, and pays each one `PAY_AFTER` seconds later. The plan is JSON:
-host, port, token, run (a name in every key), rate, orders, connections. A request is due at its time
-whatever became of those before it, and its latency counts from then: waiting for a free connection is the
-server's slowness, not the client's. Only the payment of an order that has no id yet waits for it; its
-latency counts from its own time, too. A process of its own, so that nobody else's GIL is in its way.
+host, port, token, run (a name in every key), rate, orders, connections. A request is due at its time whatever
+happened to earlier requests, and its latency counts from that time, because the server causes a wait for a
+free connection. Only the payment of an order without an id waits for the id; its latency counts from its own
+due time, too. The client is a separate process, so that it shares no GIL.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Client:
         if is_pay:
             return
         if status == b"201":
-            at = head.lower().find(b"\r\nlocation: ")  # names of headers have no case
+            at = head.lower().find(b"\r\nlocation: ")  # header names are case-insensitive
             self.ids[number] = head[at + 12 :].partition(b"\r\n")[0]
             if number in self.early:
                 self._pay_or_wait(number)
@@ -178,7 +178,7 @@ class Client:
 
 
 def main() -> None:
-    """Read the plan, run it, print what was seen and what this process used while it ran."""
+    """Read the plan, run it, and print the latencies, statuses and CPU of this process."""
     client = Client(json.load(sys.stdin))
     before = resource.getrusage(resource.RUSAGE_SELF)
     began = time.time()

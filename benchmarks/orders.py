@@ -1,6 +1,6 @@
-"""Orders placed and paid through `make run`: latency, mails, queues, and the CPU of every process.
+"""Measure orders placed and paid through `make run`: latency, mails, queues, and each process's CPU.
 
-Two writes for each order. Mails and events flow, and the mailbox posts its webhooks.
+Each order has two writes. Mails and events are sent, and the mailbox posts its webhooks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAILS = """
 
 
 def measure(shop: Shop, *, rate: float, seconds: float) -> dict[str, Any]:
-    """Place and pay orders at a rate and wait until all is sent.
+    """Place and pay orders at a rate, and wait until every mail and event is sent.
 
     Times are in ms. CPU (ms) and bytes are those of one order.
     """
@@ -95,7 +95,7 @@ SHARES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
 
 
 class _Queue:
-    """How many mails and events wait, asked every two seconds."""
+    """Samples the number of waiting mails and events every two seconds."""
 
     def __init__(self, shop: Shop) -> None:
         self.shop, self.found, self.stop = shop, [(0.0, 0)], threading.Event()
@@ -116,17 +116,17 @@ class _Queue:
             self.found.append((time.monotonic() - self.began, _waiting(self.shop)))
 
     def at(self, second: float) -> int:
-        """Return the length that was seen nearest to a time."""
+        """Return the sample nearest to a time."""
         return min(self.found, key=lambda entry: abs(entry[0] - second))[1]
 
 
 def _waiting(shop: Shop) -> int:
-    """Return how many mails and events wait."""
+    """Return the number of waiting mails and events."""
     return int(shop.query(_WAITING)[0][0])
 
 
 def _drained(shop: Shop, seconds: float) -> float:
-    """Wait until nothing waits; return how many seconds that took, `seconds` at most."""
+    """Wait until no mail or event waits, for at most `seconds`. Return the seconds waited."""
     began = time.monotonic()
     while _waiting(shop) and time.monotonic() - began < seconds:
         time.sleep(0.5)

@@ -1,6 +1,6 @@
-"""`python -m benchmarks.ours WHAT …`: what benchmarks.drain and benchmarks.enqueue run of orderpost.
+"""`python -m benchmarks.ours WHAT …`: the parts of orderpost that benchmarks.drain and .enqueue run.
 
-drain           say "ready", wait for a line, send all that is due
+drain           print "ready", wait for a line, send every due mail
 enqueue COUNT   pay COUNT orders, each in a transaction with its mail, event and keys; prints CPU ms for each,
                 then the same without rendering the mail
 """
@@ -28,7 +28,7 @@ from outbox.events.publishing import notify  # noqa: E402
 
 
 def drain() -> None:
-    """Send all that is due."""
+    """Send every due mail."""
     EmailNotification.objects.first()
     connection.close()
     print("ready", flush=True)

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.provider PORT DELAY`: takes SendGrid's sends and answers 202 after DELAY seconds.
+"""`python -m benchmarks.provider PORT DELAY`: accept SendGrid's sends with a 202 after DELAY seconds.
 
-As cheap as asyncio can be, so that what sends is measured and not the provider (the sandbox of `make run`
-reads and keeps every mail). `GET /count` says how many were taken, `GET /times` when each address was.
+It uses as little CPU as asyncio allows, so that a benchmark measures the sender and not the provider. (The
+sandbox of `make run` parses and stores every mail.) `GET /count` returns the number of mails, and
+`GET /times` the time of each address.
 """
 
 from __future__ import annotations

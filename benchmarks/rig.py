@@ -1,4 +1,4 @@
-"""The servers and processes of a benchmark: free ports, CPU measured by class, all ended at the end."""
+"""Start a benchmark's servers and processes on free ports, measure CPU by class, and stop them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Rig:
-    """PostgreSQL and Valkey for a `with` block, and the processes that `start` starts.
+    """PostgreSQL and Valkey for a `with` block, and the processes that `run` starts.
 
     `settings` are environment variables of every process.
     """
@@ -33,7 +33,7 @@ class Rig:
         self.folder = Path(self._folder.name)
         self.postgres = EmbeddedPostgres(data=self.folder / "postgres", port=free_port())
         self.valkey = EmbeddedValkey(data=self.folder / "valkey", port=free_port())
-        #: Servers whose CPU is counted; one that is added here is its adder's to stop.
+        #: Servers whose CPU is counted. A benchmark that adds one must stop it.
         self.servers: dict[str, Server] = {"postgres": self.postgres, "valkey": self.valkey}
         self.provider_port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
@@ -76,7 +76,7 @@ class Rig:
         }
 
     def python(self, *arguments: str) -> str:
-        """Run Python to its end and return what it printed."""
+        """Run Python and return its output."""
         done = subprocess.run(
             guarded([sys.executable, *arguments], parent=os.getpid()),
             cwd=PROJECT,
@@ -98,7 +98,7 @@ class Rig:
         _until_answered(f"http://{HOST}:{self.provider_port}/count")
 
     def provided(self) -> int:
-        """Ask the cheap provider how many mails it took."""
+        """Return how many mails the cheap provider has accepted."""
         with urllib.request.urlopen(f"http://{HOST}:{self.provider_port}/count", timeout=10) as answer:
             return int(answer.read())
 
@@ -116,7 +116,7 @@ class Rig:
             )
 
     def stop(self, name: str) -> None:
-        """End a process and its children, by force after 20 seconds."""
+        """Stop a process and its children. Kill them after 20 seconds."""
         process = self.processes.pop(name)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -131,7 +131,7 @@ class Rig:
         os.killpg(self.processes[name].pid, signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
-        """Let a frozen process and its children go on."""
+        """Continue a frozen process and its children."""
         os.killpg(self.processes[name].pid, signal.SIGCONT)
 
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -154,7 +154,7 @@ class Rig:
 
 
 def cpu_of_tree(root: int) -> dict[int, float]:
-    """Return the CPU seconds of a process and of each below it, those of its ended children included."""
+    """Return the CPU seconds of a process and its descendants, including exited ones."""
     children: dict[int, list[int]] = {}
     used: dict[int, float] = {}
     for folder in Path("/proc").iterdir():
@@ -163,7 +163,7 @@ def cpu_of_tree(root: int) -> dict[int, float]:
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
-            continue  # it has just ended
+            continue  # it has just exited
         used[int(folder.name)] = sum(map(int, fields[11:15])) / TICK
         children.setdefault(int(fields[1]), []).append(int(folder.name))
     found, todo = {}, [root]

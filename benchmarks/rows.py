@@ -1,4 +1,4 @@
-"""Rows made by the database itself: orders and e-mails by the thousand, as the shop would write them."""
+"""Let PostgreSQL generate thousands of orders and e-mails like those of a shop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 SUBJECT = "We have received your payment for order A-1001"
 _LINE = "Thank you. On 21 November 2026 we received your payment of €42.00 for your order A-1001. "
-#: 4 kB together, as an order's e-mail has.
+#: Together 4 kB, the size of an order's e-mail.
 TEXT = _LINE * 8
 HTML = "<html><body>" + f"<p>{_LINE}</p>" * 33 + "</body></html>"
 
@@ -41,6 +41,6 @@ def place(cursor: Any, count: int) -> list[uuid.UUID]:
 
 
 def queue_mails(connection: Any, count: int) -> None:
-    """Write e-mails that are due."""
+    """Insert due e-mails."""
     values = {"run": uuid.uuid4().hex[:8], "count": count, "subject": SUBJECT, "html": HTML, "text": TEXT}
     connection.execute(_MAILS, values)

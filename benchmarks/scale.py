@@ -1,4 +1,4 @@
-"""`python -m benchmarks.scale`: a simulation of orders placed and paid, fed with measured costs.
+"""`python -m benchmarks.scale`: simulate orders placed and paid, from measured costs.
 
 Compare measured runs with the simulation, then simulate ten times the peak.
 docs/explain/growth.md has the result.
@@ -15,7 +15,7 @@ from benchmarks.simulation import Costs, Shop, System
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run on two cores: what went in, and what was measured (ms)."""
+    """A run on two cores: its inputs and its measured times (ms)."""
 
     costs: Costs
     rate: float  # orders a second
@@ -32,16 +32,16 @@ RUNS = {
     "0.1.0 ": Run(Costs(0.0090, 0.0047, 0.0023, 0.0003, 0.0006, 0.0007), 167.0, 14766, 65671, 692),
     "a0ef254": Run(Costs(0.0052, 0.0022, 0.0012, 0.0005, 0.0005, 0.0004), 167.0, 18, 331, 286),
     "8e30639": Run(Costs(0.0052, 0.0022, 0.0012, 0.0004, 0.0005, 0.0004), 167.0, 13, 94, 221),
-    # Served by Granian. Of the run at 100 the last three were not written down: shared as in the other one.
+    # Served by Granian. The last three costs at 100 were not recorded, so they have the other run's shares.
     "3b60cb8 ": Run(Costs(0.0061, 0.0030, 0.0015, 0.0007, 0.0007, 0.0005), 100.0, 7.4, 65, 273, 15, 4),
     "3b60cb8": Run(Costs(0.0052, 0.0025, 0.0012, 0.0005, 0.0005, 0.0004), 167.0, 41, 1654, 349, threads=4),
 }
-#: Whose costs are taken for more than the peak.
+#: The run whose costs the simulation uses above the peak.
 PRESENT = "3b60cb8"
 PEAK = 167.0  # orders a second: 10,000 a minute
 
 
-#: Cores, web processes and workers that are tried at ten times the peak.
+#: Cores, web processes and workers to simulate at ten times the peak.
 TRIED = [(16, 16, 4), (18, 16, 4), (24, 16, 4), (24, 12, 4), (24, 10, 4), (24, 8, 4), (24, 16, 2)]
 HEAD = ["write p50, ms", "write p99, ms", "e-mail p99, ms", "requests waiting", "e-mails waiting"]
 FIGURES = ["cores used", "write p50", "write p99", "mail p99"]
@@ -49,7 +49,7 @@ LEFT = ["requests waiting at the end", "mails waiting at the end"]
 
 
 def against_measured(*, seed: int) -> list[list[str]]:
-    """Return a table: each measured run beside its prediction."""
+    """Return a table of each measured run next to its prediction."""
     rows = [["run", "orders/s", "cores used", *HEAD]]
     for name, run in RUNS.items():
         system = System(run.costs, web_threads=run.threads)
@@ -63,7 +63,7 @@ def against_measured(*, seed: int) -> list[list[str]]:
 
 
 def grown(*, seed: int, factor: int, seconds: float) -> list[list[str]]:
-    """Return a table: `factor` times the peak. The provider answers after 100 ms and is not ours."""
+    """Return a table of `factor` times the peak, with a remote provider that answers after 100 ms."""
     rows = [["cores", "web processes", "workers", "cores used", *HEAD]]
     costs = dataclasses.replace(RUNS[PRESENT].costs, client=0.0, provider=0.0)
     for cores, processes, workers in TRIED:
@@ -80,7 +80,7 @@ def _shown(value: float) -> str:
 
 
 def main() -> None:
-    """Print the measured runs beside their predictions, and ten times the peak."""
+    """Print the measured runs next to their predictions, and ten times the peak."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(

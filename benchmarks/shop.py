@@ -1,4 +1,4 @@
-"""A shop as `make run` starts it, from a copy of any checkout, so that the checkout's var/ is left alone."""
+"""Run `make run` from a copy of any checkout, so that the checkout's var/ does not change."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ KINDS = {
 
 
 class Shop:
-    """`make run` for a `with` block. `settings` are environment variables, as a person would set them."""
+    """`make run` for a `with` block. `settings` are its environment variables."""
 
     def __init__(self, checkout: Path = PROJECT, **settings: str) -> None:
         self.checkout = checkout.resolve()
@@ -116,7 +116,7 @@ class Shop:
         return done.stdout
 
     def load(self, *, rate: float, orders: int, run: str) -> dict[str, Any]:
-        """Place and pay orders at a rate; return what the load client saw."""
+        """Place and pay orders at a rate. Return the load client's results."""
         plan = {"host": HOST, "port": self.port, "token": self.token, "run": run, "rate": rate}
         done = subprocess.run(
             [sys.executable, "-I", "-S", str(PROJECT / "benchmarks" / "load.py")],
@@ -130,7 +130,7 @@ class Shop:
 
     def query(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
-        if self._session is None:  # kept: a new one costs PostgreSQL a process
+        if self._session is None:  # reused, because a new one costs PostgreSQL a process
             self._session = psycopg.connect(self.dsn, autocommit=True)
         return self._session.execute(sql.encode(), parameters or None).fetchall()
 
@@ -148,7 +148,7 @@ class Shop:
         return found
 
     def cpu(self) -> dict[str, float]:
-        """Return the CPU seconds of each class so far, those of children that have ended included."""
+        """Return the CPU seconds of each class so far, including those of exited children."""
         total: dict[str, float] = {}
         for _, kind, _, used in self.processes():
             total[kind] = total.get(kind, 0.0) + used
@@ -166,7 +166,7 @@ class Shop:
         return kilobytes / 1024
 
     def facts(self) -> dict[str, str]:
-        """Return the settings that decide the figures, as they are in force."""
+        """Return the effective settings that affect the figures."""
         web = next((line for _, kind, line, _ in self.processes() if kind == "web"), "")
         shown = {name: self.query(f"SHOW {name}")[0][0] for name in ("synchronous_commit", "fsync")}
         commit = subprocess.run(
@@ -184,7 +184,7 @@ class Shop:
 
 
 def busy() -> float:
-    """Return the CPU seconds that the whole machine has worked since it started."""
+    """Return the CPU seconds that the machine has used since it started."""
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _, _, irq, softirq = map(int, fields[:7])
     return (user + nice + system + irq + softirq) / TICK

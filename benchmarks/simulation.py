@@ -35,13 +35,13 @@ class Costs:
 
     @property
     def system(self) -> float:
-        """CPU seconds of the whole system for an order, the load client apart."""
+        """CPU seconds of the whole system for an order, without the load client."""
         return self.web + self.postgres + self.worker + self.relay + self.provider + self.others
 
 
 @dataclasses.dataclass(frozen=True)
 class System:
-    """How many of everything there are. Times in seconds."""
+    """The sizes of the system. Times are in seconds."""
 
     costs: Costs
     cores: int = 2
@@ -49,17 +49,17 @@ class System:
     web_threads: int = 8
     workers: int = 1
     sends: int = 32  # EMAIL_CONCURRENCY
-    commit: float = 0.002  # a commit waits so long for the disk
+    commit: float = 0.002  # a commit's wait for the disk
     provider_delay: float = 0.0
     wake: float = 0.25  # between two wake-ups of a web process under load: outbox/process/waker.py
-    settle_rows: int = 20  # outcomes are written so many at once, or after settle_seconds:
+    settle_rows: int = 20  # outcomes in one write, or fewer after settle_seconds:
     settle_seconds: float = 0.1  # outbox/delivery/unsettled.py
     stall: float = 0.08  # a web process stops for so long: a full garbage collection, measured …
     stall_every: float = 3.0  # … so often, on average: fitted to the run of 4277d79, nothing else is
 
 
 class Resource:
-    """So many places; whoever finds none waits in order."""
+    """A number of places. A task that finds none waits in order."""
 
     def __init__(self, places: int) -> None:
         self.free, self.queue = places, deque[Task]()
@@ -76,12 +76,12 @@ class Machine:
         self._ready: deque[tuple[Task, str, float]] = deque()
 
     def at(self, delay: float, action: Callable[[], None]) -> None:
-        """Do something after a delay."""
+        """Schedule a call after a delay."""
         self._number += 1
         heapq.heappush(self._events, (self.now + delay, self._number, action))
 
     def start(self, task: Task) -> None:
-        """Run a task's steps until it waits for something or ends."""
+        """Run a task's steps until it waits or ends."""
         for step in task:
             match step:
                 case ("cpu", str(kind), float(seconds)):
@@ -119,7 +119,7 @@ class Machine:
         self._dispatch()
 
     def run(self, until: float) -> None:
-        """Let the events happen up to a time."""
+        """Run the events up to a time."""
         while self._events and self._events[0][0] <= until:
             self.now, _, action = heapq.heappop(self._events)
             action()
@@ -127,7 +127,7 @@ class Machine:
 
 
 class Shop:
-    """Orders that arrive at a rate, in equal distances as the load client sends them."""
+    """Orders that arrive at a rate, equally spaced like those of the load client."""
 
     def __init__(self, system: System, *, seed: int) -> None:
         self.system, self.random = system, random.Random(seed)
@@ -171,7 +171,7 @@ class Shop:
     def _wake(self, number: int) -> None:
         now = self.machine.now
         if self._wakes[number] > now:
-            return  # one is on its way already
+            return  # a wake-up is already scheduled
         self._wakes[number] = max(now, self._wakes[number] + self.system.wake)
         self.machine.at(self._wakes[number] - now, self._awake)
 
@@ -198,7 +198,7 @@ class Shop:
         if len(self._unsettled) < self.system.settle_rows and (self._in_flight or self.due):
             yield "wait", self.system.settle_seconds
         several, self._unsettled = self._unsettled, []
-        if several:  # else another has settled it
+        if several:  # else another task has settled it
             yield "cpu", "PostgreSQL", self.system.costs.postgres * 0.2 * len(several)
             self.mails += [self.machine.now - one for one in several]
 
@@ -210,7 +210,7 @@ class Shop:
             yield "give", interpreter
 
     def run(self, *, rate: float, seconds: float) -> dict[str, float]:
-        """Place orders and pay each a second later; return what was seen. Times in ms."""
+        """Place orders and pay each a second later. Return the results, with times in ms."""
         for number in range(int(rate * seconds)):
             at = number / rate
             self.machine.at(at, lambda: self.machine.start(self._write(False)))

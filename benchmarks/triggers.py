@@ -26,7 +26,7 @@ from local.kafka.jars import Unavailable
 from local.machine import HOST, PROJECT, free_port
 
 WARM_UP, WARM_UP_SECONDS = 3, 10.0  # orders at a time, and how long to wait for their mails
-PATIENCE = 150.0  # seconds until the last mail must have come
+PATIENCE = 150.0  # seconds until the last mail must have arrived
 SETTINGS = {"EMAIL_RATE_LIMIT": "1000", "LOG_LEVEL": "WARNING"}
 
 _LOAD = """
@@ -37,7 +37,7 @@ _LOAD = """
 
 @dataclasses.dataclass(frozen=True)
 class Trigger:
-    """`running(rig)` keeps its processes going; `settings` are the variables of those that write and send."""
+    """A trigger. `running(rig)` runs its processes; `settings` are the variables of writers and senders."""
 
     running: Callable[[Rig], AbstractContextManager[None]]
     settings: dict[str, str]
@@ -105,7 +105,7 @@ TRIGGERS = {
 
 
 def compare(*, rates: Sequence[float], seconds: float, names: Sequence[str] = ()) -> str:
-    """Measure triggers (default: all) at each rate; return Markdown."""
+    """Measure triggers (default: all) at each rate. Return Markdown."""
     rows = [["trigger", "changes/s", *(f"{wait} ms" for wait in WAITS), *COSTS]]
     for name in names or TRIGGERS:
         trigger = TRIGGERS[name]
@@ -130,7 +130,7 @@ COSTS = ("senders CPU ms", "PostgreSQL CPU ms", "transactions", "WAL kB")
 
 
 def measure(trigger: Trigger, *, rate: float, seconds: float) -> dict[str, float]:
-    """Pay orders at a rate on servers of their own; return latencies and costs in ms."""
+    """Pay orders at a rate on separate servers. Return latencies and costs in ms."""
     count = max(1, int(rate * seconds))
     with Rig(**SETTINGS, **trigger.settings) as rig:
         rig.start_provider(delay=0)
@@ -173,7 +173,7 @@ def _warm_up(rig: Rig) -> int:
 
 
 def _arrived(rig: Rig, count: int) -> dict[str, float]:
-    """Wait until the provider took `count` mails; return when it took each recipient's."""
+    """Wait until the provider has accepted `count` mails. Return the time of each recipient's mail."""
     deadline = time.monotonic() + PATIENCE
     while rig.provided() < count:
         if time.monotonic() > deadline:
@@ -197,7 +197,7 @@ def pay(rate: float, count: int) -> None:
 
     with connection.cursor() as cursor:
         ids = place(cursor, count)
-    for id in ids:  # an address for each, which no other run has
+    for id in ids:  # each has an address that no other run has
         Order.objects.filter(id=id).update(email=f"bench-{id}@example.com")
     found = []
     begin = time.monotonic()
@@ -205,7 +205,7 @@ def pay(rate: float, count: int) -> None:
         time.sleep(max(0.0, begin + number / rate - time.monotonic()))
         pay_order(order_id=id)
         found.append((f"bench-{id}@example.com", time.time()))
-    time.sleep(1)  # wake-ups leave from a thread
+    time.sleep(1)  # a thread sends the wake-ups
     json.dump(found, sys.stdout)
 
 

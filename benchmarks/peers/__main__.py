@@ -1,4 +1,4 @@
-"""`python -m benchmarks.peers WHAT …`: what benchmarks.drain and benchmarks.enqueue run of the peers.
+"""`python -m benchmarks.peers WHAT …`: the parts of the peers that benchmarks.drain and .enqueue run.
 
 prepare               make the tables
 fill PEER COUNT       queue that many mails, as fast as the peer's own bulk call does
@@ -72,7 +72,7 @@ def fill(peer: str, count: int) -> None:
 
 
 def drain(peer: str, processes: int) -> None:
-    """Send all that is queued."""
+    """Send every queued mail."""
     connection.close()
     print("ready", flush=True)
     sys.stdin.readline()

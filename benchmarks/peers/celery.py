@@ -27,7 +27,7 @@ def _connection() -> Any:
 
 @app.task(name="peers.send")
 def send(mail_id: int) -> None:
-    """Send one mail, if it was not sent before."""
+    """Send one mail if it was not sent before."""
     from benchmarks.peers.models import Mail
 
     mail = Mail.objects.get(id=mail_id)

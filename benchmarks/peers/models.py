@@ -6,7 +6,7 @@ from django.db import models
 
 
 class Order(models.Model):
-    """What the peers' change updates."""
+    """The order that the peers' change updates."""
 
     id = models.UUIDField(primary_key=True)
     status = models.CharField(max_length=20, default="pending")
@@ -20,7 +20,7 @@ class Order(models.Model):
 
 
 class Mail(models.Model):
-    """One mail, sent by a task that is told its id."""
+    """One mail. A task gets its id and sends it."""
 
     id = models.BigAutoField(primary_key=True)
     recipient = models.CharField(max_length=255)

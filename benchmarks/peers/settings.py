@@ -1,4 +1,4 @@
-"""The settings of the peers' project; DATABASE_URL names our database, theirs is beside it on the server."""
+"""The settings of the peers' project, whose database is on the server of DATABASE_URL."""
 
 import os
 from warnings import simplefilter
@@ -45,7 +45,7 @@ POST_OFFICE = {
     "BACKENDS": {"default": _SENDGRID},
     "BATCH_SIZE": 1000,
     "THREADS_PER_PROCESS": int(os.environ.get("PEER_THREADS", "20")),
-    "LOG_LEVEL": 1,  # failures only: a row less for each mail
+    "LOG_LEVEL": 1,  # only failures, which saves a row for each mail
 }
 
 CELERY_BROKER_URL = os.environ["REDIS_URL"]
