@@ -2,12 +2,11 @@
 
     .venv/bin/python examples/services.py            # both, until Ctrl-C
 
-They know the broker (Redis Streams, or Kafka where EVENT_TRANSPORT says so) and the envelope, and nothing of
-orderpost's code. The payment service captures the
-money of every placed order and returns it when a paid order is cancelled. The warehouse reserves stock; it
-has none of a sku that starts with "rare". Each remembers the ids of the events that it has handled, because
-an event may come twice. Each also reads `<its name>.resend`, where `manage.py resend_events --to` puts events
-for it alone.
+They know the broker (Redis Streams, or Kafka if EVENT_TRANSPORT selects it) and the envelope, and import
+nothing of orderpost. The payment service captures the money of each placed order and returns it when a paid
+order is cancelled. The warehouse reserves stock, and has none of a sku that starts with "rare". Each service
+remembers the ids of handled events, because an event may come twice. Each also reads `<its name>.resend`, to
+which `manage.py resend_events --to` sends events for that service only.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Event = dict[str, Any]
 
 
 def setting(name: str) -> str | None:
-    """Return a variable of the environment, or of the local run."""
+    """Return a variable of the environment or of the local run."""
     if (value := os.environ.get(name)) is None and LOCAL_ENV.exists():
         found = [line for line in LOCAL_ENV.read_text().splitlines() if line.startswith(f"{name}=")]
         value = found[0].partition("=")[2].strip("'") if found else None
@@ -37,7 +36,7 @@ def setting(name: str) -> str | None:
 
 
 class Streams:
-    """Some topics of Redis, for one group."""
+    """Reads topics of Redis Streams for one group."""
 
     def __init__(self, group: str, topics: list[str]) -> None:
         url = setting("REDIS_URL")
@@ -48,10 +47,10 @@ class Streams:
             try:
                 self.client.xgroup_create(topic, group, id="$", mkstream=True)
             except redis.ResponseError:
-                pass  # the group is there
+                pass  # the group exists
 
     def receive(self) -> Iterator[bytes]:
-        """Give the envelopes of half a second; each is acknowledged after it."""
+        """Yield the envelopes of half a second, and acknowledge each after its handling."""
         answer = self.client.xreadgroup(self.group, "1", dict.fromkeys(self.topics, ">"), block=500)
         for stream, entries in answer or []:
             for entry, fields in entries:
@@ -66,7 +65,7 @@ class Streams:
 
 
 class Topics:
-    """Some topics of Kafka, for one group."""
+    """Reads topics of Kafka for one group."""
 
     def __init__(self, group: str, topics: list[str]) -> None:
         import confluent_kafka
@@ -78,7 +77,7 @@ class Topics:
         self.consumer.subscribe(topics)
 
     def receive(self) -> Iterator[bytes]:
-        """Give the next envelope of half a second; it is acknowledged after it."""
+        """Yield the next envelope of half a second, and acknowledge it after its handling."""
         message = self.consumer.poll(0.5)
         if message is not None and message.error() is None:
             yield message.value()
@@ -94,13 +93,13 @@ class Topics:
 
 
 class Service:
-    """Consumes some topics in a group of its own, and publishes what its handlers return."""
+    """Consumes topics in its own group, and publishes what its handlers return."""
 
     def __init__(self, name: str, handlers: dict[str, Callable[[Event], tuple[str, Event] | None]]) -> None:
         self.name, self.handlers = name, handlers
         broker = Topics if setting("EVENT_TRANSPORT") == "kafka" else Streams
         self.broker: Topics | Streams = broker(name, [*handlers, f"{name}.resend"])
-        self.seen: set[str] = set()  # a real one keeps these in the transaction of its own change
+        self.seen: set[str] = set()  # a real service stores these in the transaction of its change
 
     def run(self, stopped: threading.Event) -> None:
         while not stopped.is_set():
@@ -136,7 +135,7 @@ def capture(data: Event) -> tuple[str, Event]:
 
 
 def give_back(data: Event) -> tuple[str, Event] | None:
-    """Return the money of a cancelled order that had been paid."""
+    """Return the money of a cancelled order that was paid."""
     if not data["wasPaid"]:
         return None
     amount = data["totalAmount"] - data["refundedAmount"]
@@ -144,7 +143,7 @@ def give_back(data: Event) -> tuple[str, Event] | None:
 
 
 def reserve(data: Event) -> tuple[str, Event]:
-    """Reserve stock for a paid order; its skus were in the event of its placing."""
+    """Reserve stock for a paid order, whose skus were in the event of its placing."""
     if missing := RARE.get(data["orderId"]):
         return "warehouse.stock.insufficient.v1", {"orderId": data["orderId"], **missing}
     return "warehouse.stock.reserved.v1", {"orderId": data["orderId"]}

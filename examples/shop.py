@@ -1,11 +1,11 @@
-"""A shop that keeps its own orders tells `make run` of them, which sends their e-mails.
+"""A shop that owns its orders publishes their events, and `make run` sends their e-mails.
 
     ORDER_SOURCES=example-shop make run        # in one terminal
     .venv/bin/python examples/shop.py          # in another: the events of one order
     .venv/bin/python examples/shop.py --late   # the same, the payment after the parcel
 
-It knows Redis Streams and the envelope, and nothing of orderpost's code. A real shop writes each event into
-an outbox of its own, in the transaction of the change.
+It knows Redis Streams and the envelope, and imports nothing of orderpost. A real shop writes each event to
+its own outbox, in the transaction of the change.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SOURCE = "example-shop"
 
 
 def publish(redis: redis.Redis, *, change: str, sequence: int, order: dict[str, Any], **details: Any) -> None:
-    """Publish the whole order as it stands after a change; `sequence` is its version."""
+    """Publish the whole order after a change. `sequence` is its version."""
     topic = f"order.order.{change}.v1"
     event = {
         "eventId": str(uuid.uuid4()),
