@@ -26,9 +26,7 @@ def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int) -> di
             worker = [*python, "celery", "-A", "benchmarks.peers.celery", "--quiet", "worker"]
             for name in names:
                 rig.run(name, [*worker, "-n", name, "--without-gossip", "--without-mingle"], **settings)
-            rig.python(
-                "-m", "benchmarks.peers", "fill", who, "80"
-            )  # warm up, so that every thread has its connections
+            rig.python("-m", "benchmarks.peers", "fill", who, "80")  # warm up every thread's connections
             _until(rig, 80)
             time.sleep(0.5)
             for name in names:
