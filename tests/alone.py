@@ -10,7 +10,7 @@ from tests.servers import FIXED
 
 
 def prepare() -> None:
-    """Set Django up as pytest does, without a database. Call it before other imports."""
+    """Set up Django as pytest does, without a database. Call it before other imports."""
     os.environ.update(FIXED)
     os.environ["DJANGO_SETTINGS_MODULE"] = "config.settings"
     os.environ["DATABASE_URL"] = "postgresql://nobody@127.0.0.1:1/none"

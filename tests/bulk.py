@@ -1,4 +1,4 @@
-"""Bulk jobs in tests."""
+"""Run bulk jobs in tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from outbox import bulk
 
 
 def run_jobs() -> None:
-    """Do batches until none is due, as workers do."""
+    """Run batches until none is due, as workers do."""
     while bulk.run_batch():
         pass

@@ -4,7 +4,7 @@
 
 Each clone gets its own .venv; `make setup` is not part of the times. Arguments go to `make`, such as
 `TESTS=tests/orders`. The clones have the last commit, not uncommitted changes. Logs are kept in var/clones.
-Exits with 1 if any run failed.
+It exits with 1 if any run failed.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def run_in_clone(number: int, arguments: Sequence[str]) -> Run:
 
 
 def cpu_seconds() -> float:
-    """Return the processor time of all children that have ended, theirs included."""
+    """Return the CPU time of all exited children and their children."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

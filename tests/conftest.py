@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session", autouse=True)
 def cheap_passwords() -> None:
-    """Hash passwords quickly: the real hash is made to cost a quarter of a second, and many tests make users.
+    """Hash passwords quickly, because the real hash costs a quarter of a second and many tests create users.
 
     The processes of a flow hash as in production.
     """
@@ -30,7 +30,7 @@ def cheap_passwords() -> None:
 def django_db_modify_db_settings(
     django_db_modify_db_settings: None, django_db_blocker: Any
 ) -> Iterator[None]:
-    """Migrate one database for all processes, with few days ahead: many partitions slow each test down."""
+    """Migrate one database for all processes, with few days ahead, because partitions slow each test down."""
     from outbox.conditions import AHEAD_ALARM
     from outbox.retention.partitions.partitions import AHEAD
     from tests import template
@@ -42,9 +42,9 @@ def django_db_modify_db_settings(
 
 @pytest.fixture(scope="session")
 def django_db_setup(django_db_setup: None) -> Iterator[None]:
-    """Empty only what a test wrote to. End every session before pytest-django drops the test database.
+    """Empty only the tables that a test wrote to. End every session before pytest-django drops the database.
 
-    Those are our own, and those of killed processes that PostgreSQL has not noticed yet.
+    These are the tests' sessions, and those of killed processes that PostgreSQL has not noticed yet.
     """
     from django.test import TransactionTestCase
 
@@ -71,7 +71,7 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the tests of one shared shop, so that one process of a parallel run gets them all.
 
-    Other tests of real processes come next: a run ends sooner when its longest tests do not come last.
+    Other tests of real processes come next, because a run is shorter if its longest tests do not come last.
     """
 
     def place(item: pytest.Item) -> int:
@@ -92,9 +92,9 @@ def one_shop() -> Iterator[Shop]:
 
 @pytest.fixture
 def shared_shop(one_shop: Shop) -> Iterator[Shop]:
-    """Return a shop with web, worker and relay that this test shares with others; no poll sends anything.
+    """Return a shop with web, worker and relay that this test shares with others. No poll sends e-mails.
 
-    A test may write and send, and may kill these processes: each test finds them, and its tables empty.
+    A test may write, send, and kill these processes. Each test finds them running and the tables empty.
     """
     one_shop.start_missing("web", "worker", "relay")
     yield one_shop
@@ -113,7 +113,7 @@ def valkey_url() -> Iterator[str]:
 
 @pytest.fixture
 def archive_folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
-    """Send archives to a folder of the test; drop the partitions that it made."""
+    """Write archives to a folder of the test, and drop the partitions that it made."""
     from tests.outbox.retention.months import tidy  # needs Django's apps
 
     options = {"location": str(tmp_path / "archive")}

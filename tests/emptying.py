@@ -1,9 +1,9 @@
 """Empty the tables that a transactional test wrote to, instead of every table of the database.
 
-Django truncates all tables after each transactional test and makes the rows again that `migrate` makes:
-content types, permissions, groups. Here one query of the catalogue finds the tables whose files have pages. A
-table without pages has no rows, so this depends on no statistics. The first test, and each test that changed
-the rows of `migrate` or took a partition away, still get Django's full flush.
+Django truncates all tables after each transactional test and creates the rows of `migrate` again: content
+types, permissions, groups. Instead, one query of the catalogue finds the tables whose files have pages. A
+table without pages has no rows, so this needs no statistics. Django's full flush still follows the first
+test, and each test that changed the rows of `migrate` or detached a partition.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from django.db import connection, transaction
 from django.test import TransactionTestCase
 
-#: The tables and partitions with rows or room for them, and which of them have pages.
+#: The tables and partitions, and whether they have pages.
 TABLES = """
     SELECT child.relname, pg_relation_size(child.oid) > 0, parent.inhparent IS NOT NULL
     FROM pg_class child LEFT JOIN pg_inherits parent ON parent.inhrelid = child.oid
     WHERE child.relkind = 'r' AND child.relnamespace = 'public'::regnamespace
         AND coalesce(parent.inhparent::regclass::text, child.relname) = ANY(%s)
 """
-#: A table can only be truncated together with those that refer to it.
+#: A table can only be truncated together with the tables that refer to it.
 REFERRING = """
     WITH RECURSIVE chosen(id) AS (
         SELECT unnest(%s::text[])::regclass::oid
@@ -36,12 +36,12 @@ class State:
     """The database after a full flush."""
 
     partitions: set[str]
-    #: A checksum of the rows of each table that has some.
+    #: A checksum of the rows of each table with rows.
     sums: dict[str, str]
 
 
 class Emptying:
-    """Take the place of `TransactionTestCase._fixture_teardown`; `full` is that method."""
+    """Replace `TransactionTestCase._fixture_teardown`. `full` is that method."""
 
     def __init__(self, full: Callable[[TransactionTestCase], None]) -> None:
         self.full = full
@@ -53,7 +53,7 @@ class Emptying:
             self.clean = self._state()
 
     def _empty(self, clean: State) -> bool:
-        """Truncate all with pages but what `migrate` filled; return whether that leads to `clean`."""
+        """Truncate tables with pages, except those of `migrate`. Return whether the result is `clean`."""
         with transaction.atomic():
             written, partitions = self._tables()
             if not partitions >= clean.partitions or _sums(clean.sums) != clean.sums:
@@ -72,7 +72,7 @@ class Emptying:
         return State(partitions=partitions, sums={name: value for name, value in sums.items() if value})
 
     def _tables(self) -> tuple[set[str], set[str]]:
-        """Return the names of what has pages, and of all partitions."""
+        """Return the names of the tables with pages, and of all partitions."""
         rows = _rows(TABLES, [connection.introspection.django_table_names()])
         return {name for name, pages, _ in rows if pages}, {name for name, _, part in rows if part}
 

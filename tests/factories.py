@@ -1,4 +1,4 @@
-"""Rows for tests, written in the past where age matters. Plain functions; every default can be overridden."""
+"""Insert rows for tests, in the past if age matters. Arguments override every default."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_order(**fields: Any) -> Order:
 
 
 def make_mail(**fields: Any) -> EmailNotification:
-    """Write a due e-mail; `status` also sets the columns that the table's checks ask for."""
+    """Insert a due e-mail. `status` also sets the columns that the table's constraints require."""
     values: dict[str, Any] = {
         "order_id": new_id(),
         "event_type": "order.paid",
@@ -52,7 +52,7 @@ def make_mail(**fields: Any) -> EmailNotification:
 
 
 def make_mails(count: int, *, status: str = "pending", age: float = 1.0) -> None:
-    """Many e-mails in one statement, due `age` seconds ago, with ids of now."""
+    """Insert many e-mails in one statement, due `age` seconds ago, with ids of now."""
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -74,7 +74,7 @@ def make_mails(count: int, *, status: str = "pending", age: float = 1.0) -> None
 
 
 def statuses() -> dict[str, int]:
-    """How many e-mails there are in each status."""
+    """Return the number of e-mails in each status."""
     counts: dict[str, int] = {}
     for status in EmailNotification.objects.values_list("status", flat=True):
         counts[status] = counts.get(status, 0) + 1
@@ -82,7 +82,7 @@ def statuses() -> dict[str, int]:
 
 
 def staff_client(*permissions: str, name: str = "staff") -> Client:
-    """Log a member of the staff in who has these permissions and no others."""
+    """Log in a staff user with only these permissions."""
     user = User.objects.create_user(name, password="x", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
     client = Client()

@@ -24,7 +24,7 @@ TOOLS = {
 
 
 def reason(tool: str, details: str = "") -> str:
-    """Return the reason of a skip; `sentence` recognizes it."""
+    """Return the reason for a skip, which `sentence` recognizes."""
     assert tool in TOOLS, tool
     return f"NEEDS {tool}" + (f": {details}" if details else "")
 
@@ -35,7 +35,7 @@ def needs(tool: str, found: object) -> pytest.MarkDecorator:
 
 
 def sentence(reasons: Iterable[str]) -> tuple[str, list[str]]:
-    """Name the missing tools of all skips in one line; return it with the reasons of the other skips."""
+    """Return one line with the missing tools of all skips, and the reasons of the other skips."""
     tools, others = Counter[str](), []
     for one in reasons:
         if (found := re.match(r"NEEDS ([^:]+)", one)) and found[1] in TOOLS:

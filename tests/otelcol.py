@@ -1,7 +1,7 @@
-"""OpenTelemetry's collector between the processes of a test and its receiver: a real one, built by Go.
+"""A real OpenTelemetry collector between the processes of a test and the test's receiver.
 
-`otelcol` on the PATH is used if there is one. Else Go builds one with the components of
-docker/otelcol.yaml into var/, which takes minutes the first time.
+Use `otelcol` on the PATH if it exists. Else Go builds one with the components of docker/otelcol.yaml into
+var/, which takes minutes the first time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ providers:
 
 
 def binary() -> Path:
-    """Return the collector's program. Skip the test where there is neither one nor Go to build it."""
+    """Return the collector's program. Skip the test if neither it nor Go is installed."""
     if found := shutil.which("otelcol"):
         return Path(found)
     if shutil.which("go") is None:
@@ -58,7 +58,7 @@ def binary() -> Path:
 
 
 class Collector:
-    """Runs docker/otelcol.yaml within a `with` block. Spans go on to the OTLP receiver at `to`."""
+    """Runs docker/otelcol.yaml within a `with` block. It forwards spans to the OTLP receiver at `to`."""
 
     def __init__(self, *, program: Path, folder: Path, to: str) -> None:
         port = free_port()

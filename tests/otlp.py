@@ -1,4 +1,4 @@
-"""A receiver of OTLP over HTTP, which keeps the spans that processes export."""
+"""A receiver of OTLP over HTTP that stores the spans of processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = ["UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Received:
-    """One span; times are nanoseconds since the epoch."""
+    """One span. Times are nanoseconds since the epoch."""
 
     name: str
     kind: str
@@ -35,7 +35,7 @@ class Received:
 
 
 class Receiver:
-    """Listens within a `with` block; `url` is for OTEL_EXPORTER_OTLP_ENDPOINT."""
+    """Listens within a `with` block. `url` is for OTEL_EXPORTER_OTLP_ENDPOINT."""
 
     def __init__(self) -> None:
         self.spans: list[Received] = []
@@ -67,7 +67,7 @@ class Receiver:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes a process send its spans here, at once."""
+        """The environment that makes a process send its spans here at once."""
         return {
             "OTEL_EXPORTER_OTLP_ENDPOINT": self.url,
             "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
@@ -82,7 +82,7 @@ class Receiver:
                 self.spans += [_read(span, named.get("service.name", "")) for span in scope.spans]
 
     def until(self, found: Callable[[list[Received]], bool]) -> list[Received]:
-        """Wait until the spans are as wanted, and return them."""
+        """Wait until the spans fulfil the condition, and return them."""
         until(
             lambda: found(list(self.spans)),
             "the spans are as wanted",

@@ -1,4 +1,4 @@
-"""What a statement reads without an index."""
+"""Find the rows that a statement reads without an index."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from django.db import connection
 
-#: A table of so many rows is read faster without an index.
+#: PostgreSQL reads a table of so many rows faster without an index.
 SMALL = 1000
 
 
 def rows_without_index(statement: str) -> dict[str, int]:
-    """Run a statement; return how many rows it read sequentially, by table, kept and filtered out alike."""
+    """Run a statement. Return by table how many rows it read sequentially, including filtered ones."""
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + statement)
         (answer,) = cursor.fetchone()

@@ -1,8 +1,8 @@
 """A migrated cluster with an API token, made once for a test run; each `Shop` starts from a copy of it.
 
 The processes of a parallel run share the folder that tests.servers names in `FOLDER`. The first one that
-needs the cluster makes it under a lock. A program without pytest, such as `python -m tests.chaos`, makes one
-of its own.
+needs the cluster makes it under a lock. A program without pytest, such as `python -m tests.chaos`, makes its
+own one.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ def copy_to(server: EmbeddedPostgres) -> str:
 
 
 def remove(folder: Path) -> None:
-    """Delete the cluster of a test run; it may lie outside the run's folder (EmbeddedPostgres says when)."""
+    """Delete a test run's cluster, which may be outside the run's folder (EmbeddedPostgres says when)."""
     _server(folder).remove()
 
 
 @cache
 def _made() -> tuple[Path, str]:
-    """Return the data directory and the token; make both if no process of this run has made them."""
+    """Return the data directory and the token. Make both if no process of this run has made them."""
     folder, token = _folder(), _folder() / "prepared.token"
     with (folder / "prepared.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         server = _server(folder)
         if not token.exists():
-            server.remove()  # a process may have died over it
+            server.remove()  # a process may have died while it made this
             secret = _make(server, log=folder / "prepared.log")
             token.write_text(secret)
     return server.data, token.read_text()

@@ -1,6 +1,6 @@
-"""A TCP proxy on 127.0.0.1 that can stop forwarding, as a network that drops packets.
+"""A TCP proxy on 127.0.0.1 that can stop forwarding, like a network that drops packets.
 
-Both sides then stay connected, the kernel acknowledges what they send, and no answer comes.
+Both sides then stay connected, the kernel acknowledges their data, and no answer comes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from local.machine import HOST
 class Proxy:
     """Forwards to `port` of this machine. `with Proxy(port=5432) as proxy:` listens on `proxy.port`.
 
-    `listen` names the port to listen on; by default a free one.
+    `listen` is the port to listen on, by default a free one.
     """
 
     def __init__(self, *, port: int, listen: int = 0) -> None:
@@ -37,15 +37,15 @@ class Proxy:
         self._listener.close()
 
     def drop(self) -> None:
-        """Forward nothing more; new connections are accepted by the kernel alone."""
+        """Stop forwarding. Only the kernel accepts new connections."""
         self._forwards.clear()
 
     def forward(self) -> None:
-        """Forward again, and first what has piled up."""
+        """Forward again, beginning with the waiting data."""
         self._forwards.set()
 
     def lead_to(self, port: int) -> None:
-        """Connect new clients to another port; those that are connected stay where they are."""
+        """Connect new clients to another port. Connected clients keep their connections."""
         self._target = port
 
     def _accept(self) -> None:

@@ -1,4 +1,4 @@
-"""Check that what is published fits the schemas that are served."""
+"""Check that published events match the served schemas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from outbox.events.schemas import Direction, Name, find_schemas, read_schema
 
 
 def strict(schema: Any) -> Any:
-    """Return a schema without its permission for properties that it does not name."""
+    """Return a copy of a schema that forbids unknown properties."""
     if isinstance(schema, list):
         return [strict(part) for part in schema]
     if not isinstance(schema, dict):

@@ -1,7 +1,7 @@
 """A pytest plugin: each test gets random numbers that follow from one seed, which the end of a run prints.
 
 `TESTS_SEED=123456 make test` gives each test the random numbers of that run again. `random.Random` objects
-with a seed of their own, and the tests of Hypothesis that are derandomized, do not depend on it.
+with their own seed, and derandomized tests of Hypothesis, do not depend on it.
 """
 
 from __future__ import annotations

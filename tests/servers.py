@@ -1,7 +1,7 @@
-"""A pytest plugin: throw-away PostgreSQL and Valkey for one test run, before Django reads its settings.
+"""A pytest plugin: start PostgreSQL and Valkey for one test run, before Django reads its settings.
 
-Loaded by `-p tests.servers` (pyproject.toml). A DATABASE_URL or REDIS_URL that is set is used instead: the
-processes of a parallel run use the servers that the first one started. The plugin sets every name that
+`-p tests.servers` (pyproject.toml) loads it. If DATABASE_URL or REDIS_URL is set, the plugin uses that
+server, because the processes of a parallel run share the servers of the first one. It sets every name that
 `make run` writes to var/local.env, so that the tests never use a local run's servers.
 """
 
@@ -28,9 +28,9 @@ FIXED = {
     "SECRET_KEY": "not-secret-tests-only",
     "EMAIL_PROVIDERS": "sendgrid",
     "SENDGRID_API_KEY": "test",
-    "SENDGRID_API_URL": "http://127.0.0.1:1/v3/",  # port 1 refuses: a test that sends brings its own provider
+    "SENDGRID_API_URL": "http://127.0.0.1:1/v3/",  # port 1 refuses, so a test must bring its provider
     "HTTPS": "off",
-    "DATABASE_TIMEOUT": "60",  # a machine under load decides no test
+    "DATABASE_TIMEOUT": "60",  # so that no test depends on the machine's load
     "LOG_FORMAT": "json",
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",
@@ -53,16 +53,16 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 
 def _keep_bytecode() -> None:
-    """Have Python write what it compiled, though a container may forbid it.
+    """Make Python write its bytecode, even if a container forbids it.
 
-    Else each of the hundreds of processes that the tests start compiles the project again.
+    Otherwise each of the hundreds of processes of the tests would compile the project again.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
 
 
 def _make_folder(add_cleanup: Callable[[Callable[[], None]], None]) -> None:
-    """Make the folder that all processes of this run share."""
+    """Create the folder that all processes of this run share."""
     directory = Path(tempfile.mkdtemp(prefix="orderpost-tests-"))
     os.environ[prepared.FOLDER] = str(directory)
     # Cleaned up in reverse order.

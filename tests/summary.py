@@ -1,4 +1,4 @@
-"""A pytest plugin: what the end of a run says about skipped tests."""
+"""A pytest plugin: report skipped tests at the end of a run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.line(line)
     for text, count in sorted(Counter(others).items()):
         terminalreporter.line(f"{count} skipped: {text}")
-    if config.option.markexpr == "drill":  # each is a rehearsal that did not take place
+    if config.option.markexpr == "drill":  # each is a rehearsal that was not done
         for name in sorted(reasons):
             terminalreporter.line(f"skipped drill: {name}")
 
 
 def why(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """Return the reason of a skip."""
+    """Return the reason for a skip."""
     text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     return text.removeprefix("Skipped: ")

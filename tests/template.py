@@ -1,4 +1,4 @@
-"""One migrated database for all processes of a parallel run; the test database of each is a copy of it."""
+"""Migrate one database for all processes of a parallel run. Each test database is a copy of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests import prepared
 
 @contextmanager
 def shared(blocker: DjangoDbBlocker) -> Iterator[None]:
-    """Have Django copy the test database of this process; the first process that needs it migrates."""
+    """Make Django copy this process's test database. The first process that needs it migrates."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     if run is None:  # a single process migrates its own
         yield

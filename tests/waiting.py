@@ -1,4 +1,4 @@
-"""Wait for a state. The whole suite has this one helper, and one limit that only a failure reaches."""
+"""Wait for a state. The whole suite uses this helper, and only a failure reaches its limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def until(
     details: Callable[[], str] = lambda: "",
     meanwhile: Callable[[], object] = lambda: time.sleep(0.02),
 ) -> Found:
-    """Wait until `condition` returns something true, and return that.
+    """Wait until `condition` returns a true value, and return that.
 
     Call `meanwhile` before each further try. Raise AssertionError after `seconds`, with the text that
     `details` then returns.

@@ -1,4 +1,4 @@
-"""Walks the admin as a person would: follows every link and presses every button that a page shows."""
+"""Walk through the admin like a user: follow every link and press every button of each page."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 from django.test import Client
 
-#: What is not followed: it ends the session, or changes it.
+#: Links that are not followed, because they end or change the session.
 LEFT = re.compile(r"/(logout|login|jsi18n|password_change)/")
-#: What says where the visitor came from, and in which order a list is.
+#: Parameters of the previous page and of a list's order.
 KEPT = {"_changelist_filters", "o", "p", "e", "all", "select_across", "csrfmiddlewaretoken"}
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=/)\d+(?=/)")
 
@@ -26,7 +26,7 @@ class Form:
 
 
 class Page(HTMLParser):
-    """The links and forms of a page. Of several check boxes of a name, the first is ticked."""
+    """The links and forms of a page. Only the first check box of a name is ticked."""
 
     def __init__(self, url: str, html: str) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Page(HTMLParser):
             self._select = ""
 
     def requests(self) -> list[tuple[Form, dict[str, list[str]]]]:
-        """Return what each button of each form sends, once for each choice of an action."""
+        """Return the data of each form's buttons, once for each choice of an action."""
         found = []
         for form in self.forms:
             if not form.buttons:
@@ -89,9 +89,9 @@ class Page(HTMLParser):
 
 
 def walk(client: Client, start: str, *, most: int = 250) -> dict[str, int]:
-    """Follow and press everything that can be reached from `start`; return each request's status.
+    """Follow and press everything reachable from `start`. Return each request's status.
 
-    Pages that differ only in the ids or values of their address are visited once.
+    Visit pages that differ only in the ids or values of their address once.
     """
     statuses: dict[str, int] = {}
     seen: set[str] = set()

@@ -1,6 +1,6 @@
-"""Start programs of this project as forks of a process that has imported their libraries already.
+"""Start programs of this project as forks of a process that has already imported their libraries.
 
-Most of the second of CPU that a program needs for its start goes into importing Django, Celery and others.
+A program's start takes a second of CPU, mostly to import Django, Celery and others.
 `tests.warm_process` imports them once for each test process, and forks for each program. A fork runs the
 program from the project's own first import on, in the folder of this checkout, with its own environment,
 process group and output.
@@ -80,7 +80,7 @@ class Program:
 def run(
     command: Sequence[str], *, environment: Mapping[str, str], timeout: float = 120.0
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program of this checkout to its end; see `subprocess.run` with captured text."""
+    """Run a program of this checkout, like `subprocess.run` with captured text."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         program = Program(command, environment=environment, stdout=stdout.fileno(), stderr=stderr.fileno())
         try:

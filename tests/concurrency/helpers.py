@@ -1,4 +1,4 @@
-"""Threads that start together, each with a database connection of its own, and tables that refuse rows."""
+"""Threads that start together, each with its own database connection, and tables that refuse rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def together(count: int, work: Callable[[int], T]) -> list[T]:
-    """Run `work(0)` … `work(count - 1)` at the same moment and return what each gave; errors are raised."""
+    """Run `work(0)` … `work(count - 1)` at the same moment. Return the results, or raise an error of one."""
     barrier = threading.Barrier(count)
 
     def run(number: int) -> T:
@@ -32,7 +32,7 @@ def together(count: int, work: Callable[[int], T]) -> list[T]:
 
 @contextmanager
 def broken(table: str) -> Iterator[None]:
-    """Have each insert into a table and each update of it fail: the statement dies at this very part."""
+    """Make each insert into a table and each update of it fail, so that a statement fails at this part."""
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION break_it() RETURNS trigger LANGUAGE plpgsql"
@@ -50,7 +50,7 @@ def broken(table: str) -> Iterator[None]:
 
 
 def wait_until_somebody_waits() -> None:
-    """Return once another session waits for a lock that this one holds."""
+    """Wait until another session waits for a lock that this one holds."""
 
     def somebody_waits() -> bool:
         with connection.cursor() as cursor:

@@ -1,4 +1,4 @@
-"""Wait for states and look at processes, for the tests of the local run."""
+"""Wait for states and inspect processes, for the tests of the local run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def without_settings(**changes: str) -> dict[str, str]:
 
 
 class Checkout:
-    """A copy of the project in which `python -m local` can run beside anyone else's."""
+    """A copy of the project in which `python -m local` can run next to other runs."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory / "checkout"
@@ -54,8 +54,8 @@ class Checkout:
         return self.process
 
     def wait_until_up(self) -> None:
-        """Wait until the run prints its addresses; fail with its output if it ends."""
-        # The run gives up by itself after a time. A shorter limit here would only measure the load.
+        """Wait until the run prints its addresses. Fail with its output if it exits."""
+        # The run gives up automatically after a time. A shorter limit here would only measure the load.
         until(lambda: "is up after" in self.said() or self.has_ended(), seconds=600)
         assert not self.has_ended(), self.said()
 
@@ -79,7 +79,7 @@ class Checkout:
         raise LookupError(words)
 
     def clean_up(self) -> None:
-        """End what a failed test has left."""
+        """Stop the processes that a failed test has left."""
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
