@@ -1,4 +1,4 @@
-"""Require a transaction, act after its commit, and find commits of others that are not visible yet."""
+"""Require a transaction, act after its commit, and find other sessions' commits that are not visible yet."""
 
 from __future__ import annotations
 

@@ -41,13 +41,13 @@ WAKEUPS = Counter("orderpost_wakeups", "Wake-ups after a commit", ["target", "re
 #: `trigger`: "cdc" or "wal"; `result`: "seen", "ignored" or "malformed".
 CHANGES = Counter(
     "orderpost_trigger_changes",
-    "Changes of rows that a trigger was told of",
+    "Changes of rows that a trigger received",
     ["trigger", "result"],
     registry=REGISTRY,
 )
 CHANGE_DELAYS = Histogram(
     "orderpost_trigger_delay_seconds",
-    "From a row's commit until a trigger was told of it",
+    "From a row's commit until a trigger received it",
     ["trigger"],
     buckets=QUICK,
     registry=REGISTRY,

@@ -123,11 +123,11 @@ class TestDead:
     @pytest.mark.parametrize(
         ("value", "reason"),
         [
-            (b"", "no JSON"),
-            (b"{", "no JSON"),
-            (b"\xff\x00", "no JSON"),
-            (b"[" * 50_000, "no JSON"),
-            (b"[]", "no JSON object"),
+            (b"", "not JSON"),
+            (b"{", "not JSON"),
+            (b"\xff\x00", "not JSON"),
+            (b"[" * 50_000, "not JSON"),
+            (b"[]", "not a JSON object"),
             (b"{}", "eventId"),
             (envelope(PAID, {}, eventId="5"), "eventId"),
             (envelope(PAID, {}, eventType="other.v1"), "eventType"),

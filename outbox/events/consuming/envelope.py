@@ -68,7 +68,7 @@ def read_envelope(*, topic: str, value: bytes) -> Envelope:
         raise Rejected(f"it has {len(value):,} bytes; {LARGEST:,} are taken")
     document = read_json(value)
     if not isinstance(document, dict):
-        raise Rejected("it is no JSON object")
+        raise Rejected("it is not a JSON object")
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     envelope = Envelope(
@@ -85,7 +85,7 @@ def read_envelope(*, topic: str, value: bytes) -> Envelope:
     if type(envelope.version) is not int or not topic.endswith(f".v{envelope.version}"):
         raise Rejected(f"its version is {envelope.version!r}, which this topic's name does not have")
     if not isinstance(envelope.data, dict):
-        raise Rejected("its data are no JSON object")
+        raise Rejected("its data are not a JSON object")
     return envelope
 
 
@@ -94,7 +94,7 @@ def read_json(value: bytes | str) -> Any:
     try:
         document = json.loads(value, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise Rejected(f"it is no JSON: {error}") from error
+        raise Rejected(f"it is not JSON: {error}") from error
     _check_storable(document)
     return document
 
@@ -108,7 +108,7 @@ def event_id_of(*, topic: str, value: bytes) -> uuid.UUID:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _check_storable(document: object) -> None:
@@ -131,7 +131,7 @@ def _check_text(value: str) -> None:
     if "\x00" in value:
         raise Rejected("it has a NUL character in it, which PostgreSQL cannot store")
     if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        raise Rejected("it has a lone surrogate in it, which is no character")
+        raise Rejected("it has a lone surrogate in it, which is not a character")
 
 
 def _traceparent(metadata: Mapping[str, Any], event_id: uuid.UUID) -> str:
@@ -161,7 +161,7 @@ def _uuid(value: object) -> uuid.UUID:
     try:
         return uuid.UUID(value)  # type: ignore[arg-type]
     except (ValueError, TypeError, AttributeError) as error:
-        raise Rejected("its eventId is no UUID") from error
+        raise Rejected("its eventId is not a UUID") from error
 
 
 def _text(document: Mapping[str, Any], name: str) -> str:

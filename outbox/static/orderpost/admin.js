@@ -68,7 +68,7 @@
       if (answer.redirected) return location.reload(); // logged out
       if (!answer.ok) throw new Error(answer.status);
       const text = await answer.text();
-      if (!front.contains(document.activeElement)) front.innerHTML = text; // nobody loses the focus
+      if (!front.contains(document.activeElement)) front.innerHTML = text; // so that the user keeps the focus
       told.textContent = "";
     } catch {
       told.textContent = "The server does not answer: this page is as of the time above.";

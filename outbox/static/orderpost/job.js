@@ -1,4 +1,4 @@
-// Refreshes the numbers of a running background job once a second, and loads the page anew when it has ended.
+// Refresh the numbers of a running background job once a second, and reload the page when the job has ended.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   const job = document.getElementById("job");
@@ -23,7 +23,7 @@ document.addEventListener("DOMContentLoaded", () => {
         show(progress);
       }
     } catch {
-      // The server is away for a moment: ask again.
+      // The server may be away for a moment, so ask again.
     }
     setTimeout(refresh, 1000);
   };

@@ -55,7 +55,7 @@ class TestStrangeBytes:
             ({"metadata": {"correlationId": "\x00"}}, "NUL"),
             ({"source": "\ud800"}, "surrogate"),
             ({"data": {"deep": [{"x": "a\udfffb"}]}}, "surrogate"),
-            ({"data": {"x": float("nan")}}, "no JSON"),
+            ({"data": {"x": float("nan")}}, "not JSON"),
             ({"data": {"amount": 10**400}}, "orderId"),
         ],
     )
