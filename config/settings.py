@@ -1,4 +1,4 @@
-"""Every setting of every process, in fixed sections, read once from the environment.
+"""Read every setting of every process once from the environment, in fixed sections.
 
 docs/reference/configuration.md lists the variables. `NAME_FILE` may name a file with the value of `NAME`. For
 a bad value the process exits with a message that names the variable. `make run` writes its addresses to

@@ -49,7 +49,7 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         return self.unpublished().filter(retry_count__gt=0)
 
     def blocked(self) -> Self:
-        """Filter the events that hold back the later ones of their aggregate.
+        """Filter the events that block later events of their aggregate.
 
         They wait for a retry, or are dead letters that nobody has republished or discarded.
         """

@@ -54,7 +54,7 @@ class Health:
             new.replace(self.file)
 
     def keep_writing(self) -> None:
-        """Write every few seconds until the process exits. Ignore errors, such as of a full disk."""
+        """Write every few seconds until the process exits. Ignore an `OSError`, such as a full disk."""
         while True:
             with contextlib.suppress(OSError):
                 self.write()

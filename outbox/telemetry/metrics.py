@@ -40,8 +40,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 def at_scrape(read: Reader, *, source: str = "database") -> Reader:
     """Register a function that is called at each scrape, to expose the metric families that it yields.
 
-    `source` is the server that it queries. After an error, this scrape skips the other functions of the same
-    source, because each of them would wait, too.
+    `source` is the server that the function queries. After an error, this scrape skips the other functions of
+    the same source, because each of them would wait, too.
     """
     _readers.append((source, read))
     return read

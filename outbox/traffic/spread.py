@@ -1,7 +1,8 @@
 """A histogram of durations with logarithmic bounds. Histograms of several steps can be added. Pure.
 
-A spread maps the number of a bucket, as text because it is stored as JSON, to a count. Bucket n counts the
-durations from 2^(n/4) to 2^((n+1)/4) milliseconds, so the error of a quantile is at most 10 %.
+A spread maps each bucket's number to a count. The number is text, because the spread is stored as JSON.
+Bucket n counts the durations from 2^(n/4) to 2^((n+1)/4) milliseconds, so the error of a quantile is at most
+10 %.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compute how far a group is behind on Redis Streams: entries not read, and read but not acknowledged."""
+"""Count the entries of Redis Streams that a group has not read, and those that it has not acknowledged."""
 
 from __future__ import annotations
 

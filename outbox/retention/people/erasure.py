@@ -161,7 +161,7 @@ def erase_from_archive(
     report: Report,
     before: dt.datetime | None = None,
 ) -> int:
-    """Erase all persons who are still to be erased from an archive. Return the number of changed rows.
+    """Erase from an archive every person whose `Erasure` still lists it. Return the number of changed rows.
 
     While the detached table exists, erase there and write the archive again. After its drop, restore, change
     and write the archive, but with `before` only if one of the persons asked before that time. The rollover
