@@ -1,4 +1,4 @@
-"""A machine that tries to break the promise: `make chaos` (ARGS="--minutes 30 --seed 7").
+"""Try to break the guarantee: `make chaos` (ARGS="--minutes 30 --seed 7").
 
 Real processes, steady customers, a fault every few seconds; at the end an auditor compares what the API
 acknowledged, what the database holds, and what the provider and the broker got.

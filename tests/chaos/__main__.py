@@ -1,4 +1,4 @@
-"""`make chaos` (ARGS="--minutes 30 --seed 7 --no-webhooks"): one run; 1 when the auditor found anything."""
+"""`make chaos` (ARGS="--minutes 30 --seed 7 --no-webhooks"): one run. Exit with 1 after any finding."""
 
 from __future__ import annotations
 

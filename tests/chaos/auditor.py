@@ -1,6 +1,6 @@
-"""The audit at the end of a chaos run: what is lost, doubled, stuck, out of order or wrong.
+"""The audit at the end of a chaos run: find what is lost, doubled, stuck, out of order or wrong.
 
-Each finding is a sentence; none at all is a pass.
+Each finding is a sentence. A run without findings passes.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MAILS = {"order.paid", "order.completed", "order.cancelled", "order.refunded", "
 
 @dataclasses.dataclass
 class Findings:
-    """What does not agree, by kind."""
+    """The differences between the records, by kind."""
 
     lost: list[str] = dataclasses.field(default_factory=list)
     doubled: list[str] = dataclasses.field(default_factory=list)
     stuck: list[str] = dataclasses.field(default_factory=list)
     out_of_order: list[str] = dataclasses.field(default_factory=list)
     wrong: list[str] = dataclasses.field(default_factory=list)
-    #: Duplicates that the guarantee allows where no webhook tells of a mail.
+    #: Duplicates that the guarantee allows if no webhook reports an e-mail.
     doubled_after_lost_answers: int = 0
     doubled_after_crashes: int = 0
     events_repeated: int = 0
@@ -98,7 +98,7 @@ def _acknowledged(
     events: Sequence[tuple[Any, ...]],
     mails: Sequence[tuple[Any, ...]],
 ) -> None:
-    """Check that the orders are as customers were told, and that there are no others."""
+    """Check that every order is as its customer was told, and that no other order exists."""
     told = {(one.order, one.event, one.version) for one in acknowledged}
     written = {
         (order, topic[len("order.") : -len(".v1")], sequence) for _, order, topic, sequence, _ in events
@@ -174,7 +174,7 @@ def _events(
     for order, (_, version) in orders.items():
         if sequences[order] != list(range(1, version + 1)):
             found.wrong.append(f"the events of {order} are {sequences[order]}, its version is {version}")
-    #: Of an order, or of one of its topics that were held: the highest sequence so far, and when it came.
+    #: The highest sequence so far of an order, or of one of its held topics, and when it came.
     latest: dict[tuple[str, str], tuple[int, int]] = {}
     first_seen = set()
     for id, order, at in seen:

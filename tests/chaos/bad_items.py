@@ -1,6 +1,6 @@
-"""Items that cannot be processed: streams' entries and bulk jobs. Called by tests.chaos.run, as the faults.
+"""Items that cannot be processed: streams' entries and bulk jobs. tests.chaos.run calls them like faults.
 
-They stay where they are: the other items of the same stream or table must go on during the rest of the run.
+They stay in place, so the rest of the run shows that other items of the same stream or table continue.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import redis
 from tests.chaos.world import Entry, World
 from tests.flows.shop import PAYMENT, REFUNDED, payment_event
 
-#: A standby sends within three poll intervals, which is 6 s here; more is for a busy machine.
+#: A standby sends within three poll intervals, which are 6 s here. The rest is for a busy machine.
 STANDBY_SECONDS = 30.0
 RESERVED = "warehouse.stock.reserved.v1"
 
@@ -30,7 +30,7 @@ JOB = """
 
 
 def unusual_stream_ids(world: World) -> str:
-    """Write entries whose ids are no milliseconds. Each topic's ids grow from one call to the next."""
+    """Write entries whose ids are not milliseconds. Each topic's ids grow from one call to the next."""
     now = time.time_ns()
     ids = {
         PAYMENT: f"{now // 1000}-0",  # microseconds; customers' payments follow under ids that Valkey chooses
@@ -56,9 +56,9 @@ def malformed_entries(world: World) -> str:
 
 
 def unknown_bulk_job(world: World) -> str:
-    """Start a job of a newer release, or one that nobody has known for two hours, and one that is right.
+    """Start a job of a newer release, or one that no process has known for two hours, and a correct one.
 
-    Then only the standbys drain for a while, as a loop that a job could starve.
+    Then only the standbys drain for a while, because a job could starve their loop.
     """
     is_old = world.chance.random() < 0.5
     _start_job(
@@ -90,7 +90,7 @@ def _start_job(world: World, *, action: str, at: dt.datetime, ends: tuple[str, .
 
 
 def _of_no_order(topic: str) -> Any:
-    """Return the fields of an event that is well-formed and dead, since its order does not exist."""
+    """Return the fields of a well-formed event that becomes a dead letter, as its order does not exist."""
     fields = payment_event(str(uuid.uuid4()))
     envelope = json.loads(fields["value"]) | {"eventType": topic}
     return fields | {"value": json.dumps(envelope)}
@@ -105,7 +105,7 @@ def _with(**changes: Any) -> Any:
     return lambda value: json.dumps(json.loads(value) | changes)
 
 
-#: Each makes a malformed value, unlike all others, of a well-formed one.
+#: Each function makes a different malformed value of a well-formed one.
 _MALFORMED: tuple[Any, ...] = (
     lambda value: value[:-1],
     lambda value: value.encode() + b"\xff\xfe",

@@ -1,4 +1,4 @@
-"""Customers who place, pay, cancel and refund orders, and remember what they were told: threads.
+"""Customers, as threads, who place, pay, cancel and refund orders, and remember the answers.
 
 Each change is sent under one Idempotency-Key until it is answered; a quarter of the payments come as events
 of a payment service, which repeats its event until the order is paid.
@@ -21,7 +21,7 @@ import requests
 
 from tests.flows.shop import PAYMENT, payment_event
 
-#: What an action makes of an order, by the answer's status.
+#: The event that an action causes, by the answer's status.
 EVENTS = {
     "pay": "order.paid",
     "complete": "order.completed",
@@ -37,13 +37,13 @@ PLANS = (
     ["pay", "complete", "refund_some"],
 )
 PATIENCE = 10.0
-#: Stands in the addresses of some customers: those to whom a fault lets no mail through.
+#: A part of some customers' addresses, to which a fault lets no mail through.
 POISON, POISONED = "poison", 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class Acknowledged:
-    """One change that somebody was told of: the order's version and status after it."""
+    """One acknowledged change: the order's version and status after it."""
 
     order: str
     event: str
@@ -52,9 +52,9 @@ class Acknowledged:
 
 
 class Customers:
-    """`rate` changes a second over all; `stop` lets each finish its order.
+    """Make `rate` changes a second in all. `stop` lets each customer finish its order.
 
-    Each request goes to one of `urls`, which may be changed meanwhile. `errors` counts the answers of 5xx.
+    Send each request to one of `urls`, which may change meanwhile. `errors` counts the 5xx answers.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Customers:
             thread.start()
 
     def stop(self, *, seconds: float) -> None:
-        """Wait for the orders at hand; what is then unanswered is wrong."""
+        """Wait for the current orders. A request that is still unanswered then is wrong."""
         self._stop.set()
         deadline = time.monotonic() + seconds
         for thread in self._threads:
@@ -140,7 +140,7 @@ class Customers:
     def _ask(
         self, session: requests.Session, method: str, path: str, body: dict[str, Any] | None, wanted: int
     ) -> dict[str, Any]:
-        """Ask until it is answered; what was refused for good, and may not be, is written down."""
+        """Repeat a request until it is answered. Record a final refusal that is not allowed."""
         headers = {"Idempotency-Key": str(uuid.uuid4())} if method == "POST" else {}
         began, last, turn = time.monotonic(), "", itertools.count(random.randrange(100))
         while not self._give_up.is_set():
@@ -170,4 +170,4 @@ class Customers:
 
 
 class _Unanswered(Exception):
-    """A change that nobody acknowledged, or that was refused though it is right."""
+    """A change that was not acknowledged, or was refused although it is correct."""

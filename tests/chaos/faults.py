@@ -1,6 +1,6 @@
-"""What can go wrong, each as a function that does it, waits, and undoes it. Called by tests.chaos.run alone.
+"""The faults, each as a function that causes it, waits, and removes it. Only tests.chaos.run calls them.
 
-All from the main thread: Linux kills a guarded process when the thread that started it ends.
+Call them only from the main thread, because Linux kills a guarded process when its starting thread exits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.flows.shop import PAYMENT
 
 CLOCK = Path(__file__).parent / "clock"
 
-#: Every write is refused as a full disk refuses it while a row is in chaos_full.
+#: While chaos_full has a row, every write fails as on a full disk.
 FULL_DISK = """
     CREATE TABLE chaos_full (since timestamptz DEFAULT now());
     CREATE FUNCTION chaos_disk() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -197,7 +197,7 @@ def valkey_flushed(world: World) -> str:
 
 
 Fault = Callable[[World], str]
-#: How often each comes, relative to the others.
+#: How often each fault happens, relative to the others.
 FAULTS: dict[Fault, int] = {
     kill: 8,
     kill_both_workers: 2,

@@ -1,4 +1,4 @@
-"""Writes down every order event that the broker shows, in the order in which it shows them."""
+"""Record every order event of the broker, in the broker's order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPICS = [
 
 
 class Seen(NamedTuple):
-    """An event on the broker, and in which millisecond it came: that is all that orders two streams."""
+    """An event on the broker, and its millisecond, which is the only order between two streams."""
 
     event: str
     order: str
@@ -24,7 +24,7 @@ class Seen(NamedTuple):
 
 
 class Listener:
-    """Reads all streams from their beginnings, over restarts and flushes."""
+    """Read all streams from their beginnings, also after restarts and flushes."""
 
     def __init__(self, *, url: str) -> None:
         self.url = url
@@ -48,7 +48,7 @@ class Listener:
             except redis.RedisError:
                 time.sleep(0.1)
                 continue
-            # By their ids over all topics: an order's events lie on several.
+            # Sort by id over all topics, because an order's events are on several.
             found = sorted(
                 (tuple(map(int, id.split(b"-"))), topic, fields)
                 for topic, entries in answer or []

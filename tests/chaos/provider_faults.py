@@ -1,4 +1,4 @@
-"""The faults of the providers. Called by tests.chaos.run, as those of tests.chaos.faults."""
+"""The faults of the providers. tests.chaos.run calls them like those of tests.chaos.faults."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def slow_smtp(world: World) -> str:
     with world.listening_smtp():
         world.some(12, 20)
         world.shop.sandbox.heal()
-        world.some(5, 6)  # what is in flight
+        world.some(5, 6)  # wait for sends in flight
     return f"{SMTP_DELAY:g} s for each reply, {world.smtp.accepted - before} mails taken"
 
 

@@ -36,10 +36,10 @@ SETTINGS = {
     "LEASE_SECONDS": "20",  # long enough for a slow SMTP server
     "EMAIL_USE_TLS": "true",
 }
-#: Without `--providers`: the second one is away, except during `slow_smtp`.
+#: The providers without `--providers`. The second one is away, except during `slow_smtp`.
 PROVIDERS = ("sendgrid", "smtp")
 
-#: What the admin's action does.
+#: The same as the admin's action.
 REPUBLISH = """
     UPDATE outbox_events SET dead_lettered_at = NULL, retry_count = 0, next_attempt_at = now()
     WHERE dead_lettered_at IS NOT NULL AND published_at IS NULL AND discarded_at IS NULL RETURNING id
@@ -53,7 +53,7 @@ OPERATOR = """
 
 @dataclasses.dataclass
 class Report:
-    """What a run did, and what the auditor found."""
+    """The events of a run, and the auditor's findings."""
 
     seed: int
     seconds: float
@@ -75,7 +75,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Nothing is lost, stuck, out of order or wrong, or doubled beyond what the guarantee allows."""
+        """Whether nothing is lost, stuck, out of order, wrong, or doubled more than the guarantee allows."""
         return not any(self.findings.counts().values())
 
     def text(self) -> str:
@@ -113,7 +113,7 @@ def run(
     faults: Sequence[Fault] | None = None,
     say: Callable[[str], None] = print,
 ) -> Report:
-    """Do one run. With `faults` just these, once each in that order, else random ones.
+    """Do one run. With `faults`, cause each of these once in that order, otherwise random ones.
 
     The SMTP server listens all the time if `providers` names it.
     """
@@ -190,7 +190,7 @@ def run(
 def break_things(
     world: World, *, seconds: float, faults: Sequence[Fault] | None, say: Callable[[str], None]
 ) -> tuple[float, Counter[str]]:
-    """Let faults happen one after the other. Return the seconds that it took, and how often each happened."""
+    """Cause faults one after the other. Return the seconds that it took, and how often each happened."""
     happened: Counter[str] = Counter()
     planned = iter(faults) if faults is not None else None
     weights = FAULTS if "smtp" in world.providers else FAULTS | {slow_smtp: 0}
@@ -212,7 +212,7 @@ def break_things(
 
 
 def _lead_to_sandbox(shop: Shop, providers: Sequence[str]) -> dict[str, str]:
-    """Configure the providers that the sandbox plays. Return what it signs their webhooks with."""
+    """Configure the providers that the sandbox plays. Return the keys that sign their webhooks."""
     keys = dict(KEYS)
     for declared in (declarations()[name] for name in providers):
         shop.settings |= {
@@ -224,7 +224,7 @@ def _lead_to_sandbox(shop: Shop, providers: Sequence[str]) -> dict[str, str]:
 
 
 def settle(shop: Shop) -> tuple[int, int]:
-    """Wait until nothing is due any more. Resend dead e-mails and republish dead events, as a person would.
+    """Wait until no row is due any more. Resend dead e-mails and republish dead events, as a person would.
 
     Returns how many of each there were.
     """

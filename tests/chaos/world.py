@@ -1,4 +1,4 @@
-"""The shop that faults work on, and the facts that they leave for the auditor."""
+"""The shop under test, and the facts that faults record for the auditor."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.smtp import SmtpServer
 
 #: A second relay and a second consumer are in `background`.
 PROCESSES = ("web", "worker", "worker:2", "beat", "standby", "relay", "consumer", "partitions", "background")
-#: Those that send e-mails: a standby is in `background`, too.
+#: The processes that send e-mails. `background` has a standby, too.
 SENDERS = frozenset({"worker", "worker:2", "standby", "background"})
 #: Seconds before each reply of a slow SMTP server: less than EMAIL_READ_TIMEOUT, and a mail's together more
 #: than both time-outs (in production: 4 s with time-outs of 3 and 10).
 SMTP_DELAY = 0.65
-#: A process that was alive for so long has started.
+#: A process that was alive for so long counts as started.
 START_SECONDS = 15.0
-#: More of them in a run are one process that cannot start.
+#: More failed starts in a run mean that a process cannot start.
 FAILED_STARTS = 5
 
 
@@ -37,14 +37,14 @@ class Entry:
 
 @dataclasses.dataclass
 class World:
-    """The shop under test, the dice, and what the auditor has to know of the faults."""
+    """The shop under test, the random numbers, and the facts about faults that the auditor needs."""
 
     shop: Shop
     chance: random.Random
     smtp: SmtpServer
-    #: In the order in which they are tried.
+    #: The providers in the order in which they are tried.
     providers: Sequence[str]
-    #: Otherwise the SMTP server listens within `slow_smtp` alone: the second provider is away.
+    #: If false, the SMTP server listens only during `slow_smtp`, so the second provider is away otherwise.
     smtp_always: bool = False
     operator: int = 0  # the id of a user who may do everything
     losses: list[tuple[float, float]] = dataclasses.field(default_factory=list)
@@ -62,14 +62,14 @@ class World:
     failed_starts: Counter[str] = dataclasses.field(default_factory=Counter)
 
     def some(self, low: float, high: float) -> None:
-        """Let a fault last."""
+        """Wait for a random time while a fault lasts."""
         time.sleep(self.chance.uniform(low, high))
 
     def any_process(self) -> str:
         return self.chance.choice(PROCESSES)
 
     def stop_gently(self, name: str, *, grace: float = 15.0) -> None:
-        """SIGTERM, and by force if it does not end within its grace, which is a finding."""
+        """Stop a process (SIGTERM). If it does not exit within `grace`, kill it and record a finding."""
         began = time.monotonic()
         if self.shop.terminate(name, seconds=grace):
             self.stops.append((name, time.monotonic() - began))
@@ -93,7 +93,7 @@ class World:
             self.shop.start(name, wait=False)
 
     def kill(self, *names: str) -> None:
-        """SIGKILL. The processes are stopped first, so that the e-mails in flight can be counted."""
+        """Kill processes (SIGKILL). Stop them first, so that the e-mails in flight can be counted."""
         for name in names:
             if self.shop.processes[name].poll() is None:
                 self.shop.signal(name, signal.SIGSTOP)
@@ -103,13 +103,13 @@ class World:
             self.shop.kill(name)
 
     def note_in_flight(self) -> None:
-        """Remember the claimed e-mails: from now on nobody may be able to settle them."""
+        """Count the claimed e-mails, because their workers may not be able to settle them."""
         claimed = self.shop.query("SELECT id::text FROM email_notifications WHERE status = 'processing'")
         self.in_flight.update(id for (id,) in claimed)
 
     @contextmanager
     def listening_smtp(self) -> Iterator[None]:
-        """Let the SMTP server be there, and slow."""
+        """Run a slow SMTP server within the block."""
         self.smtp.delay = SMTP_DELAY
         try:
             if self.smtp_always:

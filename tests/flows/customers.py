@@ -1,4 +1,4 @@
-"""Customers who place and pay orders, and repeat each request under its key until it is acknowledged."""
+"""Customers who place and pay orders. They repeat each request with its key until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import requests
 
 from tests.flows.shop import Shop
 
-#: Between two requests of a customer.
+#: The pause between two requests of a customer.
 PAUSE_SECONDS = 0.05
-#: An answer that says "send it again": the database is away, or the first request still runs.
+#: Answers after which a customer repeats the request: the database is away, or the first request still runs.
 AGAIN = (503, 409)
 PATIENCE = 120.0
 
 
 class Acknowledged(NamedTuple):
-    """A change that was answered 2xx: when its last request was sent, and when the answer came."""
+    """A change with a 2xx answer: when its last request was sent, and when the answer came."""
 
     began: float
     ended: float
 
 
 class Customers:
-    """`with Customers(shop, count=4) as customers:`; they finish what they have begun at the end."""
+    """`with Customers(shop, count=4) as customers:` runs them. At its end, they finish their orders."""
 
     def __init__(self, shop: Shop, *, count: int) -> None:
         self._shop = shop
@@ -67,7 +67,7 @@ class Customers:
                     self.paid.add(order)
 
     def _acknowledged(self, session: requests.Session, path: str, **options: Any) -> Any:
-        """Send a request until it is acknowledged; return its answer, or None for one that is wrong."""
+        """Send a request until it is acknowledged. Return its answer, or None after a wrong answer."""
         url = f"http://127.0.0.1:{self._shop.port}/api/v1{path}"
         key = {"Idempotency-Key": str(uuid.uuid4())}
         deadline = time.monotonic() + PATIENCE

@@ -1,4 +1,4 @@
-"""What docs/explain/failures.md names, broken on purpose: each as a context that heals at its end.
+"""The failures of docs/explain/failures.md, each as a context that repairs the failure at its end.
 
 Times are a sixtieth of the real ones, as in `tests.flows.monitoring`.
 """
@@ -31,7 +31,7 @@ SETTINGS = {
 
 
 class Customers:
-    """Place and pay orders at a steady rate; what fails is left."""
+    """Place and pay orders at a steady rate. Do not repeat failed requests."""
 
     def __init__(self, shop: Shop, *, rate: float) -> None:
         self.shop, self.pause = shop, 1 / rate
@@ -70,13 +70,13 @@ class World:
         return redis.Redis.from_url(self.shop.valkey.url)
 
     def django(self, code: str) -> None:
-        """Run a line in Django's shell, as an operator would."""
+        """Run a line in Django's shell, as an operator does."""
         self.shop.manage("shell", "--verbosity", "0", "--command", code)
 
 
 @contextlib.contextmanager
 def running(*roles: str, rate: float = 4.0, settings: dict[str, str] | None = None) -> Iterator[World]:
-    """Start a shop of those processes with its monitoring and its customers."""
+    """Start a shop of these processes with its monitoring and its customers."""
     ports = {role: free_port() for role in roles}
     with Shop(proxied=False, durable_valkey=False, tls=False, **SETTINGS, **(settings or {})) as shop:
         shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
@@ -98,7 +98,7 @@ def provider(world: World, **fault: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def gone(world: World, *roles: str) -> Iterator[None]:
-    """SIGKILL for processes, which nobody starts again until the end."""
+    """Kill processes (SIGKILL), and start them again at the end."""
     for role in roles:
         world.shop.kill(role)
     try:
@@ -116,7 +116,7 @@ def consumer_gone(world: World) -> Iterator[None]:
 
 @contextlib.contextmanager
 def all_senders_gone(world: World) -> Iterator[None]:
-    """End whatever sends, in the middle of some sends."""
+    """Kill every process that sends, during some sends."""
     world.shop.sandbox.fail(kind="hang", seconds=4)
     world.shop.until(
         lambda: world.shop.query("SELECT 1 FROM email_notifications WHERE status = 'processing'"),
@@ -160,7 +160,7 @@ def postgres_gone(world: World) -> Iterator[None]:
 
 @contextlib.contextmanager
 def poisonous_email(world: World) -> Iterator[None]:
-    """Have the provider refuse an e-mail for good, until somebody mends the cause and resends it."""
+    """Make the provider refuse an e-mail for ever. At the end, resend it without the cause."""
     with provider(world, kind="status", status=400, to=POISON):
         world.shop.pay(world.shop.place(f"{POISON}@example.com"))
         yield
@@ -170,7 +170,7 @@ def poisonous_email(world: World) -> Iterator[None]:
 
 @contextlib.contextmanager
 def poisonous_event(world: World) -> Iterator[None]:
-    """Receive a payment for an order that nobody knows, until somebody discards it."""
+    """Receive a payment for an unknown order. At the end, discard it."""
     with world.broker() as broker:
         broker.xadd(PAYMENT, payment_event("0199d0e4-7c00-7000-8000-000000000000"))
     try:
@@ -190,7 +190,7 @@ HUGE_EVENT = """
 
 @contextlib.contextmanager
 def refused_event(world: World) -> Iterator[None]:
-    """Publish an event that the broker refuses, until somebody discards it."""
+    """Publish an event that the broker refuses. At the end, discard it."""
     with gone(world, "relay"):
         order = world.shop.place()
         world.shop.query(HUGE_EVENT % order)
@@ -212,7 +212,7 @@ FUTURE = """
 
 @contextlib.contextmanager
 def partitions_missing(world: World) -> Iterator[None]:
-    """Drop the partitions made ahead, as if nobody had made any for weeks."""
+    """Drop the future partitions, as if no process had made any for weeks."""
     for (name,) in world.shop.query(FUTURE):
         world.shop.query(f"DROP TABLE {name}")
     try:
@@ -223,7 +223,7 @@ def partitions_missing(world: World) -> Iterator[None]:
 
 @contextlib.contextmanager
 def follower_gone(world: World) -> Iterator[None]:
-    """Kill the only follower of the WAL, until somebody decides to have none."""
+    """Kill the only follower of the WAL. At the end, delete its heartbeat, as if the shop had none."""
     world.shop.manage("follow_wal", "--make-publications")
     world.shop.start("follower")
     beats = "SELECT 1 FROM heartbeats WHERE name = 'follower'"
@@ -237,7 +237,7 @@ def follower_gone(world: World) -> Iterator[None]:
 
 @contextlib.contextmanager
 def slot_unread(world: World) -> Iterator[None]:
-    """Have a replication slot that nobody reads, until somebody drops it."""
+    """Make a replication slot without a reader. At the end, drop it."""
     world.shop.query("SELECT pg_create_logical_replication_slot('orderpost_debezium', 'pgoutput')")
     try:
         yield
@@ -266,9 +266,9 @@ def breaker_forced(world: World) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """One line of docs/explain/failures.md: what breaks, and the alerts that it leads to.
+    """One line of docs/explain/failures.md: what breaks, and the alerts that it causes.
 
-    `follows`: alerts that Prometheus has too, and Alertmanager keeps back because the first say it all.
+    `follows` are further alerts of Prometheus, which Alertmanager inhibits because of the first ones.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Run by test_gone_host.py as root of a network namespace of its own: a client's host vanishes.
+"""Let a client's host vanish. test_gone_host.py runs this as root of a separate network namespace.
 
 Prints how many seconds its advisory lock stays. The client lives in a second namespace, at the other end of a
 virtual cable that is then cut, so that not even a kernel answers for it.
@@ -28,7 +28,7 @@ PATIENCE = 120.0
 
 
 class Postgres(EmbeddedPostgres):
-    """As `make run` starts it, but listening at the cable, too."""
+    """The PostgreSQL of `make run`, which also listens at the cable."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -50,7 +50,7 @@ def main() -> None:
         subprocess.Popen(["unshare", "--net", "sleep", "600"]) as other,
         tempfile.TemporaryDirectory(prefix="orderpost-gone-") as folder,
     ):
-        time.sleep(0.5)  # until it has its namespace
+        time.sleep(0.5)  # wait until it has its namespace
         inside = ["nsenter", "--target", str(other.pid), "--net"]
         ip("link", "set", "there", "netns", str(other.pid))
         ip("addr", "add", f"{HERE}/24", "dev", "here")

@@ -1,4 +1,4 @@
-"""A real Prometheus and Alertmanager beside a `Shop`: the shipped files with every duration divided by 60.
+"""A real Prometheus and Alertmanager for a `Shop`, with the shipped files and every duration divided by 60.
 
 `with Monitoring(shop, roles=[...]) as monitoring:` starts both, and a receiver of webhooks in place of the
 pager. Prometheus scrapes the processes of those kinds, each at its own port.
@@ -47,9 +47,9 @@ def faster(duration: str) -> str:
 
 
 def faster_query(query: str) -> str:
-    """Divide the ranges of a query, and what a time in seconds is compared with, by `FACTOR`.
+    """Divide the ranges of a query, and the limits of times in seconds, by `FACTOR`.
 
-    Thresholds of a day and more stay, since days are as long as ever. The age of loops stays, too.
+    Keep limits of a day or more, because days have their real length. Keep the age of loops, too.
     """
     query = re.sub(r"\[(\d+[a-z]+)(:?)\]", lambda found: f"[{faster(found[1])}{found[2]}]", query)
     return re.sub(
@@ -73,7 +73,7 @@ def faster_rules(text: str) -> str:
 
 
 class Receiver:
-    """Takes Alertmanager's webhooks, as a pager's service does; `heard` is what it said, with the times."""
+    """Receive Alertmanager's webhooks, as a pager's service does. `heard` has the messages with times."""
 
     def __init__(self) -> None:
         heard: list[tuple[float, dict[str, Any]]] = []
@@ -100,9 +100,9 @@ class Receiver:
 
 
 class Monitoring:
-    """Both servers with the shipped configuration; `ports`: the metrics port of each role's process.
+    """Both servers with the shipped configuration. `ports` has the metrics port of each role's process.
 
-    `scrape`: a scrape's interval and its longest time.
+    `scrape` has the interval and the timeout of a scrape.
     """
 
     def __init__(self, shop: Shop, *, ports: Mapping[str, int], scrape: str = "1s") -> None:
@@ -220,7 +220,7 @@ class Monitoring:
             return False
 
     def ask(self, query: str) -> list[dict[str, Any]]:
-        """Return the samples of a query, at this moment."""
+        """Return the present samples of a query."""
         answer = requests.get(f"{self.url}/api/v1/query", params={"query": query}, timeout=10).json()
         assert answer["status"] == "success", answer
         found: list[dict[str, Any]] = answer["data"]["result"]
@@ -232,7 +232,7 @@ class Monitoring:
         return {alert["labels"]["alertname"]: alert["state"] for alert in alerts}
 
     def heard(self, name: str, status: str, *, since: float = 0.0) -> dict[str, Any] | None:
-        """Return what the receiver was told about an alert, if it was."""
+        """Return a message about an alert that the receiver got after `since`, or None."""
         for at, alert in self.receiver.heard:
             if at >= since and alert["status"] == status and alert["labels"]["alertname"] == name:
                 return alert

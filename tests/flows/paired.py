@@ -1,4 +1,4 @@
-"""Shops whose servers have a second one that takes over, and what their brokers got."""
+"""Shops whose PostgreSQL or Valkey has a second server that takes over."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.flows.shop import Shop
 
 
 class PairedShop(Shop):
-    """PostgreSQL has a synchronous standby."""
+    """A shop whose PostgreSQL has a synchronous standby."""
 
     def __init__(self, *, durable_valkey: bool = False, **settings: str) -> None:
         super().__init__(durable_valkey=durable_valkey)
@@ -25,7 +25,7 @@ class PairedShop(Shop):
 
 
 class ValkeyPairedShop(Shop):
-    """Valkey has a replica."""
+    """A shop whose Valkey has a replica."""
 
     def __init__(self, **settings: str) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class ValkeyPairedShop(Shop):
 
 
 def first_times(shop: Shop, topic: str) -> dict[str, int]:
-    """Return when the first entry of each order came, in milliseconds: two streams may share one."""
+    """Return the millisecond of each order's first entry. Entries of two streams may share one."""
     with redis.Redis.from_url(shop.valkey.url, decode_responses=True) as client:
         entries: Any = client.xrange(topic)
     found: dict[str, int] = {}

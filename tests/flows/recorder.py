@@ -1,6 +1,6 @@
-"""A consumer of the drills, a process of its own: `python -m tests.flows.recorder GROUP TOPIC …`.
+"""A consumer of the drills in a separate process: `python -m tests.flows.recorder GROUP TOPIC …`.
 
-Its effect is a row in `recorded` for each event, in the inbox's transaction. So that table tells in which
+Its effect is a row in `recorded` for each event, in the inbox's transaction. So that table shows in which
 order events had their effect, and how often.
 """
 
@@ -22,7 +22,7 @@ TABLE = """
         at timestamptz NOT NULL DEFAULT clock_timestamp()
     )
 """
-#: What the record and the outbox do not agree on, by kind.
+#: The differences between the record and the outbox, by kind.
 FAULTS = """
     SELECT
         (SELECT count(*) FROM outbox_events AS e WHERE event_type LIKE 'test.%'
@@ -40,7 +40,7 @@ FAULTS = """
 
 
 def main() -> None:
-    """Record until a signal."""
+    """Record until a signal comes."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     django.setup()
     from django.db import connection

@@ -36,15 +36,15 @@ from tests.proxy import Proxy
 from tests.schemas import validate_published
 from tests.waiting import PATIENCE, until
 
-#: Tables and partitions that have or had rows.
+#: Tables and partitions that have or have had rows.
 WITH_PAGES = """
     SELECT oid::regclass::text FROM pg_class
     WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND pg_relation_size(oid) > 0
 """
-#: What the provider signs its events with, and what verifies them.
+#: The keys by which the provider signs its events and the shop verifies them.
 SIGNS, VERIFIES = make_key()
 KEYS = {"sendgrid": SIGNS}
-#: Short, so that a lease ends and a hold passes within a test.
+#: Short times, so that a lease expires and a hold passes within a test.
 QUICK = {
     "POLL_INTERVAL": "1",
     "LEASE_SECONDS": "4",
@@ -54,15 +54,15 @@ QUICK = {
     "RETRY_BACKOFF_BASE": "0.2",
     "LOG_FORMAT": "json",
     "HTTPS": "off",
-    "DATABASE_TIMEOUT": "20",  # a machine under load is no frozen database
+    "DATABASE_TIMEOUT": "20",  # so that a machine under load does not look like a frozen database
 }
 
 
 class Shop:
-    """`settings` are environment variables over `QUICK`; `proxied`: PostgreSQL is reached by `shop.proxy`.
+    """`settings` are environment variables that override `QUICK`.
 
-    With PGBOUNCER=1 it is reached by `shop.pooler`, except where a session must be one's own. `tls`: the
-    providers are reached over TLS.
+    Processes reach PostgreSQL through `shop.proxy` if `proxied`, and with PGBOUNCER=1 through `shop.pooler`,
+    except for connections that need their own session. With `tls`, they reach the providers over TLS.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Shop:
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="orderpost-flow-")
         self.folder = Path(self._folder.name)
-        # Not a throw-away one: those commit without waiting for the log, and this one gets killed.
+        # A throw-away server commits without waiting for the log, but tests kill this one.
         self.postgres = EmbeddedPostgres(data=self.folder / "postgres", port=free_port())
         self.valkey = EmbeddedValkey(
             data=self.folder / "valkey", port=free_port(), throwaway=not durable_valkey
@@ -119,7 +119,7 @@ class Shop:
             self._tidy()
 
     def check_events(self) -> None:
-        """Check that what was published fits the served schemas: a hundred of each topic but the tests'."""
+        """Check a hundred published events of each topic, except the tests', against the served schemas."""
         if not self.query("SELECT 1 FROM pg_tables WHERE tablename = 'outbox_events'"):
             return
         rows = self.query(
@@ -141,12 +141,12 @@ class Shop:
 
     @property
     def webhooks(self) -> str:
-        """Where the provider's events go."""
+        """The URL for the provider's events."""
         return f"http://127.0.0.1:{self.port}/webhooks"
 
     @property
     def database_url(self) -> str:
-        """Where PostgreSQL is reached without a pooler."""
+        """The URL of PostgreSQL without a pooler."""
         url = self.postgres.url
         return url.replace(f":{self.postgres.port}/", f":{self.proxy.port}/") if self.proxy else url
 
@@ -182,7 +182,7 @@ class Shop:
         checkout: Path = PROJECT,
         **settings: str,
     ) -> None:
-        """Start processes of those kinds; `beat:2` is a second beat. `checkout` may be another release's.
+        """Start processes of these kinds. `beat:2` is a second beat. `checkout` may be another release's.
 
         From the main thread alone: Linux kills a guarded process when the thread that started it ends.
         """
@@ -201,7 +201,7 @@ class Shop:
                 self.until(lambda: self._web_answers(port), "the web process answers")
 
     def spawn(self, name: str, command: list[str], *, checkout: Path = PROJECT, **settings: str) -> None:
-        """Start one process of any command. From the main thread alone, as `start`."""
+        """Start one process of any command. Call it only from the main thread, like `start`."""
         environment = self.environment(**settings)
         with (self.folder / f"{name}.log").open("ab") as log:
             if _forks(command, checkout, settings):
@@ -225,7 +225,7 @@ class Shop:
             return False
 
     def kill(self, name: str) -> None:
-        """SIGKILL for a process and all its children."""
+        """Kill a process and all its children (SIGKILL)."""
         process = self.processes.pop(name)
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):  # it has just exited
@@ -237,7 +237,7 @@ class Shop:
         os.killpg(self.processes[name].pid, number)
 
     def terminate(self, name: str, *, seconds: float) -> bool:
-        """SIGTERM for the process alone, as supervisors do; whether it ended in time, else it is killed."""
+        """Send SIGTERM only to the process, and kill it after `seconds`. Return whether it exited before."""
         process = self.processes[name]
         process.terminate()
         try:
@@ -249,7 +249,7 @@ class Shop:
         return True
 
     def restart_valkey_hard(self, *, pause: float = 0.0) -> None:
-        """SIGKILL for Valkey, then a start on the same data and port."""
+        """Kill Valkey (SIGKILL), and start it on the same data and port."""
         process = self.valkey._process
         assert process is not None
         process.kill()
@@ -259,7 +259,7 @@ class Shop:
         self.valkey.start(log=self.folder / "valkey.log")
 
     def keep_logs(self) -> Path:
-        """Copy the logs to where they outlive the test."""
+        """Copy the logs to a folder that is kept after the test."""
         kept = PROJECT / "var" / "chaos"
         kept.mkdir(parents=True, exist_ok=True)
         for log in self.folder.glob("*.log"):
@@ -267,7 +267,7 @@ class Shop:
         return kept
 
     def restart_postgres_hard(self) -> None:
-        """SIGKILL for PostgreSQL, then a start on the same data and port."""
+        """Kill PostgreSQL (SIGKILL), and start it on the same data and port."""
         process = self.postgres._process
         assert process is not None
         process.kill()
@@ -277,19 +277,19 @@ class Shop:
 
     @contextlib.contextmanager
     def postgres_frozen(self) -> Iterator[None]:
-        """SIGSTOP for PostgreSQL and all its backends: the kernel still takes connections and bytes."""
+        """Freeze PostgreSQL and all its backends (SIGSTOP). The kernel still takes connections and bytes."""
         assert self.postgres._process is not None
         main = self.postgres._process.pid
-        with stopped([main]):  # first, so that it starts no other
+        with stopped([main]):  # first, so that it starts no other backend
             children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
             with stopped([int(pid) for pid in children]):
                 yield
 
     @contextlib.contextmanager
     def backends_frozen(self, *, most: int = 1000) -> Iterator[int]:
-        """SIGSTOP for the backends of open sessions that hold no lock; new sessions work. How many those are.
+        """Freeze the backends of open sessions without locks (SIGSTOP), and yield their number.
 
-        One that holds a lock would stop everybody, who could do nothing about it.
+        New sessions work. A frozen backend with a lock would block all others, which no client can prevent.
         """
         idle = self.query(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle'"
@@ -302,7 +302,7 @@ class Shop:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def until(self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> None:
-        """Wait for `condition`, a bounded time; the logs are in the failure's text."""
+        """Wait for `condition` up to `seconds`. The failure's text has the logs."""
         until(condition, what, seconds=seconds, details=self._ends_of_logs)
 
     def _ends_of_logs(self) -> str:
@@ -325,7 +325,7 @@ class Shop:
         assert answer.status_code == 200, answer.text
 
     def rows(self, columns: str = "status") -> list[tuple[Any, ...]]:
-        """Columns of all e-mails, read past the application."""
+        """Return columns of all e-mails, read without the application."""
         with psycopg.connect(self.postgres.url, autocommit=True) as connection:
             return connection.execute(f"SELECT {columns} FROM email_notifications ORDER BY id").fetchall()
 
@@ -336,9 +336,9 @@ class Shop:
             return cursor.fetchall() if cursor.description else []
 
     def empty(self) -> None:
-        """Forget every order, e-mail and event, and the provider's mails; tokens, groups and processes stay.
+        """Delete every order, e-mail and event, and the provider's mails. Keep tokens, groups and processes.
 
-        Entries on the broker stay, too: a process expects what it declared there.
+        Keep the broker's entries, too, because processes expect what they declared there.
         """
         self.check_events()
         self.until(self._truncate, "the tables are empty")
@@ -354,7 +354,7 @@ class Shop:
         return True
 
     def start_missing(self, *names: str) -> None:
-        """Start those of the processes that do not run."""
+        """Start those processes that do not run."""
         for name in names:
             if name in self.processes and self.processes[name].poll() is not None:
                 self.kill(name)
@@ -365,7 +365,7 @@ class Shop:
         return [status for (status,) in self.rows()] == ["sent"] * count
 
     def accepted(self) -> dict[str, int]:
-        """How often the provider accepted each notification."""
+        """Return how often the provider accepted each notification."""
         return {key: accepted for key, (_, accepted) in self.sandbox.mailbox.counts().items()}
 
 
@@ -381,7 +381,7 @@ def _forks(command: list[str], checkout: Path, settings: dict[str, str]) -> bool
 
 @contextlib.contextmanager
 def stopped(pids: Sequence[int]) -> Iterator[None]:
-    """Keep processes stopped within the block; one that has ended meanwhile is none of our concern."""
+    """Keep processes stopped within the block. Ignore one that has exited meanwhile."""
     try:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
@@ -400,7 +400,7 @@ def payment_event(order: str) -> dict[str, str]:
     """Return a payment service's event for an order, as the fields of a stream's entry."""
     envelope = {
         "eventId": str(uuid.uuid4()),
-        "timestamp": dt.datetime.now(dt.UTC).isoformat(),  # an old event is dead
+        "timestamp": dt.datetime.now(dt.UTC).isoformat(),  # an old event would become a dead letter
         "eventType": PAYMENT,
         "version": 1,
         "source": "payment-service",
@@ -414,7 +414,7 @@ REFUNDED = "payment.payment.refunded.v1"
 
 
 def refund_event(order: str, amount: int) -> dict[str, str]:
-    """Return the fields of a stream's entry with which a payment service reports a refund."""
+    """Return a payment service's report of a refund, as the fields of a stream's entry."""
     fields = payment_event(order)
     envelope = json.loads(fields["value"]) | {
         "eventType": REFUNDED,

@@ -1,1 +1,1 @@
-"""`make soak`: a week of a whole orderpost in an hour, with everything that a week may bring."""
+"""`make soak`: run a week of a whole orderpost in an hour, with the events of a week."""

@@ -1,4 +1,4 @@
-"""`make soak` (ARGS="--days 7 --day-minutes 8 --seed 3"): one week; 1 when anything is wrong or grows."""
+"""`make soak` (ARGS="--days 7 --day-minutes 8 --seed 3"): one week. Exit with 1 if anything is wrong."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Days that pass: finished rows get the ids and times of an older partition, which a rollover then retires.
+"""Let days pass: move finished rows to an older partition, which a rollover then detaches and archives.
 
-No clock is moved: leases, holds and time-outs stay as they are. `pass_day` runs in a process with Django
+Clocks do not change, so leases, holds and timeouts keep their lengths. `pass_day` runs in a Django process
 (`manage.py shell`); the rest needs only the database's URL.
 """
 
@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import psycopg
 import psycopg.sql
 
-#: Rows that were finished so long ago are aged: their webhooks have come, and no client asks again.
+#: Age rows that were finished so long ago, because their webhooks have come and no client repeats a request.
 SETTLED_SECONDS = 45
-#: Of the tables that are purged: more than each of their days of retention.
+#: For each purged table, its column of time, and more days than its retention.
 PURGED = {"idempotency_keys": ("created_at", 8), "processed_events": ("processed_at", 31)}
 DAYS = 7
 SCHEMA = "soak"
@@ -26,7 +26,7 @@ PREPARE = """
         SELECT (lpad(to_hex(('x' || left(hex, 12))::bit(48)::bigint + ms), 12, '0') || substr(hex, 13))::uuid
         FROM replace(id::text, '-', '') AS hex $$
 """
-#: What is finished, of each partitioned table.
+#: The condition of finished rows of each partitioned table.
 FINISHED = {
     "email_notifications": "status = 'sent' AND delivered_at IS NOT NULL AND sent_at",
     "outbox_events": "published_at",
@@ -34,7 +34,7 @@ FINISHED = {
 
 
 class Aged(NamedTuple):
-    """A partition that rows were moved into: how many, and by how many milliseconds."""
+    """A partition that rows were moved to, their number, and by how many milliseconds."""
 
     partition: str
     table: str
@@ -43,9 +43,9 @@ class Aged(NamedTuple):
 
 
 def pass_day(*, day: int, began: float) -> None:
-    """Make the old partitions that stand for this day, and age what it finished. Print the list of `Aged`.
+    """Make the old partitions that represent this day, and age its finished rows. Print the list of `Aged`.
 
-    `began` is when the week began, epoch seconds: no row is older.
+    `began` is when the week began (epoch seconds). No row is older.
     """
     from django.db import connections, transaction
 
@@ -81,9 +81,9 @@ def pass_day(*, day: int, began: float) -> None:
 
 
 def show_restored(url: str, aged: Sequence[Aged]) -> str:
-    """Make views of the live tables and the restored archives together, with the ids that rows had first.
+    """Make views of the live tables and the restored archives together, with the rows' original ids.
 
-    Return a URL by which the tables' names lead to them.
+    Return a URL with which the tables' names mean these views.
     """
     columns = {
         "email_notifications": "id, order_id, event_type, idempotency_key, status, recipient_email",
@@ -108,7 +108,7 @@ def show_restored(url: str, aged: Sequence[Aged]) -> str:
 
 
 def leftovers(url: str, *, began: float) -> list[tuple[Any, ...]]:
-    """Return how many aged rows no archive has taken, by table."""
+    """Return how many aged rows are in no archive, by table."""
     found = []
     with psycopg.connect(url, autocommit=True) as connection:
         for table in FINISHED:

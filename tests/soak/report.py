@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tests.soak.samples import BOUNDS, MB, Sample
 from tests.soak.week import Report
 
-#: A day's columns: what was looked at, the metric, and the unit that it is divided by.
+#: A day's columns: what was measured, the metric, and the unit that divides it.
 COLUMNS = (
     ("all processes, MB of PSS", None, "pss", MB),
     ("open files", None, "files", 1.0),
@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 def value(sample: Sample, what: str | None, metric: str) -> float | None:
-    """Return a sample's value, or the sum over all processes for `what` None; None where it has none."""
+    """Return a sample's value, or for `what` None the sum over all processes. Return None without a value."""
     if what is not None:
         return sample.values.get(what, {}).get(metric)
     found = [metrics[metric] for metrics in sample.values.values() if "age" in metrics and metric in metrics]

@@ -1,7 +1,7 @@
-"""What each process, PostgreSQL, Valkey and the disk use, every half minute; and whether it stays so.
+"""Measure what each process, PostgreSQL, Valkey and the disk use, and check that it stays flat.
 
 Flat means: the Theil-Sen slope (the median of the slopes between any two samples) from the second day to the
-end, times that time, is within `BOUNDS`. One sample that a fault has raised does not move it.
+end, times that time, is within `BOUNDS`. A single sample that a fault has raised does not change it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from local.machine import HOST
 from tests.flows.shop import PAYMENT, Shop
 
 INTERVAL = 30.0
-#: A process is compared with itself from this age in seconds on: before, it still loads what it needs.
+#: Compare a process with itself only after this age in seconds, because before it still loads its code.
 GROWN = 60.0
 MB = 1e6
 
@@ -55,14 +55,14 @@ PG_NAMES = (
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One look: `at` in seconds since the week began, values by what was looked at and by metric."""
+    """One measurement: `at` in seconds since the week began, and values by subject and metric."""
 
     at: float
     values: dict[str, dict[str, float]]
 
 
 def look_at_group(leader: int) -> dict[str, float] | None:
-    """Return what the processes of a session use together; None if there are none."""
+    """Return what the processes of a session use together, or None without a process."""
     names = [path.name for path in Path("/proc").iterdir()]
     pids = [int(name) for name in names if name.isdigit() and _session(name) == leader]
     found: dict[str, float] = defaultdict(float)
@@ -94,7 +94,7 @@ def _session(pid: str) -> int:
 
 
 class Sampler:
-    """Looks every `INTERVAL` seconds, from a thread. What is away then has no values."""
+    """Measure every `INTERVAL` seconds in a thread. A server that is away has no values."""
 
     def __init__(
         self, shop: Shop, *, began: float, archives: Path, scraped: Iterable[int], interval: float = INTERVAL
@@ -120,7 +120,7 @@ class Sampler:
     def _sample(self) -> Sample:
         now = time.monotonic()
         values: dict[str, dict[str, float]] = {}
-        for port in self._scraped:  # the files of processes that have ended are added up at a scrape
+        for port in self._scraped:  # because a scrape adds up the files of exited processes
             with contextlib.suppress(requests.RequestException):
                 requests.get(f"http://{HOST}:{port}/metrics", timeout=3)
         for name, process in list(self._shop.processes.items()):
@@ -153,7 +153,9 @@ class Sampler:
         try:
             with client:
                 memory: Any = client.info("memory")
-                payments: Any = client.memory_usage(PAYMENT)  # nobody trims what the customers write
+                payments: Any = client.memory_usage(
+                    PAYMENT
+                )  # because no process trims what the customers write
                 clients: Any = client.info("clients")
                 keys: Any = client.dbsize()
         except redis.RedisError:
@@ -172,7 +174,7 @@ def _size(folder: Path, pattern: str) -> float:
     return total
 
 
-#: How much each metric may grow from the second day to the end: at least so much, or a share of its median.
+#: How much each metric may grow from the second day to the end: this amount, or a share of its median.
 BOUNDS: dict[str, tuple[float, float]] = {
     "pss": (4 * MB, 0.05),
     "files": (6, 0.1),
@@ -185,12 +187,12 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "clients": (5, 0.1),
     "metrics files": (4, 0.2),
 }
-#: What grows as it should, and is shown alone: the orders, and logs that something else rotates.
+#: Values that should grow, such as orders, and logs that another program rotates. They are only shown.
 SHOWN = ("tables", "e-mail tables", "event tables", "wal", "logs", "archives")
 
 
 class Trend(NamedTuple):
-    """How a metric went: its medians on the second day and at the end, its growth and what it may be."""
+    """A metric's medians on the second day and at the end, its growth, and the allowed growth."""
 
     what: str
     metric: str
@@ -206,7 +208,7 @@ class Trend(NamedTuple):
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return the median of the slopes between any two points; 0.0 for fewer than two.
+    """Return the median of the slopes between any two points, or 0.0 for fewer than two.
 
     >>> slope([(0, 1), (1, 3), (2, 100), (3, 7), (4, 9)])
     2.0

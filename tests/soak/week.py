@@ -1,6 +1,6 @@
-"""The week: days that each bring every happening of `HAPPENINGS` once, in an order that the seed decides.
+"""The week: each day has every happening of `HAPPENINGS` once, in an order that the seed decides.
 
-All happenings run in the main thread: Linux kills a guarded process when the thread that started it ends.
+All happenings run in the main thread, because Linux kills a guarded process when its starting thread exits.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ SETTINGS = {
     "EVENT_STREAM_LENGTH": "500",
     "PARTITION_GRACE_DAYS": "0",
 }
-#: Those of a release are restarted every day; the second of each, and the others, live the whole week.
+#: A release restarts these every day. The second process of each, and the others, live the whole week.
 DEPLOYED = ("web", "worker", "relay")
 LASTING = ("web:2", "worker:2", "relay:2", "beat", "standby", "consumer", "partitions", "follower")
 #: The length of a day for which the happenings' durations are meant.
 DAY_SECONDS = 480.0
-#: Before the end of a day, which is when finished rows age and roll off.
+#: The share of a day before its end, when finished rows age and are archived.
 EVENING = 0.12
 
 
 class SoakShop(PairedShop):
-    """A shop with a standby of PostgreSQL, whose sessions say in PostgreSQL which process they are of."""
+    """A shop with a standby of PostgreSQL. Its sessions show their process's name in PostgreSQL."""
 
     def __init__(self, **settings: str) -> None:
         super().__init__(durable_valkey=True)
@@ -74,7 +74,7 @@ class SoakShop(PairedShop):
 
 @dataclasses.dataclass
 class Week:
-    """What happenings work on, and what they leave for the report."""
+    """The shop of the happenings, and their records for the report."""
 
     shop: SoakShop
     chance: random.Random
@@ -86,7 +86,7 @@ class Week:
     aged: list[Aged] = dataclasses.field(default_factory=list)
     erased: list[str] = dataclasses.field(default_factory=list)
     dead_lettered: int = 0
-    morning: float = 0.0  # no row of a later order is aged
+    morning: float = 0.0  # rows of later orders are not aged
 
     def wait(self, seconds: float) -> None:
         time.sleep(seconds * self.scale)
@@ -97,7 +97,7 @@ class Week:
         self.shop.launch(name)
 
     def supervise(self) -> None:
-        """Start what has ended by itself, as a supervisor does; that it ended is a finding."""
+        """Start processes that have exited, as a supervisor does. Each exit is a finding."""
         for name, process in list(self.shop.processes.items()):
             if (code := process.poll()) is not None:
                 self.wrong.append(f"{name} ended by itself: {code}")
@@ -105,7 +105,7 @@ class Week:
                 self.shop.launch(name)
 
     def manage(self, *arguments: str, tries: int = 3) -> str:
-        """Run a command; once more when it says so (exit code 75, which is no error)."""
+        """Run a command, and repeat it after exit code 75, which is not an error."""
         for _ in range(tries):
             try:
                 return self.shop.manage(*arguments)
@@ -151,7 +151,7 @@ def _heal(week: Week, what: str) -> str:
 
 
 def _drained(week: Week) -> str:
-    """Wait until no mail is overdue; say how many were and how long it took."""
+    """Wait until no e-mail is overdue. Return how many were, and how long it took."""
     overdue = (
         "SELECT count(*) FROM email_notifications"
         " WHERE status <> 'sent' AND created_at < now() - interval '5 s'"
@@ -227,9 +227,10 @@ def dead_letters(week: Week) -> str:
 
 
 def erasure(week: Week) -> str:
-    """Erase a customer of today whose order has ended.
+    """Erase a customer of today whose order is finished.
 
-    An erasure leaves out archives that are older than the order, and the rows of earlier days lie in such.
+    An erasure skips archives that are older than the order, and the rows of earlier days are in such
+    archives.
     """
     rows = week.shop.query(
         "SELECT email FROM orders WHERE status IN ('completed', 'refunded') AND email LIKE '%@example.com'"
@@ -262,7 +263,7 @@ HAPPENINGS: tuple[Happening, ...] = (
 
 
 def evening(week: Week, day: int) -> str:
-    """Age what the day finished, and roll the oldest partitions off into the archive."""
+    """Age the day's finished rows, and archive the oldest partitions."""
     code = f"from tests.soak.calendar import pass_day; pass_day(day={day}, began={week.began!r})"
     answer = week.manage("shell", "-c", code).strip().rpartition("\n")[2]
     aged = [Aged(*one) for one in json.loads(answer)] if answer else []
@@ -274,13 +275,13 @@ def evening(week: Week, day: int) -> str:
 
 @dataclasses.dataclass
 class Report:
-    """What a week did, used, and what the auditor found."""
+    """The events of a week, its measurements, and the auditor's findings."""
 
     seed: int
     days: int
     day_seconds: float
     rate: float
-    lines: list[tuple[float, int, str, str]]  # seconds, day, happening, what it did
+    lines: list[tuple[float, int, str, str]]  # seconds, day, happening, its result
     samples: list[Sample]
     trends: list[Trend]
     findings: Findings
@@ -408,7 +409,7 @@ def _wait_for_listener(listener: Listener, week: Week) -> None:
 
 
 def check(week: Week, listener: Listener) -> Findings:
-    """Audit live tables and archives together; see that nothing of the erased customers is left."""
+    """Audit live tables and archives together. Check that nothing of the erased customers is left."""
     url = calendar.show_restored(week.shop.postgres.url, week.aged)
     with redis.Redis.from_url(week.shop.valkey.url) as client:
         client.ping()
