@@ -1,4 +1,4 @@
-"""Certificates made for one test."""
+"""Make certificates for one test."""
 
 from __future__ import annotations
 

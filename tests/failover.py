@@ -1,4 +1,4 @@
-"""PostgreSQL with a synchronous standby, and Valkey with a replica: their parts change at a failover."""
+"""PostgreSQL with a synchronous standby, and Valkey with a replica, which can fail over."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STANDBY = "standby"
 
 
 class Node(EmbeddedPostgres):
-    """A server of the pair: `follow` makes it a standby of the other one before it starts."""
+    """A server of the pair. Call `follow` before its start to make it a standby of the other one."""
 
     def argv(self) -> list[str]:
         # pg_rewind wants hints in the log, or checksums. A standby whose primary is gone looks for it every
@@ -29,7 +29,7 @@ class Node(EmbeddedPostgres):
         return [*super().argv(), "-c", "wal_log_hints=on", "-c", "wal_retrieve_retry_interval=500ms"]
 
     def follow(self, primary: Node) -> None:
-        """Copy the primary, or put our own older data back to where both were the same."""
+        """Copy the primary, or rewind this server's older data to the point where both were the same."""
         source = f"host={HOST} port={primary.port} user=orderpost dbname=orderpost sslmode=disable"
         source += f" application_name={STANDBY}"
         if (self.data / "PG_VERSION").exists():
@@ -43,10 +43,10 @@ class Node(EmbeddedPostgres):
         self._run("pg_basebackup", "--pgdata", self.data, "--dbname", source, *options)
 
     def kill(self) -> None:
-        """SIGKILL for the server and all its backends at once, as when its machine loses power."""
+        """Kill the server and all its backends at once (SIGKILL), as when its machine loses power."""
         assert self._process is not None
         main = self._process.pid
-        os.kill(main, signal.SIGSTOP)  # so that it starts no other and tells nobody
+        os.kill(main, signal.SIGSTOP)  # so that it starts no backend and tells no client
         for child in Path(f"/proc/{main}/task/{main}/children").read_text().split():
             os.kill(int(child), signal.SIGKILL)
         self._process.kill()
@@ -54,7 +54,7 @@ class Node(EmbeddedPostgres):
         self.stop()  # only closes the log
 
     def ask(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Run statements on this server, whichever part it has, and return the rows of the last."""
+        """Run statements on this server, primary or standby, and return the rows of the last."""
         with psycopg.connect(super().url, autocommit=True, connect_timeout=3) as connection:
             for statement in statements:
                 cursor = connection.execute(statement.encode())
@@ -90,7 +90,7 @@ class Pair:
         self.primary.remove()
 
     def join(self) -> None:
-        """Start the standby and return when commits wait for it."""
+        """Start the standby, and return as soon as commits wait for it."""
         self.standby.follow(self.primary)
         self.standby.start(log=self._folder / f"postgres-{self.standby.port}.log")
         standby = f"FROM pg_stat_replication WHERE application_name = '{STANDBY}'"  # others follow, too
@@ -101,9 +101,9 @@ class Pair:
         self._until(f"SELECT sync_state {standby}", "sync")
 
     def fail_over(self) -> None:
-        """Kill the primary and promote the standby, as a cluster's manager does once it has noticed.
+        """Kill the primary and promote the standby, as a cluster manager does after it has noticed.
 
-        The new primary has no standby yet, so its commits must wait for none.
+        The new primary has no standby yet, so its commits must not wait for one.
         """
         self.primary.kill()
         self.standby.ask(
@@ -118,7 +118,7 @@ class Pair:
 
 
 class ValkeyNode(EmbeddedValkey):
-    """A server of the pair, which keeps its data in memory alone; a replica of `follows`, a port."""
+    """A server of the pair, which keeps its data only in memory. With `follows`, it replicates that port."""
 
     follows: int | None = None
 
@@ -170,7 +170,7 @@ class ValkeyPair:
         self._promote()
 
     def switch_over(self) -> None:
-        """Let the replica take over from a primary that stays, as its replica: an upgrade, for example.
+        """Let the replica take over from a living primary, which becomes its replica, as at an upgrade.
 
         Clients of the former primary stay connected to it.
         """
@@ -185,14 +185,14 @@ class ValkeyPair:
         self._until(lambda: _is_linked(self.replica))
 
     def join(self) -> None:
-        """Start the one that was killed as a replica, and return when it has all."""
+        """Start the killed server as a replica, and return as soon as it has all data."""
         self.link = Proxy(port=self.primary.port)
         self._connect()
 
     def _promote(self) -> None:
         with self.replica.client() as client:
             client.replicaof("NO", "ONE")
-        self.link.__exit__()  # what it still carries is lost
+        self.link.__exit__()  # data that the link still carries is lost
         self.primary, self.replica = self.replica, self.primary
         self._address.lead_to(self.primary.port)
 

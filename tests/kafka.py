@@ -1,4 +1,4 @@
-"""Real Kafka for tests: one broker or three, in KRaft mode. Skipped, with the reason, without Java or Maven.
+"""Real Kafka for tests: one broker or three, in KRaft mode. Without Java or Maven, tests are skipped.
 
 `cluster` is for one test. `shared` is one broker for a whole test run, with a second listener that wants TLS
 and a password.
@@ -41,13 +41,13 @@ def why_not() -> str:
 
 
 def require() -> None:
-    """Skip the calling test, loudly, where Kafka cannot run."""
+    """Skip the calling test with the reason if Kafka cannot run."""
     if why := why_not():
         pytest.skip(reason("java and maven", why))
 
 
 class Cluster:
-    """Brokers on 127.0.0.1, numbered from 1; each of them is a controller, too."""
+    """Brokers on 127.0.0.1, numbered from 1. Each of them is a controller, too."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Cluster:
         secure: str = "",
         scram: Mapping[str, str] | None = None,
     ) -> None:
-        """`secure` names the protocol of a second listener; `scram` are its users' passwords."""
+        """`secure` names the protocol of a second listener. `scram` has its users' passwords."""
         self.folder = folder
         self.secure = secure
         voters = {node: free_port() for node in range(1, brokers + 1)}
@@ -84,11 +84,11 @@ class Cluster:
 
     @property
     def secure_url(self) -> str:
-        """Where the second listener is."""
+        """The address of the second listener."""
         return ",".join(f"{HOST}:{broker.secure[self.secure]}" for broker in self.brokers.values())
 
     def start(self, *nodes: int) -> None:
-        """Start these brokers, or all. From the main thread alone, as all guarded processes."""
+        """Start these brokers, or all. Call it only from the main thread, as for all guarded processes."""
         chosen = [self.brokers[node] for node in nodes or self.brokers]
         for broker in chosen:
             broker.launch(log=self.log(broker.node))
@@ -113,14 +113,14 @@ class Cluster:
     def make_topic(
         self, topic: str, *, partitions: int = 1, copies: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
-        """Make a topic and wait until it is there."""
+        """Make a topic and wait until it exists."""
         new = confluent_kafka.admin.NewTopic(topic, partitions, copies, config=dict(config or {}))
         admin = self.admin()  # its answers end with it
         for made in admin.create_topics([new], operation_timeout=30).values():
             made.result(60)
 
     def leader(self, topic: str, partition: int = 0) -> int:
-        """Return the node that leads a partition; -1 if none does."""
+        """Return the node that leads a partition, or -1 if none does."""
         found = self.admin().list_topics(topic, timeout=10).topics[topic].partitions
         return int(found[partition].leader) if partition in found else -1
 
@@ -133,7 +133,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def cluster(*, brokers: int = 1, **options: Any) -> Iterator[Cluster]:
-    """Run a throw-away cluster, with options of `Cluster`; skip the test where Kafka cannot run."""
+    """Run a throw-away cluster with the options of `Cluster`. Skip the test if Kafka cannot run."""
     require()
     with tempfile.TemporaryDirectory(prefix="orderpost-kafka-", ignore_cleanup_errors=True) as folder:
         made = Cluster(folder=Path(folder), brokers=brokers, **options)
@@ -145,7 +145,7 @@ def cluster(*, brokers: int = 1, **options: Any) -> Iterator[Cluster]:
             made.stop()
 
 
-#: What `manage.py make_topics` must be told where one broker is all.
+#: The options of `manage.py make_topics` for a single broker.
 ONE_BROKER = {"partitions": 3, "replication_factor": 1, "min_insync_replicas": 1}
 ONE_BROKER_OPTIONS = [f"--{name.replace('_', '-')}={value}" for name, value in ONE_BROKER.items()]
 USER, PASSWORD = "orderpost", "not-secret-tests-only"
@@ -158,7 +158,7 @@ SECURE = {
     f"{_LISTENER}.plain.sasl.jaas.config": (
         f'{_MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
     ),
-    # Who comes without a password, to the first listener, may do everything.
+    # A client without a password, on the first listener, may do everything.
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
     "allow.everyone.if.no.acl.found": "true",
@@ -167,7 +167,7 @@ SECURE = {
 
 @dataclasses.dataclass(frozen=True)
 class Shared:
-    """Where the shared broker is; `authority` is the certificate (PEM) that signed the broker's."""
+    """The addresses of the shared broker. `authority` is the certificate (PEM) that signed the broker's."""
 
     url: str
     secure_url: str
@@ -176,7 +176,7 @@ class Shared:
 
 @contextlib.contextmanager
 def shared() -> Iterator[Shared]:
-    """Give the broker of this test run. The first process that asks starts it and ends it as the last."""
+    """Yield the broker of this test run. The first process that asks starts it, and stops it as the last."""
     require()
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
     folder = Path(tempfile.gettempdir()) / f"orderpost-kafka-{run}"
@@ -202,5 +202,5 @@ def shared() -> Iterator[Shared]:
             yield made
             fcntl.flock(turn, fcntl.LOCK_EX)
             state.unlink()
-            fcntl.flock(users, fcntl.LOCK_EX)  # when the others have ended
+            fcntl.flock(users, fcntl.LOCK_EX)  # after the others have finished
         shutil.rmtree(folder, ignore_errors=True)

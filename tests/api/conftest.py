@@ -1,4 +1,4 @@
-"""A caller of the API with a token, and what tests of it share."""
+"""A caller of the API with a token, and other helpers of the API's tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def make_token(*, scopes: Iterable[str] = ApiToken.SCOPES, **fields: Any) -> str
 
 
 class Api:
-    """A client that sends JSON and one token; a body of bytes goes out as it is."""
+    """A client that sends JSON and one token. It sends a body of bytes unchanged."""
 
     def __init__(self, secret: str | None = None) -> None:
         self.headers = {"Authorization": f"Bearer {secret}"} if secret else {}
@@ -40,7 +40,7 @@ class Api:
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        # A client for each request: the test client is not for several threads.
+        # Make a client for each request, because the test client is not safe for several threads.
         client = Client(raise_request_exception=False)
         content_type = named.pop("Content-Type", "application/json")
         return client.generic(method, path, raw, content_type, headers=self.headers | named)
@@ -59,7 +59,7 @@ def order_body(**fields: Any) -> dict[str, Any]:
 
 
 def row_counts() -> Mapping[str, int]:
-    """How many rows there are of everything that a request can write."""
+    """Return the number of rows of each table that a request can write."""
     counts = {}
     with connection.cursor() as cursor:
         for table in ("orders", "email_notifications", "outbox_events", "idempotency_keys"):
@@ -86,7 +86,7 @@ def assert_problem(response: HttpResponse, status: int, slug: str) -> dict[str, 
 
 @pytest.fixture(autouse=True)
 def _no_fast_path(settings):
-    """Let requests wake no worker: these tests are about the request itself."""
+    """Let requests wake no worker, because these tests check only the request."""
     settings.FAST_PATH = False
 
 

@@ -1,4 +1,4 @@
-"""Counts the clicks of the mouse on a page, over all pages that they lead to."""
+"""Count the clicks of the mouse on a page, and on all pages that they open."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary
 from playwright.sync_api import Page
 
 _COUNTS: WeakKeyDictionary[Page, int] = WeakKeyDictionary()
-# `detail` is 0 where a key has pressed a button.
+# `detail` is 0 if a key pressed the button.
 _LISTEN = "addEventListener('click', (event) => { if (event.isTrusted && event.detail) noteClick(); }, true)"
 
 
 def count_clicks(page: Page) -> None:
-    """Begin to count; `clicks_on` has the number."""
+    """Begin to count. `clicks_on` returns the number."""
 
     def note(*_: Any) -> None:
         _COUNTS[page] = _COUNTS.get(page, 0) + 1

@@ -1,4 +1,4 @@
-"""Pages of the admin in a real Chromium, which must be installed already: nothing here downloads one.
+"""Pages of the admin in a real Chromium, which must be installed, because nothing here downloads it.
 
 `open_page` gives a page of the test's own live server, logged in. A page that logs an error, such as a
 violation of the content security policy, fails its test.
@@ -20,17 +20,17 @@ from tests.browser.clicks import count_clicks
 from tests.needs import reason
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-#: Milliseconds that an expectation waits at most; a machine under load decides no test.
+#: How many milliseconds an expectation waits at most, so that no test fails on a machine under load.
 PATIENCE = 20_000
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """Start Chromium once for all tests of this folder that follow each other."""
+    """Start Chromium once for all consecutive tests of this folder."""
     if CHROMIUM is None:
         pytest.skip(reason("chromium"))
     with pytest.MonkeyPatch.context() as patch:
-        # Playwright keeps an event loop in this thread; Django would refuse to use the database beside it.
+        # Playwright keeps an event loop in this thread, in which Django would refuse to use the database.
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         with sync_playwright() as playwright:
             # Chromium as root, as in most containers, has no sandbox. It opens only our own pages.
@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def console_errors() -> Iterator[list[str]]:
-    """Collect the errors that pages log; one that is left over fails the test."""
+    """Collect the errors that pages log. The test fails if it leaves one."""
     errors: list[str] = []
     yield errors
     assert errors == []
@@ -56,7 +56,7 @@ def make_page(browser: Browser, console_errors: list[str]) -> Iterator[Callable[
     contexts = []
 
     def note(message: ConsoleMessage) -> None:
-        # Chromium asks for an icon even where the page names none.
+        # Chromium requests an icon even if the page names none.
         if message.type == "error" and not message.location.get("url", "").endswith("/favicon.ico"):
             console_errors.append(message.text)
 

@@ -1,6 +1,6 @@
-"""The pictures of README and docs: `make pictures`. No test; fixtures start the servers and Chromium.
+"""Make the pictures of README and docs: `make pictures`. Fixtures start the servers and Chromium.
 
-The admin shows the history of `manage.py demo --days 30`, the mailbox what a drain sends to it. `make docs`
+The admin shows the history of `manage.py demo --days 30`, the mailbox the e-mails of a drain. `make docs`
 puts the diagrams into the pages, so that these need not load Mermaid.
 """
 

@@ -1,4 +1,4 @@
-"""A Celery application with our settings of broker and worker, and one task, which waits until it may end."""
+"""A Celery application with our settings of broker and worker, and one task that waits for a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from celery import Celery
 
 
 def make_app(broker: str = "") -> Celery:
-    # Not the current application: the program's own tasks ask for that one in the same test process.
+    # Not the current application, because the program's tasks use that one in the same test process.
     made = Celery("busy", broker=broker or None, set_as_current=False)
     made.config_from_object("django.conf:settings", namespace="CELERY")
     return made
@@ -21,7 +21,7 @@ app = make_app()
 
 @app.task(name="busy")
 def busy(name: str, until: str) -> None:
-    """Write a file of this name once there is one named `until`."""
+    """Wait until the file `until` exists, then write the file `name`."""
     directory = Path(os.environ["BUSY_DIRECTORY"])
     while not (directory / until).exists():
         time.sleep(0.02)

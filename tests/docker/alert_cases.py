@@ -1,4 +1,4 @@
-"""What the tests of the alert rules play: the table alert_cases.yml, and a case for each watched metric.
+"""The cases of the tests of the alert rules: the table alert_cases.yml, and one for each watched metric.
 
 Each case names an `alert`, and its `labels` if it has some. `series`: each with its values, one for each
 `interval`, in promtool's notation. `silent`: the times at which the alert must not fire. `fires`: the times
@@ -37,7 +37,7 @@ WATCHED = (
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """One alert and the series that make it fire and let it end; `fires` has one time in each key."""
+    """One alert, and the series that make it fire and resolve it. Each key of `fires` is one time."""
 
     alert: str
     series: Mapping[str, str]
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def ends(self) -> bool:
-        """Whether the last check is one of silence."""
+        """Whether the last check expects silence."""
         return _minutes(self.silent.split()[-1]) > max(map(_minutes, self.fires), default=0)
 
 
@@ -68,7 +68,7 @@ def _read(row: Mapping[str, Any]) -> Case:
 
 
 def _shown(**changed: str) -> dict[str, str]:
-    """Show all watched metrics; `changed` have other values, or are not there at all if these are empty."""
+    """Show all watched metrics. Those in `changed` have other values, or are missing if these are empty."""
     values = dict.fromkeys(WATCHED, "1x60") | changed
     return {name: value for name, value in values.items() if value}
 

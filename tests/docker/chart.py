@@ -1,4 +1,4 @@
-"""Read docker/helm as files, and render it where helm is."""
+"""Read docker/helm as files, and render it if helm is installed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from local.machine import PROJECT
 from tests.needs import needs
 
 CHART = PROJECT / "docker" / "helm" / "orderpost"
-#: The sets of values that are tried: the smallest that a shop needs, everything, and other choices.
+#: The tested sets of values: the smallest that a shop needs, everything, and other choices.
 SETS = sorted((CHART / "ci").glob("*-values.yaml"))
-#: Its own objects have no schema in Kubernetes.
+#: Kinds of objects that have no schema in Kubernetes.
 FOREIGN_KINDS = {"PodMonitor", "PrometheusRule", "ScaledObject"}
 needs_helm = needs("helm", shutil.which("helm"))
 each_set = pytest.mark.parametrize("values", SETS, ids=lambda path: path.stem)
@@ -34,7 +34,7 @@ def chart_values() -> Object:
 
 
 def schema() -> Object:
-    """Return what the chart's values are checked by."""
+    """Return the schema of the chart's values."""
     found: Object = json.loads((CHART / "values.schema.json").read_text())
     return found
 
@@ -63,7 +63,7 @@ def rendered(values: Path, *arguments: str) -> list[Object]:
 
 
 def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
-    """Return the objects of a kind by their name without the release's."""
+    """Return the objects of a kind, by their name without the release's name."""
     return {
         re.sub("^(orderpost|post)-", "", one["metadata"]["name"]): one
         for one in objects
@@ -87,7 +87,7 @@ def pods(objects: list[Object]) -> dict[str, Object]:
 
 
 def environment(objects: list[Object], pod: Object) -> dict[str, str]:
-    """Return the variables of a pod's container; the last of a name counts, as in Kubernetes."""
+    """Return the variables of a pod's container. The last one of a name wins, as in Kubernetes."""
     (container,) = pod["containers"]
     configs = {one["metadata"]["name"]: one["data"] or {} for one in objects if one["kind"] == "ConfigMap"}
     found: dict[str, str] = {}
@@ -99,6 +99,6 @@ def environment(objects: list[Object], pod: Object) -> dict[str, str]:
 
 
 def mounts(pod: Object) -> dict[str, Object]:
-    """Return the volumes of a pod by the path where its container sees them."""
+    """Return the volumes of a pod by their path in its container."""
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     return {mount["mountPath"]: volumes[mount["name"]] for mount in pod["containers"][0]["volumeMounts"]}

@@ -1,4 +1,4 @@
-"""Run by test_compose.py in namespaces of its own: the commands of docs/guides/one-machine.md.
+"""Run the commands of docs/guides/one-machine.md. test_compose.py runs this in separate namespaces.
 
 The commands run in the page's order, in a folder that is empty at first: a clone of what is
 committed. `docker` is podman there, and `docker compose` podman-compose. Prints what it has seen, a line for
@@ -39,7 +39,7 @@ ORDER = {
     "currency": "EUR",
     "locale": "en",
 }
-#: podman-compose knows no profile `*`.
+#: podman-compose does not know the profile `*`.
 DOCKER = f"""#!/bin/sh
 [ "$1" = compose ] || exec podman "$@"
 shift
@@ -62,7 +62,7 @@ def blocks() -> list[str]:
 
 
 class Reader:
-    """A terminal in an empty folder: it runs what the page says, and keeps its variables and its folder."""
+    """A terminal in an empty folder. It runs the page's commands, and keeps its variables and its folder."""
 
     def __init__(self, home: Path) -> None:
         self._state = home / "state"
@@ -79,8 +79,8 @@ class Reader:
         )
 
     def follow(self, block: str) -> str:
-        """Run a block of the page; return what it printed."""
-        # The only thing that a reader has to fill in.
+        """Run a block of the page. Return its output."""
+        # This is the only value that a reader has to fill in.
         block = block.replace("REPOSITORY=…", f"REPOSITORY={PROJECT}")
         assert "…" not in block, block
         keep = f'{{ echo "cd $PWD"; export -p; }} > {self._state}'
@@ -96,7 +96,7 @@ def name_of(service: str) -> str:
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = waiting.PATIENCE) -> Any:
-    """Wait until `condition` returns something; raise AssertionError with the logs of all containers."""
+    """Wait until `condition` is true and return its result. Otherwise raise AssertionError with all logs."""
 
     def logs() -> str:
         names = podman("ps", "--all", "--format", "{{.Names}}").split()
@@ -132,7 +132,7 @@ def mails() -> int:
 
 
 def buy(number: int, *, token: str) -> str:
-    """Place an order and pay it: one e-mail. Return its id."""
+    """Place and pay an order, which sends one e-mail. Return its id."""
     order = post("/orders", token=token, key=f"place-{number}", body=ORDER)
     post(f"/orders/{order['id']}/pay", token=token, key=f"pay-{number}", body={})
     return str(order["id"])
@@ -160,7 +160,7 @@ def main() -> None:
 
 
 def begin(reader: Reader, start: str, first: str) -> str:
-    """Follow the page to its first e-mail; return the API token."""
+    """Follow the page to its first e-mail. Return the API token."""
     began = time.monotonic()
     printed = reader.follow(start)
     assert "password" in printed, printed
@@ -197,18 +197,18 @@ def streaming(reader: Reader, token: str, block: str) -> None:
 
 
 def connector() -> str:
-    """Return what Kafka Connect says of the connector and its task."""
+    """Return Kafka Connect's states of the connector and its task."""
     return fetch(name_of("web"), "http://connect:8083/connectors/orderpost/status")
 
 
 def fetch(container: str, url: str) -> str:
-    """Return what a container gets from `url`; empty if nothing."""
+    """Return the text that a container gets from `url`, or an empty text."""
     ask = f"import urllib.request as r; print(r.urlopen('{url}', timeout=5).read().decode())"
     return podman("exec", container, "python", "-c", ask, check=False)
 
 
 def told(trigger: str, *containers: str) -> bool:
-    """Return whether a trigger has told one of the containers of a new row."""
+    """Return whether a trigger has reported a new row in one of the containers."""
     return counted(f'orderpost_trigger_changes_total{{result="seen",trigger="{trigger}"}}', *containers)
 
 
@@ -226,7 +226,7 @@ def sent(order: str, *, token: str) -> bool:
 
 
 def buys_without_workers(number: int, *, token: str) -> None:
-    """Stop every process that the page had before; see that an e-mail is sent all the same."""
+    """Stop every earlier process of the page, and check that an e-mail is still sent."""
     podman("stop", "--time", "30", *map(name_of, ("worker", "beat", "standby")))
     order = buy(number, token=token)
     until(lambda: sent(order, token=token), "the e-mail is sent without worker, beat and standby")
@@ -255,7 +255,7 @@ def everything(reader: Reader, token: str, block: str) -> None:
 
     until(lambda: healthy("follower"), "a follower is healthy")
     followers = [f"{NAME}_follower_{number}" for number in (1, 2)]
-    # A follower polls every second until it receives the log, and no log tells of what such a poll sent.
+    # A follower polls every second until it receives the log, and no log shows what such a poll sent.
     until(lambda: counted("orderpost_wal_streams_total", *followers), "a follower receives the log")
     buys_without_workers(7, token=token)
     until(lambda: told("wal", *followers), "a follower was told of a row")

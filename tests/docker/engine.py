@@ -1,4 +1,4 @@
-"""podman for the drills, without a daemon or systemd, and with a storage of its own.
+"""podman for the drills, without a daemon or systemd, and with a separate storage.
 
 The storage is in var/containers: a stand-in named `postgres:18` never gets among a person's own images.
 `missing()` says what this machine lacks.
@@ -48,7 +48,7 @@ network_config_dir = "{folder}/networks"
 
 
 def missing() -> str:
-    """Return why no container can be built and run here; empty if it can."""
+    """Return why no container can be built and run here, or an empty text."""
     if os.geteuid() != 0:
         return reason("podman", "the container drills want root")
     if lacking := [name for name in PROGRAMS if shutil.which(name, path=search_path()) is None]:
@@ -57,12 +57,12 @@ def missing() -> str:
 
 
 def search_path() -> str:
-    """Return PATH with the folders of an administrator's programs."""
+    """Return PATH with the folders of administration programs."""
     return f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
 def environment() -> dict[str, str]:
-    """Return the environment in which `podman` uses our storage; write its files."""
+    """Write the files of our storage. Return the environment in which `podman` uses it."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for name, text in (("storage.conf", STORAGE), ("containers.conf", CONTAINERS)):
         (FOLDER / name).write_text(text.format(folder=FOLDER, run=RUN))
@@ -71,12 +71,12 @@ def environment() -> dict[str, str]:
         "CONTAINERS_CONF": str(FOLDER / "containers.conf"),
         "CONTAINERS_STORAGE_CONF": str(FOLDER / "storage.conf"),
         "BUILDAH_ISOLATION": "chroot",
-        "DISABLE_HC_SYSTEMD": "true",  # else it asks systemd for a timer of each health check
+        "DISABLE_HC_SYSTEMD": "true",  # otherwise podman asks systemd for a timer of each health check
     }
 
 
 def run(*command: str, text: str | None = None, check: bool = True, seconds: float = 500) -> str:
-    """Run a command in `environment`; return what it printed. Raise AssertionError with its output."""
+    """Run a command in `environment`. Return its output, or raise AssertionError with it."""
     done = subprocess.run(
         command,
         cwd=PROJECT,
@@ -96,7 +96,7 @@ def podman(*arguments: str, check: bool = True, text: str | None = None) -> str:
 
 
 def trouble(name: str) -> str:
-    """Return why a container's own check fails; empty if it passes. Without systemd nobody else asks it."""
+    """Run a container's health check, because without systemd nothing else does. Return its failure or ""."""
     done = subprocess.run(
         ["podman", "healthcheck", "run", name], env=environment(), capture_output=True, text=True, timeout=60
     )
@@ -104,7 +104,7 @@ def trouble(name: str) -> str:
 
 
 def inspect(name: str) -> dict[str, Any]:
-    """Return what podman knows of a container or an image."""
+    """Return podman's data about a container or an image."""
     found: dict[str, Any] = json.loads(podman("inspect", name))[0]
     return found
 
@@ -115,7 +115,7 @@ def has_image(name: str) -> bool:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Wait until no other drill of this checkout uses containers; remove what a killed one has left."""
+    """Wait until no other drill of this checkout uses containers. Remove the remains of a killed drill."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

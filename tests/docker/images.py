@@ -1,4 +1,4 @@
-"""The images of the drills: our own on a base of Debian's packages, and stand-ins for other images.
+"""The images of the drills: ours on a base of Debian's packages, and stand-ins for other images.
 
 A stand-in has the name that compose.yaml gives, Debian's release of the program, and as much of the official
 image's entry as compose.yaml uses. Mailpit is the real one, without its page. Grafana's only sleeps: Debian
@@ -28,7 +28,7 @@ INSTALL = (
     "RUN apt-get -o APT::Sandbox::User=root update -q && apt-get -o APT::Sandbox::User=root install -qy"
     " --no-install-recommends"
 )
-#: Those that only the profiles `kafka` and `cdc` pull, and the files that are copied into them.
+#: The images that only the profiles `kafka` and `cdc` pull, and the JAR files that are copied into them.
 STREAMING = ("kafka", "connect", "curl")
 JARS = {"broker": jars.BROKER, "connect": jars.CONNECT, "debezium": jars.DEBEZIUM}
 
@@ -64,7 +64,7 @@ fi
 exec $as_postgres "$@" -D "$data" -c 'listen_addresses=*' -c unix_socket_directories=/run/postgresql
 """
 
-#: KAFKA_NODE_ID is node.id, and so on.
+#: KAFKA_NODE_ID sets node.id, for example.
 KAFKA_ENTRY = """#!/bin/sh
 set -ef  # Java reads the star itself
 env | sed -n 's/^KAFKA_//p' | while IFS='=' read -r name value; do
@@ -138,13 +138,13 @@ def wanted() -> dict[str, str]:
 
 
 def build() -> None:
-    """Build our image as `make image` does, unless nothing has changed since the last time."""
+    """Build our image as `make image` does, unless it is up to date."""
     make_base()
     run("make", "image", "ENGINE=podman", f"BASE={BASE}", f"TAG={IMAGE}", "ARGS=--network host")
 
 
 def make_base() -> None:
-    """Make an image of Debian with Python, and with this machine's certificates: pip may need them."""
+    """Make an image of Debian with Python, and with this machine's certificates, which pip may need."""
     if has_image(BASE):
         return
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
@@ -159,7 +159,7 @@ def make_base() -> None:
 
 
 def build_stand_ins(*, streaming: bool = False) -> None:
-    """Build the stand-in of each image that compose.yaml pulls; those of STREAMING only if asked."""
+    """Build the stand-in of each image that compose.yaml pulls, those of STREAMING only with `streaming`."""
     make_base()
     _build(SERVERS, SERVERS_FILE)
     for name, image in wanted().items():

@@ -1,4 +1,4 @@
-"""Happenings around failures, made without waiting for them."""
+"""Attempts around failures, recorded without waiting."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from notifications.delivery import process
 from notifications.models import EmailNotification
 from outbox.database.ids import new_id
 
-#: How long ago the last attempt of a mail was, and how far its attempts are apart, in seconds.
+#: How long ago an e-mail's last attempt was, and the time between its attempts, in seconds.
 AGO, APART = 10, 20
-#: Neighbours before each attempt, and as many after it: those of two attempts are enough to judge a mail.
+#: Neighbours before and after each attempt. Those of two attempts are enough to judge an e-mail.
 EACH_SIDE = 6
 
 
@@ -25,7 +25,7 @@ def due_now() -> None:
 
 
 def let_others_through(*, provider: str = "sendgrid") -> None:
-    """Spread the failures over the past, let first attempts of others succeed around them, make all due."""
+    """Spread the failures over the past, record others' first attempts around them, and make all due."""
     most = 0
     for mail in EmailNotification.objects.filter(status="failed").exclude(errors=[]):
         times = sorted({entry["at"] for entry in mail.errors}, reverse=True)

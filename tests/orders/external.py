@@ -1,4 +1,4 @@
-"""Events of a shop that keeps its own orders, as it publishes them."""
+"""Events as a shop that owns its orders publishes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def topic_of(change: str) -> str:
 
 
 def told(change: str, order_id: str, sequence: Any, *, source: str = SHOP, **data: Any) -> dict[str, Any]:
-    """Make the envelope of a change; `data` are fields over the usual ones."""
+    """Make the envelope of a change. `data` overrides the usual fields."""
     values = {
         "orderId": order_id,
         "userId": USER,
@@ -49,12 +49,12 @@ def tell(change: str, order_id: str, sequence: Any, **data: Any) -> str:
 
 
 def minutes_ago(count: int) -> str:
-    """Return the same text for the same number, so that two orders can be compared."""
+    """Return a time as text, the same for the same number, so that two orders can be compared."""
     return (BEGAN - dt.timedelta(minutes=count)).isoformat()
 
 
 def story(order_id: str) -> list[dict[str, Any]]:
-    """Return every kind of change but a cancellation, in order, a minute apart."""
+    """Return every kind of change except a cancellation, in order, a minute apart."""
     events = [
         told("placed", order_id, 1, email="old@example.com"),
         told("paid", order_id, 2),

@@ -1,4 +1,4 @@
-"""A sandbox in the test's own process, and the ways in which tests here speak to it."""
+"""A sandbox in the test's own process, and its clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def client() -> Iterator[requests.Session]:
 
 
 def payload(*, to: str = "ada@example.com", notification_id: str = "n-1", **changes: Any) -> dict[str, Any]:
-    """Return what SendGrid is sent for one of our mails; a change to None leaves the field out."""
+    """Return SendGrid's request for one of our e-mails. A change to None leaves the field out."""
     full = {
         "personalizations": [{"to": [{"email": to, "name": "Ada"}]}],
         "from": {"email": "orders@example.com"},

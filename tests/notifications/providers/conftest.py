@@ -1,4 +1,4 @@
-"""A provider of every kind: the sandbox, which speaks each one's protocol, and a small SMTP server."""
+"""The sandbox, which speaks every provider's protocol, and a small SMTP server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from notifications.providers.sending import PROVIDERS
 
 @pytest.fixture
 def provider(settings, monkeypatch) -> Iterator[Sandbox]:
-    """Start a sandbox and point every provider with an API at it, with read time-outs of a second."""
+    """Start a sandbox, and let every provider with an API lead to it, with read timeouts of a second."""
     with Sandbox(api_key="sandbox") as sandbox:
         anymail: dict[str, Any] = {"REQUESTS_TIMEOUT": (1, 1)}
         for declared in declarations().values():
@@ -29,7 +29,7 @@ def provider(settings, monkeypatch) -> Iterator[Sandbox]:
                     anymail[place] = value
                 elif name in places:
                     setattr(settings, name, value)
-                else:  # read by the provider's own library
+                else:  # the provider's library reads it
                     monkeypatch.setenv(name, value)
         settings.ANYMAIL = settings.ANYMAIL | anymail
         settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = 1
@@ -45,7 +45,7 @@ def close() -> None:
 
 
 def end_senders() -> None:
-    """Close the connections of the threads that sent for this test, and end the threads."""
+    """Close the connections of the threads that sent for this test, and stop the threads."""
     process = processes.current()
     if pool := vars(process).get("pool"):
         threads = len(pool._threads)
@@ -61,7 +61,7 @@ def end_senders() -> None:
 
 
 class SmtpServer(socketserver.ThreadingTCPServer):
-    """Says what `replies` tells for a command, and 250 otherwise; a reply may be "hang" or "drop"."""
+    """Answer a command with its entry of `replies`, otherwise with 250. A reply may be "hang" or "drop"."""
 
     allow_reuse_address = daemon_threads = True
 
@@ -87,7 +87,7 @@ class _Dialogue(socketserver.StreamRequestHandler):
                 text = b""
                 while not text.endswith(b"\r\n.\r\n"):
                     text += self.rfile.readline()
-                if "DOT" not in self.server.replies:  # before the reply, which ends the sender's wait
+                if "DOT" not in self.server.replies:  # before the reply, because that ends the sender's wait
                     self.server.messages.append(text.decode())
                 if not self.say("DOT", "250 taken"):
                     return
@@ -104,7 +104,7 @@ class _Dialogue(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def smtp(settings) -> Iterator[SmtpServer]:
-    """Start an SMTP server and point Django's backend at it."""
+    """Start an SMTP server, and let Django's backend lead to it."""
     with SmtpServer() as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address[:2]

@@ -1,6 +1,6 @@
-"""A shop without processes and without waiting: one provider, its breaker, and who is blamed for failures.
+"""A simulated shop without processes and waits: one provider, its breaker, and the judgement of failures.
 
-The breaker, the decisions, the waits and the judgement are the real ones. Only time, the provider and the
+The breaker, the decisions, the waits and the judgement are real. Only the time, the provider and the
 drain are simulated: a mail is claimed when it is due, and a send takes no time.
 """
 
@@ -27,7 +27,7 @@ HASTY = RetryPolicy(base_seconds=1, cap_seconds=8, hold_seconds=120)
 
 @dataclasses.dataclass(slots=True)
 class Mail:
-    """One e-mail. `judged`: when it failed by a fault that is still open; times in seconds."""
+    """One e-mail, with times in seconds. `judged` has the times of failures that a claim judges."""
 
     id: uuid.UUID
     bought_at: float
@@ -44,7 +44,7 @@ def buy(times: Iterable[float], *, poisonous: bool = False) -> list[Mail]:
 
 
 def at_random(*, rate: float, seconds: float, chance: random.Random) -> list[float]:
-    """Return the times of customers who come independently of each other, `rate` a second."""
+    """Return the random times of independent customers, on average `rate` a second."""
     times = [0.0]
     while times[-1] < seconds:
         times.append(times[-1] + chance.expovariate(rate))
@@ -58,9 +58,9 @@ class Simulation:
         self._policy, self._chance, self._fails = policy, chance, fails
         self._rules, self._breaker, self._accepted_at = Rules(), Breaker(), float("-inf")
         self._neighbours = Neighbours()
-        self._queue: list[tuple[float, int, Mail | None]] = []  # None: it is time for a probe
+        self._queue: list[tuple[float, int, Mail | None]] = []  # None means that a probe is due
         self._pushed, self._probe_at = 0, math.inf
-        self._parked: list[Mail] = []  # due while the breaker is open
+        self._parked: list[Mail] = []  # e-mails that became due while the breaker was open
 
     def run(self, mails: Iterable[Mail], *, seconds: float) -> None:
         """Send the mails until none waits, or until `seconds` have passed."""
@@ -78,9 +78,9 @@ class Simulation:
         heapq.heappush(self._queue, (at, self._pushed, mail))
 
     def _probe(self, now: float) -> None:
-        """Let the newest untried mail test the provider, else the one that waits longest."""
+        """Let the newest untried e-mail test the provider, or else the one that has waited longest."""
         if now < self._probe_at:
-            return  # an earlier probe came first, and the next one has its own time
+            return  # because an earlier probe came first, and the next one has its own time
         self._probe_at = math.inf
         if self._parked:
             untried = [mail for mail in self._parked if not mail.attempts]

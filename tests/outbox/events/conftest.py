@@ -11,6 +11,6 @@ from tests import kafka
 
 @pytest.fixture(scope="session")
 def shared() -> Iterator[kafka.Shared]:
-    """One broker for all test processes, started by the first test that needs it."""
+    """Return the broker of all test processes, which the first test that needs it starts."""
     with kafka.shared() as broker:
         yield broker

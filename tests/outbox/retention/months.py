@@ -1,4 +1,4 @@
-"""Old partitions for tests: made, filled and taken away again, whatever a test did to them."""
+"""Make, fill and drop old partitions for tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outbox.retention.partitions.partitions import Partition
 
 
 def dsn() -> str:
-    """How another session reaches the test's database."""
+    """Return the connection string of the test's database for another session."""
     wanted = connection.settings_dict
     return psycopg.conninfo.make_conninfo(
         host=wanted["HOST"], port=wanted["PORT"], user=wanted["USER"], dbname=wanted["NAME"]
@@ -28,7 +28,7 @@ def dsn() -> str:
 
 
 def make_partition(model: PartitionedModel, *, back: int) -> Partition:
-    """Make the partition `back` intervals ago, attached as `ensure` would have made it then."""
+    """Make and attach the partition `back` intervals ago, as `ensure` would have made it then."""
     partition = partitions.partition_at(model=model, when=dt.datetime.now(dt.UTC), steps=-back)
     parent, day = model._meta.db_table, dt.timedelta(days=1)
     with connection.cursor() as cursor:
@@ -54,7 +54,7 @@ def make_partition(model: PartitionedModel, *, back: int) -> Partition:
 
 
 def fill(partition: Partition, count: int = 10, **fields: Any) -> list[uuid.UUID]:
-    """E-mails in an old month, with ids and times of then; values that a CSV could garble among them."""
+    """Write e-mails of an old month with its ids and times, and with values that a CSV could garble."""
     rows = []
     for number in range(count):
         when = partition.since + (partition.until - partition.since) * (number + 0.5) / count
@@ -80,7 +80,7 @@ def fill(partition: Partition, count: int = 10, **fields: Any) -> list[uuid.UUID
 
 @contextmanager
 def tidy() -> Iterator[None]:
-    """Drop every partition that is older than what migrate makes, attached or not, after a test."""
+    """After a test, drop every partition that is older than those of migrate, attached or not."""
     before = {model: {table.name for table in _tables(model)} for model in partitions.partitioned_models()}
     try:
         yield
@@ -106,7 +106,7 @@ def _tables(model: PartitionedModel) -> list[PartitionTable]:
 
 
 def states(model: PartitionedModel = EmailNotification) -> dict[str, str]:
-    """Each partition's state, by name."""
+    """Return each partition's state, by name."""
     return {table.name: table.state for table in _tables(model)}
 
 

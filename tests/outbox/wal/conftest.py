@@ -20,7 +20,7 @@ def server() -> Iterator[WalServer]:
 
 @pytest.fixture
 def db(server: WalServer) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
-    """Return a session; the tables are empty again afterwards."""
+    """Return a session. Empty the tables after the test."""
     with psycopg.connect(server.url, autocommit=True) as connection:
         yield connection
         connection.execute("TRUNCATE mails, events, others")
@@ -31,6 +31,6 @@ def stream(server: WalServer) -> Iterator[Stream]:
     """Return a stream that has begun."""
     with closing(Stream(params=server.params(), watched=WATCHED)) as stream:
         stream.check()
-        until(stream.lead)  # the session of the test before may be about to end
+        until(stream.lead)  # the session of the previous test may still be closing
         stream.begin()
         yield stream

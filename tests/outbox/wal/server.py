@@ -1,4 +1,4 @@
-"""A PostgreSQL of its own for the tests of the WAL: a slot waits for every transaction of its server."""
+"""A separate PostgreSQL for the WAL's tests, because a slot waits for every transaction of its server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCHEMA = """
 
 
 class WalServer(EmbeddedPostgres):
-    """A throw-away server with settings over the usual ones."""
+    """A throw-away server with additional settings."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         super().__init__(data=folder / "postgres", port=free_port(), throwaway=True)
@@ -46,20 +46,20 @@ class WalServer(EmbeddedPostgres):
         return [*super().argv(), *more]
 
     def sql(self, *statements: str) -> list[tuple[Any, ...]]:
-        """Run statements, each in a transaction of its own; return the rows of the last."""
+        """Run statements, each in a separate transaction. Return the rows of the last."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             for statement in statements:
                 cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
     def params(self, **changes: Any) -> dict[str, Any]:
-        """Return what a replication connection is made with."""
+        """Return the parameters of a replication connection."""
         given = psycopg.conninfo.conninfo_to_dict(self.url)
         return {**given, "connect_timeout": 5, "deadline": 30.0, "gate": Gate(), **changes}
 
     @contextmanager
     def database(self) -> Iterator[str]:
-        """Make a database with the tables of these tests, and drop it again; return its name."""
+        """Make a database with the tables of these tests, yield its name, and drop it."""
         name = f"wal_{uuid.uuid4().hex[:8]}"
         self.sql(f"CREATE DATABASE {name}")
         with psycopg.connect(self.url, dbname=name, autocommit=True) as connection:
