@@ -125,7 +125,7 @@ def test_first_login_makes_an_administrator_and_a_token_and_shows_them_once(db):
     assert password and admin.check_password(password[1]) and admin.is_superuser
     assert token and Api(token[1]).get("/api/v1/orders").status_code == 200
     call_command("first_login", stdout=out)
-    assert "nothing is shown again" in out.getvalue()
+    assert "Old secrets are not shown again" in out.getvalue()
     assert ApiToken.objects.count() == get_user_model().objects.count() == 1
 
 

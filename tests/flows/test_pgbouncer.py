@@ -30,7 +30,7 @@ FLOWS = (
     "tests/flows/test_whose_failure.py",
     "tests/chaos/test_slice.py",
 )
-AT_LEAST = 22
+AT_LEAST = 18
 
 
 @contextmanager
