@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 
 class TokenAuthentication(BaseAuthentication):
-    """Authenticate by `Authorization: Bearer op_…`. The token becomes `request.auth`. There is no user."""
+    """Authenticate by `Authorization: Bearer op_…`. The token becomes `request.auth`.
+
+    `request.user` stays anonymous.
+    """
 
     def authenticate(self, request: Request) -> tuple[None, ApiToken] | None:
         """Return the live token. Raise `AuthenticationFailed` for any other, without the reason."""

@@ -36,7 +36,7 @@ class RetentionRules:
     interval: Interval
     #: Conditions of rows that may not leave the table, by a name for the operator. Each needs an index.
     unfinished: Mapping[str, str]
-    #: What an operator must do about such rows.
+    #: The steps that an operator takes for such rows.
     unfinished_help: str
     #: The column with the id of the order. Unless rows have an address, the order's owner owns the row.
     owner_column: str

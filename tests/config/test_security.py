@@ -28,7 +28,7 @@ INLINE = re.compile(
 )
 
 
-#: What answers without a token, a password or a signature, and must stay a list that somebody has read.
+#: Paths that answer without a token, a password or a signature. Review each path before you add it.
 UNAUTHENTICATED = {
     "/",  # redirects to /api/docs
     "/api/docs",

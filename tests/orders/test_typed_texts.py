@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -22,6 +23,11 @@ pytestmark = pytest.mark.django_db
 REASON = "moved by Ann <ann@example.com>"
 REFUSED = "Leave the e-mail address out"
 MAILS = "/admin/notifications/emailnotification/"
+
+
+def make_event(**times: Any) -> OutboxEvent:
+    row = {"aggregate_type": "t", "event_type": "t.v1", "sequence": 1, "payload": {}, "shard": 1}
+    return OutboxEvent.objects.create(aggregate_id=new_id(), **row, **times)
 
 
 class TestRefused:
@@ -51,15 +57,7 @@ class TestRefused:
         assert statuses() == {"dead_lettered": 1} and not LogEntry.objects.exists()
 
     def test_a_job_for_a_list_of_events_is_not_started(self, admin_client):
-        event = OutboxEvent.objects.create(
-            aggregate_type="t",
-            aggregate_id=new_id(),
-            event_type="t.v1",
-            sequence=1,
-            payload={},
-            shard=1,
-            dead_lettered_at=Now(),
-        )
+        event = make_event(dead_lettered_at=Now())
         posted = {"action": "discard", "_selected_action": [str(event.id)], "select_across": "1"}
         address = "/admin/outbox/outboxevent/?state=dead-lettered&since=ann@example.com"
         page = admin_client.post(address, posted, follow=True)
@@ -67,15 +65,7 @@ class TestRefused:
         assert not BulkJob.objects.exists()
 
     def test_an_event_is_not_sent_again_to_an_address(self, admin_client):
-        event = OutboxEvent.objects.create(
-            aggregate_type="t",
-            aggregate_id=new_id(),
-            event_type="t.v1",
-            sequence=1,
-            payload={},
-            shard=1,
-            published_at=Now(),
-        )
+        event = make_event(published_at=Now())
         posted = {"action": "send_again", "_selected_action": [str(event.id)], "consumer": "ann@example.com"}
         page = admin_client.post("/admin/outbox/outboxevent/", posted, follow=True)
         assert REFUSED in page.content.decode() and not LogEntry.objects.exists()
@@ -142,7 +132,7 @@ class TestErased:
         jobs = [
             self.job(reason="for Ann de Groot"),
             self.job(filter={"status": "failed", "provider": "ann@example.com"}),
-            self.job(reason="SPF mended", filter={"status": "failed"}),
+            self.job(reason="SPF fixed", filter={"status": "failed"}),
         ]
         Pause.objects.create(part="relay", reason="ann@example.com asked")
         Pause.objects.create(part="delivery", reason="a sale")
@@ -160,7 +150,7 @@ class TestErased:
         assert LogEntry.objects.get(change_message="Resent.").object_repr == "[erased]"
         for job in jobs:
             job.refresh_from_db()
-        assert [job.reason for job in jobs] == ["[erased]", "", "SPF mended"]
+        assert [job.reason for job in jobs] == ["[erased]", "", "SPF fixed"]
         assert [job.filter for job in jobs] == [
             {},
             {"status": "failed", "provider": "[erased]"},

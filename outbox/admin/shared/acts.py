@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from django.contrib import admin
 from django.contrib.admin.models import CHANGE, LogEntry
@@ -28,7 +28,7 @@ def record_act(
     """Write one row. `said` and `which` must be fixed words. Add `codes` as `name=value`."""
     words = [said, *(f"{name}={value}" for name, value in codes.items())]
     LogEntry.objects.create(
-        user_id=request.user.pk or 0,
+        user_id=cast(int, request.user.pk),  # the admin has no anonymous users
         content_type=ContentType.objects.get_for_model(model),
         object_id=None if id is None else str(id),
         object_repr=which,

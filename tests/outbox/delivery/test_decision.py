@@ -1,4 +1,4 @@
-"""What an attempt leads to: the table of docs/explain/guarantee.md, line by line, without a database."""
+"""Check each line of the table of outcomes in docs/explain/guarantee.md, without a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever an app declares in its metrics.py is on /metrics, and docs/reference/metrics.md says all of it."""
+"""/metrics serves each metric that an app declares, and docs/reference/metrics.md explains each."""
 
 from __future__ import annotations
 
