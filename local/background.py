@@ -21,7 +21,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from config.roles import MANAGE_COMMANDS, switch_from
-from outbox.process.backoff import ceiling, jitter
+from outbox.process.backoff import add_jitter, compute_ceiling
 from outbox.process.loop import stop_on_signals
 
 log = structlog.get_logger(__name__)
@@ -49,8 +49,8 @@ def keep_running(part: str, *, run: Callable[[], object], stopped: threading.Eve
         if stopped.is_set():
             return
         failures = 1 if time.monotonic() - began > STEADY_SECONDS else failures + 1
-        longest = ceiling(retry=failures, base_seconds=BASE_SECONDS, cap_seconds=CAP_SECONDS)
-        seconds = jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
+        longest = compute_ceiling(retry=failures, base_seconds=BASE_SECONDS, cap_seconds=CAP_SECONDS)
+        seconds = add_jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
         log.warning("a part of the background process starts again", part=part, seconds=round(seconds, 1))
         connections.close_all()
         _let_drains_start(stopped)

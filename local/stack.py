@@ -191,7 +191,7 @@ class Stack:
 
         if answer := readiness(port=self.port):
             return f"/readyz says {answer}"
-        if not worker_waits(url=settings.REDIS_URL):
+        if not is_worker_waiting(url=settings.REDIS_URL):
             return f"the worker takes no task. Its log is {VAR / 'log' / 'worker.log'}."
         return ""
 
@@ -294,7 +294,7 @@ def readiness(*, port: int) -> str:
         connection.close()
 
 
-def worker_waits(*, url: str) -> bool:
+def is_worker_waiting(*, url: str) -> bool:
     """Tell whether a Celery worker waits for tasks at this broker, which it does by BRPOP.
 
     Return True if the broker does not tell, because the rest of the run works without it.

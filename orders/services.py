@@ -15,7 +15,7 @@ from django.db import transaction
 
 from orders import changes
 from orders.models import Order
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 
 
 class OrderNotFound(LookupError):
@@ -35,7 +35,7 @@ def place_order(
 ) -> Order:
     """Save a new, pending order with its event and e-mail. `total_amount` is in minor units."""
     change = changes.place(
-        now=database_now(),
+        now=read_database_time(),
         user_id=user_id,
         email=email,
         total_amount=total_amount,

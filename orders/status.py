@@ -14,7 +14,7 @@ from notifications.models import EmailNotification
 from orders.inbound.payments_and_stock import subscribed
 from outbox.conditions import DAY, Stock, decide
 from outbox.database import server
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.delivery.gate.breaker import Breaker, State
 from outbox.delivery.gate.shared_state import read_breakers
 from outbox.events.consuming.consumer import GROUP
@@ -36,7 +36,7 @@ def read_status() -> Document:
     `providers` is None if Valkey does not answer, and `consumers` if the broker does not. Raise the
     database's errors.
     """
-    now = database_now()
+    now = read_database_time()
     rates = recent_rates(now)
     seen, breakers = _unless_away(lambda: read_breakers(settings.EMAIL_PROVIDERS)) or (0.0, None)
     lags = _unless_away(lambda: consumer_lags(topics=sorted(subscribed()), group=GROUP))

@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 from outbox import facts
 from outbox.conditions import Rows
 from outbox.database import server
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.facts import read_facts
 from outbox.models import Pause
 from outbox.telemetry import instruments  # noqa: F401 - declares them in every process
@@ -27,7 +27,7 @@ def gauge(name: str, text: str, label: str, values: Mapping[str, float | None]) 
 
 @at_scrape
 def numbers() -> Iterator[GaugeMetricFamily]:
-    found = read_facts(now=database_now())
+    found = read_facts(now=read_database_time())
     yield from unfinished_rows(found.rows)
     events, connections = found.events, found.connections
     oldest = connections.oldest_transaction_seconds

@@ -14,7 +14,7 @@ from celery import shared_task
 
 from outbox import bulk
 from outbox.conditions import UPKEEP_LATE_SECONDS
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.database.postgres.sessions import SharedSession
 from outbox.models import Heartbeat
 from outbox.retention import rollover as rollovers
@@ -46,7 +46,7 @@ def ensure_partitions(**_: Any) -> None:
         return
     _warn_if_late(partitions.MADE)
     for model in partitions.partitioned_models():
-        partitions.check_stock(model=model, now=database_now())
+        partitions.check_stock(model=model, now=read_database_time())
 
 
 @shared_task

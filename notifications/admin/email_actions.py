@@ -26,7 +26,7 @@ from notifications.models import EmailNotification
 from notifications.restored import MARKED
 from outbox import bulk
 from outbox.admin.front import COUNT_LIMIT
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.delivery.rows.outcomes import Status
 from outbox.privacy import AddressGiven, refuse_addresses
 
@@ -77,7 +77,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
                 text = "Filter by status first. An action cannot change all e-mails at once."
                 self.message_user(request, text, messages.WARNING)
                 return None
-            params = filters.freeze(request.GET.dict(), now=database_now())
+            params = filters.freeze(request.GET.dict(), now=read_database_time())
             return self._ask(request, queryset, action, to=_bulk_url(), hidden=[*params.items()])
         if "confirmed" not in request.POST or not self._accept_reason(request):
             ticked = [(ACTION_CHECKBOX_NAME, id) for id in request.POST.getlist(ACTION_CHECKBOX_NAME)[:1000]]
@@ -96,7 +96,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
             raise Http404
         if not (self.has_view_permission(request) and request.user.has_perm(action.permission)):
             raise PermissionDenied
-        params = filters.freeze(request.POST.dict(), now=database_now())
+        params = filters.freeze(request.POST.dict(), now=read_database_time())
         if not any(params.get(one) for one in NARROW):
             raise Http404
         if "confirmed" not in request.POST or not self._accept_reason(request, *params.values()):

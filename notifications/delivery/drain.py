@@ -14,7 +14,7 @@ from django.conf import settings
 
 from notifications.delivery import process as processes
 from notifications.delivery.log import log_changes, log_reminders
-from notifications.delivery.process import Process, spare
+from notifications.delivery.process import Process, fit_into_lease
 from notifications.delivery.screening import screen
 from notifications.delivery.sending import SLOT_SECONDS, send
 from notifications.models import EmailNotification
@@ -46,7 +46,9 @@ class EmailSender:
         return screen(self._process, rows)
 
     def capacity(self) -> Capacity:
-        return self._process.gate.capacity(batch=settings.POLL_BATCH_SIZE, horizon_seconds=spare(1.0))
+        return self._process.gate.capacity(
+            batch=settings.POLL_BATCH_SIZE, horizon_seconds=fit_into_lease(1.0)
+        )
 
     def changed(self, changes: Sequence[Transition], /) -> None:
         log_changes(changes)
@@ -54,7 +56,7 @@ class EmailSender:
 
 @functools.lru_cache(maxsize=1)
 def _drain_of(process: Process) -> Drain[EmailNotification]:
-    longest = settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + spare(SLOT_SECONDS)
+    longest = settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + fit_into_lease(SLOT_SECONDS)
     return Drain(
         rows=EmailNotification.objects.all(),
         sender=EmailSender(process),

@@ -65,7 +65,7 @@ def start_anew() -> None:
 os.register_at_fork(after_in_child=start_anew)
 
 
-def spare(seconds: float) -> float:
+def fit_into_lease(seconds: float) -> float:
     """Return `seconds`, or less if the lease is short: a send and its waits must fit into the lease."""
     left = settings.LEASE_SECONDS - settings.EMAIL_CONNECT_TIMEOUT - settings.EMAIL_READ_TIMEOUT
     return float(min(seconds, left / 4))

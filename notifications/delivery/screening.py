@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from notifications.delivery.process import Process
-from notifications.delivery.sending import hold_left, is_repeat, pinned_to
+from notifications.delivery.sending import compute_hold_left, is_repeat, pinned_to
 from notifications.models import EmailNotification
 from notifications.suppressions import suppressed_among
 from outbox.delivery.rows.attempts import entries_since, last_doubt, time_of
@@ -87,7 +87,7 @@ def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
         if doubt is None or pinned_to(mail):
             continue
         if mail.claimed_epoch - doubt.tried_at.timestamp() < LONGEST_HOLD.total_seconds():
-            left[mail.id] = hold_left(mail, doubt)
+            left[mail.id] = compute_hold_left(mail, doubt)
     if not left:
         return {}
     missing = _endpoint_missing()

@@ -15,11 +15,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from notifications import metrics
 from notifications.delivery.log import ids_of
-from notifications.delivery.process import Process, spare
+from notifications.delivery.process import Process, fit_into_lease
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
 from outbox.delivery.gate.gate import Admission
-from outbox.delivery.rows.attempts import Doubt, doubts, last_doubt
+from outbox.delivery.rows.attempts import Doubt, find_doubts, last_doubt
 from outbox.delivery.rows.outcomes import NOT_ACCEPTED, Outcome, Verdict
 from outbox.telemetry import tracing
 
@@ -45,11 +45,11 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
     asked: list[str] = [""]
     answers: list[Outcome] = []
     pinned = pinned_to(mail)
-    doubted = [doubt.provider for doubt in reversed(doubts(mail.errors, mail.resent_at))]
+    doubted = [doubt.provider for doubt in reversed(find_doubts(mail.errors, mail.resent_at))]
     last = list(dict.fromkeys(doubted))[::-1]  # the provider of the newest doubt at the end
     while mail.is_sendable():
         entry = process.gate.enter(
-            patience_seconds=spare(SLOT_SECONDS),
+            patience_seconds=fit_into_lease(SLOT_SECONDS),
             only=pinned,
             without=asked,
             last=last,
@@ -61,7 +61,7 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
         if not entry.provider:
             if not answers and pinned:  # other rows may be sent elsewhere, so the drain must not pause
                 return Outcome(
-                    Verdict.RETURNED, wait_seconds=max(1.0, min(entry.wait_seconds, pin_left(mail)))
+                    Verdict.RETURNED, wait_seconds=max(1.0, min(entry.wait_seconds, compute_pin_left(mail)))
                 )
             break
         outcome = _ask(process, entry, mail)
@@ -83,7 +83,7 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
     longest = math.inf
     if pinned and answers[-1].verdict in NOT_ACCEPTED:
         # Other providers may be asked after the pin, so do not wait longer for this one's backoff or pause.
-        longest = max(1.0, pin_left(mail))
+        longest = max(1.0, compute_pin_left(mail))
     return dataclasses.replace(answers[-1], longest_wait_seconds=longest, earlier=tuple(answers[:-1]))
 
 
@@ -149,15 +149,15 @@ def pinned_to(mail: EmailNotification) -> str | None:
     name = doubt.provider or _only_provider()
     if name not in settings.EMAIL_PROVIDERS or not PROVIDERS[name].is_idempotent:
         return None
-    return name if pin_left(mail) > 0 else None
+    return name if compute_pin_left(mail) > 0 else None
 
 
-def pin_left(mail: EmailNotification) -> float:
+def compute_pin_left(mail: EmailNotification) -> float:
     """Return for how many seconds after the claim no other provider may be asked."""
     doubt = last_doubt(mail.errors, mail.resent_at)
     if doubt is None:
         return 0.0
-    return math.inf if _only_provider() else hold_left(mail, doubt)
+    return math.inf if _only_provider() else compute_hold_left(mail, doubt)
 
 
 def repeat_in(mail: EmailNotification, provider: str) -> float | None:
@@ -168,7 +168,7 @@ def repeat_in(mail: EmailNotification, provider: str) -> float | None:
     """
     if not PROVIDERS[provider].is_idempotent:
         return None
-    answers = sum(doubt.provider == provider for doubt in doubts(mail.errors, mail.resent_at))
+    answers = sum(doubt.provider == provider for doubt in find_doubts(mail.errors, mail.resent_at))
     return (*REPEATS, None)[answers % (len(REPEATS) + 1)]
 
 
@@ -181,7 +181,7 @@ def is_repeat(provider: str, *, earlier: int) -> bool:
     return known is not None and known.is_idempotent and earlier % (len(REPEATS) + 1) > 0
 
 
-def hold_left(mail: EmailNotification, doubt: Doubt) -> float:
+def compute_hold_left(mail: EmailNotification, doubt: Doubt) -> float:
     """Return the seconds from the claim to the end of a doubt's hold; negative if the hold was over."""
     return float(settings.AMBIGUOUS_HOLD_SECONDS) - (mail.claimed_epoch - doubt.tried_at.timestamp())
 

@@ -25,7 +25,7 @@ from orders.events import EVENTS
 from orders.inbound.reading import read_data
 from orders.models import Order
 from outbox.api.fields import Choice, Flag, Integer, StrictSerializer, Text, WebAddress, parse_uuid
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.database.statement import execute
 from outbox.database.transactions import after_commit
 from outbox.events.consuming.envelope import Envelope, Rejected
@@ -109,7 +109,7 @@ def own_id(*, source: str, id: str) -> uuid.UUID:
 
 def _apply(event: Envelope, *, name: str) -> None:
     """Handle the event `name` of another system."""
-    now = database_now()
+    now = read_database_time()
     told, details = _read(event, name, now)
     order = _locked(told)
     if order.source != told.source:

@@ -18,7 +18,7 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from outbox.conditions import Code, Condition, decide
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.facts import read_facts
 from outbox.models import TrafficSum
 from outbox.traffic import charts
@@ -133,7 +133,7 @@ class FrontPage:
 
     @functools.cached_property
     def now(self) -> dt.datetime:
-        return database_now()
+        return read_database_time()
 
     @functools.cached_property
     def _conditions(self) -> list[Condition]:

@@ -25,7 +25,7 @@ from django.utils.safestring import SafeString
 from outbox import bulk
 from outbox.admin.shared.base import ChoiceFilter, TriageAdmin, ago, pill
 from outbox.database import periods
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.menu import MenuItem
 from outbox.models import BulkJob
 from outbox.privacy import AddressGiven
@@ -163,7 +163,7 @@ def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
     """Start a job for a list's period, and redirect to the job's page. The caller checks permissions."""
     assert request.user.is_authenticated
     given = {name: request.GET[name] for name in periods.NAMES if request.GET.get(name)}
-    frozen = periods.freeze_period(given, now=database_now())
+    frozen = periods.freeze_period(given, now=read_database_time())
     try:
         job = bulk.start_job(action=action, filter=frozen, user=request.user)
     except AddressGiven as error:

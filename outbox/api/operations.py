@@ -20,7 +20,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from outbox.api.problems import Problem, problem_response
 from outbox.api.views import json_response
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.process.redis_client import make_client
 from outbox.retention.partitions import partitions
 from outbox.telemetry.metrics import exposition
@@ -102,7 +102,7 @@ def _result(check: Callable[[], str]) -> str:
 
 
 def _check_database() -> str:
-    database_now()
+    read_database_time()
     return "ok"
 
 
@@ -120,7 +120,7 @@ def _check_migrations() -> str:
 
 
 def _check_partitions() -> str:
-    now = database_now()
+    now = read_database_time()
     _log_low_stock(int(time.monotonic() // STOCK_SECONDS))
     short = [
         model._meta.db_table
@@ -134,7 +134,7 @@ def _check_partitions() -> str:
 def _log_low_stock(_period: int) -> None:
     """Log an error for each table whose partitions run out, once per `STOCK_SECONDS` and process."""
     for model in partitions.partitioned_models():
-        partitions.check_stock(model=model, now=database_now())
+        partitions.check_stock(model=model, now=read_database_time())
 
 
 @get_only

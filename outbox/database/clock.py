@@ -7,7 +7,7 @@ import datetime as dt
 from django.db import connections
 
 
-def database_now(*, using: str = "default") -> dt.datetime:
+def read_database_time(*, using: str = "default") -> dt.datetime:
     with connections[using].cursor() as cursor:
         cursor.execute("SELECT statement_timestamp()")
         now: dt.datetime = cursor.fetchone()[0]

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 
 from outbox.database.ids import new_id
 from outbox.models.pauses import Pause
-from outbox.process.backoff import ceiling
+from outbox.process.backoff import compute_ceiling
 
 #: A job fails after so many consecutive tries that finished no batch, 21 minutes after the first try.
 MAX_TRIES = 8
@@ -38,7 +38,9 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
         """
         ready = Q(tries=0)
         for tries in range(1, MAX_TRIES + 1):
-            wait = dt.timedelta(seconds=ceiling(retry=tries, base_seconds=RETRY_BASE, cap_seconds=RETRY_CAP))
+            wait = dt.timedelta(
+                seconds=compute_ceiling(retry=tries, base_seconds=RETRY_BASE, cap_seconds=RETRY_CAP)
+            )
             ready |= Q(tries=tries, updated_at__lte=Now() - wait)
         unread = Pause.objects.filter(
             restored_to__isnull=False, reconciled_at=None, paused_at__gte=OuterRef("created_at")

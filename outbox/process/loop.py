@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import structlog
 
-from outbox.process.backoff import ceiling, jitter
+from outbox.process.backoff import add_jitter, compute_ceiling
 from outbox.telemetry import health
 
 log = structlog.get_logger(__name__)
@@ -62,8 +62,8 @@ def pause_after(
     failures: int, *, base_seconds: float = BASE_SECONDS, cap_seconds: float = CAP_SECONDS
 ) -> float:
     """Return the seconds to wait after so many failures in a row: 1, 2, 4 … 16 with equal jitter."""
-    longest = ceiling(retry=failures, base_seconds=base_seconds, cap_seconds=cap_seconds)
-    return jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
+    longest = compute_ceiling(retry=failures, base_seconds=base_seconds, cap_seconds=cap_seconds)
+    return add_jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
 
 
 def run_until_stopped(

@@ -23,7 +23,7 @@ from django.db import OperationalError
 from django.db.models import F
 from django.db.models.functions import Now
 
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.database.partitioned import PartitionedModel
 from outbox.models import DetachedPartition, Heartbeat
 from outbox.retention import purge
@@ -99,7 +99,7 @@ class _Run:
 
     def __init__(self, model: PartitionedModel, report: Report, dry_run: bool, result: Rollover) -> None:
         self.model, self.report, self.dry_run, self.result = model, report, dry_run, result
-        self.now = database_now(using=OWNER_DATABASE)
+        self.now = read_database_time(using=OWNER_DATABASE)
 
     def run(self) -> None:
         for table in partition_tables(model=self.model):
@@ -180,7 +180,8 @@ def archive_partition(*, record: DetachedPartition, report: Report) -> None:
     if manifest is None:
         manifest = archive.write_archive(record=record, tick=_ticker(record, report))
         report("archive written", partition=record.name, file=manifest.file)
-    record.manifest, record.archived_at = dataclasses.asdict(manifest), database_now(using=OWNER_DATABASE)
+    record.manifest = dataclasses.asdict(manifest)
+    record.archived_at = read_database_time(using=OWNER_DATABASE)
     record.save(using=OWNER_DATABASE, update_fields=["manifest", "archived_at"])
     report("archived", partition=record.name, rows=manifest.rows, bytes=manifest.file_bytes)
     if swept := archive.delete_unrecorded(record=record):
@@ -208,7 +209,7 @@ def delete_archive(*, record: DetachedPartition, report: Report) -> None:
     """Delete an archive that is past its years. Keep the record and its manifest."""
     for name in files.stored_names(record=record):
         files.store().delete(name)
-    record.deleted_at = database_now(using=OWNER_DATABASE)
+    record.deleted_at = read_database_time(using=OWNER_DATABASE)
     record.save(using=OWNER_DATABASE, update_fields=["deleted_at"])
     report("archive deleted", partition=record.name)
 

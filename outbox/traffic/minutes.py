@@ -19,7 +19,7 @@ from typing import Self
 from django.db import connections
 from django.db.models import Max, Q
 
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.models import Heartbeat, TrafficSum
 from outbox.traffic.spread import Spread, add_spreads, quantile
 from outbox.traffic.summed import Window, read_all, sample_all
@@ -71,7 +71,7 @@ Steps = Sequence[tuple[dt.datetime, Sums | None]]
 
 def sum_minutes() -> int:
     """Sum the minutes since the last run and again the `AGAIN` newest, at most `MOST`. Return how many."""
-    end = database_now().replace(second=0, microsecond=0)
+    end = read_database_time().replace(second=0, microsecond=0)
     last = TrafficSum.objects.filter(span=TrafficSum.MINUTE).aggregate(last=Max("start"))["last"]
     since = end - FIRST if last is None else max(last - (AGAIN - 1) * MINUTE, end - KEEP_MINUTES)
     until = min(end, since + MOST * MINUTE)

@@ -27,7 +27,7 @@ from notifications.providers.sending import PROVIDERS
 from orders.models import Order
 from orders.services import pay_order
 from outbox import tasks as upkeep
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.events.consuming import consumer
 from outbox.events.publishing import relay
 from outbox.management.commands import keep_partitions
@@ -338,7 +338,7 @@ def test_one_demo_order_comes_with_a_token_as_lines_for_a_shell(provider, client
         answer = client.post(f"{api}/{change}", body, "application/json", headers=headers)
         assert answer.json()["status"] == status
     assert Order.objects.get().correlation_id.startswith("demo-")
-    assert ApiToken.objects.get().expires_at < database_now() + dt.timedelta(days=8)
+    assert ApiToken.objects.get().expires_at < read_database_time() + dt.timedelta(days=8)
 
 
 @pytest.mark.parametrize("option", ["--orders", "--days"])

@@ -9,7 +9,7 @@ import redis
 
 from local.machine import free_port
 from local.servers import EmbeddedValkey
-from local.stack import worker_waits
+from local.stack import is_worker_waiting
 from tests.waiting import until
 
 
@@ -19,9 +19,9 @@ def test_a_worker_that_blocks_on_its_queue_waits_for_tasks(tmp_path: Path) -> No
     try:
         with redis.Redis.from_url(server.url) as client, redis.Redis.from_url(server.url) as other:
             waiting = threading.Thread(target=client.brpop, args=["a-queue"])
-            assert not worker_waits(url=server.url)
+            assert not is_worker_waiting(url=server.url)
             waiting.start()
-            until(lambda: worker_waits(url=server.url))
+            until(lambda: is_worker_waiting(url=server.url))
             other.lpush("a-queue", "a task")
             waiting.join()
     finally:
@@ -29,4 +29,4 @@ def test_a_worker_that_blocks_on_its_queue_waits_for_tasks(tmp_path: Path) -> No
 
 
 def test_a_broker_that_is_away_is_not_waited_for() -> None:
-    assert worker_waits(url=f"redis://127.0.0.1:{free_port()}/0")
+    assert is_worker_waiting(url=f"redis://127.0.0.1:{free_port()}/0")

@@ -23,7 +23,7 @@ from notifications.delivery.log import log_changes
 from notifications.models import EmailNotification
 from notifications.restored import mark_sent
 from orders.services import pay_order, place_order
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.database.ids import new_id
 from outbox.delivery.rows.outcomes import Outcome, Verdict
 from outbox.delivery.rows.settlements import Settlement
@@ -42,11 +42,11 @@ def after_restore(*logs: Path) -> tuple[list[dict[str, Any]], str]:
 
 
 def restore_to_now() -> None:
-    Pause.objects.pause(parts=Pause.Part.values, reason="", username="x", restored_to=database_now())
+    Pause.objects.pause(parts=Pause.Part.values, reason="", username="x", restored_to=read_database_time())
 
 
 def line(event: str, **fields: Any) -> str:
-    return json.dumps({"event": event, "timestamp": database_now().isoformat(), **fields}) + "\n"
+    return json.dumps({"event": event, "timestamp": read_database_time().isoformat(), **fields}) + "\n"
 
 
 def sent(id: uuid.UUID, **fields: Any) -> str:
@@ -109,7 +109,7 @@ def test_a_mark_as_sent_that_was_rolled_back_leaves_no_proof(shipped):
 
 def test_what_no_log_proves_waits_for_a_person_and_what_came_later_does_not(tmp_path):
     proven, doubtful, claimed = make_mail(), make_mail(), make_mail(status="processing")
-    later = make_mail(next_attempt_at=database_now().replace(year=2099))
+    later = make_mail(next_attempt_at=read_database_time().replace(year=2099))
     restore_to_now()
     fresh = make_mail()
     log = tmp_path / "a.log"
@@ -136,7 +136,7 @@ def test_what_no_log_proves_waits_for_a_person_and_what_came_later_does_not(tmp_
 
 
 def test_an_e_mail_that_was_held_for_a_webhook_is_settled_by_it_set_aside_or_still_held(tmp_path):
-    now = database_now()
+    now = read_database_time()
 
     def held(since: float) -> EmailNotification:
         """Make an e-mail that a gateway answered 504 for, `since` seconds ago, with a hold of 120."""

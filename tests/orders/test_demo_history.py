@@ -14,7 +14,7 @@ from notifications.models import EmailNotification
 from orders.demo import MARK, make_history
 from orders.events import EVENTS
 from orders.models import Order
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.models import OutboxEvent, TrafficSum
 from outbox.traffic import minutes
 from tests.factories import make_order, statuses
@@ -41,7 +41,7 @@ def test_it_writes_orders_mails_and_events_as_they_would_be_and_sums_them(admin_
     for topic, schema in ((event.topic, json.loads(event.schema.read_text())) for event in EVENTS.values()):
         for event in OutboxEvent.objects.filter(event_type=topic)[:3]:
             jsonschema.validate(event.payload, schema)
-    now = database_now()
+    now = read_database_time()
     for span in (TrafficSum.MINUTE, TrafficSum.HOUR):
         sums = minutes.read_spans(since={span: now - dt.timedelta(days=4)}, until=now)[span]
         whole = minutes.Sums.total(sums.values())

@@ -13,23 +13,23 @@ from django.db.models.functions import Now
 from notifications.models import EmailNotification
 from outbox import facts
 from outbox.conditions import Events, Rows
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from tests.factories import make_mail, make_mails
 
 HOUR = dt.timedelta(hours=1)
 
 
 def unfinished() -> Rows:
-    return facts.read_facts(now=database_now()).rows["email_notifications"]
+    return facts.read_facts(now=read_database_time()).rows["email_notifications"]
 
 
 def doubt(*, ago: dt.timedelta) -> list[dict[str, Any]]:
-    at = (database_now() - ago).isoformat()
+    at = (read_database_time() - ago).isoformat()
     return [{"at": at, "provider": "sendgrid", "outcome": "ambiguous", "code": "", "text": ""}]
 
 
 def test_an_empty_table_has_nothing_unfinished(db):
-    found = facts.read_facts(now=database_now())
+    found = facts.read_facts(now=read_database_time())
     assert found.rows == {"email_notifications": Rows()}
     assert found.events == Events() and found.jobs == {}
 

@@ -41,7 +41,7 @@ from orders.demo import (
     place_one,
 )
 from orders.models import Order
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.database.partitioned import PartitionedModel
 from outbox.delivery.rows.outcomes import DUE_STATES, Status
 from outbox.models import OutboxEvent, TrafficSum
@@ -191,7 +191,7 @@ def _ask(url: str) -> dict[str, Any]:
 
 def write_history(*, orders: int, days: int) -> History:
     """Write the history of the last `days` and its sums, without rows whose partition would be detached."""
-    now = database_now()
+    now = read_database_time()
     oldest = {model: _oldest(model, days=days) for model in partitions.partitioned_models()}
     history = make_history(orders=orders, days=days, now=now, oldest=oldest)
     with transaction.atomic():

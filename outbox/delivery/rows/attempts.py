@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from outbox.delivery.rows.outcomes import Outcome, Verdict, storable
+from outbox.delivery.rows.outcomes import Outcome, Verdict, make_storable
 
 ErrorEntry = Mapping[str, Any]
 #: The time of an entry without `at`, which a person wrote. Such a row must not stop a whole batch.
@@ -32,7 +32,7 @@ def entry_of(failure: Outcome) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "provider": failure.provider,
         "outcome": str(failure.verdict),
-        "code": storable(failure.code),
+        "code": make_storable(failure.code),
         "text": failure.error,
     }
     return entry | {"judged": False} if failure.is_judged_later else entry
@@ -50,7 +50,7 @@ def count_attempts(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) 
     return len({time_of(entry) for entry in entries_since(errors, resent_at)})
 
 
-def doubts(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> list[Doubt]:
+def find_doubts(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> list[Doubt]:
     """Return the attempts since the last resend that may have been accepted, oldest first."""
     return [
         Doubt(str(entry.get("provider", "")), time_of(entry))
@@ -61,7 +61,7 @@ def doubts(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> list[
 
 def last_doubt(errors: Sequence[ErrorEntry], resent_at: dt.datetime | None) -> Doubt | None:
     """Return the newest attempt since the last resend that may have been accepted."""
-    found = doubts(errors, resent_at)
+    found = find_doubts(errors, resent_at)
     return found[-1] if found else None
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from outbox.delivery.rows.outcomes import RECORDED, Outcome, Status, Verdict
-from outbox.process.backoff import ceiling, jitter
+from outbox.process.backoff import add_jitter, compute_ceiling
 
 #: After a row has failed more often than it has retries, its wait doubles with every so many attempts.
 SLOWER_EVERY = 10
@@ -32,11 +32,11 @@ class RetryPolicy:
         """
         if self.delays_seconds:
             delay = self.delays_seconds[min(attempt, len(self.delays_seconds)) - 1]
-            return jitter(seconds=delay, low=0.8, high=1.2, chance=chance)
+            return add_jitter(seconds=delay, low=0.8, high=1.2, chance=chance)
         retries = max(1, max_retries)
         retry = min(attempt, retries) + max(0, attempt - retries) // SLOWER_EVERY
-        longest = ceiling(retry=retry, base_seconds=self.base_seconds, cap_seconds=self.cap_seconds)
-        return jitter(seconds=longest, low=0.0, high=1.0, chance=chance)
+        longest = compute_ceiling(retry=retry, base_seconds=self.base_seconds, cap_seconds=self.cap_seconds)
+        return add_jitter(seconds=longest, low=0.0, high=1.0, chance=chance)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

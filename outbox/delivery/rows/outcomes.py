@@ -66,7 +66,7 @@ LEASE_EXPIRED = "lease expired"
 SET_ASIDE = "restored"
 
 
-def storable(text: str) -> str:
+def make_storable(text: str) -> str:
     """Return a text without NUL and with `?` for each lone surrogate, because PostgreSQL stores neither."""
     return text.encode("utf-8", "replace").decode().replace("\x00", "")
 
@@ -96,7 +96,7 @@ class Outcome:
     def error(self) -> str:
         """Code and text, or else the verdict, as one storable line of at most `TEXT_LIMIT` characters."""
         line = f"{self.code} {self.text}".strip() or str(self.verdict)
-        return storable(line)[:TEXT_LIMIT]
+        return make_storable(line)[:TEXT_LIMIT]
 
     @property
     def is_judged_later(self) -> bool:

@@ -178,12 +178,12 @@ class DeliverableQuerySet(models.QuerySet[Row]):
         refusals: list[Refusal] = []
         with transaction.atomic(using=self.db):
             rows = self.using(self.db).filter(id__in=list(wanted)).defer(*self.model.payload_fields)
-            for row in rows.annotate(database_now=Now()).order_by("id").select_for_update():
+            for row in rows.annotate(read_database_time=Now()).order_by("id").select_for_update():
                 wanted.discard(row.id)
                 until = held_until(row) if held else None
                 if row.status not in allowed:
                     refusals.append(Refusal(row.id, refuse(row)))
-                elif until is not None and until > row.database_now:
+                elif until is not None and until > row.read_database_time:
                     reason = "its last attempt may have been accepted; it is held for the provider's evidence"
                     refusals.append(Refusal(row.id, reason, until=until))
                 else:

@@ -12,7 +12,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from outbox.delivery.rows.attempts import entry_of
 from outbox.delivery.rows.decision import Decision
 from outbox.delivery.rows.fingerprint import fingerprint_of
-from outbox.delivery.rows.outcomes import UNTRIED, Outcome, Status, storable
+from outbox.delivery.rows.outcomes import UNTRIED, Outcome, Status, make_storable
 
 MESSAGE_ID_LIMIT = 255
 
@@ -82,5 +82,5 @@ def _new(id: uuid.UUID, outcome: Outcome, decision: Decision) -> New:
         "error": error,
         "fingerprint": fingerprint_of(provider=outcome.provider, error=error) if error else None,
         "provider": outcome.provider,
-        "message_id": storable(outcome.provider_message_id)[:MESSAGE_ID_LIMIT],
+        "message_id": make_storable(outcome.provider_message_id)[:MESSAGE_ID_LIMIT],
     }

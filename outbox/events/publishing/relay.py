@@ -32,7 +32,7 @@ import structlog
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.events.pause_watch import PauseWatch
 from outbox.events.publishing.floor import Floor
 from outbox.events.publishing.messages import publish_events
@@ -162,7 +162,7 @@ class Relay:
     def _now(self) -> dt.datetime:
         """Return the database's time, up to an hour old."""
         if self._clock is None or time.monotonic() - self._clock[0] > CLOCK_SECONDS:
-            self._clock = time.monotonic(), database_now(using=self.using)
+            self._clock = time.monotonic(), read_database_time(using=self.using)
         return self._clock[1]
 
     def _next(self, limit: int) -> list[OutgoingEvent]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.models import DetachedPartition
 from outbox.retention.partitions.catalogue import PartitionTable, partition_tables
 from outbox.retention.partitions.detach import count_unfinished
@@ -13,7 +13,7 @@ from outbox.retention.partitions.partitions import partitioned_models
 
 def list_partitions(*, using: str = "owner") -> list[dict[str, Any]]:
     """List every present and former partition: range, state, size, rows and the number of unfinished rows."""
-    now = database_now(using=using)
+    now = read_database_time(using=using)
     gone = list(DetachedPartition.objects.using(using))
     lines = []
     for model in partitioned_models():

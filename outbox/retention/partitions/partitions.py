@@ -18,7 +18,7 @@ from django.apps import apps
 from django.db import IntegrityError, connections, transaction
 
 from outbox.conditions import Facts, Stock, decide
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.database.ids import id_floor, id_time
 from outbox.database.partitioned import Interval, Partitioned, PartitionedModel
 
@@ -121,7 +121,7 @@ def make_missing(
     """
     if ahead is None:
         ahead = AHEAD[model.retention.interval]
-    now = database_now(using=using)
+    now = read_database_time(using=using)
     near = [partition_at(model=model, when=now, steps=step) for step in range(-behind, ahead + 1)]
     wanted = {one.name: one for one in near if one.until + model.hot() > now}  # older ones were detached
     with connections[using].cursor() as cursor:
@@ -189,7 +189,7 @@ def ensure_all(*, using: str = "owner", ahead: int | None = None, dry_run: bool 
     for model in partitioned_models():
         if model._meta.db_table in tables:
             yield from make_missing(model=model, using=using, ahead=ahead, dry_run=dry_run)
-            check_stock(model=model, now=database_now(using=using), using=using)
+            check_stock(model=model, now=read_database_time(using=using), using=using)
 
 
 def is_table_owner(*, using: str = "owner") -> bool:

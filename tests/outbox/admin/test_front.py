@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from outbox.admin import front
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.models import Heartbeat, OutboxEvent, TrafficSum
 from outbox.traffic import minutes
 from tests.factories import make_mail, make_mails, staff_client
@@ -41,7 +41,7 @@ def tile(client, label):
 def test_each_count_is_that_of_the_list_it_links_to(admin_client):
     make_mails(3, status="dead_lettered")
     make_mail(status="suppressed")
-    old = database_now() - dt.timedelta(hours=2)
+    old = read_database_time() - dt.timedelta(hours=2)
     errors = [{"at": old.isoformat(), "provider": "ses", "outcome": "transient", "text": "no"}]
     mail = make_mail(status="failed", errors=errors)
     type(mail).objects.filter(id=mail.id).update(created_at=old)
@@ -93,7 +93,7 @@ def test_rows_that_hold_a_partition_are_counted(admin_client):
 
 @pytest.mark.parametrize(("stretch", "span"), [("hour", 60), ("day", 60), ("month", 3600)])
 def test_a_chart_shows_what_was_summed_and_where_nothing_was(admin_client, stretch, span):
-    start = (database_now() - dt.timedelta(seconds=2 * span)).replace(second=0, microsecond=0)
+    start = (read_database_time() - dt.timedelta(seconds=2 * span)).replace(second=0, microsecond=0)
     start = start.replace(minute=0) if span == 3600 else start
     minutes.store(span, {start: minutes.Sums({"placed": 1234, "sent:ses": 5}, {"sent": {"24": 5}})})
     page = admin_client.get("/admin/", {"range": stretch})
@@ -144,7 +144,7 @@ def log_acts(count: int) -> None:
 def test_a_page_over_many_rows_takes_few_statements_and_no_sequential_scan(admin_client):
     make_mails(40_000, status="sent")
     make_mails(300, status="dead_lettered")
-    hours = {database_now() - dt.timedelta(hours=n): minutes.Sums({"placed": 1}) for n in range(9000)}
+    hours = {read_database_time() - dt.timedelta(hours=n): minutes.Sums({"placed": 1}) for n in range(9000)}
     minutes.store(TrafficSum.HOUR, hours)
     log_acts(40_000)
     with connection.cursor() as cursor:

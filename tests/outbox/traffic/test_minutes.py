@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox.database.clock import database_now
+from outbox.database.clock import read_database_time
 from outbox.database.ids import id_floor
 from outbox.models import TrafficSum
 from outbox.tasks import sum_minutes
@@ -32,13 +32,13 @@ def _valkey(valkey_url):
 @pytest.fixture(autouse=True)
 def _one_minute(monkeypatch, db):
     """Stop the clock of the sums, because a minute may end within a test."""
-    now = database_now()
+    now = read_database_time()
     for module in ("outbox.traffic.minutes", __name__):
-        monkeypatch.setattr(f"{module}.database_now", lambda: now)
+        monkeypatch.setattr(f"{module}.read_database_time", lambda: now)
 
 
 def minutes_ago(count: float) -> dt.datetime:
-    return database_now().replace(second=0, microsecond=0) - count * MINUTE
+    return read_database_time().replace(second=0, microsecond=0) - count * MINUTE
 
 
 def mail_of(created: dt.datetime, *, sent: float | None = None, **fields) -> EmailNotification:
