@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.browser.clicks import count_clicks
 from tests.needs import reason
@@ -35,6 +35,8 @@ def browser() -> Iterator[Browser]:
         with sync_playwright() as playwright:
             # Chromium as root, as in most containers, has no sandbox. It opens only our own pages.
             started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            # `expect` does not follow a context's timeout: it has its own, of 5 seconds.
+            expect.set_options(timeout=PATIENCE)
             yield started
             started.close()
 

@@ -43,6 +43,8 @@ def test_the_search_finds_an_alert_and_asks_no_other_server(
     page.on("request", lambda request: requests.append(request.url))
     page.goto(f"{base}/explain/guarantee.html")
     page.keyboard.press("/")
+    # The box opens when the index has arrived. Keys that come before are lost.
+    expect(page.get_by_role("combobox", name="Search")).to_be_focused()
     page.keyboard.type("backlog")
     found = page.get_by_role("option", name="EmailBacklog").first
     expect(found).to_be_visible()
