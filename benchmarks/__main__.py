@@ -1,6 +1,6 @@
 """`make bench`: the measurements of docs/measurements.md.
 
-    python -m benchmarks [--quick] [--only orders,drain,enqueue,triggers]
+    python -m benchmarks [--quick] [--only orders,drain,enqueue,triggers,events]
     python -m benchmarks --checkout ../release-0.1.0 --pairs 5 [--cost] [--rate 167] [--seconds 60]
 
 The first command measures this tree and prints Markdown: `orders` on an unchanged `make run`, the other parts
@@ -19,7 +19,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks import drain, enqueue, orders, triggers
+from benchmarks import drain, enqueue, events, orders, triggers
 from benchmarks.figures import table
 from benchmarks.orders import PEAK
 from benchmarks.rig import Rig
@@ -102,6 +102,7 @@ TITLES = {
     "drain": "Draining a backlog",
     "enqueue": "Saving a change with its mail",
     "triggers": "From the commit to the provider, by trigger",
+    "events": "Events of another system's orders",
 }
 
 
@@ -143,6 +144,8 @@ def main() -> None:
             found = measure_orders(quick=given.quick)
         elif part == "drain":
             found = measure_drain(quick=given.quick)
+        elif part == "events":
+            found = events.compare(count=500 if given.quick else 3000, rounds=1 if given.quick else 3)
         elif part == "enqueue":
             found = measure_enqueue(quick=given.quick)
         else:

@@ -40,6 +40,7 @@ from config.validation import (
 )
 from notifications.providers import registry
 from orders.events import DEFAULT_EMAILS, EMAILS
+from outbox.telemetry.metrics import version
 
 django_stubs_ext.monkeypatch()
 warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # docs/guides/providers.md explains it
@@ -464,7 +465,7 @@ REST_FRAMEWORK = {
 SPECTACULAR_SETTINGS = {
     "TITLE": "orderpost",
     "DESCRIPTION": "Order status changes, the e-mails that they owe and the events that they cause.",
-    "VERSION": "1",
+    "VERSION": version(),
     "EXTERNAL_DOCS": {"description": "JSON Schemas of events and commands", "url": "/api/schemas"},
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -6,13 +6,15 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
-from outbox.api import event_schemas, problems, schema
+from outbox.api import asyncapi, event_schemas, problem_pages, problems, schema
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", include("orders.api.urls")),
     path("api/v1/", include("notifications.api.urls")),
     path("api/schema", schema.SchemaView.as_view(), name="schema"),
     path("api/", include(event_schemas)),
+    path("api/", include(asyncapi)),
+    path("api/", include(problem_pages)),
     path("api/docs", schema.DocsView.as_view(url_name="schema"), name="docs"),
     path("", RedirectView.as_view(url="/api/docs"), name="home"),
     path("webhooks/", include("notifications.webhooks")),

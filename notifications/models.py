@@ -39,7 +39,7 @@ def _by_minute(column: str) -> RawSQL:
 
 
 #: The time of the last failed attempt, as stored: text in ISO 8601 and UTC.
-_LAST_ERROR_AT = RawSQL("""((errors -> -1 ->> 'at') COLLATE "C")""", [])
+LAST_ERROR_AT = RawSQL("""((errors -> -1 ->> 'at') COLLATE "C")""", [])
 
 
 def _publish_end(mail: EmailNotification, outcome: Outcome, topic: str) -> None:
@@ -181,7 +181,7 @@ class EmailNotification(Deliverable, Partitioned):
             ),
             # the sums of each minute: the attempts that failed in it. An index on updated_at would make
             # every update write to every index.
-            models.Index(_LAST_ERROR_AT, name="emailnotification_errors", condition=~Q(errors=[])),
+            models.Index(LAST_ERROR_AT, name="emailnotification_errors", condition=~Q(errors=[])),
         ]
         permissions = [
             ("resend_emailnotification", "Can resend e-mails"),

@@ -18,13 +18,36 @@ from notifications import metrics
 from notifications.providers.registry import Declaration, declarations
 from notifications.providers.webhook import Malformed, Unsigned, Unverifiable, Webhook
 from notifications.services import record_evidence
+from outbox.api.problem_types import (
+    MALFORMED,
+    METHOD_NOT_ALLOWED,
+    TOO_LARGE,
+    ProblemType,
+    Repeat,
+    declare_type,
+)
 from outbox.api.problems import Problem, problem_response, unknown_path
 from outbox.models import Heartbeat
 
 MOST_BYTES = 1_000_000
 NOTE_SECONDS = 5.0
+UNSIGNED = declare_type(
+    slug="unsigned",
+    status=401,
+    title="The signature is missing or wrong",
+    reason="A provider's post to /webhooks has no valid signature, or the provider's key is not set here.",
+    advice="Read detail. Set the same key here and at the provider.",
+)
+UNVERIFIABLE = declare_type(
+    slug="unverifiable",
+    status=503,
+    title="The signature cannot be checked now",
+    reason="The certificate that signed a provider's post cannot be fetched.",
+    advice="Providers send their events again. Check this host's way to the certificate if it persists.",
+    repeat=Repeat.YES,
+)
 #: The problems that a provider's post can cause. The metrics count all others as `error`.
-REFUSALS = frozenset({"unsigned", "malformed", "too-large", "unverifiable"})
+REFUSALS = frozenset({UNSIGNED, MALFORMED, TOO_LARGE, UNVERIFIABLE})
 _noted: dict[str, float] = {}
 
 
@@ -36,38 +59,38 @@ def receive(request: HttpRequest, provider: str) -> HttpResponse:
         return unknown_path(request)
     try:
         if request.method not in ("POST", "HEAD"):
-            raise refusal(405, "method-not-allowed", "Send events by POST.", Allow="POST, HEAD")
+            raise refusal(METHOD_NOT_ALLOWED, "Send events by POST.", Allow="POST, HEAD")
         if int(request.headers.get("Content-Length") or 0) > MOST_BYTES:
-            raise refusal(413, "too-large", f"A batch has at most {MOST_BYTES:,} bytes.")
+            raise refusal(TOO_LARGE, f"A batch has at most {MOST_BYTES:,} bytes.")
         if request.method == "POST":
             _record(request, declared)
             metrics.WEBHOOKS.labels(provider, "accepted").inc()
         return HttpResponse()
     except Exception as error:  # noqa: BLE001 - problem_response logs what is not expected
         if request.method == "POST":
-            slug = error.slug if isinstance(error, Problem) and error.slug in REFUSALS else "error"
+            slug = error.type.slug if isinstance(error, Problem) and error.type in REFUSALS else "error"
             metrics.WEBHOOKS.labels(provider, slug.replace("-", "_")).inc()
-        return problem_response(error, {})
+        return problem_response(error, {"request": request})
 
 
 def _record(request: HttpRequest, declared: Declaration) -> None:
     key = getattr(settings, declared.webhook_key)
     if not key and not (settings.DEBUG or settings.WEBHOOKS_UNSIGNED):
-        raise refusal(401, "unsigned", f"Events are refused because {declared.webhook_key} is not set.")
+        raise refusal(UNSIGNED, f"Events are refused because {declared.webhook_key} is not set.")
     try:
         evidence = webhook_of(declared.webhook, key).read(request)
     except Unsigned as error:
         if error.challenge:  # some providers send the password only after a challenge
             challenge = 'Basic realm="webhooks"'
             raise refusal(
-                401, "unsigned", "Basic authentication is needed.", **{"WWW-Authenticate": challenge}
+                UNSIGNED, "Basic authentication is needed.", **{"WWW-Authenticate": challenge}
             ) from error
-        raise refusal(401, "unsigned", "The signature is missing or wrong.") from error
+        raise refusal(UNSIGNED, "The signature is missing or wrong.") from error
     except Malformed as error:
-        raise refusal(400, "malformed", "The body is not a batch of events.") from error
+        raise refusal(MALFORMED, "The body is not a batch of events.") from error
     except Unverifiable as error:
         detail = "The signature cannot be checked now."
-        raise refusal(503, "unverifiable", detail, **{"Retry-After": "60"}) from error
+        raise refusal(UNVERIFIABLE, detail, **{"Retry-After": "60"}) from error
     record_evidence(provider=declared.name, evidence=evidence)
     _note(declared.name)
 
@@ -87,9 +110,9 @@ def _note(provider: str) -> None:
         Heartbeat.beat(name=f"webhook:{provider}")
 
 
-def refusal(status: int, slug: str, detail: str, **headers: str) -> Problem:
+def refusal(type: ProblemType, detail: str, **headers: str) -> Problem:
     """Return the problem of a post that is not taken."""
-    return Problem(status=status, slug=slug, title="Not taken", detail=detail, headers=headers)
+    return Problem(type, detail=detail, headers=headers)
 
 
 urlpatterns = [path("<str:provider>", receive)]

@@ -15,8 +15,9 @@ class OrdersConfig(AppConfig):
     }
 
     def ready(self) -> None:
-        """Check the declared events against settings, schemas and templates.
+        """Register the orders of a source, and check the declared events.
 
+        The check compares them with settings, schemas and templates.
         Raise `ImproperlyConfigured`, which stops the process.
         """
         from django.conf import settings
@@ -24,7 +25,10 @@ class OrdersConfig(AppConfig):
         from notifications.models import TOPICS
         from notifications.template_checks import check_templates
         from orders.events import EMAILS, EVENTS
+        from orders.models import Order
+        from outbox.api import sources
 
+        sources.register(lambda source: Order.objects.filter(source=source).values("id"))
         topics = {event.topic for event in EVENTS.values()} | set(TOPICS.values())
         if unknown := set(settings.EVENT_MAX_RETRIES_FOR) - topics:
             raise ImproperlyConfigured(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from django.contrib.admin.models import LogEntry
+from django.db.models import Q
 
 from notifications.models import EmailNotification
 from notifications.rendering import format_amount
@@ -67,7 +68,12 @@ def read_timeline(*, order: Order, archives: bool = False) -> list[Entry]:
     Without archives it runs at most seven statements, however long the timeline is.
     """
     mails = _rows(EmailNotification, order, archives, without=("body", "body_text"))
-    events = _rows(OutboxEvent, order, archives, without=())
+    # A shop chooses the ids of its orders, so another aggregate may have the same id.
+    events = [
+        event
+        for event in _rows(OutboxEvent, order, archives, without=())
+        if event["aggregate_type"] == "order"
+    ]
     acts = _acts(order, mails)
     entries = [
         *_of_order(order, events),
@@ -88,8 +94,10 @@ def _rows(model: PartitionedModel, order: Order, archives: bool, without: tuple[
 
 
 def _acts(order: Order, mails: Iterable[Row]) -> list[LogEntry]:
-    ids = [str(order.id), *(str(mail["id"]) for mail in mails)]
-    return list(LogEntry.objects.filter(object_id__in=ids).select_related("user").order_by("action_time"))
+    of_order = Q(content_type__app_label="orders", object_id=str(order.id))
+    of_mails = Q(content_type__app_label="notifications", object_id__in=[str(mail["id"]) for mail in mails])
+    found = LogEntry.objects.filter(of_order | of_mails).select_related("user")
+    return list(found.order_by("action_time"))
 
 
 def _of_order(order: Order, events: Iterable[Row]) -> Iterator[Entry]:

@@ -16,6 +16,7 @@ from django.db import connection
 
 from outbox.conditions import Connections, Events, Facts, Rows, Stock
 from outbox.database.ids import id_floor
+from outbox.database.server import SESSIONS
 from outbox.delivery.rows.deliverable import Deliverable
 from outbox.delivery.rows.queryset import DeliverableQuerySet
 from outbox.retention.partitions import partitions
@@ -96,17 +97,6 @@ _ARCHIVED = """
         extract(epoch FROM statement_timestamp() - max(archived_at))::float8 AS age
     FROM retired_partitions GROUP BY 1
 """
-_SESSIONS = """
-    SELECT CASE WHEN state IN ('active', 'idle') THEN state
-            WHEN state LIKE 'idle in transaction%' THEN 'idle in transaction' ELSE 'other' END AS state,
-        count(*) AS number,
-        extract(epoch FROM statement_timestamp()
-            - min(xact_start) FILTER (WHERE pid <> pg_backend_pid()))::float8 AS oldest,
-        current_setting('max_connections')::int
-            - current_setting('superuser_reserved_connections')::int
-            - coalesce(nullif(current_setting('reserved_connections', true), ''), '0')::int AS most
-    FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1
-"""
 
 
 def deliverables() -> list[type[Deliverable]]:
@@ -123,7 +113,7 @@ def read_facts(*, now: dt.datetime) -> Facts:
         _EVENTS.format(floor=id_floor(now + dt.timedelta(days=3)), most=MOST),
         _FAILED_JOBS,
         _holding(now),
-        _SESSIONS,
+        SESSIONS,
         partitions.attached_statement(models=partitions.partitioned_models()),
         _ARCHIVED,
         *map(rows_statement, models),

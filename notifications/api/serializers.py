@@ -5,20 +5,23 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from notifications.models import EmailNotification
+from notifications.models import LAST_ERROR_AT, EmailNotification
+from notifications.rendering import event_types
 from outbox.api.fields import Choice, EmailAddress, Identifier
-from outbox.api.pages import PageQuery
+from outbox.api.pages import PeriodQuery
 from outbox.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
 from outbox.delivery.rows.outcomes import DUE_STATES, Status
 
 
-class NotificationQuery(PageQuery):
+class NotificationQuery(PeriodQuery):
     status = Choice(choices=Status.choices, required=False)
     recipient_email = EmailAddress(required=False, help_text="The whole address, in any case")
     order_id = Identifier(required=False)
+    event_type = Choice(choices=sorted(event_types()), required=False, help_text="The change that caused it")
 
 
 class NotificationSerializer(serializers.Serializer[EmailNotification]):
@@ -39,6 +42,7 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
     delivered_at = serializers.DateTimeField(allow_null=True)
     bounced_at = serializers.DateTimeField(allow_null=True)
     resend_of = serializers.UUIDField(allow_null=True, help_text="The e-mail that this is a copy of")
+    failed_at = serializers.SerializerMethodField(help_text="When it became a dead letter, or null")
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_next_attempt_at(self, mail: EmailNotification) -> Any:
@@ -46,9 +50,22 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
         time: dt.datetime = mail.next_attempt_at
         return serializers.DateTimeField().to_representation(time) if mail.status in DUE_STATES else None
 
+    @extend_schema_field(serializers.DateTimeField(allow_null=True))
+    def get_failed_at(self, mail: EmailNotification) -> Any:
+        """Return the time of a dead letter's last failed attempt, or None if it is none or had no attempt."""
+        at: str | None = mail.last_error_at  # type: ignore[attr-defined] # annotated by `with_columns`
+        if mail.status != Status.DEAD_LETTERED or not at:
+            return None
+        return serializers.DateTimeField().to_representation(dt.datetime.fromisoformat(at))
 
-#: The columns that a query must load: those with the names of the fields.
-COLUMNS = tuple(NotificationSerializer().fields)
+
+#: The columns with the names of the fields. The errors themselves can be long.
+_COLUMNS = [name for name in map(str, NotificationSerializer().fields) if name != "failed_at"]
+
+
+def with_columns(rows: QuerySet[EmailNotification]) -> QuerySet[EmailNotification]:
+    """Load what the serializer shows."""
+    return rows.only(*_COLUMNS).annotate(last_error_at=LAST_ERROR_AT)
 
 
 class NotificationPageSerializer(PageSerializer):

@@ -9,21 +9,39 @@ from rest_framework.request import Request
 
 from notifications import services
 from notifications.api.serializers import (
-    COLUMNS,
     NotificationPageSerializer,
     NotificationQuery,
     NotificationSerializer,
     ResendProblemSerializer,
+    with_columns,
 )
 from notifications.models import EmailNotification
 from outbox.api.idempotency import answer_once
 from outbox.api.pages import paginate
+from outbox.api.problem_types import declare_type
 from outbox.api.problems import Problem, not_found
 from outbox.api.schema import operation
+from outbox.api.sources import visible
 from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
+from outbox.database.periods import narrow_to_created
+from outbox.models import ApiToken
 
 READ, WRITE = "notifications:read", "notifications:write"
 TAGS = ["notifications"]
+NOT_RESENDABLE = declare_type(
+    slug="not-resendable",
+    status=409,
+    title="The e-mail is not sent again now",
+    reason="The e-mail is on its way, was sent, is held, or its address is suppressed.",
+    advice="Read detail, current_status and until. To send a sent e-mail again, send a copy.",
+)
+#: Parameters that filter by the value of one column.
+LOOKUPS = {
+    "status": "status",
+    "recipient_email": "recipient_email__iexact",
+    "order_id": "order_id",
+    "event_type": "event_type",
+}
 
 
 class Notifications(ApiView):
@@ -39,9 +57,12 @@ class Notifications(ApiView):
         tags=TAGS,
     )
     def get(self, request: Request) -> HttpResponse:
-        lookups = {"status": "status", "recipient_email": "recipient_email__iexact", "order_id": "order_id"}
-        filters = {lookups[name]: value for name, value in self.query.items() if name in lookups}
-        rows = EmailNotification.objects.filter(**filters).only(*COLUMNS)
+        filters = {LOOKUPS[name]: value for name, value in self.query.items() if name in LOOKUPS}
+        rows = narrow_to_created(
+            with_columns(visible(EmailNotification.objects.filter(**filters), self.first_read.token)),
+            since=self.query.get("created_after"),
+            until=self.query.get("created_before"),
+        )
         return json_response(
             paginate(request=request, query=self.query, rows=rows, serializer=NotificationSerializer)
         )
@@ -59,7 +80,7 @@ class OneNotification(ApiView):
         tags=TAGS,
     )
     def get(self, request: Request, id: str) -> HttpResponse:
-        return json_response(present(NotificationSerializer, _find(path_id(id))))
+        return json_response(present(NotificationSerializer, _find(path_id(id), self.first_read.token)))
 
 
 class Resend(ApiView):
@@ -77,29 +98,26 @@ class Resend(ApiView):
         tags=TAGS,
     )
     def post(self, request: Request, id: str) -> HttpResponse:
-        notification_id = path_id(id)
+        notification_id, token = path_id(id), self.first_read.token
         self.body()
-        return answer_once(view=self, work=lambda: _resend(notification_id))
+        return answer_once(view=self, work=lambda: _resend(notification_id, token))
 
 
-def _resend(notification_id: uuid.UUID) -> HttpResponse:
-    before = _find(notification_id)
+def _resend(notification_id: uuid.UUID, token: ApiToken) -> HttpResponse:
+    before = _find(notification_id, token)
     _, refusals = services.resend(ids=[notification_id])
     for refusal in refusals:
         raise Problem(
-            status=409,
-            slug="not-resendable",
-            title="The e-mail is not sent again now",
+            NOT_RESENDABLE,
             detail=f"It is not sent again: {refusal.reason}.",
             current_status=before.status,
             until=refusal.until,
         )
-    return json_response(present(NotificationSerializer, _find(notification_id)), status=202)
+    return json_response(present(NotificationSerializer, _find(notification_id, token)), status=202)
 
 
-def _find(notification_id: uuid.UUID) -> EmailNotification:
-    rows = EmailNotification.objects.filter(id=notification_id).only(*COLUMNS)
-    mail = rows.first()
+def _find(notification_id: uuid.UUID, token: ApiToken) -> EmailNotification:
+    mail = with_columns(visible(EmailNotification.objects.filter(id=notification_id), token)).first()
     if mail is None:
         raise not_found(NO_SUCH_ID)
     return mail

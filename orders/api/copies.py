@@ -13,18 +13,27 @@ from django.urls import reverse
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from notifications.api.serializers import COLUMNS, NotificationSerializer, ResendProblemSerializer
+from notifications.api.serializers import NotificationSerializer, ResendProblemSerializer, with_columns
 from notifications.copies import NotCopied
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
 from outbox.api.fields import EmailAddress, Flag, StrictSerializer
 from outbox.api.idempotency import answer_once
+from outbox.api.problem_types import declare_type
 from outbox.api.problems import Problem, not_found
 from outbox.api.schema import operation
+from outbox.api.sources import visible
 from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
 
 WRITE = "notifications:write"
+NOT_COPYABLE = declare_type(
+    slug="not-copyable",
+    status=409,
+    title="No copy of the e-mail is sent",
+    reason="The e-mail has not ended, was erased, or has no address to which a copy may go.",
+    advice="Read detail and current_status.",
+)
 
 
 class CopyBody(StrictSerializer):
@@ -58,6 +67,9 @@ class Copies(ApiView):
     )
     def post(self, request: Request, id: str) -> HttpResponse:
         notification_id, values = path_id(id), self.body()
+        token, mails = self.first_read.token, EmailNotification.objects.filter(id=notification_id)
+        if token.source and not visible(mails, token).exists():
+            raise not_found(NO_SUCH_ID)
         return answer_once(view=self, work=lambda: _copy(notification_id, values))
 
 
@@ -68,12 +80,10 @@ def _copy(notification_id: uuid.UUID, values: dict[str, Any]) -> HttpResponse:
         raise not_found(NO_SUCH_ID) from None
     except NotCopied as refusal:
         raise Problem(
-            status=409,
-            slug="not-copyable",
-            title="No copy of the e-mail is sent",
+            NOT_COPYABLE,
             detail=f"No copy is sent: {refusal}.",
             current_status=refusal.status,
         ) from None
-    copy = EmailNotification.objects.only(*COLUMNS).get(id=copy_id)
+    copy = with_columns(EmailNotification.objects.all()).get(id=copy_id)
     location = reverse("notification", kwargs={"id": copy_id})
     return json_response(present(NotificationSerializer, copy), status=201, location=location)

@@ -9,11 +9,11 @@ from rest_framework import serializers
 
 from orders.models import Order
 from outbox.api.fields import Choice, Identifier, Text
-from outbox.api.pages import PageQuery
+from outbox.api.pages import PeriodQuery
 from outbox.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
 
 
-class OrderQuery(PageQuery):
+class OrderQuery(PeriodQuery):
     user_id = Identifier(required=False)
     status = Choice(choices=Order.Status.choices, required=False)
     reference = Text(required=False, max_length=100)

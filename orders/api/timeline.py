@@ -9,12 +9,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from notifications.models import EmailNotification
-from orders.models import Order
+from orders.api.access import find_order
 from orders.timeline import Entry, read_timeline
 from outbox.api.pages import hot_since
-from outbox.api.problems import not_found
 from outbox.api.schema import HotPageSerializer, operation
-from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
+from outbox.api.views import ApiView, json_response, present
 
 #: A timeline shows at most so many entries, the newest.
 MOST = 1000
@@ -52,9 +51,7 @@ class Timeline(ApiView):
         tags=["orders"],
     )
     def get(self, request: Request, id: str) -> HttpResponse:
-        order = Order.objects.filter(id=path_id(id)).first()
-        if order is None:
-            raise not_found(NO_SUCH_ID)
+        order = find_order(id, self.first_read.token)
         results = [present(EntrySerializer, entry) for entry in read_timeline(order=order)[-MOST:]]
         page: dict[str, Any] = {"next": None, "previous": None, "results": results}
         return json_response(page | {"since": hot_since(model=EmailNotification)})

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import uuid
 from collections.abc import Iterator
 
 from django.http import HttpResponse
 from django.urls import reverse
 from rest_framework.request import Request
 
-from notifications.api.serializers import COLUMNS, NotificationHotPageSerializer, NotificationSerializer
+from notifications.api.serializers import NotificationHotPageSerializer, NotificationSerializer, with_columns
 from notifications.models import EmailNotification
 from orders import changes
+from orders.api.access import find_order, find_order_id, visible_orders
 from orders.api.changing import answer_change
 from orders.api.serializers import (
     ChangeProblemSerializer,
@@ -29,6 +29,7 @@ from orders.transitions import ExternallyOwned, InvalidTransition, RefundExceeds
 from outbox.api.fields import Nothing, StrictSerializer
 from outbox.api.first_read import Beside, FirstRead
 from outbox.api.pages import PageQuery, hot_since, paginate, parse_sequence
+from outbox.api.problem_types import FORBIDDEN, declare_type
 from outbox.api.problems import Problem, not_found
 from outbox.api.schema import operation
 from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
@@ -36,6 +37,35 @@ from outbox.models import OutboxEvent
 
 READ, WRITE = "orders:read", "orders:write"
 TAGS = ["orders"]
+EXTERNALLY_OWNED = declare_type(
+    slug="externally-owned",
+    status=409,
+    title="Another system owns the order",
+    reason="The order came from the system in source, which alone changes it.",
+    advice="Change the order in that system.",
+)
+INVALID_TRANSITION = declare_type(
+    slug="invalid-transition",
+    status=409,
+    title="The order's status does not allow this",
+    reason="The order has the status in current_status. Perhaps another request changed it first.",
+    advice="Read the order. allowed_actions lists what is possible now.",
+)
+REFUND_EXCEEDS_BALANCE = declare_type(
+    slug="refund-exceeds-balance",
+    status=409,
+    title="More than is left to refund",
+    reason="The amount is more than was paid and not yet refunded.",
+    advice="Refund at most left, which is in minor units.",
+)
+#: Parameters that filter by one column. No id bounds a period, because other systems choose orders' ids.
+LOOKUPS = {
+    "user_id": "user_id",
+    "status": "status",
+    "reference": "reference",
+    "created_after": "created_at__gte",
+    "created_before": "created_at__lt",
+}
 
 
 class Orders(ApiView):
@@ -55,8 +85,8 @@ class Orders(ApiView):
         tags=TAGS,
     )
     def get(self, request: Request) -> HttpResponse:
-        filters = {key: self.query[key] for key in ("user_id", "status", "reference") if key in self.query}
-        rows = Order.objects.filter(**filters)
+        filters = {LOOKUPS[name]: value for name, value in self.query.items() if name in LOOKUPS}
+        rows = visible_orders(Order.objects.filter(**filters), self.first_read.token)
         return json_response(
             paginate(request=request, query=self.query, rows=rows, serializer=OrderSerializer)
         )
@@ -83,6 +113,12 @@ class Orders(ApiView):
     )
     def post(self, request: Request) -> HttpResponse:
         values = self.body()
+        if source := self.first_read.token.source:
+            raise Problem(
+                FORBIDDEN,
+                detail=f"This token places no orders here: {source} sends events of its own orders.",
+                source=source,
+            )
         return answer_change(
             view=self, decide=lambda read: changes.place(now=read.now, **values), present=_placed
         )
@@ -100,10 +136,7 @@ class OneOrder(ApiView):
         name="get_order", summary="Get an order", scope=READ, has_id=True, answer=OrderSerializer, tags=TAGS
     )
     def get(self, request: Request, id: str) -> HttpResponse:
-        order = Order.objects.filter(id=path_id(id)).first()
-        if order is None:
-            raise not_found(NO_SUCH_ID)
-        return json_response(present(OrderSerializer, order))
+        return json_response(present(OrderSerializer, find_order(id, self.first_read.token)))
 
 
 change_operation = functools.partial(
@@ -130,8 +163,11 @@ class ChangeView(ApiView):
         def decided(read: FirstRead) -> changes.OrderChange:
             if not read.beside:
                 raise not_found(NO_SUCH_ID)
+            seen = Order.objects.seen(now=read.now, columns=read.beside)
+            if read.token.source not in ("", seen.order.source):
+                raise not_found(NO_SUCH_ID)
             with _refusals_as_problems():
-                return decide(Order.objects.seen(now=read.now, columns=read.beside), **values)
+                return decide(seen, **values)
 
         return answer_change(view=self, decide=decided, present=_changed, order_id=order_id)
 
@@ -197,17 +233,13 @@ def _refusals_as_problems() -> Iterator[None]:
         yield
     except ExternallyOwned as refusal:
         raise Problem(
-            status=409,
-            slug="externally-owned",
-            title="Another system owns the order",
+            EXTERNALLY_OWNED,
             detail=str(refusal),
             source=refusal.source,
         ) from None
     except InvalidTransition as refusal:
         raise Problem(
-            status=409,
-            slug="invalid-transition",
-            title="The order's status does not allow this",
+            INVALID_TRANSITION,
             detail=str(refusal),
             current_status=refusal.status,
             allowed_statuses=refusal.allowed_statuses,
@@ -215,9 +247,7 @@ def _refusals_as_problems() -> Iterator[None]:
         ) from None
     except RefundExceedsBalance as refusal:
         raise Problem(
-            status=409,
-            slug="refund-exceeds-balance",
-            title="More than is left to refund",
+            REFUND_EXCEEDS_BALANCE,
             detail=str(refusal),
             left=refusal.left,
         ) from None
@@ -239,7 +269,8 @@ class OrderNotifications(ApiView):
         tags=TAGS,
     )
     def get(self, request: Request, id: str) -> HttpResponse:
-        rows = EmailNotification.objects.filter(order_id=_existing(id)).only(*COLUMNS)
+        order_id = find_order_id(id, self.first_read.token)
+        rows = with_columns(EmailNotification.objects.filter(order_id=order_id))
         page = paginate(
             request=request, query=self.query, rows=rows, serializer=NotificationSerializer, order="id"
         )
@@ -265,16 +296,12 @@ class OrderEvents(ApiView):
         page = paginate(
             request=request,
             query=self.query,
-            rows=OutboxEvent.objects.filter(aggregate_id=_existing(id)),
+            # A shop chooses the ids of its orders, so another aggregate may have the same id.
+            rows=OutboxEvent.objects.filter(
+                aggregate_type="order", aggregate_id=find_order_id(id, self.first_read.token)
+            ),
             serializer=EventSerializer,
             order="sequence",
             parse=parse_sequence,
         )
         return json_response(page | {"since": hot_since(model=OutboxEvent)})
-
-
-def _existing(id: str) -> uuid.UUID:
-    order_id = path_id(id)
-    if not Order.objects.filter(id=order_id).exists():
-        raise not_found(NO_SUCH_ID)
-    return order_id

@@ -39,6 +39,10 @@ S = Order.Status
 LARGEST_SEQUENCE = 2**31 - 1
 
 
+class OtherOwner(Rejected):
+    """The order belongs to another system. The text names it, so not every sender may read it."""
+
+
 class ExternalOrder(OrderBody):
     """The order after the change."""
 
@@ -47,6 +51,7 @@ class ExternalOrder(OrderBody):
     status = Choice(choices=S.choices)
     refunded_amount = Integer(required=False, min_value=0, max_value=MAX_AMOUNT, default=0)
     placed_at = serializers.DateTimeField()
+    notify = Flag(required=False, default=True)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse a refunded amount that does not fit the status, as the table's constraints do."""
@@ -75,7 +80,7 @@ class Refund(ExternalOrder):
 
 
 #: Fields of the change, not of the order. The event's e-mail shows them.
-DETAILS = ("amount", "reason", "tracking_url", "was_paid")
+DETAILS = ("amount", "notify", "reason", "tracking_url", "was_paid")
 #: event -> its body, and the statuses that an order can have after it. They are those of our own events.
 BODIES: dict[str, tuple[type[StrictSerializer], tuple[S, ...]]] = {
     "order.placed": (ExternalOrder, (S.PENDING,)),
@@ -98,22 +103,26 @@ TIMES = {"order.paid": "paid_at", "order.completed": "completed_at"}
 def own_id(*, source: str, id: str) -> uuid.UUID:
     """Return our id for another system's id: the same id if it is a UUID, or else a UUIDv5 of it.
 
+    Hash a UUIDv5 again, because otherwise one system could compute the id of another system's order and use
+    it first.
+
     >>> own_id(source="shop-a", id="A-1001")
     UUID('818375b7-e7f5-5eff-a7ef-46bead490c2f')
     """
     given = parse_uuid(id)
-    if given is not None and given.int:
+    if given is not None and given.int and given.version != 5:
         return given
     return uuid.uuid5(uuid.uuid5(uuid.NAMESPACE_URL, f"urn:orderpost:source:{source}"), id)
 
 
 def _apply(event: Envelope, *, name: str) -> None:
-    """Handle the event `name` of another system."""
+    """Handle the event `name` of another system. With `notify: false` it sends no e-mail."""
     now = read_database_time()
     told, details = _read(event, name, now)
+    is_history = not details.pop("notify")
     order = _locked(told)
     if order.source != told.source:
-        raise Rejected(f"the order belongs to {order.source or 'this system'}, not to {told.source}")
+        raise OtherOwner(f"the order belongs to {order.source or 'this system'}, not to {told.source}")
     overtaken = told.version <= order.version
     if order.email == ERASED_ADDRESS:  # an erased person stays erased
         told.email, told.name = ERASED_ADDRESS, ""
@@ -124,7 +133,7 @@ def _apply(event: Envelope, *, name: str) -> None:
     # replaces a time in the future by the time of the event's arrival.
     order.created_at = min(order.created_at, told.created_at)
     at = min(event.timestamp or now, now)
-    if column := TIMES.get(name):
+    if (column := TIMES.get(name)) and not is_history:  # the event's time is that of the import
         setattr(order, column, min(filter(None, [getattr(order, column), at])))
     order.updated_at = now
     order.save(force_update=True)
@@ -138,8 +147,9 @@ def _apply(event: Envelope, *, name: str) -> None:
             overtaken=overtaken,
         )
     )
-    if not (overtaken and has_email(order_id=order.id, event_type=name, version=told.version)):
-        _owe_email(told, order, name, {"at": at, **details})
+    if is_history or (overtaken and has_email(order_id=order.id, event_type=name, version=told.version)):
+        return
+    _owe_email(told, order, name, {"at": at, **details})
 
 
 def _read(event: Envelope, name: str, now: dt.datetime) -> tuple[Order, dict[str, Any]]:

@@ -39,7 +39,7 @@ def payment_refunded(event: Envelope) -> None:
     """Refund `amount`, or the whole balance. A cancelled order can be refunded if it was paid."""
     amount = event.data.get("amount")
     if amount is not None and (type(amount) is not int or amount < 1):
-        raise Rejected(f"its amount is {amount!r}, not a whole number of minor units")
+        raise Rejected("its amount is not a whole number of minor units")
     with refusals_rejected():
         services.refund_order(order_id=_order_id(event), amount=amount)
 
@@ -81,6 +81,11 @@ def subscribed() -> dict[str, Handler]:
         **(external.HANDLERS if settings.ORDER_SOURCES else {}),
         **(commands.HANDLERS if settings.EVENT_COMMANDS else {}),
     }
+
+
+def over_http() -> dict[str, Handler]:
+    """Return the handlers of the topics that the API of events takes. It takes no commands."""
+    return {topic: handler for topic, handler in subscribed().items() if topic not in commands.HANDLERS}
 
 
 def _order_id(event: Envelope) -> uuid.UUID:

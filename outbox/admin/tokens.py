@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db import models
 from django.db.models import QuerySet
@@ -22,9 +23,15 @@ class TokenForm(forms.ModelForm[ApiToken]):
         choices=[(scope, scope) for scope in ApiToken.SCOPES], widget=forms.CheckboxSelectMultiple
     )
 
+    source = forms.ChoiceField(
+        choices=lambda: [("", "all"), *((name, name) for name in settings.ORDER_SOURCES)],
+        required=False,
+        help_text="A token of one source sees its orders alone, and sends its events alone.",
+    )
+
     class Meta:
         model = ApiToken
-        fields = ["name", "scopes", "expires_at"]
+        fields = ["name", "scopes", "source", "expires_at"]
 
 
 @admin.register(ApiToken)
@@ -32,7 +39,16 @@ class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
     """Creates tokens, shows each once, and revokes them. Nobody can change one."""
 
     form = TokenForm
-    list_display = ["name", "prefix", "scopes", "created_at", "last_use", "expires_at", "revoked_at"]
+    list_display = [
+        "name",
+        "prefix",
+        "scopes",
+        "source",
+        "created_at",
+        "last_use",
+        "expires_at",
+        "revoked_at",
+    ]
     ordering = ["-id"]
     actions = ["revoke"]
 

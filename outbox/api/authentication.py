@@ -11,6 +11,7 @@ from rest_framework.request import Request
 
 from outbox.api import token_use
 from outbox.api.correlation import CALLER
+from outbox.api.problem_types import FORBIDDEN
 from outbox.api.problems import Problem
 from outbox.models import ApiToken
 
@@ -60,9 +61,7 @@ class HasScope(BasePermission):
         if scope in token.scopes:
             return True
         raise Problem(
-            status=403,
-            slug="forbidden",
-            title="The token lacks a scope",
+            FORBIDDEN,
             detail=f"This needs a token with the scope {scope}.",
             scope=scope,
         )

@@ -5,6 +5,7 @@ The parser and the view have already refused control characters.
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import re
 import uuid
@@ -16,6 +17,10 @@ from django.core.validators import EmailValidator, URLValidator
 from rest_framework import serializers
 
 _CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_INSTANT = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?",
+    re.IGNORECASE,
+)
 _DIGITS = re.compile(r"[0-9]{1,9}")
 _is_email = EmailValidator(allowlist=[])
 _is_web_address = URLValidator(schemes=["http", "https"])
@@ -176,6 +181,21 @@ class Digits(serializers.IntegerField):
         if not isinstance(data, str) or not _DIGITS.fullmatch(data):
             self.fail("invalid")
         return int(data)
+
+
+class Instant(serializers.DateTimeField):
+    """An ISO 8601 time in a query string, in UTC if it has no offset. A date alone is refused."""
+
+    default_error_messages = {"invalid": "This must be a time like 2026-11-20T10:00:00Z. Write + as %2B."}
+
+    def to_internal_value(self, data: Any) -> dt.datetime:
+        if not isinstance(data, str) or not _INSTANT.fullmatch(data):
+            self.fail("invalid")
+        try:
+            value = dt.datetime.fromisoformat(data.upper())
+            return value.replace(tzinfo=value.tzinfo or dt.UTC).astimezone(dt.UTC)
+        except (ValueError, OverflowError):
+            self.fail("invalid")
 
 
 class Choice(serializers.ChoiceField):

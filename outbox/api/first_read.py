@@ -70,8 +70,8 @@ def read_first(
         row = cursor.fetchone()
     if row is None:
         return None
-    token_id, name, scopes, now, *rest = row
-    token = _token(token_id, name, scopes)
+    token_id, name, scopes, source, now, *rest = row
+    token = _token(token_id, name, scopes, source)
     stored = None
     if key is not None:
         if rest[0] is not None:
@@ -82,14 +82,16 @@ def read_first(
 
 
 @functools.lru_cache(maxsize=256)
-def _token(id: uuid.UUID, name: str, scopes: str) -> ApiToken:
+def _token(id: uuid.UUID, name: str, scopes: str, source: str) -> ApiToken:
     """Return the columns as a token. All requests share the instance, so nobody may change it."""
-    return ApiToken.from_db("default", ["id", "name", "scopes"], [id, name, json.loads(scopes)])
+    return ApiToken.from_db(
+        "default", ["id", "name", "scopes", "source"], [id, name, json.loads(scopes), source]
+    )
 
 
 @functools.cache
 def _text(with_key: bool, beside: Beside | None) -> Prepared:
-    columns = ["token.id, token.name, token.scopes, statement_timestamp()"]
+    columns = ["token.id, token.name, token.scopes, token.source, statement_timestamp()"]
     joins = []
     if with_key:
         columns.append(

@@ -26,6 +26,7 @@ from rest_framework.request import Request
 
 from outbox.api.first_read import LIVE, FirstRead
 from outbox.api.keys import HEADER, read_key
+from outbox.api.problem_types import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED
 from outbox.api.problems import Problem
 from outbox.api.views import ApiView
 from outbox.database.statement import Part, execute
@@ -75,9 +76,7 @@ class Once:
             return None
         if stored.request_hash != self._request_hash:
             raise Problem(
-                status=422,
-                slug="idempotency-key-reused",
-                title="The key belongs to another request",
+                IDEMPOTENCY_KEY_REUSED,
                 detail=f"This {HEADER} was used with another method, path or body.",
             )
         headers = {REPLAYED: "true"} | ({"Location": stored.location} if stored.location else {})
@@ -91,9 +90,7 @@ class Once:
         answer = self.replay(self._view.read_again())
         if answer is None:
             raise Problem(
-                status=409,
-                slug="idempotency-in-progress",
-                title="The first request with this key is not done yet",
+                IDEMPOTENCY_IN_PROGRESS,
                 detail=f"A request with this {HEADER} is being worked on. Send it again in a moment.",
                 headers={"Retry-After": "1"},
             )

@@ -18,9 +18,11 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from outbox.api.problem_types import METHOD_NOT_ALLOWED, NOT_READY, UNAUTHENTICATED
 from outbox.api.problems import Problem, problem_response
 from outbox.api.views import json_response
 from outbox.database.clock import read_database_time
+from outbox.database.server import count_connections_left
 from outbox.process.redis_client import make_client
 from outbox.retention.partitions import partitions
 from outbox.telemetry.metrics import exposition
@@ -43,15 +45,13 @@ def get_only(endpoint: Endpoint) -> Endpoint:
         try:
             if request.method not in ("GET", "HEAD"):
                 raise Problem(
-                    status=405,
-                    slug="method-not-allowed",
-                    title="Method not allowed",
+                    METHOD_NOT_ALLOWED,
                     detail="This address only answers GET.",
                     headers={"Allow": "GET, HEAD"},
                 )
             return endpoint(request, **named)
         except Exception as error:  # noqa: BLE001 - problem_response logs unexpected errors
-            return problem_response(error, {})
+            return problem_response(error, {"request": request})
 
     return answer
 
@@ -66,25 +66,26 @@ def healthz(request: HttpRequest) -> HttpResponse:
 def readyz(request: HttpRequest) -> HttpResponse:
     """Answer 200 if everything that a request needs works, else 503 with the failing checks.
 
-    A broker that is away does not fail the probe, because requests do not need it.
+    A broker that is away does not fail the probe, because requests do not need it. Neither do few connections
+    that are left, because the process has its own.
     """
     checks = {
         "database": _check_database,
         "broker": _check_broker,
         "migrations": _check_migrations,
         "partitions": _check_partitions,
+        "connections": _check_connections,
     }
     results: dict[str, str] = {}
     for name, check in checks.items():
         # Skip the checks that would wait again for a database that does not answer.
-        silent = name in ("migrations", "partitions") and results["database"] != "ok"
+        silent = name not in ("database", "broker") and results["database"] != "ok"
         results[name] = results["database"] if silent else _result(check)
-    failing = [name for name, result in results.items() if result != "ok" and name != "broker"]
+    reported = ("broker", "connections")
+    failing = [name for name, result in results.items() if result != "ok" and name not in reported]
     if failing:
         raise Problem(
-            status=503,
-            slug="not-ready",
-            title="Not ready",
+            NOT_READY,
             detail=f"Failing: {', '.join(failing)}.",
             headers={"Retry-After": "1"},
             checks=results,
@@ -130,6 +131,10 @@ def _check_partitions() -> str:
     return f"no next partition: {', '.join(short)}" if short else "ok"
 
 
+def _check_connections() -> str:
+    return f"{count_connections_left()} left"
+
+
 @functools.lru_cache(maxsize=1)
 def _log_low_stock(_period: int) -> None:
     """Log an error for each table whose partitions run out, once per `STOCK_SECONDS` and process."""
@@ -142,9 +147,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     """Answer with the metrics in Prometheus' text format."""
     if not is_allowed_to_read(request.headers.get("Authorization", "")):
         raise Problem(
-            status=401,
-            slug="unauthenticated",
-            title="A valid token is needed",
+            UNAUTHENTICATED,
             detail="The metrics are open to METRICS_TOKEN alone.",
             headers={"WWW-Authenticate": "Bearer"},
         )

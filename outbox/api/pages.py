@@ -16,7 +16,7 @@ from django.db import models
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from outbox.api.fields import Digits, StrictSerializer, Text, kept, parse_uuid
+from outbox.api.fields import Digits, Instant, StrictSerializer, Text, kept, parse_uuid
 from outbox.api.problems import Fault, invalid
 from outbox.database.partitioned import PartitionedModel
 from outbox.retention.partitions import partitions
@@ -33,6 +33,13 @@ class PageQuery(StrictSerializer):
 
     cursor = Text(required=False, max_length=100, help_text="From `next` or `previous`. Its form may change.")
     page_size = Digits(required=False, min_value=1, max_value=MAX_SIZE, default=DEFAULT_SIZE)
+
+
+class PeriodQuery(PageQuery):
+    """The query string of a list that can be limited to a period. Adjoining periods share no row."""
+
+    created_after = Instant(required=False, help_text="The earliest `created_at`. UTC without an offset")
+    created_before = Instant(required=False, help_text="Only rows of an earlier `created_at`")
 
 
 def parse_sequence(text: str) -> int | None:

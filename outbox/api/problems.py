@@ -9,19 +9,36 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
 import structlog
-from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.db import IntegrityError, InterfaceError, OperationalError
+from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig, SuspiciousOperation
+from django.db import IntegrityError, InterfaceError, InternalError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, UnreadablePostError
+from django.urls import reverse
 from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
 
+from outbox.api.problem_types import (
+    CLOCK,
+    FORBIDDEN,
+    INTERNAL,
+    MALFORMED,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    PAUSED,
+    TOO_LARGE,
+    TOO_MANY_REQUESTS,
+    UNAUTHENTICATED,
+    UNAVAILABLE,
+    UNSUPPORTED_MEDIA_TYPE,
+    VALIDATION,
+    ProblemType,
+)
 from outbox.retention.partitions.partitions import why_misplaced
 
 log = structlog.get_logger(__name__)
@@ -48,45 +65,44 @@ class Fault:
 
 
 class Problem(Exception):
-    """The error answer to a request. `slug` identifies its type for programs. `members` are added to it."""
+    """The error answer to a request. `members` are added to it."""
 
     def __init__(
-        self,
-        *,
-        status: int,
-        slug: str,
-        title: str,
-        detail: str,
-        headers: Mapping[str, str] | None = None,
-        **members: Any,
+        self, type: ProblemType, /, *, detail: str, headers: Mapping[str, str] | None = None, **members: Any
     ) -> None:
         super().__init__(detail)
-        self.status = status
-        self.slug = slug
-        self.title = title
+        self.type = type
         self.detail = detail
         self.headers = headers or {}
         self.members = members
 
-    def response(self) -> HttpResponse:
+    def response(self, request: HttpRequest | Request | None = None) -> HttpResponse:
+        """Return the answer. Its `help` is absolute if `request` has an allowed host, else a path."""
         document = {
-            "type": f"urn:orderpost:problem:{self.slug}",
-            "title": self.title,
-            "status": self.status,
+            "type": f"urn:orderpost:problem:{self.type.slug}",
+            "title": self.type.title,
+            "status": self.type.status,
             "detail": self.detail,
+            "help": _help_url(self.type, request),
             **self.members,
         }
         body = JSONRenderer().render(document)
-        return HttpResponse(body, CONTENT_TYPE, self.status, headers=dict(self.headers))
+        return HttpResponse(body, CONTENT_TYPE, self.type.status, headers=dict(self.headers))
+
+
+def _help_url(type: ProblemType, request: HttpRequest | Request | None) -> str:
+    page = reverse("problem", args=[type.slug])
+    try:
+        return page if request is None else str(request.build_absolute_uri(page))
+    except DisallowedHost:
+        return page
 
 
 def invalid(faults: Iterable[Fault]) -> Problem:
     """Return the 400 that lists the faults of a request's values."""
     found = list(faults)
     return Problem(
-        status=400,
-        slug="validation",
-        title="The request is not valid",
+        VALIDATION,
         detail=found[0].detail if len(found) == 1 else f"{len(found)} values are not valid.",
         errors=[fault.document for fault in found[:MAX_ERRORS]],
     )
@@ -95,42 +111,44 @@ def invalid(faults: Iterable[Fault]) -> Problem:
 def malformed(detail: str) -> Problem:
     """Return the 400 for a request that cannot be parsed."""
     return Problem(
-        status=400,
-        slug="malformed",
-        title="The request cannot be read",
+        MALFORMED,
         detail=detail,
         errors=[Fault((), detail).document],
     )
 
 
 def not_found(detail: str = "There is nothing at this address.") -> Problem:
-    return Problem(status=404, slug="not-found", title="Not found", detail=detail)
+    return Problem(NOT_FOUND, detail=detail)
 
 
 def too_large() -> Problem:
-    return Problem(
-        status=413, slug="too-large", title="The body is too large", detail="A body has at most 1 MB."
-    )
+    return Problem(TOO_LARGE, detail="A body has at most 1 MB.")
 
 
 def unavailable() -> Problem:
     """Return the 503 for a database that does not answer."""
     return Problem(
-        status=503,
-        slug="unavailable",
-        title="Not available for a moment",
+        UNAVAILABLE,
         detail="The database did not answer. Nothing is known to be changed; send the request again,"
         " with the same Idempotency-Key if it had one.",
         headers={"Retry-After": "1"},
     )
 
 
+def paused() -> Problem:
+    """Return the 503 for events while a person has paused the consumers."""
+    return Problem(
+        PAUSED,
+        detail="An operator has paused the processing of events. Send them again later; an event that was"
+        " processed is then a repeat.",
+        headers={"Retry-After": "60"},
+    )
+
+
 def misplaced() -> Problem:
     """Return the 503 for a row that fits no partition."""
     return Problem(
-        status=503,
-        slug="clock",
-        title="Not available until an operator acts",
+        CLOCK,
         detail="This host's clock or the table's partitions are wrong, and the log says which."
         " Nothing was changed; send the request again later.",
         headers={"Retry-After": "60"},
@@ -140,16 +158,14 @@ def misplaced() -> Problem:
 def unexpected() -> Problem:
     """Return the 500. The log has the cause, the answer does not."""
     return Problem(
-        status=500,
-        slug="internal",
-        title="Something went wrong here",
+        INTERNAL,
         detail="The cause was logged under this answer's X-Correlation-ID.",
     )
 
 
-def problem_response(error: Exception, _: Mapping[str, Any]) -> HttpResponse:
-    """Return the answer for an error of a view. The second argument is DRF's context."""
-    return _problem_of(error).response()
+def problem_response(error: Exception, context: Mapping[str, Any]) -> HttpResponse:
+    """Return the answer for an error of a view. `context` is DRF's, of which only `request` is read."""
+    return _problem_of(error).response(context.get("request"))
 
 
 def _problem_of(error: Exception) -> Problem:
@@ -160,30 +176,26 @@ def _problem_of(error: Exception) -> Problem:
             return invalid(faults_of(error.detail))
         case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
             return Problem(
-                status=401,
-                slug="unauthenticated",
-                title="A valid token is needed",
+                UNAUTHENTICATED,
                 detail=str(error.detail),
                 headers={"WWW-Authenticate": "Bearer"},
             )
         case exceptions.PermissionDenied() | PermissionDenied():
-            return Problem(
-                status=403, slug="forbidden", title="Not allowed", detail="This is not allowed to you."
-            )
+            return Problem(FORBIDDEN, detail="This is not allowed to you.")
         case exceptions.NotFound() | Http404():
             return not_found()
         case exceptions.UnsupportedMediaType():
             return Problem(
-                status=415,
-                slug="unsupported-media-type",
-                title="The body is of another type",
+                UNSUPPORTED_MEDIA_TYPE,
                 detail="A body must be JSON, with the header Content-Type: application/json.",
                 headers={"Accept-Post": "application/json"},
             )
-        case exceptions.APIException():
-            status = HTTPStatus(error.status_code)
-            slug = status.phrase.lower().replace(" ", "-")
-            return Problem(status=status, slug=slug, title=status.phrase, detail=str(error.detail))
+        case exceptions.MethodNotAllowed():
+            return Problem(METHOD_NOT_ALLOWED, detail=str(error.detail))
+        case exceptions.Throttled():
+            return Problem(TOO_MANY_REQUESTS, detail=str(error.detail))
+        case exceptions.ParseError():
+            return malformed(str(error.detail))
         case RequestDataTooBig():
             return too_large()
         case SuspiciousOperation() | UnreadablePostError():
@@ -191,12 +203,18 @@ def _problem_of(error: Exception) -> Problem:
         case IntegrityError() if reason := why_misplaced(error):
             log.error("a row fits no partition: is a clock wrong?", reason=reason, exc_info=error)
             return misplaced()
-        case OperationalError() | InterfaceError():
+        case OperationalError() | InterfaceError() | InternalError():  # the last from a standby
             log.warning("database did not answer", exc_info=error)
             return unavailable()
         case _:
             log.error("request failed", exc_info=error)
             return unexpected()
+
+
+def is_temporary(error: Exception) -> bool:
+    """Return whether the same request may succeed later, because the database caused the error."""
+    kinds = (OperationalError, InterfaceError, InternalError)
+    return isinstance(error, kinds) or (isinstance(error, IntegrityError) and bool(why_misplaced(error)))
 
 
 def faults_of(detail: Any, path: tuple[str | int, ...] = ()) -> Iterator[Fault]:
@@ -219,7 +237,7 @@ def _is_admin(request: HttpRequest) -> bool:
 @csrf_exempt
 def unknown_path(request: HttpRequest) -> HttpResponse:
     """Answer 404 below the API's paths, even while DEBUG is on."""
-    return not_found().response()
+    return not_found().response(request)
 
 
 Handler = Callable[[HttpRequest, Exception], HttpResponse]
@@ -229,7 +247,7 @@ def _handler(page: Handler, error: Exception) -> Handler:
     """Return a handler that answers with Django's page in the admin and with a problem elsewhere."""
 
     def handle(request: HttpRequest, exception: Exception) -> HttpResponse:
-        return page(request, exception) if _is_admin(request) else _problem_of(error).response()
+        return page(request, exception) if _is_admin(request) else _problem_of(error).response(request)
 
     return handle
 
@@ -244,8 +262,8 @@ def handle_500(request: HttpRequest) -> HttpResponse:
     """Answer with 503 if the database did not answer, else with 500. Django has logged the cause."""
     away = unavailable() if isinstance(sys.exception(), OperationalError | InterfaceError) else None
     if not _is_admin(request):
-        return (away or unexpected()).response()
+        return (away or unexpected()).response(request)
     page = defaults.server_error(request)
     if away:
-        page.status_code, page.headers["Retry-After"] = away.status, away.headers["Retry-After"]
+        page.status_code, page.headers["Retry-After"] = away.type.status, away.headers["Retry-After"]
     return page

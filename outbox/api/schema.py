@@ -54,6 +54,7 @@ class ProblemSerializer(serializers.Serializer[Any]):
     title = serializers.CharField()
     status = serializers.IntegerField()
     detail = serializers.CharField()
+    help = serializers.CharField(help_text="The address of a page about the type, for people")
 
 
 class ValidationProblemSerializer(ProblemSerializer):
@@ -102,31 +103,31 @@ def operation(
     query: type[StrictSerializer] | None = None,
     body: Any = None,
     has_body: bool = False,
+    has_key: bool = True,
     has_id: bool = False,
+    headers: Mapping[str, str] | None = None,
+    unprocessable: str = "",
     conflict: type[serializers.Serializer[Any]] = ProblemSerializer,
     example: Mapping[str, Any] | None = None,
     tags: Iterable[str] = (),
 ) -> Callable[[Method], Method]:
-    """Describe a view's method. Pass `has_body` for a method that changes rows (POST)."""
+    """Describe a view's method. Pass `has_body` for a method that changes rows (POST).
+
+    `headers` are those that it reads, with their descriptions, and `unprocessable` says what a 422 means.
+    """
     codes = [400, 401, 403, 429, 503] + ([404] if has_id else [])
-    codes += [409, 411, 413, 415, 422] if has_body else []
+    codes += [411, 413, 415, 422] if has_body else []
+    codes += [409] if has_body and has_key else []
     responses: dict[Any, Any] = {status: OpenApiResponse(answer)}
     for code in sorted(codes):
         kind = {400: ValidationProblemSerializer, 409: conflict}.get(code, ProblemSerializer)
-        responses[code, CONTENT_TYPE] = OpenApiResponse(kind, _PROBLEMS[code])
-    parameters: list[Any] = [
-        _CORRELATION,
-        _answer_header("X-Correlation-ID", "The given id, or a generated one", None),
+        said = unprocessable if code == 422 and unprocessable else _PROBLEMS[code]
+        responses[code, CONTENT_TYPE] = OpenApiResponse(kind, said)
+    parameters = _common_parameters(status=status, has_key=has_body and has_key, has_id=has_id)
+    parameters += [
+        OpenApiParameter(header, OpenApiTypes.STR, OpenApiParameter.HEADER, description=text)
+        for header, text in (headers or {}).items()
     ]
-    if has_id:
-        parameters.append(ID)
-    if has_body:
-        parameters += [
-            _KEY,
-            _answer_header("Idempotency-Replayed", "`true` if this is a stored answer", [status]),
-        ]
-    if status == 201:
-        parameters.append(_answer_header("Location", "The path of the created resource", [201]))
     if query:
         parameters.append(query)
     examples = [OpenApiExample("Example", value=dict(example), request_only=True)] if example else []
@@ -146,6 +147,21 @@ def operation(
         return describe(method)
 
     return decorate
+
+
+def _common_parameters(*, status: int, has_key: bool, has_id: bool) -> list[Any]:
+    """Return the parameters that many operations share, and the headers of their answers."""
+    parameters = [_CORRELATION, _answer_header("X-Correlation-ID", "The given id, or a generated one", None)]
+    if has_id:
+        parameters.append(ID)
+    if has_key:
+        parameters += [
+            _KEY,
+            _answer_header("Idempotency-Replayed", "`true` if this is a stored answer", [status]),
+        ]
+    if status == 201:
+        parameters.append(_answer_header("Location", "The path of the created resource", [201]))
+    return parameters
 
 
 def _answer_header(name: str, description: str, codes: list[int] | None) -> OpenApiParameter:

@@ -15,6 +15,7 @@ from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from outbox.api.problem_types import TOO_MANY_REQUESTS
 from outbox.api.problems import Problem
 from outbox.models import ApiToken
 from outbox.process.redis_client import make_client
@@ -38,9 +39,7 @@ class TokenThrottle(BaseThrottle):
         if not limit or not isinstance(token, ApiToken) or _count(str(token.id)) <= limit:
             return True
         raise Problem(
-            status=429,
-            slug="too-many-requests",
-            title="Too many requests",
+            TOO_MANY_REQUESTS,
             detail=f"This token may send {limit} requests a second. Nothing was changed; send it later.",
             headers={"Retry-After": "1"},
         )

@@ -25,6 +25,7 @@ from outbox.api.fields import Nothing, StrictSerializer, kept, parse_uuid
 from outbox.api.first_read import Beside, FirstRead, read_first
 from outbox.api.keys import well_formed_key
 from outbox.api.parsers import FORBIDDEN
+from outbox.api.problem_types import LENGTH_REQUIRED
 from outbox.api.problems import Fault, Problem, invalid, malformed, not_found
 from outbox.telemetry import instruments
 
@@ -91,9 +92,7 @@ class ApiView(APIView):
         if "HTTP_TRANSFER_ENCODING" in request.META:
             # WSGI hides a body without a length, so a refund of 5 would become a refund of everything.
             raise Problem(
-                status=411,
-                slug="length-required",
-                title="A length is needed",
+                LENGTH_REQUIRED,
                 detail="Send the body with Content-Length, not in chunks.",
             )
         self.query = self._read_query(request)

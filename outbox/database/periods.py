@@ -9,10 +9,13 @@ from typing import Any, TypeVar
 from django.db.models import QuerySet
 from django.utils.dateparse import parse_date, parse_datetime
 
-from outbox.database.ids import id_floor
+from outbox.database.ids import EPOCH, id_floor
 
 #: The values of the parameter `age`, in hours.
 AGES = {"1h": 1, "24h": 24, "7d": 7 * 24, "31d": 31 * 24}
+#: More than a row's time and the time in its id can differ by.
+MARGIN = dt.timedelta(days=1)
+_LATEST = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
 NAMES = ("age", "since", "until")
 
 Rows = TypeVar("Rows", bound=QuerySet[Any])
@@ -29,6 +32,18 @@ def narrow_to_period(rows: Rows, params: Mapping[str, str], *, now: dt.datetime)
         rows = rows.filter(id__gte=id_floor(since))
     if until := read_time(params.get("until", ""), is_end=True):
         rows = rows.filter(id__lt=id_floor(until))
+    return rows
+
+
+def narrow_to_created(rows: Rows, *, since: dt.datetime | None, until: dt.datetime | None) -> Rows:
+    """Keep the rows of a partitioned table whose `created_at` is from `since` to before `until`.
+
+    Also bound the ids by a day more on each side, because an id has the time of its maker's clock.
+    """
+    if since:
+        rows = rows.filter(created_at__gte=since, id__gte=id_floor(max(since, EPOCH + MARGIN) - MARGIN))
+    if until:
+        rows = rows.filter(created_at__lt=until, id__lt=id_floor(min(until, _LATEST) + MARGIN))
     return rows
 
 

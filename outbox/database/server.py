@@ -1,4 +1,4 @@
-"""Sizes and replication slots of PostgreSQL, for metrics and `manage.py status`."""
+"""Sizes, connections and replication slots of PostgreSQL, for metrics and `manage.py status`."""
 
 from __future__ import annotations
 
@@ -29,8 +29,28 @@ class Slot(NamedTuple):
     kept: int  # bytes of WAL, or 0 after PostgreSQL has removed the WAL that the slot needs
 
 
+#: The client connections of the whole server by state: their number, and the most of all states.
+SESSIONS = """
+    SELECT CASE WHEN state IN ('active', 'idle') THEN state
+            WHEN state LIKE 'idle in transaction%' THEN 'idle in transaction' ELSE 'other' END AS state,
+        count(*) AS number,
+        extract(epoch FROM statement_timestamp()
+            - min(xact_start) FILTER (WHERE pid <> pg_backend_pid()))::float8 AS oldest,
+        current_setting('max_connections')::int
+            - current_setting('superuser_reserved_connections')::int
+            - coalesce(nullif(current_setting('reserved_connections', true), ''), '0')::int AS most
+    FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1
+"""
+
 _known: tuple[float, Sizes] | None = None
 _reading = threading.Lock()
+
+
+def count_connections_left() -> int:
+    """Return how many more connections ordinary roles can open."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT max(most) - sum(number) FROM ({SESSIONS}) AS found")  # noqa: S608 - no values
+        return max(0, int(cursor.fetchone()[0]))
 
 
 def sizes() -> Sizes:

@@ -68,13 +68,15 @@ class IdempotencyKey(models.Model):
 class ApiToken(models.Model):
     """A caller's access to the API. Only the SHA-256 of the secret is stored."""
 
-    SCOPES = ("orders:read", "orders:write", "notifications:read", "notifications:write")
+    SCOPES = ("orders:read", "orders:write", "notifications:read", "notifications:write", "events:write")
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=12, editable=False)  # identifies a token in a list
     digest = models.CharField(max_length=64, unique=True, editable=False)
     scopes = models.JSONField(default=list)
+    # The one system of ORDER_SOURCES whose orders the token can see and send events of, or "" for no limit.
+    source = models.CharField(max_length=100, default="", db_default="", blank=True)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True)

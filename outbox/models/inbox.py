@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import uuid
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
@@ -15,27 +16,48 @@ from outbox.database.ids import new_id
 
 
 class Receipt(NamedTuple):
-    """Whether an event was received for the first time, and the database's time."""
+    """The result of `record`, in the database's time."""
 
     is_first: bool
     received_at: dt.datetime
+    first_at: dt.datetime  # when the event was received for the first time
+    source: str  # of the event that was first
 
 
 class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
-    def record(self, *, event_id: uuid.UUID, consumer: str, event_type: str, source: str) -> Receipt:
-        """Record that `consumer` received an event. Wait for a transaction that processes the same event."""
+    def record(
+        self, *, event_id: uuid.UUID, consumer: str, event_type: str, producer: str, source: str
+    ) -> Receipt:
+        """Record that `consumer` received an event. Wait for a transaction that processes the same event.
+
+        Events of two producers are two events, even with one id: the second is recorded for a consumer of its
+        producer's own, a name that no sender can choose. Release 0.1.0 recorded `source`, and letters that
+        cannot be read have none.
+        """
+        found = self._record(event_id, consumer, event_type, producer, source)
+        if found is None:
+            own_consumer = f"{consumer}:{hashlib.sha256(producer.encode()).hexdigest()[:32]}"
+            found = self._record(event_id, own_consumer, event_type, producer, source)
+            assert found is not None
+        return found
+
+    def _record(
+        self, event_id: uuid.UUID, consumer: str, event_type: str, producer: str, source: str
+    ) -> Receipt | None:
+        """Record an event, or return None if an event of another producer has the id."""
         with connections[self.db].cursor() as cursor:
             cursor.execute(
                 """
                 INSERT INTO processed_events AS old (event_id, consumer, event_type, source, receive_count)
                 VALUES (%s, %s, %s, %s, 1)
                 ON CONFLICT (event_id, consumer) DO UPDATE SET receive_count = old.receive_count + 1
-                RETURNING receive_count, statement_timestamp()
+                    WHERE old.source IN (excluded.source, %s, '')
+                RETURNING receive_count, statement_timestamp(), processed_at, source
                 """,
-                [event_id, consumer, event_type[:100], source[:100]],
+                [event_id, consumer, event_type[:100], producer[:100], source[:100]],
             )
-            count, received_at = cursor.fetchone()
-            return Receipt(count == 1, received_at)
+            row = cursor.fetchone()
+        return None if row is None else Receipt(row[0] == 1, *row[1:])
 
 
 class ProcessedEvent(models.Model):
@@ -112,6 +134,8 @@ class InboundDeadLetter(models.Model):
             ("resolve_deadevent", "Can replay and discard events"),
         ]
         indexes = [
+            # the API's question about a repeated event
+            models.Index(fields=["event_id"], name="dead_events_event"),
             # the consumer's query, once a second
             models.Index(
                 fields=["consumer", "id"],

@@ -12,6 +12,7 @@ from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 
+from outbox.api.problem_types import find_types
 from outbox.models import ApiToken
 
 
@@ -62,7 +63,14 @@ def row_counts() -> Mapping[str, int]:
     """Return the number of rows of each table that a request can write."""
     counts = {}
     with connection.cursor() as cursor:
-        for table in ("orders", "email_notifications", "outbox_events", "idempotency_keys"):
+        for table in (
+            "orders",
+            "email_notifications",
+            "outbox_events",
+            "idempotency_keys",
+            "processed_events",
+            "dead_events",
+        ):
             cursor.execute(f"SELECT count(*), coalesce(sum(hashtext(t::text)), 0) FROM {table} AS t")
             counts[table] = cursor.fetchone()
     return counts
@@ -75,7 +83,9 @@ def assert_problem(response: HttpResponse, status: int, slug: str) -> dict[str, 
     document: dict[str, Any] = json.loads(response.content)
     assert document["type"] == f"urn:orderpost:problem:{slug}"
     assert document["status"] == status
-    assert document["title"] and document["detail"]
+    declared = find_types()[slug]
+    assert (document["status"], document["title"]) == (declared.status, declared.title)
+    assert document["help"].endswith(f"/api/problems/{slug}") and document["detail"]
     assert response.headers["X-Correlation-ID"]
     if status == 400:
         assert document["errors"] and all(
@@ -88,6 +98,18 @@ def assert_problem(response: HttpResponse, status: int, slug: str) -> dict[str, 
 def _no_fast_path(settings):
     """Let requests wake no worker, because these tests check only the request."""
     settings.FAST_PATH = False
+
+
+@pytest.fixture
+def two_shops(settings) -> None:
+    """Accept orders of two other systems."""
+    settings.ORDER_SOURCES = ["shop-a", "shop-b"]
+
+
+@pytest.fixture
+def bound(db, two_shops) -> Api:
+    """Return a client with every scope whose token is bound to the first shop."""
+    return Api(make_token(source="shop-a"))
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ ENDPOINTS = [
     ("GET", f"/api/v1/notifications/{ID}", "notifications:read"),
     ("POST", f"/api/v1/notifications/{ID}/resend", "notifications:write"),
     ("POST", f"/api/v1/notifications/{ID}/copies", "notifications:write"),
+    ("POST", "/api/v1/events", "events:write"),
 ]
 
 

@@ -1,7 +1,7 @@
 """Clients of release 0.1.0 rely on each answer's status, problem type, fields and headers.
 
 A new field or header may be added here. To remove or rename one breaks a client. 0.1.0 passes these tests but
-for `resend_of`, which is newer. test_stored_rows.py has the same for the rows that 0.1.0 reads.
+for `resend_of` and `help`, which are newer. test_stored_rows.py has the same for the rows that 0.1.0 reads.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ ORDER = (
 MAIL = (
     *("id", "order_id", "event_type", "recipient_email", "subject", "status", "retry_count", "max_retries"),
     *("last_error", "next_attempt_at", "provider", "provider_message_id"),
-    *("created_at", "sent_at", "delivered_at", "bounced_at", "resend_of"),
+    *("created_at", "sent_at", "delivered_at", "bounced_at", "resend_of", "failed_at"),
 )
 PAGE = ("next", "previous", "results")
-PROBLEM = ("type", "title", "status", "detail")
+PROBLEM = ("type", "title", "status", "detail", "help")
 EVERY_HEADER = {
     "Content-Length": r"\d+",
     "Content-Security-Policy": "default-src 'self'; .*",

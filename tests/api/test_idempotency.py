@@ -165,7 +165,7 @@ def test_a_key_that_release_0_1_0_works_on_is_409_until_it_is_done(api):
         (refused,) = together(1, place_and_pay)
     for response in refused:
         problem = assert_problem(response, 409, "idempotency-in-progress")
-        assert set(problem) == {"type", "title", "status", "detail"}
+        assert set(problem) == {"type", "title", "status", "detail", "help"}
         assert response.headers["Retry-After"] == "1"
     assert row_counts() == before
     assert [response.status_code for response in place_and_pay(0)] == [201, 200]

@@ -24,13 +24,22 @@ def test_a_notification_shows_its_state_and_not_its_body(api):
     assert list(shown) == [
         *("id", "order_id", "event_type", "recipient_email", "subject", "status", "retry_count"),
         *("max_retries", "last_error", "next_attempt_at", "provider", "provider_message_id"),
-        *("created_at", "sent_at", "delivered_at", "bounced_at", "resend_of"),
+        *("created_at", "sent_at", "delivered_at", "bounced_at", "resend_of", "failed_at"),
     ]
     assert (shown["id"], shown["order_id"]) == (str(mail.id), str(mail.order_id))
     assert (shown["status"], shown["retry_count"], shown["max_retries"]) == ("failed", 2, 3)
     assert dt.datetime.fromisoformat(shown["next_attempt_at"]) == mail.next_attempt_at
     assert (shown["sent_at"], shown["provider"]) == (None, "")
     assert b"secret body" not in response.content
+
+
+def test_a_dead_letter_has_the_time_of_its_last_failed_attempt(api):
+    errors = [{"at": "2026-11-20T10:00:00+00:00"}, {"at": "2026-11-21T10:00:00.5+00:00"}]
+    shown = [
+        api.get(f"/api/v1/notifications/{make_mail(status=status, errors=found).id}").json()["failed_at"]
+        for status, found in (("dead_lettered", errors), ("failed", errors), ("dead_lettered", []))
+    ]
+    assert shown == ["2026-11-21T10:00:00.500000Z", None, None]
 
 
 @pytest.mark.parametrize("status", ["sent", "dead_lettered", "discarded", "suppressed", "processing"])

@@ -80,7 +80,7 @@ def test_a_failure_of_ours_is_500_without_its_cause(api, monkeypatch):
     monkeypatch.setattr(changes, "place", fail)
     response = api.post("/api/v1/orders", order_body())
     problem = assert_problem(response, 500, "internal")
-    assert set(problem) == {"type", "title", "status", "detail"}
+    assert set(problem) == {"type", "title", "status", "detail", "help"}
     assert b"hunter2" not in response.content and b"secret" not in response.content
 
 

@@ -11,6 +11,7 @@ from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
 from outbox.api import schema
+from outbox.telemetry.metrics import version
 from tests.api.conftest import order_body
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -27,17 +28,18 @@ def test_the_document_is_valid_and_made_without_a_warning(tmp_path):
 
 def test_the_document_is_openapi_3_1_with_every_operation_and_its_token(document):
     assert document["openapi"].startswith("3.1")
+    assert document["info"]["version"] == version()
     operations = {
         (method.upper(), path): operation
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     }
-    assert len(operations) == 15
+    assert len(operations) == 16
     assert all(operation["security"] == [{"token": []}] for operation in operations.values())
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
-    for (method, _), operation in operations.items():
+    for (method, path), operation in operations.items():
         names = {parameter["name"] for parameter in operation["parameters"]}
-        assert ("Idempotency-Key" in names) == (method == "POST")
+        assert ("Idempotency-Key" in names) == (method == "POST" and path != "/api/v1/events")
         for code in ("400", "401", "403", "503"):
             assert list(operation["responses"][code]["content"]) == ["application/problem+json"]
         success = next(answer for code, answer in operation["responses"].items() if code.startswith("2"))

@@ -35,6 +35,9 @@ UNAUTHENTICATED = {
     "/api/schema",
     "/api/schemas",
     "/api/schemas/<str:direction>/<str:name>",
+    "/api/asyncapi",  # made once of the schemas
+    "/api/problems",  # fixed texts, like its pages
+    "/api/problems/<str:slug>",
     "/admin/login/",
     "/admin/logout/",
     "/healthz",
@@ -42,7 +45,13 @@ UNAUTHENTICATED = {
     "/metrics",  # unless METRICS_TOKEN is set
 }
 #: Parts of a path, by the name that the URL gives them.
-PARTS = {"provider": "sendgrid", "direction": "out", "name": "order.order.paid.v1", "content_type_id": "1"}
+PARTS = {
+    "provider": "sendgrid",
+    "direction": "out",
+    "name": "order.order.paid.v1",
+    "slug": "clock",
+    "content_type_id": "1",
+}
 SOME_ID = "0199b6a0-0000-7000-8000-000000000000"
 
 

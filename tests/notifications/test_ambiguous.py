@@ -34,6 +34,9 @@ def two(provider, settings, valkey_url):
     settings.EMAIL_RATE_LIMIT = 0
     settings.AMBIGUOUS_HOLD_SECONDS = HOLD
     settings.WEBHOOKS_UNSIGNED = True
+    # No provider hangs here, and a busy machine may take a second to answer.
+    settings.ANYMAIL = settings.ANYMAIL | {"REQUESTS_TIMEOUT": (10, 10)}
+    settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = 10
     configure(settings, "sendgrid", "resend")
     yield provider
     process.start_anew()

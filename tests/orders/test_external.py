@@ -314,3 +314,31 @@ class TestRefused:
     def test_fields_that_are_not_known_and_nulls_are_ignored(self):
         assert tell("paid", new_id(), 2, shippingMethod={"name": "post"}, locale=None) == "done"
         assert Order.objects.get().locale == "en"
+
+
+class TestHistory:
+    def test_history_is_stored_without_an_email_and_what_follows_it_is_sent(self):
+        id = new_id()
+        assert tell("completed", id, 5, notify=False, placedAt="2019-05-01T10:00:00Z") == "done"
+        order = Order.objects.get(id=id)
+        assert (order.status, order.version, order.created_at.year) == ("completed", 5, 2019)
+        assert order.completed_at is None  # the event has the time of the import
+        assert not EmailNotification.objects.exists()
+        assert tell("refunded", id, 6, refundedAmount=1000, amount=1000) == "done"
+        assert EmailNotification.objects.get().event_type == "order.refunded"
+        assert tell("paid", id, 2, notify=False) == "done"
+        assert EmailNotification.objects.count() == 1 and Order.objects.get(id=id).status == "refunded"
+
+    def test_history_that_comes_after_the_live_event_takes_nothing_back(self):
+        id = new_id()
+        assert tell("paid", id, 2) == "done"
+        before = Order.objects.values().get(id=id)
+        assert tell("paid", id, 2, notify=False, email="old@example.com") == "done"
+        after = Order.objects.values().get(id=id)
+        assert after | {"updated_at": before["updated_at"]} == before
+        assert EmailNotification.objects.get().recipient_email == "ann@example.com"
+
+    @pytest.mark.parametrize("value", ["false", 0, "no"])
+    def test_a_notify_that_is_no_boolean_is_refused(self, value):
+        assert tell("paid", new_id(), 1, notify=value) == "dead"
+        assert "data.notify" in InboundDeadLetter.objects.get().error

@@ -34,6 +34,7 @@ class Envelope:
     data: Mapping[str, Any]
     metadata: Mapping[str, Any]
     timestamp: dt.datetime | None = None  # by the producer's clock
+    has_timestamp: bool = False  # also if it cannot be read
 
     @property
     def producer(self) -> str:
@@ -66,7 +67,11 @@ def read_envelope(*, topic: str, value: bytes) -> Envelope:
     """Read an envelope. Raise `Rejected` if it is not an envelope of this topic."""
     if len(value) > LARGEST:
         raise Rejected(f"it has {len(value):,} bytes; {LARGEST:,} are taken")
-    document = read_json(value)
+    return envelope_of(read_json(value), topic=topic)
+
+
+def envelope_of(document: object, *, topic: str) -> Envelope:
+    """Return the envelope that parsed JSON is. Raise `Rejected` if it is not an envelope of this topic."""
     if not isinstance(document, dict):
         raise Rejected("it is not a JSON object")
     metadata = document.get("metadata")
@@ -79,11 +84,12 @@ def read_envelope(*, topic: str, value: bytes) -> Envelope:
         data=document.get("data") or {},
         metadata=metadata,
         timestamp=_time(document.get("timestamp")),
+        has_timestamp=document.get("timestamp") is not None,
     )
     if envelope.type != topic:
         raise Rejected(f"its eventType is {envelope.type!r}, not the topic's")
     if type(envelope.version) is not int or not topic.endswith(f".v{envelope.version}"):
-        raise Rejected(f"its version is {envelope.version!r}, which this topic's name does not have")
+        raise Rejected("its version is not that of the topic's name")
     if not isinstance(envelope.data, dict):
         raise Rejected("its data are not a JSON object")
     return envelope
@@ -95,7 +101,7 @@ def read_json(value: bytes | str) -> Any:
         document = json.loads(value, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise Rejected(f"it is not JSON: {error}") from error
-    _check_storable(document)
+    check_storable(document)
     return document
 
 
@@ -111,7 +117,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _check_storable(document: object) -> None:
+def check_storable(document: object) -> None:
+    """Raise `Rejected` for parsed JSON that PostgreSQL could not store or that is nested too deeply."""
     values: list[tuple[object, int]] = [(document, 1)]
     while values:
         value, depth = values.pop()

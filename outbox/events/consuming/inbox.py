@@ -2,23 +2,25 @@
 
 The handler's changes and the row in `processed_events` are one transaction, so a repeat changes nothing. An
 event that can never be processed or failed six times becomes a dead letter with its reason, for an operator,
-and is published to `<topic>.dlt`. outbox.events.consuming.consumer calls this module.
+and is published to `<topic>.dlt`. outbox.events.consuming.consumer and the API of events call this module.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal
 
 import structlog
 from django.conf import settings
 from django.db import DataError, transaction
 from django.db.models.functions import Now
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import Span, SpanKind, StatusCode
 
+from outbox.database.ids import id_time
 from outbox.database.transactions import after_commit
 from outbox.events.consuming.envelope import (
     LARGEST,
@@ -64,30 +66,73 @@ def process(
         return dead_letter(received=received, consumer=consumer, reason=str(reason))
     if received.topic in own_topics and envelope.producer == settings.EVENT_SOURCE:
         return "own"
+    with _working_on(envelope, consumer) as span:
+        try:
+            receipt = _apply_once(envelope, consumer, handlers[envelope.type], received.written_at)
+        except (Rejected, DataError) as error:
+            span.set_status(StatusCode.ERROR, explain(error))
+            return dead_letter(received=received, consumer=consumer, reason=explain(error), envelope=envelope)
+    return "done" if receipt.is_first else "repeat"
+
+
+def process_or_reject(
+    *, envelope: Envelope, consumer: str, handlers: Mapping[str, Handler]
+) -> Literal["done", "repeat"]:
+    """Apply an event once, in one transaction, as `process` does. `handlers` must have its topic.
+
+    Raise `Rejected` instead of making it a dead letter. Nothing is stored then, so the sender can correct the
+    event and send it again. Raise every other error as `process` does.
+    """
+    with _working_on(envelope, consumer):
+        try:
+            receipt = _apply_once(envelope, consumer, handlers[envelope.type])
+        except DataError as error:
+            raise Rejected(explain(error)) from error
+    if receipt.is_first:
+        return "done"
+    letters = InboundDeadLetter.objects.filter(event_id=envelope.id, consumer=consumer, replayed_at=None)
+    if any(receipt.source in _sources_of(letter) for letter in letters):
+        raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
+    return "repeat"
+
+
+def _sources_of(letter: InboundDeadLetter) -> set[str]:
+    """Return what the inbox may have recorded as the source of a letter's event."""
+    event = known_of(Received(letter.topic, letter.key, letter.envelope.encode(), None))
+    return {event.producer[:100], event.source[:100]}
+
+
+@contextlib.contextmanager
+def _working_on(envelope: Envelope, consumer: str) -> Iterator[Span]:
+    """Work within the event's context and trace."""
     work = envelope.context
     with (
-        tracing.span(f"process {received.topic}", kind=SpanKind.CONSUMER, parent=work.traceparent) as span,
+        tracing.span(f"process {envelope.type}", kind=SpanKind.CONSUMER, parent=work.traceparent) as span,
         context.working_for(
             dataclasses.replace(work, traceparent=tracing.traceparent_of(span) or work.traceparent)
         ),
     ):
-        span.set_attribute("messaging.destination.name", received.topic)
+        span.set_attribute("messaging.destination.name", envelope.type)
         span.set_attribute("messaging.message.id", str(envelope.id))
         span.set_attribute("messaging.consumer.group.name", consumer)
         span.set_attribute("orderpost.correlation_id", work.correlation_id)
-        try:
-            with transaction.atomic(durable=True):
-                receipt = _record(envelope, consumer)
-                if not receipt.is_first:
-                    log.info("event repeated", **envelope.ids, topic=received.topic)
-                    return "repeat"
-                _check_age(envelope, received, receipt.received_at)
-                handlers[received.topic](envelope)
-        except (Rejected, DataError) as error:
-            span.set_status(StatusCode.ERROR, explain(error))
-            return dead_letter(received=received, consumer=consumer, reason=explain(error), envelope=envelope)
-        log.info("event taken", **envelope.ids, topic=received.topic)
-    return "done"
+        yield span
+
+
+def _apply_once(
+    envelope: Envelope, consumer: str, handler: Handler, written_at: dt.datetime | None = None
+) -> Receipt:
+    """Record the event and call its handler unless it is a repeat. Raise what the handler raises."""
+    with transaction.atomic(durable=True):
+        receipt = _record(envelope, consumer)
+        if receipt.is_first:
+            _check_age(envelope, written_at, receipt.received_at)
+            handler(envelope)
+    if receipt.is_first:
+        log.info("event taken", **envelope.ids, topic=envelope.type)
+    else:
+        log.info("event repeated", **envelope.ids, topic=envelope.type)
+    return receipt
 
 
 def dead_letter(
@@ -179,7 +224,10 @@ def explain(error: Exception) -> str:
 def _apply(letter: InboundDeadLetter, handlers: Mapping[str, Handler]) -> Envelope:
     envelope = read_envelope(topic=letter.topic, value=letter.envelope.encode())
     with context.working_for(envelope.context):
-        _record(envelope, letter.consumer)
+        receipt = _record(envelope, letter.consumer)
+        # The inbox forgets a letter's event before the letter, and then takes the event again.
+        if not receipt.is_first and receipt.first_at > id_time(letter.id) + CLOCKS_APART:
+            raise Rejected(f"it was processed at {receipt.first_at:%Y-%m-%d %H:%M} UTC, after it had died")
         handlers[letter.topic](envelope)
     return envelope
 
@@ -194,14 +242,18 @@ def _ids_of(letter: InboundDeadLetter) -> dict[str, str]:
 
 def _record(envelope: Envelope, consumer: str) -> Receipt:
     return ProcessedEvent.objects.record(
-        event_id=envelope.id, consumer=consumer, event_type=envelope.type, source=envelope.source
+        event_id=envelope.id,
+        consumer=consumer,
+        event_type=envelope.type,
+        producer=envelope.producer,
+        source=envelope.source,
     )
 
 
-def _check_age(envelope: Envelope, received: Received, now: dt.datetime) -> None:
+def _check_age(envelope: Envelope, written_at: dt.datetime | None, now: dt.datetime) -> None:
     """Raise `Rejected` for an event so old that the row of its first processing may have been deleted."""
     days = settings.PROCESSED_EVENT_DAYS
-    times = [time for time in (envelope.timestamp, received.written_at) if time is not None]
+    times = [time for time in (envelope.timestamp, written_at) if time is not None]
     if times and now - min(times) > dt.timedelta(days=days) - CLOCKS_APART:
         written = f"{min(times):%Y-%m-%d %H:%M} UTC"
         raise Rejected(f"it is of {written}, and the inbox remembers {days} days: it may be a repeat")

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 from typing import Any
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models.functions import Now
 
@@ -28,6 +29,12 @@ class Command(BaseCommand):
             help=f"repeatable, or several with commas or blanks: {', '.join(ApiToken.SCOPES)}, or {ALL}",
         )
         parser.add_argument(
+            "--source",
+            default="",
+            metavar="NAME",
+            help="one of ORDER_SOURCES: the token sees its orders alone, and sends its events alone",
+        )
+        parser.add_argument(
             "--expires-days", type=int, metavar="N", help="valid for N days (default: for ever)"
         )
 
@@ -39,12 +46,20 @@ class Command(BaseCommand):
         days = options["expires_days"]
         if days is not None and not 1 <= days <= 36_500:
             raise CommandError("--expires-days must be a number from 1 to 36500.")
+        source = options["source"]
+        if len(source) > longest or not source.isprintable() or source == settings.EVENT_SOURCE:
+            raise CommandError("--source must name one of ORDER_SOURCES.")
+        if source and source not in settings.ORDER_SOURCES:
+            self.stderr.write(
+                f"Events of {source} are refused until ORDER_SOURCES of all processes names it."
+            )
         secret = ApiToken.new_secret()
         ApiToken.objects.create(
             name=name,
             prefix=secret[:12],
             digest=ApiToken.digest_of(secret),
             scopes=_scopes(options["scope"]),
+            source=source,
             expires_at=None if days is None else Now() + dt.timedelta(days=days),
         )
         self.stderr.write(f"Token {name!r} ({secret[:12]}…). Keep the secret, because it is not shown again.")

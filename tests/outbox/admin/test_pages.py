@@ -35,6 +35,17 @@ def test_a_token_is_shown_once_and_works(admin_client):
     assert Client().get("/api/v1/orders", headers={"Authorization": f"Bearer {secret}"}).status_code == 401
 
 
+def test_a_token_can_be_bound_to_a_source_and_to_no_other(admin_client, settings):
+    settings.ORDER_SOURCES = ["shop-a"]
+    values = {"name": "shop", "scopes": ["events:write"], "source": "shop-a"}
+    assert "shop-a" in admin_client.get("/admin/outbox/apitoken/add/").content.decode()
+    admin_client.post("/admin/outbox/apitoken/add/", values | {"source": "shop-b"})
+    assert not ApiToken.objects.exists()
+    admin_client.post("/admin/outbox/apitoken/add/", values)
+    assert ApiToken.objects.get().source == "shop-a"
+    assert "shop-a" in admin_client.get("/admin/outbox/apitoken/").content.decode()
+
+
 def test_the_partitions_page_lists_them_and_says_what_holds_one(admin_client):
     page = admin_client.get("/admin/outbox/detachedpartition/").content.decode()
     for model in partitioned_models():

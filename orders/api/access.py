@@ -1,0 +1,30 @@
+"""The orders that a request's token can see: all, or those of the source to which it is bound."""
+
+from __future__ import annotations
+
+import uuid
+
+from orders.models import Order, OrderQuerySet
+from outbox.api.problems import not_found
+from outbox.api.views import NO_SUCH_ID, path_id
+from outbox.models import ApiToken
+
+
+def visible_orders(rows: OrderQuerySet, token: ApiToken) -> OrderQuerySet:
+    return rows.filter(source=token.source) if token.source else rows
+
+
+def find_order(id: str, token: ApiToken) -> Order:
+    """Return the order with the id in a path. Raise the 404 problem if the token sees no such order."""
+    order = visible_orders(Order.objects.filter(id=path_id(id)), token).first()
+    if order is None:
+        raise not_found(NO_SUCH_ID)
+    return order
+
+
+def find_order_id(id: str, token: ApiToken) -> uuid.UUID:
+    """Return the id in a path, if the order exists. Raise the same problem."""
+    order_id = path_id(id)
+    if not visible_orders(Order.objects.filter(id=order_id), token).exists():
+        raise not_found(NO_SUCH_ID)
+    return order_id

@@ -1,0 +1,154 @@
+"""POST /events: events of other services and shops, with the effects that they have over a broker."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+from django.http import HttpResponse
+from drf_spectacular.utils import PolymorphicProxySerializer
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from orders.inbound import commands
+from orders.inbound.external import HANDLERS as ORDER_HANDLERS
+from orders.inbound.external import OtherOwner
+from orders.inbound.payments_and_stock import NAME, over_http
+from outbox.api.event_bodies import BODIES, HEADERS, SentEvent, read_events
+from outbox.api.problem_types import FORBIDDEN, UNUSABLE_EVENT
+from outbox.api.problems import Problem, is_temporary, paused
+from outbox.api.schema import operation
+from outbox.api.views import ApiView, json_response
+from outbox.events.consuming.envelope import Envelope, Rejected
+from outbox.events.consuming.inbox import process_or_reject
+from outbox.events.pause_watch import PauseWatch
+from outbox.models import ApiToken, Pause
+from outbox.telemetry import instruments
+
+log = structlog.get_logger(__name__)
+
+SCOPE = "events:write"
+RESULTS = {"done": ("processed", "handled"), "repeat": ("repeated", "repeated")}
+Answer = dict[str, str | None]
+
+_pause = PauseWatch(Pause.Part.CONSUMERS)
+
+
+class EventResultSerializer(serializers.Serializer[Answer]):
+    event_id = serializers.UUIDField(allow_null=True, help_text="null if the event's id cannot be read")
+    result = serializers.ChoiceField(
+        choices=["processed", "repeated", "refused"],
+        help_text="`repeated`: it had its effect before. `refused`: only in the answer to a list",
+    )
+    problem = serializers.CharField(required=False, help_text="Why the event was refused")
+
+
+class EventResultsSerializer(serializers.Serializer[Answer]):
+    """The answer to a list, in its order."""
+
+    results = EventResultSerializer(many=True)
+
+
+class NotForToken(Rejected):
+    """The token is bound to a source and may not send this event."""
+
+
+class InboundEvents(ApiView):
+    """Each event is a transaction of its own, so a refused event does not undo the others.
+
+    The event's id does the work of an Idempotency-Key, which is ignored here.
+    """
+
+    scopes = {"POST": SCOPE}
+
+    @operation(
+        name="send_events",
+        summary="Send an event, or a list of events",
+        scope=SCOPE,
+        body=BODIES,
+        has_body=True,
+        has_key=False,
+        answer=PolymorphicProxySerializer(
+            component_name="EventAnswer",
+            serializers=[EventResultSerializer, EventResultsSerializer],
+            resource_type_field_name=None,
+        ),
+        headers=HEADERS,
+        unprocessable="The event cannot be used; nothing was stored",
+        tags=["events"],
+    )
+    def post(self, request: Request) -> HttpResponse:
+        token = self.first_read.token
+        _check_pause()
+        events, is_list = read_events(request)
+        if is_list:
+            return json_response({"results": [_answer_in_list(event, token) for event in events]})
+        (event,) = events
+        try:
+            return json_response(_process(event, token))
+        except NotForToken as reason:
+            raise Problem(FORBIDDEN, detail=str(reason), source=token.source) from None
+        except Rejected as reason:
+            raise Problem(UNUSABLE_EVENT, detail=str(reason), event_id=event.event_id) from None
+
+
+def _check_pause() -> None:
+    """Raise the 503 problem while the consumers are paused. Events of the list may have been processed."""
+    if _pause.is_paused():
+        raise paused()
+
+
+def _answer_in_list(event: SentEvent, token: ApiToken) -> Answer:
+    """Process an event of a list. Raise only errors after which the sender must repeat the whole list."""
+    _check_pause()
+    try:
+        return _process(event, token)
+    except Rejected as reason:
+        return {"event_id": event.event_id, "result": "refused", "problem": str(reason)}
+    except Exception as error:
+        if is_temporary(error):
+            raise
+        log.exception("event failed", event_id=event.event_id)
+        problem = "It failed here, and the cause was logged. Send it again."
+        return {"event_id": event.event_id, "result": "refused", "problem": problem}
+
+
+def _process(event: SentEvent, token: ApiToken) -> Answer:
+    """Process an event. Raise `Rejected`, and the errors of the database and of the handler."""
+    topic, counted, began = "unknown", "retried", time.perf_counter()
+    handlers = over_http()
+    try:
+        envelope = event.envelope()
+        _check_sender(envelope, token)
+        if envelope.type not in handlers:
+            raise Rejected(_why_not_taken(envelope.type))
+        topic = envelope.type
+        result, counted = RESULTS[process_or_reject(envelope=envelope, consumer=NAME, handlers=handlers)]
+    except Rejected as reason:
+        counted = "rejected"
+        log.warning("event not taken", event_id=event.event_id, reason=str(reason)[:1000], token=token.name)
+        if token.source and isinstance(reason, OtherOwner):
+            raise Rejected("data.orderId: An order of another system has this id.") from None
+        raise
+    finally:
+        instruments.RECEIVED.labels(topic, counted).inc()
+        instruments.HANDLINGS.labels(topic).observe(time.perf_counter() - began)
+    return {"event_id": str(envelope.id), "result": result}
+
+
+def _why_not_taken(topic: str) -> str:
+    if topic in ORDER_HANDLERS:
+        return "ORDER_SOURCES names no system whose orders are taken"
+    if topic in commands.HANDLERS:
+        return "commands are not taken: call the API"
+    return f"the topic {topic[:100]!r} is not taken"
+
+
+def _check_sender(envelope: Envelope, token: ApiToken) -> None:
+    """Raise `NotForToken` unless the token is bound to no source, or to the event's own."""
+    if not token.source:
+        return
+    if {envelope.source, envelope.producer} != {token.source}:
+        raise NotForToken(f"This token speaks for {token.source} alone.")
+    if envelope.type not in ORDER_HANDLERS:
+        raise NotForToken(f"This token sends events of the orders of {token.source} alone.")

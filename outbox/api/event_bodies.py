@@ -1,0 +1,168 @@
+"""Read the events in the body of a request: envelopes, or CloudEvents 1.0 in all three modes.
+
+A body that cannot be read is refused with a problem. A fault of one event raises `Rejected` when its envelope
+is read, so that it does not stop the others. Called by orders.api.inbound.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import uuid
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from rest_framework.request import Request
+
+from outbox.api.problem_types import UNSUPPORTED_MEDIA_TYPE
+from outbox.api.problems import Fault, Problem, invalid, malformed
+from outbox.events.consuming.cloudevents import envelope_from
+from outbox.events.consuming.envelope import Envelope, Rejected, check_storable, envelope_of
+from outbox.events.schemas import Name, find_schemas, read_schema
+
+MOST_EVENTS = 100
+JSON = "application/json"
+CLOUD_EVENT = "application/cloudevents+json"
+CLOUD_EVENTS = "application/cloudevents-batch+json"
+TYPES = (JSON, CLOUD_EVENT, CLOUD_EVENTS)
+_HEADER = "HTTP_CE_"
+_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+_MOST_DIGITS = 1000
+
+#: The schemas of the bodies in the OpenAPI document. /api/schemas has the schema of each topic's `data`.
+_ENVELOPE = {
+    name: value
+    for name, value in read_schema(find_schemas()[Name("in", "envelope")]).items()
+    if not name.startswith("$")
+}
+_CLOUD_EVENT = {
+    "title": "A CloudEvent",
+    "type": "object",
+    "properties": {
+        "specversion": {"const": "1.0"},
+        "type": {"type": "string", "description": "the topic"},
+        "id": {"type": "string", "format": "uuid"},
+        "source": {"type": "string"},
+        "time": {"type": "string", "format": "date-time"},
+        "subject": {"type": "string", "description": "the order's id"},
+        "sequence": {"type": ["integer", "string"], "description": "`metadata.sequence` of an envelope"},
+        "correlationid": {"type": "string"},
+        "traceparent": {"type": "string"},
+        "datacontenttype": {"const": "application/json"},
+        "data": {"type": "object"},
+    },
+    "required": ["specversion", "type", "id", "source"],
+}
+BODIES: dict[str, Any] = {
+    JSON: {"oneOf": [_ENVELOPE, {"type": "array", "items": _ENVELOPE, "maxItems": MOST_EVENTS}]},
+    CLOUD_EVENT: _CLOUD_EVENT,
+    CLOUD_EVENTS: {"type": "array", "items": _CLOUD_EVENT, "maxItems": MOST_EVENTS},
+}
+#: The headers of the binary mode.
+HEADERS = {
+    "ce-specversion": "`1.0`: the body is the `data` of a CloudEvent, whose attributes are headers",
+    "ce-type": "The topic",
+    "ce-id": "The event's id, a UUID",
+    "ce-source": "The source",
+    "ce-time": "The time of the event",
+    "ce-subject": "The order's id",
+    "ce-sequence": "`metadata.sequence` of an envelope",
+}
+
+
+class SentEvent(NamedTuple):
+    """One event as it was sent: parsed JSON, or the attributes and the data of a CloudEvent."""
+
+    document: object
+    is_cloud_event: bool
+
+    @property
+    def event_id(self) -> str | None:
+        """The event's id, or None if it cannot be read."""
+        if not isinstance(self.document, dict):
+            return None
+        try:
+            return str(uuid.UUID(self.document.get("id" if self.is_cloud_event else "eventId")))
+        except (ValueError, TypeError, AttributeError):
+            return None
+
+    def envelope(self) -> Envelope:
+        """Return the envelope. Raise `Rejected` if the event is not one."""
+        check_storable(self.document)
+        document = envelope_from(self.document) if self.is_cloud_event else self.document
+        topic = document.get("eventType") if isinstance(document, dict) else None
+        envelope = envelope_of(document, topic=topic if isinstance(topic, str) else "")
+        # Only the event's own time can show that it is too old, so an unreadable time is not a missing time.
+        if envelope.timestamp is None and envelope.has_timestamp:
+            raise Rejected("its timestamp is not a time in ISO 8601")
+        return envelope
+
+
+class SentEvents(NamedTuple):
+    events: list[SentEvent]
+    is_list: bool
+
+
+def read_events(request: Request) -> SentEvents:
+    """Return the events of a request. Raise the 400, 413 or 415 problem if its body cannot be read."""
+    content_type = (request.content_type or "").partition(";")[0].strip().lower()
+    body: bytes = request._request.body
+    attributes = {
+        name.removeprefix(_HEADER).lower(): unquote(_unquoted(value))
+        for name, value in request.META.items()
+        if name.startswith(_HEADER)
+    }
+    if "specversion" in attributes and content_type not in (CLOUD_EVENT, CLOUD_EVENTS):
+        event: dict[str, Any] = dict(attributes)
+        if body:
+            if not content_type.endswith("+json"):
+                _check_type(content_type)
+            event["data"] = _parsed(body)
+        return SentEvents([SentEvent(event, is_cloud_event=True)], is_list=False)
+    if body:  # an empty one is malformed, whatever its type
+        _check_type(content_type)
+    document, is_cloud_event = _parsed(body), content_type != JSON
+    is_list = isinstance(document, list)
+    if not is_list and not isinstance(document, dict):
+        raise invalid([Fault((), "The body must be a JSON object or a list of them.")])
+    if content_type == CLOUD_EVENT and is_list:
+        raise invalid([Fault((), f"A list of CloudEvents has the type {CLOUD_EVENTS}.")])
+    if content_type == CLOUD_EVENTS and not is_list:
+        raise invalid([Fault((), f"One CloudEvent has the type {CLOUD_EVENT}.")])
+    documents = document if is_list else [document]
+    if len(documents) > MOST_EVENTS:
+        raise invalid([Fault((), f"A list has at most {MOST_EVENTS} events, not {len(documents)}.")])
+    return SentEvents([SentEvent(one, is_cloud_event) for one in documents], is_list)
+
+
+def _unquoted(value: str) -> str:
+    """Return the text of a header that is a quoted string (RFC 7230), as CloudEvents' binding asks."""
+    quoted = _QUOTED.fullmatch(value)
+    return re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else value
+
+
+def _read_integer(digits: str) -> float:
+    """Return a number that is refused with its event if Python would refuse it with the whole body."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else math.inf
+
+
+def _check_type(content_type: str) -> None:
+    if content_type not in TYPES:
+        raise Problem(
+            UNSUPPORTED_MEDIA_TYPE,
+            detail=f"Events have one of these types: {', '.join(TYPES)}.",
+            headers={"Accept-Post": ", ".join(TYPES)},
+        )
+
+
+def _parsed(body: bytes) -> Any:
+    """Parse the body. Numbers such as NaN are refused later, with their event."""
+    try:
+        return json.loads(body.decode("utf-8"), parse_int=_read_integer)
+    except UnicodeDecodeError as error:
+        raise malformed(f"The body is not UTF-8: byte {error.start}.") from None
+    except json.JSONDecodeError as error:
+        raise malformed(f"The body is not JSON: line {error.lineno}, column {error.colno}.") from None
+    except RecursionError:
+        raise malformed("The body is nested too deeply.") from None

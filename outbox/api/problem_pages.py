@@ -1,0 +1,32 @@
+"""/api/problems: a page for each problem type. Like the API's document, they need no token."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.urls import path, reverse
+
+from outbox.api.operations import get_only
+from outbox.api.problem_types import find_types
+from outbox.api.problems import not_found
+
+
+@get_only
+def index(request: HttpRequest) -> HttpResponse:
+    """List all problem types."""
+    return HttpResponse(render_to_string("problems.html", {"types": find_types().values()}))
+
+
+@get_only
+def one(request: HttpRequest, slug: str) -> HttpResponse:
+    """Explain one problem type."""
+    found = find_types().get(slug)
+    if found is None:
+        raise not_found(f"The problem is unknown. {reverse('problems')} lists all problems.")
+    return HttpResponse(render_to_string("problem.html", {"type": found}))
+
+
+urlpatterns = [
+    path("problems", index, name="problems"),
+    path("problems/<str:slug>", one, name="problem"),
+]

@@ -1,0 +1,136 @@
+"""A token that is bound to a source: it sees and sends what its shop owns, and learns nothing else."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db.models.functions import Now
+
+from notifications.models import EmailNotification
+from orders.models import Order
+from outbox.models import ApiToken, ProcessedEvent
+from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
+from tests.api.test_authentication import ENDPOINTS, ID
+from tests.orders.external import SHOP, new_id, tell, told
+from tests.outbox.events.inbound import PAID, envelope, order
+from tests.outbox.events.inbound import status as status_of
+
+URL = "/api/v1/events"
+OTHER = "shop-b"
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("two_shops")]
+
+
+def theirs(kind: str) -> Order:
+    """Return an order that SHOP does not own, with an e-mail."""
+    if kind == "ours":
+        return order()
+    tell("paid", id := new_id(), 1, source=OTHER)
+    return Order.objects.get(id=id)
+
+
+@pytest.mark.parametrize("kind", ["ours", "another shop's"])
+def test_each_call_with_the_id_of_others_answers_as_for_an_unknown_id(bound, api, kind):
+    one = theirs(kind)
+    mail = EmailNotification.objects.filter(order_id=one.id).first() or _mail_of(one)
+    EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+    before = row_counts()
+    for method, path, _ in ENDPOINTS:
+        if str(ID) not in path:
+            continue
+        found = mail.id if "/notifications/" in path and not path.endswith("notifications") else one.id
+        here, unknown = path.replace(str(ID), str(found)), path.replace(str(ID), str(uuid.uuid4()))
+        answer, same = bound.request(method, here), bound.request(method, unknown)
+        assert_problem(answer, 404, "not-found")
+        assert answer.content == same.content, path
+    assert row_counts() == before
+    assert api.get(f"/api/v1/orders/{one.id}").status_code == 200
+
+
+def _mail_of(one: Order) -> EmailNotification:
+    Api(make_token()).post(f"/api/v1/orders/{one.id}/pay")
+    return EmailNotification.objects.get(order_id=one.id)
+
+
+def test_lists_have_the_rows_of_its_own_source(bound, api):
+    theirs("ours"), theirs("another shop's")
+    tell("paid", id := new_id(), 1)
+    orders, mails = bound.get("/api/v1/orders").json(), bound.get("/api/v1/notifications").json()
+    assert [one["id"] for one in orders["results"]] == [id]
+    assert [one["order_id"] for one in mails["results"]] == [id]
+    assert len(api.get("/api/v1/orders").json()["results"]) == 3
+    for path in ("", "/notifications", "/events", "/timeline"):
+        assert bound.get(f"/api/v1/orders/{id}{path}").status_code == 200
+    mail = mails["results"][0]["id"]
+    assert bound.get(f"/api/v1/notifications/{mail}").status_code == 200
+    EmailNotification.objects.filter(id=mail).update(status="dead_lettered")
+    assert bound.post(f"/api/v1/notifications/{mail}/resend").status_code == 202
+    EmailNotification.objects.filter(id=mail).update(status="sent", sent_at=Now())
+    assert bound.post(f"/api/v1/notifications/{mail}/copies").status_code == 201
+
+
+def test_it_changes_its_orders_by_events_alone(bound):
+    tell("placed", id := new_id(), 1)
+    assert_problem(bound.post(f"/api/v1/orders/{id}/pay"), 409, "externally-owned")
+    problem = assert_problem(bound.post("/api/v1/orders", order_body()), 403, "forbidden")
+    assert problem["source"] == SHOP
+
+
+def test_it_sends_order_events_of_its_own_source_alone(bound):
+    one = order()
+    own, others = told("paid", new_id(), 1), told("paid", new_id(), 1, source=OTHER)
+    payment = envelope(PAID, {"orderId": str(one.id)}) | {"source": SHOP}
+    mixed = told("paid", new_id(), 1) | {"source": OTHER}
+    gateway = told("paid", new_id(), 1, source=OTHER) | {"source": SHOP}
+    for refused in (others, payment, mixed, gateway):
+        assert_problem(bound.post(URL, refused), 403, "forbidden")
+    answer = bound.post(URL, [others, own, payment, mixed, gateway]).json()["results"]
+    assert [each["result"] for each in answer] == ["refused", "processed", *["refused"] * 3]
+    assert ProcessedEvent.objects.count() == 1 and status_of(one) == "pending"
+
+
+@pytest.mark.parametrize("kind", ["ours", "another shop's"])
+def test_it_is_not_told_who_owns_an_order_with_the_same_id(bound, api, kind):
+    one = theirs(kind)
+    event: dict[str, Any] = told("paid", str(one.id), 9)
+    problem = assert_problem(bound.post(URL, event), 422, "unusable-event")
+    assert OTHER not in problem["detail"] and "this system" not in problem["detail"]
+    assert "belongs to" in api.post(URL, event).json()["detail"]
+
+
+def test_a_token_without_a_source_speaks_for_all(api):
+    one = order()
+    events = [
+        told("paid", new_id(), 1),
+        told("paid", new_id(), 1, source=OTHER),
+        envelope(PAID, {"orderId": str(one.id)}),
+    ]
+    answer = api.post(URL, events).json()["results"]
+    assert [each["result"] for each in answer] == ["processed"] * 3
+
+
+def test_a_shop_that_left_order_sources_is_refused(bound, settings):
+    settings.ORDER_SOURCES = [OTHER]
+    problem = assert_problem(bound.post(URL, told("paid", new_id(), 1)), 422, "unusable-event")
+    assert "ORDER_SOURCES" in problem["detail"]
+
+
+def test_create_token_binds_a_token_and_the_list_shows_it(db):
+    out, err = io.StringIO(), io.StringIO()
+    options = ("--scope", "events:write", "--source")
+    call_command("create_token", "shop", *options, SHOP, stdout=out, stderr=err)
+    assert ApiToken.objects.get().source == SHOP and "until" not in err.getvalue()
+    assert Api(out.getvalue().strip()).post(URL, told("paid", new_id(), 1)).status_code == 200
+    call_command("create_token", "later", *options, "shop-c", stdout=out, stderr=err)
+    assert "Events of shop-c are refused until" in err.getvalue()
+    listed = io.StringIO()
+    call_command("tokens", "list", stdout=listed)
+    assert f"only {SHOP}" in listed.getvalue()
+    for wrong in ("order-service", "x" * 101, "a\nb"):
+        with pytest.raises(CommandError, match="ORDER_SOURCES"):
+            call_command("create_token", "wrong", *options, wrong)
+    assert ApiToken.objects.count() == 2
