@@ -59,10 +59,12 @@ def stop_on_signals(also: Callable[[], None] = lambda: None) -> threading.Event:
 
 
 def pause_after(
-    failures: int, *, base_seconds: float = BASE_SECONDS, cap_seconds: float = CAP_SECONDS
+    failures: int, *, base_seconds: float | None = None, cap_seconds: float | None = None
 ) -> float:
     """Return the seconds to wait after so many failures in a row: 1, 2, 4 … 16 with equal jitter."""
-    longest = compute_ceiling(retry=failures, base_seconds=base_seconds, cap_seconds=cap_seconds)
+    longest = compute_ceiling(
+        retry=failures, base_seconds=base_seconds or BASE_SECONDS, cap_seconds=cap_seconds or CAP_SECONDS
+    )
     return add_jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
 
 
@@ -73,8 +75,8 @@ def run_until_stopped(
     errors: tuple[type[Exception], ...],
     reconnect: Callable[[], None],
     describe: Callable[[Exception], str],
-    base_seconds: float = BASE_SECONDS,
-    cap_seconds: float = CAP_SECONDS,
+    base_seconds: float | None = None,
+    cap_seconds: float | None = None,
     loop: str = "loop",
 ) -> None:
     """Call `step` repeatedly until `stopped`. `step` itself waits, with `health.wait`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import io
 import json
 from typing import Any, get_args
@@ -212,6 +213,7 @@ def test_each_takes_a_fixed_number_of_statements(admin_client):
 WITHOUT_ALERT = {"JobsFailed", "SumsLate", "UpkeepLate", "PartitionHeld"}
 
 
+@functools.cache
 def alerts() -> dict[str, str]:
     """Return the expressions of the alerts by name."""
     groups = yaml.safe_load((PROJECT / "docker" / "prometheus" / "alerts.yml").read_text())["groups"]
