@@ -36,6 +36,7 @@ WAITS = """
                WHERE other.pid = ANY(pg_blocking_pids(locks.pid)))
     FROM pg_locks AS locks JOIN pg_stat_activity AS writer USING (pid)
     WHERE NOT granted AND locktype = 'relation' AND application_name = 'writer' AND waitstart IS NOT NULL
+        AND datname = current_database()
     ORDER BY 1 DESC LIMIT 1
 """
 
