@@ -35,9 +35,10 @@ def no_list_of_static_files() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Keep what the collection made out of each later garbage collection."""
+    """Collect garbage rarely, and never look again at what the collection of the tests made."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 10)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ It imports nothing of the project, because each program reads its own environmen
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -55,6 +56,7 @@ def main() -> None:
     """Fork for each request on the socket whose number is given."""
     for name in LIBRARIES:
         importlib.import_module(name)
+    gc.freeze()  # the programs share these pages, and no collection of theirs looks at them
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         found = _serve(requests)
     if found is not None:

@@ -113,14 +113,8 @@ def came_back(checkout: Checkout, words: tuple[str, ...], old: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    "killed",
-    [
-        pytest.param("supervisord", marks=pytest.mark.drill),
-        pytest.param("the run itself", marks=pytest.mark.drill),
-        "both at once",
-    ],
-)
+@pytest.mark.drill
+@pytest.mark.parametrize("killed", ["supervisord", "the run itself", "both at once"])
 def test_nothing_is_left_when_it_is_killed_and_the_next_start_finds_its_data(
     checkout: Checkout, killed: str
 ) -> None:

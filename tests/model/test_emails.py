@@ -29,7 +29,7 @@ rows = EmailNotification.objects
 MAX_RETRIES = 2
 #: MODEL_EXAMPLES asks for more of them, and for others each time.
 many = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "60")),
+    max_examples=int(os.environ.get("MODEL_EXAMPLES", "40")),
     stateful_step_count=50,
     deadline=None,
     derandomize="MODEL_EXAMPLES" not in os.environ,
