@@ -6,6 +6,7 @@ It imports nothing of the project, because each program reads its own environmen
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import importlib
 import json
@@ -113,6 +114,7 @@ def _run(request: dict[str, Any]) -> None:
     from local.guard import end_with_parent  # imports Celery's application, too
 
     end_with_parent(parent=request["parent"], number=signal.SIGKILL)
+    faulthandler.register(signal.SIGUSR2)  # `Shop` asks a program where it hangs
     if os.environ.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]
     first, *rest = request["arguments"]

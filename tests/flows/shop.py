@@ -306,8 +306,18 @@ class Shop:
         until(condition, what, seconds=seconds, details=self._ends_of_logs)
 
     def _ends_of_logs(self) -> str:
-        logs = self.folder.glob("*.log")
-        return "\n".join(f"== {one.name}\n{one.read_text(errors='replace')[-1500:]}" for one in logs)
+        """Return the ends of all logs, with the stacks of programs that run, and the ends of others."""
+        ended = []
+        for name, process in self.processes.items():
+            if (code := process.poll()) is not None:
+                ended.append(f"{name} ended with {code}")
+            elif isinstance(process, warm.Program):
+                process.send_signal(signal.SIGUSR2)
+        time.sleep(1)  # a stack is written by a signal's handler, of which nobody hears
+        logs = [
+            f"== {one.name}\n{one.read_text(errors='replace')[-4000:]}" for one in self.folder.glob("*.log")
+        ]
+        return "\n".join([*ended, *logs])
 
     def call(self, method: str, path: str, **options: Any) -> requests.Response:
         url = f"http://127.0.0.1:{self.port}/api/v1{path}"
