@@ -8,9 +8,10 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from django.conf import settings
 from django.contrib.postgres.indexes import BrinIndex, HashIndex
 from django.db import connections, models
-from django.db.models import F, Q
+from django.db.models import Exists, F, Q
 from django.db.models.functions import Now, Upper
 
 from outbox.database.ids import new_id
@@ -27,6 +28,29 @@ class Seen(NamedTuple):
     row: str
 
 
+class StuckState(NamedTuple):
+    """A state in which somebody waits for money or an answer. An order is stuck after STUCK_ORDER_HOURS."""
+
+    since: str  # the column with the time at which it began
+    condition: Q  # that of a partial index by `since`
+
+
+#: By the name in metrics and in the admin's addresses. Orders of another system belong to none.
+STUCK = {
+    "unconfirmed": StuckState("paid_at", Q(source="", status="paid")),
+    "unpaid": StuckState(
+        "stock_reserved_at", Q(source="", status="pending", stock_reserved_at__isnull=False)
+    ),
+    # No column has the time of a cancellation. A part's refund or a corrected address begins it anew.
+    "unrefunded": StuckState(
+        "updated_at",
+        Q(source="", status="cancelled", paid_at__isnull=False, refunded_amount__lt=F("total_amount")),
+    ),
+}
+#: Many shops never confirm orders. Theirs are not stuck.
+CONFIRMS = dt.timedelta(days=7)
+
+
 class OrderQuerySet(models.QuerySet["Order"]):
     """Queries of orders, and the SQL of a change.
 
@@ -37,6 +61,18 @@ class OrderQuerySet(models.QuerySet["Order"]):
         """Keep the unfinished orders, whose customers expect another e-mail."""
         unfinished = [Order.Status.PENDING, Order.Status.PAID, Order.Status.CONFIRMED]
         return self.filter(Q(status__in=unfinished) | Q(status=Order.Status.PART_REFUNDED, completed_at=None))
+
+    def stuck(self, state: str) -> OrderQuerySet:
+        """Keep the orders that are stuck in one of `STUCK`, by the database's clock."""
+        since, condition = STUCK[state]
+        age = dt.timedelta(hours=settings.STUCK_ORDER_HOURS)
+        found = self.filter(condition, **{f"{since}__lt": Now() - age})
+        if state != "unconfirmed":
+            return found
+        confirmed = Order.objects.filter(
+            source="", status__in=["confirmed", "completed"], stock_reserved_at__gt=Now() - CONFIRMS
+        )
+        return found.filter(Exists(confirmed))
 
     def lock(self, *, order_id: uuid.UUID) -> Seen:
         """Lock an order's row until the transaction ends. Raise `Order.DoesNotExist`."""
@@ -123,6 +159,18 @@ class Order(models.Model):
             models.Index(fields=["reference", "-id"], name="orders_reference", condition=~Q(reference="")),
             # the lists of a token that is bound to a source
             models.Index(fields=["source", "-id"], name="orders_source", condition=~Q(source="")),
+            # stuck orders; the second also finds the last confirmed one
+            models.Index(
+                fields=["paid_at"], name="orders_unconfirmed", condition=STUCK["unconfirmed"].condition
+            ),
+            models.Index(
+                fields=["status", "stock_reserved_at"],
+                name="orders_reserved",
+                condition=Q(source="", stock_reserved_at__isnull=False),
+            ),
+            models.Index(
+                fields=["updated_at"], name="orders_unrefunded", condition=STUCK["unrefunded"].condition
+            ),
             # the admin's search box
             HashIndex(fields=["correlation_id"], name="orders_correlation"),
             # the admin's search by address and a person's data: both ask `email__iexact`

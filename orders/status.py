@@ -12,6 +12,7 @@ from django.conf import settings
 
 from notifications.models import EmailNotification
 from orders.inbound.payments_and_stock import subscribed
+from orders.stuck import read_stuck
 from outbox.conditions import DAY, Stock, decide
 from outbox.database import server
 from outbox.database.clock import read_database_time
@@ -46,6 +47,7 @@ def read_status() -> Document:
         if breakers is None
         else {name: (one.state(seen), one.forced) for name, one in breakers.items()},
         lags=lags or (),
+        stuck=read_stuck(),
     )
     rows, sizes = facts.rows[EmailNotification._meta.db_table], server.sizes()
     return {
@@ -53,6 +55,7 @@ def read_status() -> Document:
         "version": version(),
         "at": now.isoformat(),
         "paused": list(facts.paused),
+        "stuck_orders": {state: stuck._asdict() for state, stuck in facts.stuck.items()},
         "emails": rows._asdict() | {"unfinished_seconds": rows.unfinished_seconds},
         "rates": {"minutes": MINUTES} | _numbers(rates),
         "providers": None if breakers is None else _providers(seen, breakers, rates, facts.jobs),

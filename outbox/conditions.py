@@ -23,11 +23,16 @@ Code = Literal[
     "Paused", "BrokerDown", "EmailProvidersDown", "EmailProviderDown", "EmailBreakerForced", "PollMissing",
     "EmailDeadLetters", "EmailOverdue", "EmailProcessingStuck", "DeadEvents", "RelayBlocked", "RelayLag",
     "ConsumerLag", "JobsFailed", "SumsLate", "UpkeepLate", "PartitionsRunOut", "PartitionHeld",
-    "ArchiveOverdue", "DatabaseConnectionsLow",
+    "ArchiveOverdue", "DatabaseConnectionsLow", "OrdersStuck",
 ]  # fmt: skip
 #: The conditions that hold if the number is below the limit. All others hold if it is above.
 BELOW: set[Code] = {"PartitionsRunOut", "DatabaseConnectionsLow"}
 HOUR, DAY = 3600.0, 86_400.0
+STUCK_WORDS = {
+    "unconfirmed": "paid orders are neither confirmed, completed nor cancelled",
+    "unpaid": "orders have reserved stock and are not paid",
+    "unrefunded": "cancelled orders were paid and are not refunded",
+}
 #: Seconds without a heartbeat of keep_partitions: its interval of a day plus some hours.
 UPKEEP_LATE_SECONDS = 100_000.0
 #: The smallest sufficient number of partitions after the current one.
@@ -74,6 +79,13 @@ class Events(NamedTuple):
     dead_inbound: int = 0
 
 
+class Stuck(NamedTuple):
+    """The orders that are stuck in one state (orders.models.STUCK)."""
+
+    orders: int
+    oldest_seconds: float  # since the oldest of them came into the state
+
+
 class Stock(NamedTuple):
     """The partitions of one table."""
 
@@ -108,6 +120,7 @@ class Facts:
     failed_jobs: int = 0
     holding: int = 0  # unfinished rows in partitions past their hot days
     lags: Sequence[tuple[str, int, float]] = ()  # each an outbox.events.transports.Lag
+    stuck: Mapping[str, Stuck] = dataclasses.field(default_factory=dict)  # by state
     stocks: Sequence[Stock] = ()
     connections: Connections = dataclasses.field(default_factory=lambda: Connections({}, 1, 0.0))
 
@@ -148,6 +161,9 @@ def _all(facts: Facts) -> Iterator[Condition]:
     yield Condition("DeadEvents", "out", events.dead, 0, sentence)
     sentence = f"{events.dead_inbound} inbound dead letters: replay or discard them"
     yield Condition("DeadEvents", "in", events.dead_inbound, 0, sentence)
+    for name, stuck in facts.stuck.items():
+        sentence = f"{stuck.orders} {STUCK_WORDS[name]}: see Orders in the admin, stuck: {name}"
+        yield Condition("OrdersStuck", name, stuck.orders, 0, sentence)
     sentence = f"{facts.failed_jobs} background jobs failed: restart or stop them in the admin, under Jobs"
     yield Condition("JobsFailed", "", facts.failed_jobs, 0, sentence)
     sentence = f"events of {events.blocked_keys} orders wait behind a refused one: see Events in the admin"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import URLPattern, path, reverse
 
-from orders.admin import search
+from orders.admin import attention, search
 from orders.admin.copies import CopyPage
 from orders.admin.order_page import OrderPage
 from orders.admin.previews import PreviewPages
@@ -15,7 +15,7 @@ from outbox.admin.front import Series, show_series
 from outbox.admin.shared.base import TriageAdmin
 from outbox.menu import MenuItem
 
-__all__ = ["OrderAdmin", "search"]
+__all__ = ["OrderAdmin", "attention", "search"]
 
 show_series(
     Series(

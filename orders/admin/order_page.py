@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -13,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from notifications.rendering import format_amount
 from orders.admin.timeline import lines_of
-from orders.models import Order
+from orders.models import STUCK, Order
 from orders.timeline import read_timeline
 from outbox.admin.shared.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
 from outbox.admin.shared.period import PeriodFilter
@@ -26,9 +27,23 @@ class StatusFilter(ChoiceFilter):
         return Order.Status.values
 
 
+class StuckFilter(ChoiceFilter):
+    title, parameter_name = "stuck", "stuck"
+
+    def choices_of(self) -> Iterable[str]:
+        return STUCK
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        state = self.value()
+        if state not in STUCK:
+            return queryset
+        # A subquery, because other filters made `queryset`, and a plan by `id` would read every order.
+        return queryset.filter(id__in=Order.objects.stuck(state).values("id"))
+
+
 class OrderPage(admin.ModelAdmin[Order]):
     list_display = ["shown", "owner", "state", "total", "refunded", "email", "created"]
-    list_filter = [StatusFilter, AgeFilter, PeriodFilter]
+    list_filter = [StatusFilter, StuckFilter, AgeFilter, PeriodFilter]
     csv_columns: tuple[str, ...] = (
         *("id", "reference", "status", "version", "email", "name", "locale"),
         *(

@@ -26,6 +26,7 @@ WATCHED = (
     "orderpost_relay_lag_seconds",
     "orderpost_relay_blocked_keys",
     "orderpost_dead_events",
+    "orderpost_stuck_orders",
     "orderpost_partitions_ahead_seconds",
     "orderpost_archive_overdue_seconds",
     "orderpost_database_connections_left",

@@ -24,7 +24,7 @@ from orders.inbound.payments_and_stock import subscribed
 from outbox import bulk, conditions, facts
 from outbox.database.ids import new_id
 from outbox.models import BulkJob, Heartbeat, InboundDeadLetter, OutboxEvent, Pause
-from tests.factories import make_mail
+from tests.factories import make_mail, make_order
 from tests.outbox.retention.months import fill, make_partition
 
 pytestmark = pytest.mark.django_db
@@ -42,6 +42,7 @@ LABELS = {
     "DeadEvents": "dead events",
     "JobsFailed": "failed jobs",
     "PartitionHeld": "rows that hold a partition",
+    "OrdersStuck": "stuck orders: unpaid",
 }
 
 
@@ -125,6 +126,9 @@ class Breaks:
         with redis.Redis.from_url(self.settings.REDIS_URL) as client:
             client.xadd(sorted(subscribed())[0], {"key": "k", "value": "0"}, id="1-1")
 
+    def OrdersStuck(self) -> None:
+        make_order(stock_reserved_at=Now() - 25 * HOUR)
+
     def JobsFailed(self) -> None:
         fail_a_job()
 
@@ -164,7 +168,12 @@ def found(monkeypatch) -> list[conditions.Condition]:
         gathered.extend(new := real(facts))
         return new
 
-    for module in ("orders.status", "outbox.admin.front", "notifications.admin.attention"):
+    for module in (
+        "orders.status",
+        "outbox.admin.front",
+        "orders.admin.attention",
+        "notifications.admin.attention",
+    ):
         monkeypatch.setattr(f"{module}.decide", decide)
     return gathered
 
@@ -202,7 +211,7 @@ def test_inbound_dead_letters_are_the_same_condition_in_the_other_direction(admi
 
 def test_each_takes_a_fixed_number_of_statements(admin_client):
     needs()  # the sizes are read once in five minutes
-    for most, read in ((8, lambda: admin_client.get("/admin/")), (7, needs)):
+    for most, read in ((9, lambda: admin_client.get("/admin/")), (8, needs)):
         with CaptureQueriesContext(connection) as captured:
             read()
         counted = [entry["sql"] for entry in captured if "SAVEPOINT" not in entry["sql"]]

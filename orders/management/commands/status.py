@@ -65,6 +65,12 @@ def show(console: Console, status: Document) -> None:
         console.print(f"  ! {sentence}", style="bold red", markup=False)
     if not status["needs"]:
         console.print("  nothing needs a person", style="green")
+    _table(
+        console,
+        "stuck orders",
+        ["state", "orders", "the oldest for"],
+        [[state, one["orders"], age(one["oldest_seconds"])] for state, one in status["stuck_orders"].items()],
+    )
     _show_emails(console, status["emails"], status["rates"])
     _show_providers(console, status["providers"])
     _show_events(console, status)

@@ -1,0 +1,27 @@
+"""The first page's tile about stuck orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from orders.stuck import read_stuck
+from outbox.admin.front import Tile, attention
+from outbox.conditions import Facts, decide
+
+
+@attention(5)
+def stuck_orders(request: HttpRequest) -> Iterator[Tile]:
+    """Show a tile for each state in which orders are stuck, or one that says that none is."""
+    if not request.user.has_perm("orders.view_order"):
+        return
+    page = reverse("admin:orders_order_changelist")
+    found = [one for one in decide(Facts(stuck=read_stuck())) if one.code == "OrdersStuck"]
+    help = "Somebody is owed money or an answer. The page of each order shows its timeline."
+    for one in found:
+        label = f"stuck orders: {one.subject}"
+        yield Tile(label=label, url=f"{page}?stuck={one.subject}", found=[one], help=help)
+    if not found:
+        yield Tile(label="stuck orders", url=page, help=help)

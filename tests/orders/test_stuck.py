@@ -1,0 +1,153 @@
+"""Orders in which somebody is owed money or an answer are counted where people look."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from orders import metrics, services
+from orders.models import STUCK, Order
+from orders.stuck import read_stuck
+from tests.factories import make_order, staff_client
+from tests.plans import rows_without_index
+
+pytestmark = pytest.mark.django_db
+HOUR = dt.timedelta(hours=1)
+
+
+def numbers() -> dict[str, int]:
+    return {state: found.orders for state, found in read_stuck().items()}
+
+
+def since(order: Order, **ages: dt.timedelta) -> None:
+    Order.objects.filter(id=order.id).update(**{column: Now() - age for column, age in ages.items()})
+
+
+def unpaid(age: dt.timedelta = 25 * HOUR, **fields: Any) -> Order:
+    order = make_order(**fields)
+    services.confirm_order(order_id=order.id)
+    since(order, stock_reserved_at=age)
+    return order
+
+
+def unconfirmed(age: dt.timedelta = 25 * HOUR, **fields: Any) -> Order:
+    order = make_order(**fields)
+    services.pay_order(order_id=order.id)
+    since(order, paid_at=age)
+    return order
+
+
+def unrefunded(age: dt.timedelta = 25 * HOUR, **fields: Any) -> Order:
+    order = unconfirmed(**fields)
+    services.cancel_order(order_id=order.id)
+    since(order, updated_at=age)
+    return order
+
+
+def confirmed(age: dt.timedelta = HOUR) -> Order:
+    order = unconfirmed()
+    services.confirm_order(order_id=order.id)
+    since(order, stock_reserved_at=age)
+    return order
+
+
+MAKE = {"unconfirmed": unconfirmed, "unpaid": unpaid, "unrefunded": unrefunded}
+
+
+@pytest.mark.parametrize("state", STUCK)
+def test_an_order_is_stuck_after_the_hours_of_the_setting_and_only_there(state, settings):
+    confirmed()
+    order = MAKE[state](age=23 * HOUR)
+    assert set(numbers().values()) == {0}
+    settings.STUCK_ORDER_HOURS = 22
+    assert numbers() == dict.fromkeys(STUCK, 0) | {state: 1}
+    assert read_stuck()[state].oldest_seconds == pytest.approx(23 * 3600, abs=60)
+    Order.objects.filter(id=order.id).update(source="shop-a")  # another system answers for it
+    assert set(numbers().values()) == {0}
+
+
+def test_the_next_step_ends_each_state():
+    confirmed()
+    orders = {state: make() for state, make in MAKE.items()}
+    assert numbers() == dict.fromkeys(STUCK, 1)
+    services.complete_order(order_id=orders["unconfirmed"].id)
+    services.pay_order(order_id=orders["unpaid"].id)
+    services.refund_order(order_id=orders["unrefunded"].id, amount=1)
+    since(orders["unrefunded"], updated_at=25 * HOUR)
+    assert numbers() == dict.fromkeys(STUCK, 0) | {"unrefunded": 1}  # a part is still owed
+    services.refund_order(order_id=orders["unrefunded"].id)
+    assert set(numbers().values()) == {0}
+
+
+@pytest.mark.parametrize(("days", "expected"), [(6, 1), (8, 0)])
+def test_a_paid_order_is_stuck_only_where_orders_are_confirmed(days, expected):
+    unconfirmed()
+    assert numbers()["unconfirmed"] == 0
+    completed = confirmed(age=dt.timedelta(days=days))
+    assert numbers()["unconfirmed"] == expected
+    services.complete_order(order_id=completed.id)
+    assert numbers()["unconfirmed"] == expected
+
+
+def test_a_cancelled_order_that_was_not_paid_owes_nothing():
+    order = make_order()
+    services.cancel_order(order_id=order.id)
+    since(order, updated_at=25 * HOUR)
+    assert set(numbers().values()) == {0}
+
+
+def test_the_count_is_one_statement_and_reads_indexes_alone():
+    orders = [
+        Order(user_id=uuid.uuid4(), email="a@example.com", total_amount=1, status=status, paid_at=paid)
+        for status, paid in (("completed", Now()), ("pending", None), ("cancelled", None))
+        for _ in range(1500)
+    ]
+    Order.objects.bulk_create(orders, batch_size=500)
+    confirmed()
+    for make in MAKE.values():
+        make()
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE orders")
+    with CaptureQueriesContext(connection) as captured:
+        assert numbers() == dict.fromkeys(STUCK, 1)
+    (one,) = captured.captured_queries
+    assert rows_without_index(one["sql"]) == {}
+
+
+def test_metrics_have_each_state():
+    unrefunded()
+    orders, seconds = metrics.stuck()
+    found = {sample.labels["state"]: sample.value for sample in orders.samples}
+    assert found == {"unconfirmed": 0, "unpaid": 0, "unrefunded": 1}
+    oldest = {sample.labels["state"]: sample.value for sample in seconds.samples}
+    assert oldest["unrefunded"] >= 25 * 3600 and oldest["unpaid"] == 0
+
+
+@pytest.mark.parametrize("state", STUCK)
+def test_the_tile_leads_to_the_list_of_these_orders_and_each_to_its_timeline(state, admin_client):
+    confirmed()
+    orders = {state: make(reference=f"R-{state}") for state, make in MAKE.items()}
+    tiles = {tile["label"]: tile for tile in admin_client.get("/admin/").context["tiles"]}
+    tile = tiles[f"stuck orders: {state}"]
+    assert tile["bad"] and tile["value"] == "1"
+    page = admin_client.get(tile["url"]).content.decode()
+    listed = [other for other in STUCK if f"R-{other}" in page]
+    assert listed == [state]
+    address = reverse("admin:orders_order_change", args=[orders[state].id])
+    assert address in page and "Timeline" in admin_client.get(address).content.decode()
+
+
+def test_the_tile_is_for_those_who_may_see_orders_and_calm_without_a_stuck_one():
+    def tiles(*permissions: str) -> list[tuple[str, bool]]:
+        page = staff_client(*permissions, name=f"with{len(permissions)}").get("/admin/")
+        return [(tile["label"], tile["calm"]) for tile in page.context["tiles"] if "stuck" in tile["label"]]
+
+    assert tiles() == []
+    assert tiles("view_order") == [("stuck orders", True)]
