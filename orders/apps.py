@@ -15,7 +15,7 @@ class OrdersConfig(AppConfig):
     }
 
     def ready(self) -> None:
-        """Register the orders of a source, and check the declared events.
+        """Register the orders of a source and the stuck orders, and check the declared events.
 
         The check compares them with settings, schemas and templates.
         Raise `ImproperlyConfigured`, which stops the process.
@@ -26,9 +26,12 @@ class OrdersConfig(AppConfig):
         from notifications.template_checks import check_templates
         from orders.events import EMAILS, EVENTS
         from orders.models import Order
+        from orders.stuck import stuck_statement
         from outbox.api import sources
+        from outbox.facts import register_stuck
 
         sources.register(lambda source: Order.objects.filter(source=source).values("id"))
+        register_stuck(stuck_statement)
         topics = {event.topic for event in EVENTS.values()} | set(TOPICS.values())
         if unknown := set(settings.EVENT_MAX_RETRIES_FOR) - topics:
             raise ImproperlyConfigured(

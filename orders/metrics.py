@@ -1,4 +1,4 @@
-"""The metrics of stuck orders, and of the events that orders consumes."""
+"""The metrics of the events that orders consumes."""
 
 from __future__ import annotations
 
@@ -8,25 +8,9 @@ from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily
 
 from orders.inbound.payments_and_stock import subscribed
-from orders.stuck import read_stuck
 from outbox.events.consuming.consumer import GROUP
 from outbox.events.transports import consumer_lags
-from outbox.facts import MOST
-from outbox.telemetry.metrics import at_scrape, from_broker
-
-
-@at_scrape
-def stuck() -> Iterator[GaugeMetricFamily]:
-    orders = GaugeMetricFamily(
-        "orderpost_stuck_orders", f"Orders stuck in a state, counted up to {MOST}", labels=["state"]
-    )
-    seconds = GaugeMetricFamily(
-        "orderpost_stuck_orders_oldest_seconds", "How long the oldest has been in the state", labels=["state"]
-    )
-    for state, found in read_stuck().items():
-        orders.add_metric([state], found.orders)
-        seconds.add_metric([state], found.oldest_seconds)
-    yield from (orders, seconds)
+from outbox.telemetry.metrics import from_broker
 
 
 @from_broker(settings.EVENT_TRANSPORT)

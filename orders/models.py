@@ -41,7 +41,7 @@ STUCK = {
     "unpaid": StuckState(
         "stock_reserved_at", Q(source="", status="pending", stock_reserved_at__isnull=False)
     ),
-    # No column has the time of a cancellation. A part's refund or a corrected address begins it anew.
+    # No column has the time of a cancellation. A later refund or correction of the order restarts the age.
     "unrefunded": StuckState(
         "updated_at",
         Q(source="", status="cancelled", paid_at__isnull=False, refunded_amount__lt=F("total_amount")),

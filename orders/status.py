@@ -12,7 +12,6 @@ from django.conf import settings
 
 from notifications.models import EmailNotification
 from orders.inbound.payments_and_stock import subscribed
-from orders.stuck import read_stuck
 from outbox.conditions import DAY, Stock, decide
 from outbox.database import server
 from outbox.database.clock import read_database_time
@@ -47,7 +46,6 @@ def read_status() -> Document:
         if breakers is None
         else {name: (one.state(seen), one.forced) for name, one in breakers.items()},
         lags=lags or (),
-        stuck=read_stuck(),
     )
     rows, sizes = facts.rows[EmailNotification._meta.db_table], server.sizes()
     return {

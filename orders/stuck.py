@@ -1,26 +1,22 @@
-"""Count stuck orders, for metrics, `manage.py status` and the admin. orders.models.STUCK defines them."""
+"""The statement that counts stuck orders. outbox.facts runs it; orders.models.STUCK defines the states."""
 
 from __future__ import annotations
 
 from django.db import connection
 
 from orders.models import STUCK, Order
-from outbox.conditions import Stuck
 from outbox.facts import MOST
 
 
-def read_stuck() -> dict[str, Stuck]:
-    """Return by state the number of stuck orders, at most `MOST`, and the age of the oldest."""
-    parts, values = [], []
+def stuck_statement() -> str:
+    """Return a SELECT of `state`, `orders` (at most `MOST`) and `oldest_seconds`: a row for each state."""
+    parts = []
     for state, (since, _) in STUCK.items():
         oldest = Order.objects.stuck(state).order_by(since).values(since)[:MOST]
-        sql, parameters = oldest.query.sql_with_params()
+        found = connection.ops.compose_sql(*oldest.query.sql_with_params())  # type: ignore[attr-defined]
         parts.append(
-            f"SELECT '{state}', count(*),"  # noqa: S608 - only names and the ORM's SQL are inserted
+            f"SELECT '{state}' AS state, count(*) AS orders,"  # noqa: S608 - only names and the ORM's SQL
             f" coalesce(extract(epoch FROM statement_timestamp() - min({since})), 0)::float8"
-            f" FROM ({sql}) AS found"
+            f" AS oldest_seconds FROM ({found}) AS found"
         )
-        values += parameters
-    with connection.cursor() as cursor:
-        cursor.execute(" UNION ALL ".join(parts), values)
-        return {state: Stuck(*numbers) for state, *numbers in cursor.fetchall()}
+    return " UNION ALL ".join(parts)

@@ -28,10 +28,11 @@ Code = Literal[
 #: The conditions that hold if the number is below the limit. All others hold if it is above.
 BELOW: set[Code] = {"PartitionsRunOut", "DatabaseConnectionsLow"}
 HOUR, DAY = 3600.0, 86_400.0
+#: By orders.models.STUCK.
 STUCK_WORDS = {
     "unconfirmed": "paid orders are neither confirmed, completed nor cancelled",
     "unpaid": "orders have reserved stock and are not paid",
-    "unrefunded": "cancelled orders were paid and are not refunded",
+    "unrefunded": "cancelled orders were paid and are not fully refunded",
 }
 #: Seconds without a heartbeat of keep_partitions: its interval of a day plus some hours.
 UPKEEP_LATE_SECONDS = 100_000.0

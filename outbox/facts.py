@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from django.apps import apps
 from django.db import connection
 
-from outbox.conditions import Connections, Events, Facts, Rows, Stock
+from outbox.conditions import Connections, Events, Facts, Rows, Stock, Stuck
 from outbox.database.ids import id_floor
 from outbox.database.server import SESSIONS
 from outbox.delivery.rows.deliverable import Deliverable
@@ -99,6 +99,15 @@ _ARCHIVED = """
 """
 
 
+#: Returns the SELECT of stuck orders, as `orders.stuck` describes it. The app that has orders sets it.
+_stuck: Callable[[], str] = lambda: "SELECT WHERE false"  # noqa: E731
+
+
+def register_stuck(statement: Callable[[], str]) -> None:
+    global _stuck
+    _stuck = statement
+
+
 def deliverables() -> list[type[Deliverable]]:
     """Return the models whose rows are delivered."""
     return [model for model in apps.get_models() if issubclass(model, Deliverable)]
@@ -107,12 +116,13 @@ def deliverables() -> list[type[Deliverable]]:
 def read_facts(*, now: dt.datetime) -> Facts:
     """Read all facts that PostgreSQL has."""
     models = deliverables()
-    paused, beats, events, jobs, holding, sessions, attached, archived, *rows = _read_together(
+    paused, beats, events, jobs, holding, stuck, sessions, attached, archived, *rows = _read_together(
         _PAUSED,
         _BEATS,
         _EVENTS.format(floor=id_floor(now + dt.timedelta(days=3)), most=MOST),
         _FAILED_JOBS,
         _holding(now),
+        _stuck(),
         SESSIONS,
         partitions.attached_statement(models=partitions.partitioned_models()),
         _ARCHIVED,
@@ -127,6 +137,7 @@ def read_facts(*, now: dt.datetime) -> Facts:
         events=Events(**_positive(events[0])),
         failed_jobs=jobs[0]["number"],
         holding=holding[0]["number"],
+        stuck={one["state"]: Stuck(one["orders"], one["oldest_seconds"]) for one in stuck},
         stocks=list(_stocks(now, attached, {one["table"]: one for one in archived})),
         connections=_connections(sessions),
     )

@@ -44,6 +44,11 @@ def numbers() -> Iterator[GaugeMetricFamily]:
     paused = {one["part"] for one in found.paused}
     values = {part.value: float(part.value in paused) for part in Pause.Part}
     yield gauge("paused", "1 if a person has paused the part, else 0", "part", values)
+    for name, text, field in (
+        ("stuck_orders", f"Orders stuck in a state, counted up to {facts.MOST}", "orders"),
+        ("stuck_orders_oldest_seconds", "How long the oldest has been in the state", "oldest_seconds"),
+    ):
+        yield gauge(name, text, "state", {state: getattr(one, field) for state, one in found.stuck.items()})
     dead = {"out": events.dead, "in": events.dead_inbound}
     yield gauge("dead_events", "Dead letters that nobody has resolved", "direction", dead)
     yield gauge("heartbeat_age_seconds", "Time since a process last wrote its heartbeat", "name", found.jobs)

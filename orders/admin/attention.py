@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from django.urls import reverse
 
-from orders.stuck import read_stuck
-from outbox.admin.front import Tile, attention
-from outbox.conditions import Facts, decide
+from outbox.admin.front import FrontPage, Tile, attention
 
 
 @attention(5)
@@ -18,7 +16,7 @@ def stuck_orders(request: HttpRequest) -> Iterator[Tile]:
     if not request.user.has_perm("orders.view_order"):
         return
     page = reverse("admin:orders_order_changelist")
-    found = [one for one in decide(Facts(stuck=read_stuck())) if one.code == "OrdersStuck"]
+    found = FrontPage.of(request).found("OrdersStuck")
     help = "Somebody is owed money or an answer. The page of each order shows its timeline."
     for one in found:
         label = f"stuck orders: {one.subject}"

@@ -168,12 +168,7 @@ def found(monkeypatch) -> list[conditions.Condition]:
         gathered.extend(new := real(facts))
         return new
 
-    for module in (
-        "orders.status",
-        "outbox.admin.front",
-        "orders.admin.attention",
-        "notifications.admin.attention",
-    ):
+    for module in ("orders.status", "outbox.admin.front", "notifications.admin.attention"):
         monkeypatch.setattr(f"{module}.decide", decide)
     return gathered
 
@@ -211,7 +206,7 @@ def test_inbound_dead_letters_are_the_same_condition_in_the_other_direction(admi
 
 def test_each_takes_a_fixed_number_of_statements(admin_client):
     needs()  # the sizes are read once in five minutes
-    for most, read in ((9, lambda: admin_client.get("/admin/")), (8, needs)):
+    for most, read in ((8, lambda: admin_client.get("/admin/")), (7, needs)):
         with CaptureQueriesContext(connection) as captured:
             read()
         counted = [entry["sql"] for entry in captured if "SAVEPOINT" not in entry["sql"]]

@@ -172,5 +172,4 @@ def test_no_list_takes_more_than_ten_statements(valkey_url):
             assert client.get(item["url"]).status_code == 200
         counts[item["title"]] = len(captured)
     assert len(counts) > 8
-    assert counts.pop("Overview") <= 11
     assert {title: count for title, count in counts.items() if count > 10} == {}
