@@ -16,7 +16,7 @@ from notifications.services import email_part
 from orders.emails import email_context
 from orders.events import EVENTS, event_payload
 from orders.models import Order, Seen
-from orders.transitions import Action, RefundExceedsBalance, check, next_status
+from orders.transitions import Action, ExternallyOwned, RefundExceedsBalance, check, next_status
 from outbox.database.statement import Part, Written, execute
 from outbox.events.publishing.publish import event_insert
 from outbox.telemetry import context, tracing
@@ -99,6 +99,12 @@ def _unversioned(seen: Seen) -> OrderChange:
     return OrderChange(order=seen.order, now=seen.now, row=seen.row)
 
 
+def _unchanged(seen: Seen) -> OrderChange:
+    change = OrderChange(order=seen.order, now=seen.now, row=seen.row)
+    change.needed = False
+    return change
+
+
 def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values: Any) -> OrderChange:
     """Make a new, pending order. `values` are those of `services.place_order`."""
     work = context.current()
@@ -130,6 +136,21 @@ def pay(seen: Seen) -> OrderChange:
     return change
 
 
+def fail_payment(seen: Seen, *, reason_code: str = "") -> OrderChange:
+    """Record that a payment failed. The order stays pending. The event contains the provider's code.
+
+    Once the order is paid or ended, nothing changes.
+    """
+    order = seen.order
+    if order.source:
+        raise ExternallyOwned(order=order)
+    if order.status != Order.Status.PENDING:
+        return _unchanged(seen)
+    change = _changed(seen)
+    change.record("order.payment_failed", details={"reasonCode": reason_code} if reason_code else {})
+    return change
+
+
 def confirm(seen: Seen) -> OrderChange:
     """Confirm a paid order. For a pending order, only record that its stock is reserved.
 
@@ -139,9 +160,7 @@ def confirm(seen: Seen) -> OrderChange:
     status = next_status(order=order, action=Action.CONFIRM)
     if status == order.status:
         if order.stock_reserved_at is not None:
-            change = OrderChange(order=order, now=seen.now, row=seen.row)
-            change.needed = False
-            return change
+            return _unchanged(seen)
         order.stock_reserved_at = seen.now
         return _unversioned(seen)
     order.status = status
@@ -175,6 +194,13 @@ def cancel(seen: Seen, *, reason: str = "", cause: Mapping[str, str] | None = No
     details = {"wasPaid": was_paid, **(cause or {})}
     change.record("order.cancelled", details=details, reason=reason, was_paid=was_paid)
     return change
+
+
+def cancel_unpaid(seen: Seen, *, before: dt.datetime) -> OrderChange:
+    """Cancel a pending order that was last changed before that time. Otherwise nothing changes."""
+    if seen.order.status != Order.Status.PENDING or seen.order.updated_at >= before:
+        return _unchanged(seen)
+    return cancel(seen, cause={"reason": "NOT_PAID"})
 
 
 def refund(seen: Seen, *, amount: int | None = None) -> OrderChange:

@@ -43,6 +43,7 @@ EVENTS: dict[str, OrderEvent] = {
     event.name: event
     for event in (
         OrderEvent("order.placed", "order.order.placed.v1", Email.OPTIONAL),
+        OrderEvent("order.payment_failed", "order.order.payment_failed.v1", Email.OPTIONAL),
         OrderEvent("order.paid", "order.order.paid.v1", Email.DEFAULT),
         OrderEvent("order.confirmed", "order.order.confirmed.v1", Email.OPTIONAL),
         OrderEvent("order.completed", "order.order.completed.v1", Email.DEFAULT),

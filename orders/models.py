@@ -14,7 +14,7 @@ from django.db import connections, models
 from django.db.models import Exists, F, Q
 from django.db.models.functions import Now, Upper
 
-from outbox.database.ids import new_id
+from outbox.database.ids import id_floor, new_id
 from outbox.database.postgres.cursor import Prepared
 from outbox.database.statement import Part, insert, parameter
 
@@ -73,6 +73,14 @@ class OrderQuerySet(models.QuerySet["Order"]):
             source="", status__in=["confirmed", "completed"], stock_reserved_at__gt=Now() - CONFIRMS
         )
         return found.filter(Exists(confirmed))
+
+    def unpaid(self, *, before: dt.datetime) -> OrderQuerySet:
+        """Keep the pending orders of this system that were last changed before that time.
+
+        A failed payment is a change, because its customer may be about to pay again.
+        """
+        # The bound of the ids keeps a scan of the index by status away from the younger pending orders.
+        return self.filter(source="", status="pending", id__lt=id_floor(before), updated_at__lt=before)
 
     def lock(self, *, order_id: uuid.UUID) -> Seen:
         """Lock an order's row until the transaction ends. Raise `Order.DoesNotExist`."""

@@ -70,6 +70,11 @@ def pay_order(*, order_id: uuid.UUID) -> Order:
     return change_order(order_id=order_id, decide=changes.pay)
 
 
+def fail_payment(*, order_id: uuid.UUID, reason_code: str = "") -> Order:
+    """Record a failed payment of a pending order, with an event and an e-mail. Raise as `change_order`."""
+    return change_order(order_id=order_id, decide=changes.fail_payment, reason_code=reason_code)
+
+
 def confirm_order(*, order_id: uuid.UUID) -> Order:
     """Confirm a paid order, or record that a pending one's stock is reserved. Raise as `change_order`."""
     return change_order(order_id=order_id, decide=changes.confirm)

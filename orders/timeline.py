@@ -157,10 +157,15 @@ def _of_event(event: Row) -> Iterator[Entry]:
 
 
 def _change(name: str, payload: Mapping[str, Any], event: Row) -> str:
-    words = f"Order {name.removeprefix('order.').replace('_', '-')}"
+    if name == "order.payment_failed":
+        words = "Payment failed"
+    else:
+        words = f"Order {name.removeprefix('order.').replace('_', '-')}"
     amount = payload.get("amount") if "refund" in name else payload.get("totalAmount")
     if isinstance(amount, int) and name in ("order.placed", "order.refunded", "order.part_refunded"):
         words += f": {format_amount(amount=amount, currency=str(payload.get('currency')), locale='en')}"
+    if code := payload.get("reasonCode") or payload.get("reason"):
+        words += f": {code}"
     return f"{words} (version {event['sequence']})"
 
 

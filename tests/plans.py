@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from django.db import connection
+from django.db.models import QuerySet
 
 #: PostgreSQL reads a table of so many rows faster without an index.
 SMALL = 1000
@@ -24,6 +25,13 @@ def rows_without_index(statement: str) -> dict[str, int]:
             rows = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
             found[node["Relation Name"]] = found.get(node["Relation Name"], 0) + round(rows)
     return {table: rows for table, rows in found.items() if rows > SMALL}
+
+
+def rows_visited(rows: QuerySet[Any]) -> int:
+    """Run a query of one table. Return how many rows its scan visited, including filtered ones."""
+    (plan,) = json.loads(rows.explain(format="json", analyze=True))
+    scans = [node for node in _nodes(plan["Plan"]) if "Relation Name" in node]
+    return sum(round(node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) for node in scans)
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

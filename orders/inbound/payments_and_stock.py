@@ -22,6 +22,8 @@ from outbox.events.consuming.inbox import Handler
 
 NAME = "orders"
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,49}")
+#: Payment providers write their codes in either case: card_declined, INSUFFICIENT_FUNDS, 51.
+_REASON_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,49}")
 _PRODUCT = re.compile(r"[A-Za-z0-9._:/-]{1,100}")
 
 
@@ -33,6 +35,21 @@ def payment_succeeded(event: Envelope) -> None:
             services.pay_order(order_id=order_id)
         except Refused as error:
             raise Rejected(f"the payment was not expected: {error}") from error
+
+
+def payment_failed(event: Envelope) -> None:
+    """Record the failed payment of a pending order. Reject it if it happened after the order was paid.
+
+    A failure of an earlier attempt may arrive late, and changes nothing.
+    """
+    order = _order(event)
+    returned = order.status in (Order.Status.CANCELLED, Order.Status.REFUNDED)
+    if order.paid_at and event.timestamp and event.timestamp > order.paid_at and not returned:
+        raise Rejected("the order was paid before: check whether the money is there")
+    code = event.data.get("reasonCode")
+    known = isinstance(code, str) and _REASON_CODE.fullmatch(code)
+    with refusals_rejected():
+        services.fail_payment(order_id=order.id, reason_code=code if known else "")
 
 
 def payment_refunded(event: Envelope) -> None:
@@ -65,6 +82,7 @@ def stock_insufficient(event: Envelope) -> None:
 #: topic -> handler. A `.v2` may have a handler next to its `.v1`.
 OTHER_SERVICES: dict[str, Handler] = {
     "payment.payment.succeeded.v1": payment_succeeded,
+    "payment.payment.failed.v1": payment_failed,
     "payment.payment.refunded.v1": payment_refunded,
     "warehouse.stock.reserved.v1": stock_reserved,
     "warehouse.stock.insufficient.v1": stock_insufficient,

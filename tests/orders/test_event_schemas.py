@@ -15,6 +15,7 @@ from orders.services import (
     cancel_order,
     complete_order,
     confirm_order,
+    fail_payment,
     pay_order,
     place_order,
     refund_order,
@@ -53,6 +54,7 @@ def test_what_orders_publish_fits():
     complete_order(order_id=first.id, tracking_url="https://track.example/1")
     refund_order(order_id=first.id, amount=100)
     refund_order(order_id=first.id)
+    fail_payment(order_id=second.id, reason_code="card_declined")
     pay_order(order_id=second.id)
     cancel_order(order_id=second.id, reason="Ann changed her mind")
     published = list(OutboxEvent.objects.all())

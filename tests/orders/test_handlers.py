@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 
 import pytest
 
 from notifications.models import EmailNotification
 from orders.models import Order
+from orders.privacy.erasure import erase_person
 from orders.services import cancel_order, complete_order, pay_order
+from orders.timeline import read_timeline
 from outbox.models import InboundDeadLetter, OutboxEvent, ProcessedEvent
 from tests.outbox.events.inbound import (
+    FAILED,
     INSUFFICIENT,
     PAID,
     REFUNDED,
@@ -22,8 +26,9 @@ from tests.outbox.events.inbound import (
     received,
     status,
 )
+from tests.outbox.retention.months import Steps
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
 
 class TestSaga:
@@ -71,6 +76,56 @@ class TestSaga:
         assert Order.objects.get(id=it.id).version == 2
 
 
+class TestFailedPayments:
+    def test_each_is_an_event_and_an_optional_mail_and_the_order_stays_pending(self, settings):
+        settings.NOTIFY_ON = ["order.payment_failed"]
+        it = order()
+        assert [give(FAILED, it, reasonCode=code) for code in ("card_declined", "51")] == ["done", "done"]
+        assert (status(it), it.version, it.paid_at) == ("pending", 3, None)
+        events = OutboxEvent.objects.filter(event_type="order.order.payment_failed.v1").order_by("sequence")
+        assert [event.payload["reasonCode"] for event in events] == ["card_declined", "51"]
+        assert EmailNotification.objects.filter(event_type="order.payment_failed").count() == 2
+        assert give(PAID, it) == "done"
+        texts = [entry.text for entry in read_timeline(order=it) if entry.kind == "change"]
+        assert texts[1:] == [
+            "Payment failed: card_declined (version 2)",
+            "Payment failed: 51 (version 3)",
+            "Order paid (version 4)",
+        ]
+
+    def test_by_default_it_sends_no_mail(self):
+        it = order()
+        give(FAILED, it, reasonCode="card_declined")
+        assert not EmailNotification.objects.exists()
+
+    @pytest.mark.parametrize("code", [None, "", 51, "Ann has no money", "a" * 51, "a@example.com"])
+    def test_what_is_no_code_stays_out_of_the_event(self, code):
+        it = order()
+        assert give(FAILED, it, reasonCode=code) == "done"
+        assert "reasonCode" not in OutboxEvent.objects.get(event_type="order.order.payment_failed.v1").payload
+
+    def test_a_late_one_of_an_earlier_attempt_changes_nothing(self):
+        it = order()
+        happened = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=5)
+        give(PAID, it)
+        late = envelope(FAILED, {"orderId": str(it.id)}, timestamp=happened.isoformat())
+        assert handle(received(FAILED, late)) == "done"
+        assert (status(it), it.version) == ("paid", 2)
+
+    def test_for_a_cancelled_order_it_changes_nothing(self):
+        it = order()
+        cancel_order(order_id=it.id)
+        assert give(FAILED, it) == "done"
+        assert (status(it), it.version) == ("cancelled", 2)
+
+    def test_to_an_erased_person_it_is_recorded_and_not_sent(self, settings):
+        settings.NOTIFY_ON = ["order.payment_failed"]
+        it = order()
+        erase_person(email="a@example.com", report=Steps(), force=True)
+        assert give(FAILED, it) == "done"
+        assert EmailNotification.objects.get().status == "suppressed"
+
+
 class TestDead:
     def assert_dead(self, result: str, reason: str) -> None:
         assert result == "dead"
@@ -98,7 +153,13 @@ class TestDead:
         pay_order(order_id=it.id)
         self.assert_dead(give(PAID, it), "the payment was not expected")
 
-    @pytest.mark.parametrize("topic", [PAID, REFUNDED, RESERVED, INSUFFICIENT])
+    def test_a_payment_that_failed_after_the_order_was_paid(self):
+        it = order()
+        give(PAID, it)
+        self.assert_dead(give(FAILED, it), "check whether the money is there")
+        assert status(it) == "paid"
+
+    @pytest.mark.parametrize("topic", [PAID, FAILED, REFUNDED, RESERVED, INSUFFICIENT])
     def test_an_unknown_order(self, topic):
         self.assert_dead(give(topic, uuid.uuid4()), "There is no order")
 

@@ -1,4 +1,4 @@
-"""The seven e-mails, from an order that is in no table to what the customer reads."""
+"""The eight e-mails, from an order that is in no table to what the customer reads."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ MUG = {"sku": "M", "name": "Ceramic mug", "quantity": 2, "unit_amount": 1900}
 TOWEL = {"sku": "T", "name": "Tea towel", "quantity": 1, "unit_amount": 2500}
 CHANGES: dict[str, dict[str, Any]] = {
     "order.placed": {},
+    "order.payment_failed": {},
     "order.paid": {},
     "order.confirmed": {},
     "order.completed": {"tracking_url": "https://track.example.com/1"},

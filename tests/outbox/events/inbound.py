@@ -15,6 +15,7 @@ from outbox.events.consuming.inbox import process
 from outbox.events.transports import Received
 
 PAID, REFUNDED = "payment.payment.succeeded.v1", "payment.payment.refunded.v1"
+FAILED = "payment.payment.failed.v1"
 RESERVED, INSUFFICIENT = "warehouse.stock.reserved.v1", "warehouse.stock.insufficient.v1"
 
 
