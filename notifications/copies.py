@@ -1,4 +1,4 @@
-"""Copies: new e-mails with the content of ended ones. Called by orders.corrections."""
+"""Copies: e-mails in the place of others. Called by orders.corrections and orders.render_again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from django.conf import settings
 from notifications import inserts, tasks
 from notifications.delivery.log import log_created
 from notifications.models import EmailNotification
+from notifications.rendering import RenderedEmail
 from notifications.suppressions import suppressed_among
 from outbox.database.ids import new_id
 from outbox.database.statement import execute
@@ -43,10 +44,17 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     mail.recipient_email = recipient_email or mail.recipient_email
     for why in suppressed_among([mail]).values():
         raise NotCopied(f"the address is suppressed: {why}", status=mail.status)
+    return add_copy(mail, content=RenderedEmail(mail.subject, mail.body, mail.body_text))
+
+
+def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
+    """Insert an e-mail with the recipient of `mail` and this content, and return its id.
+
+    The caller has checked that the recipient may get it.
+    """
     work = work_context.current()
-    copy_id = new_id()
     copy: inserts.NewEmail = {
-        "id": copy_id,
+        "id": new_id(),
         "order_id": mail.order_id,
         "event_type": mail.event_type,
         "status": Status.PENDING,
@@ -54,18 +62,18 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
         "recipient_email": mail.recipient_email,
         "to_name": mail.to_name,
         "locale": mail.locale,
-        "subject": mail.subject,
-        "body": mail.body,
-        "body_text": mail.body_text,
+        "subject": content.subject,
+        "body": content.body_html,
+        "body_text": content.body_text,
         "max_retries": settings.MAX_RETRIES_FOR.get(mail.event_type, settings.MAX_RETRIES),
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,
     }
 
     def on_commit() -> None:
-        log_created(copy, resend_of=id)
+        log_created(copy, resend_of=mail.id)
         if settings.FAST_PATH:
             tasks.waker.wake()
 
-    execute(inserts=[inserts.insert_copy(copy, of=id, on_commit=on_commit)])
-    return copy_id
+    execute(inserts=[inserts.insert_copy(copy, of=mail.id, on_commit=on_commit)])
+    return copy["id"]

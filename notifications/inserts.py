@@ -69,5 +69,11 @@ def has_email(*, order_id: uuid.UUID, event_type: str, version: int) -> bool:
         return found
 
 
+def version_of(key: str) -> int | None:
+    """Return the order's version in the idempotency key of an e-mail, or None for the key of a copy."""
+    version = key.rpartition(":")[2]
+    return int(version) if version.isdecimal() and not key.startswith("copy:") else None
+
+
 def _key(order_id: uuid.UUID, event_type: str, version: int) -> str:
     return f"{order_id}:{event_type}:{version}"

@@ -184,14 +184,14 @@ def complete(seen: Seen, *, tracking_url: str = "") -> OrderChange:
 def cancel(seen: Seen, *, reason: str = "", cause: Mapping[str, str] | None = None) -> OrderChange:
     """Cancel an order. A paid one can be refunded afterwards.
 
-    The e-mail shows `reason` to the customer. The event does not contain it, because it may hold a name. Only
-    the event contains `cause`: codes for other services.
+    The e-mail shows `reason` to the customer. The event only tells whether there is one, because it may hold
+    a name. Only the event contains `cause`: codes for other services.
     """
     order = seen.order
     order.status = next_status(order=order, action=Action.CANCEL)
     was_paid = order.paid_at is not None
     change = _changed(seen)
-    details = {"wasPaid": was_paid, **(cause or {})}
+    details = {"wasPaid": was_paid, "hasReason": bool(reason), **(cause or {})}
     change.record("order.cancelled", details=details, reason=reason, was_paid=was_paid)
     return change
 

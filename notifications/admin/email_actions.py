@@ -1,4 +1,4 @@
-"""Resend, give up, mark as sent: ask for a confirmation, then change the chosen e-mails and log each change.
+"""The actions on chosen e-mails, such as resend: ask for a confirmation, then change and log each e-mail.
 
 The request itself changes ticked rows and the results of a search. A bulk job changes all e-mails that match
 a filter, or all of one cause.
@@ -21,7 +21,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from notifications import filters
-from notifications.bulk_actions import GIVE_UP, MARK_SENT, RESEND
+from notifications.bulk_actions import GIVE_UP, RESEND
 from notifications.models import EmailNotification
 from notifications.restored import MARKED
 from outbox import bulk
@@ -33,21 +33,26 @@ from outbox.privacy import AddressGiven, refuse_addresses
 #: The most rows of a search's results that one request changes.
 MAX_ROWS = 5_000
 CHUNK = 500
-ACTIONS = {"resend": RESEND, "give_up": GIVE_UP, "mark_sent": MARK_SENT}
-#: The message's verb after each action.
-DONE = {"resend": "Resent", "give_up": "Given up", "mark_sent": "Marked as sent"}
+#: The message's verb after each action. Their bulk actions are called `notifications.<action>`.
+DONE = {
+    "resend": "Resent",
+    "give_up": "Given up",
+    "mark_sent": "Marked as sent",
+    "render_again": "Rendered again",
+}
 #: The states that each action changes. It leaves other e-mails unchanged.
 TAKEN = {
     "resend": (Status.DEAD_LETTERED, Status.DISCARDED, Status.SUPPRESSED, Status.FAILED),
     "give_up": (Status.DEAD_LETTERED, Status.FAILED),
     "mark_sent": MARKED,
+    "render_again": (Status.DEAD_LETTERED, Status.FAILED),
 }
 #: A bulk job needs one of these parameters; a list without them is too long.
 NARROW = ("status", "failing", "cause")
 
 
 class ActionsPage(admin.ModelAdmin[EmailNotification]):
-    actions = ["resend", "give_up", "mark_sent"]
+    actions = ["resend", "give_up", "mark_sent", "render_again"]
 
     def has_resend_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm(RESEND.permission)
@@ -66,6 +71,12 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
     @admin.action(description="Mark as sent", permissions=["discard"])
     def mark_sent(self, request: HttpRequest, queryset: QuerySet[EmailNotification]) -> HttpResponse | None:
         return self._act(request, queryset, "mark_sent")
+
+    @admin.action(description="Render again", permissions=["resend"])
+    def render_again(
+        self, request: HttpRequest, queryset: QuerySet[EmailNotification]
+    ) -> HttpResponse | None:
+        return self._act(request, queryset, "render_again")
 
     def _act(
         self, request: HttpRequest, queryset: QuerySet[EmailNotification], action: str
@@ -92,8 +103,9 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         name = request.POST.get("action", "")
-        if (action := ACTIONS.get(name)) is None:
+        if name not in DONE:
             raise Http404
+        action = _bulk_action(name)
         if not (self.has_view_permission(request) and request.user.has_perm(action.permission)):
             raise PermissionDenied
         params = filters.freeze(request.POST.dict(), now=read_database_time())
@@ -128,7 +140,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         kind = ContentType.objects.get_for_model(EmailNotification)
         for start in range(0, len(ids), CHUNK):
             with transaction.atomic():
-                result = ACTIONS[action].change(ids[start : start + CHUNK])
+                result = _bulk_action(action).change(ids[start : start + CHUNK])
                 LogEntry.objects.bulk_create(
                     LogEntry(
                         user_id=request.user.pk or 0,
@@ -164,7 +176,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         more = total > COUNT_LIMIT
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
-            "title": f"{ACTIONS[action].title}: e-mails",
+            "title": f"{_bulk_action(action).title}: e-mails",
             "opts": self.opts,
             "action": action,
             "taken": [(_words(status), _count(counts[status], more)) for status in taken if counts[status]],
@@ -180,6 +192,10 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
             "media": self.media,
         }
         return TemplateResponse(request, "admin/notifications/emailnotification/confirm.html", context)
+
+
+def _bulk_action(name: str) -> bulk.BulkAction:
+    return bulk.ACTIONS[f"notifications.{name}"]
 
 
 def _bulk_url() -> str:

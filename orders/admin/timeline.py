@@ -16,7 +16,7 @@ MOST = 300
 #: The tones of lines, by `Entry.what`.
 BAD = {"bounced", "complained", "dead_lettered", "permanent", "misconfigured", "suppressed", "discarded"}
 GOOD = {"sent", "delivered", "published"}
-UNSURE = {"order.payment_failed", "transient", "unreachable", "ambiguous", "throttled"}
+UNSURE = {"transient", "unreachable", "ambiguous", "throttled"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

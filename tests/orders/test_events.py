@@ -11,7 +11,11 @@ from orders.events import EVENTS, Email
 
 #: The code that may name an event. preview_email does so where its example needs details.
 DECIDES = {"orders/events.py", "orders/changes.py"}
-SHOWS = {"orders/timeline.py", "orders/management/commands/preview_email.py"}
+SHOWS = {
+    "orders/timeline.py",
+    "orders/management/commands/preview_email.py",
+    "orders/render_again.py",  # which e-mails show what only the event has
+}
 #: Where the event of another system is taken, too.
 TAKES = {"orders/inbound/external.py"}
 FILES = DECIDES | SHOWS | TAKES | {"orders/demo.py"}

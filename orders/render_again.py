@@ -1,0 +1,166 @@
+"""Replace e-mails that a mistake in a template spoiled by copies that are rendered again.
+
+Called by the bulk action and by `manage.py render_again`. A copy shows the order and its recipient as they
+are now, and the change as its event recorded it.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from jinja2 import TemplateError
+
+from notifications.copies import add_copy
+from notifications.inserts import version_of
+from notifications.models import EmailNotification
+from notifications.rendering import RenderedEmail, render_email
+from notifications.services import give_up
+from notifications.suppressions import suppressed_among
+from orders.emails import email_context
+from orders.events import EVENTS
+from orders.models import Order
+from outbox.database.ids import id_floor
+from outbox.database.transactions import require_transaction
+from outbox.delivery.rows.settlements import Refusal
+from outbox.models import OutboxEvent
+from outbox.privacy import ERASED_ADDRESS
+
+#: The e-mails that show values which only the event has.
+NEED_EVENT = {"order.completed", "order.cancelled", "order.refunded", "order.part_refunded"}
+#: Ids and times of one statement differ by less.
+NEAR = dt.timedelta(days=1)
+
+
+class Replaced(NamedTuple):
+    """An e-mail that was given up, the state that it had, and its copy."""
+
+    id: uuid.UUID
+    was: str
+    copy_id: uuid.UUID
+
+
+class First(NamedTuple):
+    """The e-mail that was written with its change: `mail` itself, or the one of which it is a copy."""
+
+    created_at: dt.datetime
+    event: tuple[uuid.UUID, str, int]  # the order, the topic and the order's version
+
+
+class NotRendered(Exception):
+    """An e-mail cannot be rendered again. The text says why."""
+
+
+def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refusal]]:
+    """Give up dead letters and failed e-mails, and insert a new copy of each, in the caller's transaction.
+
+    Refuse an e-mail that is held, whose recipient was erased or is suppressed, or whose content cannot be
+    restored.
+    """
+    require_transaction("a new rendering")
+    wanted = list(ids)
+    columns = ("order", "event_type", "recipient_email", "resend_of", "idempotency_key", "created_at")
+    mails = list(EmailNotification.objects.filter(id__in=wanted).only(*columns).order_by("id"))
+    # Changes, corrections and erasures of these orders wait until the copies are committed.
+    locked = Order.objects.filter(id__in={mail.order_id for mail in mails}).order_by("id").select_for_update()
+    orders = {order.id: order for order in locked}
+    firsts = _firsts(mails)
+    payloads = _payloads(firsts.values())
+    contents: dict[uuid.UUID, RenderedEmail] = {}
+    refusals = [
+        Refusal(id, "there is no such e-mail") for id in sorted({*wanted} - {one.id for one in mails})
+    ]
+    for mail in mails:
+        try:
+            contents[mail.id] = _render(mail, orders.get(mail.order_id), firsts.get(mail.id), payloads)
+        except NotRendered as error:
+            refusals.append(Refusal(mail.id, str(error)))
+    rendered = {mail.id: mail for mail in mails if mail.id in contents}
+    for id, why in suppressed_among(list(rendered.values())).items():
+        del rendered[id]
+        refusals.append(Refusal(id, f"its address is suppressed: {why}"))
+    changes, more = give_up(ids=rendered)
+    done = [
+        Replaced(
+            change.row.id, change.was, add_copy(rendered[change.row.id], content=contents[change.row.id])
+        )
+        for change in changes
+    ]
+    return done, refusals + more
+
+
+def _firsts(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, First]:
+    """Return the first of each e-mail whose copies are all stored."""
+    found, wanted = {}, {mail.id: mail for mail in mails}
+    while wanted:
+        copies = {}
+        for id, mail in wanted.items():
+            if mail.resend_of is not None:
+                copies[id] = mail.resend_of
+            elif (version := version_of(mail.idempotency_key)) and mail.event_type in EVENTS:
+                topic = EVENTS[mail.event_type].topic
+                found[id] = First(mail.created_at, (mail.order_id, topic, version))
+        parents = EmailNotification.objects.only(
+            "order", "event_type", "resend_of", "idempotency_key", "created_at"
+        ).in_bulk(list(copies.values()))
+        wanted = {id: parents[parent] for id, parent in copies.items() if parent in parents}
+    return found
+
+
+def _payloads(firsts: Iterable[First]) -> dict[tuple[uuid.UUID, str, int], Mapping[str, Any]]:
+    """Return the stored data of the changes' events."""
+    times = [first.created_at for first in firsts]
+    if not times:
+        return {}
+    rows = OutboxEvent.objects.filter(
+        id__gte=id_floor(min(times) - NEAR),
+        id__lt=id_floor(max(times) + NEAR),
+        aggregate_type="order",
+        aggregate_id__in={first.event[0] for first in firsts},
+    )
+    return {
+        (order_id, topic, sequence): payload
+        for order_id, topic, sequence, payload in rows.values_list(
+            "aggregate_id", "event_type", "sequence", "payload"
+        )
+    }
+
+
+def _render(
+    mail: EmailNotification,
+    order: Order | None,
+    first: First | None,
+    payloads: Mapping[tuple[uuid.UUID, str, int], Mapping[str, Any]],
+) -> RenderedEmail:
+    """Render the e-mail, and give `mail` the order's recipient. Raise `NotRendered`."""
+    if mail.recipient_email == ERASED_ADDRESS:
+        raise NotRendered("its data was erased")
+    if order is None or first is None:
+        raise NotRendered("its order or its first e-mail is not stored any more")
+    payload = payloads.get(first.event)
+    if payload is None and mail.event_type in NEED_EVENT:
+        raise NotRendered(
+            f"only {order.source or 'its event'}, which is not stored here, has the change's data"
+        )
+    payload = payload or {}
+    if mail.event_type == "order.cancelled" and payload.get("hasReason", True):
+        raise NotRendered("only the e-mail has the reason of the cancellation")
+    mail.recipient_email, mail.to_name, mail.locale = order.email, order.name, order.locale
+    order = copy.copy(order)  # other e-mails of the order may be older or newer
+    order.refunded_amount = payload.get("refundedAmount", order.refunded_amount)
+    change = {
+        "at": first.created_at,
+        "amount": payload.get("amount"),
+        "tracking_url": payload.get("trackingUrl", ""),
+        "was_paid": payload.get("wasPaid", False),
+    }
+    try:
+        context = email_context(order=order, change=change)
+        return render_email(event_type=mail.event_type, locale=mail.locale, context=context)
+    except TemplateError as error:
+        raise NotRendered(f"its template fails: {error}") from error
+    except Exception as error:  # of a filter; the text may have a customer's data
+        raise NotRendered(f"its template fails: {type(error).__name__}") from error

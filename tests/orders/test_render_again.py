@@ -1,0 +1,292 @@
+"""E-mails that a template spoiled are given up and sent again, with a text from the order and its event."""
+
+from __future__ import annotations
+
+import datetime as dt
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from notifications import copies
+from notifications.models import EmailNotification, Suppression
+from orders import services
+from orders.models import Order
+from orders.privacy.erasure import erase_person
+from orders.render_again import render_again
+from outbox import bulk
+from outbox.models import BulkJob, OutboxEvent
+from outbox.privacy import address_hash
+from tests.bulk import run_jobs
+from tests.factories import staff_client
+from tests.outbox.events.inbound import order as place
+from tests.outbox.retention.months import Steps
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
+LIST = reverse("admin:notifications_emailnotification_changelist")
+
+
+def spoil(order: Order, event_type: str, **fields: Any) -> EmailNotification:
+    """Make the newest e-mail of this kind a dead letter with a wrong text."""
+    mail = EmailNotification.objects.filter(order_id=order.id, event_type=event_type).latest("id")
+    values = {"status": "dead_lettered", "subject": "{{ reference", "body": "wrong", "body_text": "wrong"}
+    EmailNotification.objects.filter(id=mail.id).update(**values | fields)
+    return EmailNotification.objects.get(id=mail.id)
+
+
+def again(*mails: EmailNotification) -> tuple[list[EmailNotification], list[str]]:
+    """Return the copies and the reasons of the refusals."""
+    with transaction.atomic():
+        done, refusals = render_again(ids=[mail.id for mail in mails])
+    return [EmailNotification.objects.get(id=one.copy_id) for one in done], [one.reason for one in refusals]
+
+
+def paid(**fields: Any) -> Order:
+    order = place(**{"reference": "A-1", "name": "Ann"} | fields)
+    services.pay_order(order_id=order.id)
+    return order
+
+
+def test_the_old_email_is_given_up_and_a_new_one_is_due():
+    mail = spoil(paid(), "order.paid")
+    (copy,), refused = again(mail)
+    mail.refresh_from_db()
+    assert (mail.status, mail.body_text, refused) == ("discarded", "wrong", [])
+    assert (copy.status, copy.resend_of, copy.retry_count, copy.errors) == ("pending", mail.id, 0, [])
+    assert copy.subject == "Payment received for your order A-1" and "wrong" not in copy.body
+    assert again(mail) == ([], ["it is not a dead letter"])
+
+
+def test_it_goes_to_the_orders_present_address_name_and_language():
+    order = paid()
+    mail = spoil(order, "order.paid")
+    Order.objects.filter(id=order.id).update(email="bob@example.com", name="Bob", locale="de")
+    (copy,), _ = again(mail)
+    assert (copy.recipient_email, copy.to_name, copy.locale) == ("bob@example.com", "Bob", "de")
+    assert "Guten Tag Bob" in copy.body_text
+
+
+def test_it_tells_the_change_as_it_was_then():
+    order = paid()
+    services.complete_order(order_id=order.id, tracking_url="https://track.example/1")
+    services.refund_order(order_id=order.id, amount=100)
+    completed, first = spoil(order, "order.completed"), spoil(order, "order.part_refunded")
+    services.refund_order(order_id=order.id, amount=250)
+    (one, two), refused = again(completed, first)
+    assert refused == []
+    assert "https://track.example/1" in one.body_text
+    assert "$1.00" in two.subject and "so far" not in two.body_text and "$3.50" not in two.body_text
+    assert "$9.00 has not been refunded" in two.body_text
+
+
+class TestCancellations:
+    def test_without_a_reason_it_is_rendered(self):
+        order = paid()
+        services.cancel_order(order_id=order.id)
+        (copy,), _ = again(spoil(order, "order.cancelled"))
+        assert "You had already paid $10.00" in copy.body_text
+
+    def test_with_a_reason_it_is_refused_because_only_the_email_has_it(self):
+        order = paid()
+        services.cancel_order(order_id=order.id, reason="Sold out")
+        mail = spoil(order, "order.cancelled")
+        assert again(mail) == ([], ["only the e-mail has the reason of the cancellation"])
+        mail.refresh_from_db()
+        assert mail.status == "dead_lettered"
+
+    def test_an_event_of_release_0_1_0_does_not_say_so(self):
+        order = paid()
+        services.cancel_order(order_id=order.id)
+        event = OutboxEvent.objects.get(event_type="order.order.cancelled.v1")
+        del event.payload["hasReason"]
+        event.save()
+        assert again(spoil(order, "order.cancelled"))[1] == [
+            "only the e-mail has the reason of the cancellation"
+        ]
+
+
+class TestRefusals:
+    def refuses(self, mail: EmailNotification, reason: str) -> None:
+        before = EmailNotification.objects.filter(id=mail.id).values().get()
+        assert again(mail) == ([], [reason])
+        assert EmailNotification.objects.filter(id=mail.id).values().get() == before
+        assert not EmailNotification.objects.exclude(resend_of=None).exists()
+
+    @pytest.mark.parametrize("status", ["sent", "discarded", "pending", "suppressed"])
+    def test_other_states(self, status):
+        fields = {"sent_at": dt.datetime.now(dt.UTC)} if status == "sent" else {}
+        self.refuses(spoil(paid(), "order.paid", status=status, **fields), "it is not a dead letter")
+
+    def test_an_email_that_is_held(self):
+        now = dt.datetime.now(dt.UTC).isoformat()
+        doubt = [{"at": now, "provider": "sendgrid", "outcome": "ambiguous", "code": "", "text": "lost"}]
+        mail = spoil(paid(), "order.paid", errors=doubt)
+        self.refuses(mail, "its last attempt may have been accepted; it is held for the provider's evidence")
+
+    @pytest.mark.usefixtures("archive_folder")
+    def test_an_erased_person(self):
+        mail = spoil(paid(), "order.paid")
+        erase_person(email="a@example.com", report=Steps(), force=True)
+        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+        mail.refresh_from_db()
+        self.refuses(mail, "its data was erased")
+
+    @pytest.mark.usefixtures("archive_folder")
+    def test_an_erased_persons_email_of_an_order_that_has_another_address_now(self):
+        order = paid()
+        mail = spoil(order, "order.paid")
+        Order.objects.filter(id=order.id).update(email="bob@example.com")
+        erase_person(email="a@example.com", report=Steps(), force=True)
+        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+        mail.refresh_from_db()
+        self.refuses(mail, "its data was erased")
+
+    def test_a_suppressed_address(self):
+        mail = spoil(paid(), "order.paid")
+        Suppression.objects.create(address_hash=address_hash("A@example.com"), reason="hard_bounce")
+        self.refuses(mail, "its address is suppressed: the address bounced")
+
+    @pytest.mark.parametrize("name", ["part_refunded", "completed"])
+    def test_an_event_that_is_not_stored_any_more(self, name):
+        order = paid()
+        services.complete_order(order_id=order.id)
+        services.refund_order(order_id=order.id, amount=1)
+        OutboxEvent.objects.all().delete()
+        why = "only its event, which is not stored here, has the change's data"
+        self.refuses(spoil(order, f"order.{name}"), why)
+
+    def test_a_template_that_still_fails(self, monkeypatch):
+        def broken(**_: object) -> None:
+            raise ZeroDivisionError("Ann's order")
+
+        mail = spoil(paid(), "order.paid")
+        monkeypatch.setattr("orders.render_again.render_email", broken)
+        self.refuses(mail, "its template fails: ZeroDivisionError")
+
+    def test_a_copy_whose_first_email_is_not_stored_any_more(self):
+        mail = spoil(paid(), "order.paid")
+        (copy,), _ = again(mail)
+        mail.delete()
+        EmailNotification.objects.filter(id=copy.id).update(status="dead_lettered")
+        assert again(copy)[1] == ["its order or its first e-mail is not stored any more"]
+
+
+def test_a_copy_of_a_copy_finds_the_first_ones_event():
+    order = paid()
+    services.refund_order(order_id=order.id, amount=100)
+    mail = spoil(order, "order.part_refunded")
+    for _ in range(3):
+        (mail,), refused = again(mail)
+        assert refused == [] and "$1.00" in mail.subject
+        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+
+
+def test_another_systems_email_is_rendered_unless_only_its_event_has_the_data():
+    order = paid()
+    services.refund_order(order_id=order.id, amount=100)
+    Order.objects.filter(id=order.id).update(source="shop-a")
+    OutboxEvent.objects.all().delete()
+    (copy,), refused = again(spoil(order, "order.paid"), spoil(order, "order.part_refunded"))
+    assert copy.event_type == "order.paid"
+    assert refused == ["only shop-a, which is not stored here, has the change's data"]
+
+
+def test_a_crash_between_two_copies_loses_no_email(monkeypatch):
+    mails = [spoil(paid(), "order.paid") for _ in range(2)]
+    insert, calls = copies.inserts.insert_copy, []
+
+    def crash(*args: Any, **values: Any) -> Any:
+        calls.append(args)
+        if len(calls) == 2:
+            raise SystemExit
+        return insert(*args, **values)
+
+    monkeypatch.setattr(copies.inserts, "insert_copy", crash)
+    with pytest.raises(SystemExit):
+        again(*mails)
+    found = EmailNotification.objects.values_list("status", flat=True)
+    assert list(found) == ["dead_lettered", "dead_lettered"]
+
+
+def test_a_filter_is_a_job_and_its_reads_do_not_grow_with_the_batch(monkeypatch):
+    monkeypatch.setattr(bulk.waker, "wake", lambda: None)
+    User.objects.create_superuser("ann")
+    mails = [spoil(paid(), "order.paid") for _ in range(12)]
+    spoil(paid(), "order.paid", status="failed")
+    answer = StringIO()
+    call_command("render_again", "--event-type", "order.paid", "--user", "ann", stdout=answer)
+    assert "for 12 e-mails" in answer.getvalue()
+    with CaptureQueriesContext(connection) as queries:
+        run_jobs()
+    reads = [one["sql"] for one in queries if one["sql"].startswith("SELECT") and "orders" in one["sql"]]
+    assert len(reads) < 12
+    job = BulkJob.objects.get()
+    assert (job.state, job.done_count, job.refused_count) == ("done", 12, 0)
+    assert EmailNotification.objects.filter(status="discarded").count() == 12
+    assert EmailNotification.objects.filter(resend_of__in=[mail.id for mail in mails]).count() == 12
+    assert LogEntry.objects.filter(change_message__startswith="Rendered again as ").count() == 12
+
+
+def test_the_command_takes_ids_and_says_what_it_left_alone():
+    good, bad = spoil(paid(), "order.paid"), spoil(paid(), "order.paid", status="discarded")
+    answer, errors = StringIO(), StringIO()
+    with pytest.raises(CommandError, match=r"Rendered again: 1\. Left alone: 1\."):
+        call_command("render_again", str(good.id), str(bad.id), stdout=answer, stderr=errors)
+    copy = EmailNotification.objects.get(resend_of=good.id)
+    assert answer.getvalue() == f"{good.id}: rendered again as {copy.id}\n"
+    assert errors.getvalue() == f"{bad.id}: it is not a dead letter\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([], "Give either ids or a filter"),
+        (["0199c2b8-0000-7000-8000-000000000000", "--status", "failed"], "Give either ids or a filter"),
+        (["--status", "failed"], "--user: a login with the permission"),
+        (["--status", "failed", "--user", "viewer"], "--user: a login with the permission"),
+        (["--status", "failed", "--user", "ann", "--reason", "of ann@example.com"], "address"),
+        (["0199c2b8-0000-7000-8000-000000000000"], "Left alone: 1"),
+    ],
+)
+def test_the_command_refuses_what_it_cannot_do(given, why):
+    User.objects.create_superuser("ann")
+    User.objects.create_user("viewer")
+    with pytest.raises(CommandError, match=why):
+        call_command("render_again", *given, stderr=StringIO())
+    assert not BulkJob.objects.exists()
+
+
+def test_the_admin_asks_and_then_renders_the_ticked_emails_again(admin_client):
+    mail = spoil(paid(), "order.paid")
+    page = admin_client.get(reverse("admin:notifications_emailnotification_change", args=[mail.id]))
+    assert "Render again …" in page.content.decode()
+    answer = {"action": "render_again", "_selected_action": str(mail.id)}
+    page = admin_client.post(LIST, answer)
+    assert "Yes, render again" in page.content.decode()
+    assert not EmailNotification.objects.exclude(resend_of=None).exists()
+    page = admin_client.post(LIST, answer | {"confirmed": "yes", "reason": "the subject"}, follow=True)
+    assert "Rendered again: 1." in page.content.decode()
+    copy = EmailNotification.objects.get(resend_of=mail.id)
+    assert (
+        LogEntry.objects.get().change_message
+        == f"Rendered again as {copy.id} (was dead_lettered). the subject"
+    )
+
+
+def test_the_admin_starts_a_job_for_a_filter_if_the_user_may_resend(monkeypatch):
+    monkeypatch.setattr(bulk.waker, "wake", lambda: None)
+    spoil(paid(), "order.paid")
+    view = "view_emailnotification"
+    viewer = staff_client(view, "discard_emailnotification", name="viewer")
+    support = staff_client(view, "resend_emailnotification", name="support")
+    answer = {"action": "render_again", "status": "dead_lettered", "confirmed": "yes"}
+    assert viewer.post(LIST + "bulk/", answer).status_code == 403
+    assert support.post(LIST + "bulk/", answer).status_code == 302
+    run_jobs()
+    assert EmailNotification.objects.exclude(resend_of=None).count() == 1
