@@ -1,0 +1,120 @@
+"""Orders in which something is missing: a payment that failed or never came, stock that nobody answered.
+
+Each is finished or counted where people look. And an e-mail that a template spoiled reaches its customer.
+Time passes by moving the rows into the past, with the ids of orders, which contain their time.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.flows.shop import Shop
+from tests.flows.test_events_over_http import send
+from tests.outbox.events.inbound import FAILED, INSUFFICIENT, PAID, REFUNDED, RESERVED, envelope
+
+pytestmark = pytest.mark.flow
+NEW_ID = "overlay(uuidv7(-interval '25 hours')::text placing right(id::text, 23) from 14)::uuid"
+PASS_A_DAY = f"""
+    WITH moved AS (
+        UPDATE orders SET id = {NEW_ID}, created_at = created_at - interval '25 hours',
+            updated_at = updated_at - interval '25 hours', paid_at = paid_at - interval '25 hours'
+        WHERE status IN ('pending', 'paid') RETURNING id
+    )
+    SELECT count(*) FROM moved
+"""
+CANCEL = "from orders.tasks import cancel_unpaid; cancel_unpaid.delay()"
+
+
+def event(topic: str, order: str, **data: Any) -> dict[str, Any]:
+    return envelope(topic, {"orderId": order} | data)
+
+
+def statuses(shop: Shop) -> dict[str, int]:
+    return dict(shop.query("SELECT status, count(*) FROM orders GROUP BY 1"))
+
+
+def stuck(shop: Shop) -> dict[str, int]:
+    found = json.loads(shop.manage("status", "--json"))["stuck_orders"]
+    return {state: one["orders"] for state, one in found.items()}
+
+
+def run(*, orders: int) -> None:
+    """Let one payment in ten fail or never come, and one stock answer in ten never come."""
+    chance = random.Random(37)
+    settings = {"PENDING_ORDER_HOURS": "24", "NOTIFY_ON": "order.paid,order.cancelled,order.payment_failed"}
+    with Shop(**settings) as shop:
+        shop.start("web", "worker")
+        own = [shop.place(f"ann-{number}@example.com") for number in range(orders)]
+        failed, never_paid, unanswered, rare = own[0::20], own[10::20], own[1::10], own[2::10]
+        paid = [order for order in own if order not in {*failed, *never_paid}]
+        reserved = [order for order in paid if order not in {*unanswered, *rare}]
+        events = [event(FAILED, order, reasonCode="card_declined") for order in failed]
+        events += [event(PAID, order) for order in paid]
+        events += [event(RESERVED, order) for order in reserved]
+        chance.shuffle(events)
+        for start in range(0, len(events), 50):
+            send(shop, events[start : start + 50])
+        send(shop, [event(INSUFFICIENT, order) for order in rare])
+        send(shop, [event(REFUNDED, order) for order in rare])
+        assert stuck(shop) == {"unconfirmed": 0, "unpaid": 0, "unrefunded": 0}
+        for order in reserved:
+            assert shop.call("POST", f"/orders/{order}/complete").status_code == 200
+        shop.query(PASS_A_DAY)
+        shop.manage("shell", "-c", CANCEL)
+        unpaid = len(failed) + len(never_paid)
+        ended = {"completed": len(reserved), "cancelled": len(rare) + unpaid, "paid": len(unanswered)}
+        shop.until(lambda: statuses(shop) == ended, f"every order is one of {ended}")
+        assert stuck(shop) == {"unconfirmed": len(unanswered), "unpaid": 0, "unrefunded": 0}
+        assert f'orderpost_stuck_orders{{state="unconfirmed"}} {len(unanswered)}.0' in metrics(shop)
+        mails = Counter(name for (name,) in shop.rows("event_type"))
+        owed = {"order.paid": len(paid), "order.payment_failed": len(failed)}
+        assert mails == owed | {"order.cancelled": len(rare) + unpaid}
+        shop.until(lambda: shop.all_sent(mails.total()), "every e-mail is sent")
+        assert set(shop.accepted().values()) == {1}
+
+
+def metrics(shop: Shop) -> str:
+    answer = shop.session.get(f"http://127.0.0.1:{shop.port}/metrics", timeout=30)
+    assert answer.status_code == 200
+    return answer.text
+
+
+def test_an_order_whose_payment_or_stock_is_missing_is_cancelled_or_counted():
+    run(orders=40)
+
+
+@pytest.mark.drill
+def test_each_of_500_orders_is_finished_or_counted():
+    run(orders=500)
+
+
+def test_an_email_that_a_template_spoiled_reaches_the_customer_once(tmp_path: Path):
+    broken = tmp_path / "order.paid"
+    broken.mkdir()
+    (broken / "subject.txt").write_text("Paid: {{ reference }} reference }}")
+    with Shop() as shop:
+        shop.sandbox.fail(kind="status", status=400, message="the subject is refused", times=3)
+        shop.start("web", "worker", EMAIL_TEMPLATES_DIR=str(tmp_path))
+        for _ in range(3):
+            shop.pay(shop.place())
+        shop.until(lambda: shop.rows() == [("dead_lettered",)] * 3, "the provider has refused all")
+        first, *others = (str(id) for (id,) in shop.rows("id"))
+        shop.manage("render_again", first)  # the command has no EMAIL_TEMPLATES_DIR: the template is correct
+        make = "from django.contrib.auth.models import User; User.objects.create_superuser('ann')"
+        shop.manage("shell", "-c", make)
+        shop.manage("render_again", "--event-type", "order.paid", "--user", "ann")
+        shop.kill("worker")  # the old worker would still have the wrong template
+        shop.start("worker", "beat")
+        sent = "SELECT count(*) FROM email_notifications WHERE status = 'sent' AND resend_of IS NOT NULL"
+        shop.until(lambda: shop.query(sent) == [(3,)], "each has a copy that is sent")
+        subjects = [mail.payload["subject"] for mail in shop.sandbox.mails]
+        assert len(subjects) == 3
+        assert all(subject.startswith("Payment received for your order ") for subject in subjects)
+        states = Counter(status for (status,) in shop.rows())
+        assert states == {"sent": 3, "discarded": 3} and len(others) == 2
