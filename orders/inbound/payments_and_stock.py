@@ -46,10 +46,10 @@ def payment_failed(event: Envelope) -> None:
     returned = order.status in (Order.Status.CANCELLED, Order.Status.REFUNDED)
     if order.paid_at and event.timestamp and event.timestamp > order.paid_at and not returned:
         raise Rejected("the order was paid before: check whether the money is there")
-    code = event.data.get("reasonCode")
-    known = isinstance(code, str) and _REASON_CODE.fullmatch(code)
+    given = event.data.get("reasonCode")
+    code = given if isinstance(given, str) and _REASON_CODE.fullmatch(given) else ""
     with refusals_rejected():
-        services.fail_payment(order_id=order.id, reason_code=code if known else "")
+        services.fail_payment(order_id=order.id, reason_code=code)
 
 
 def payment_refunded(event: Envelope) -> None:

@@ -47,8 +47,8 @@ def stuck(shop: Shop) -> dict[str, int]:
 def run(*, orders: int) -> None:
     """Let one payment in ten fail or never come, and one stock answer in ten never come."""
     chance = random.Random(37)
-    settings = {"PENDING_ORDER_HOURS": "24", "NOTIFY_ON": "order.paid,order.cancelled,order.payment_failed"}
-    with Shop(**settings) as shop:
+    wanted = "order.paid,order.cancelled,order.payment_failed"
+    with Shop(PENDING_ORDER_HOURS="24", NOTIFY_ON=wanted) as shop:
         shop.start("web", "worker")
         own = [shop.place(f"ann-{number}@example.com") for number in range(orders)]
         failed, never_paid, unanswered, rare = own[0::20], own[10::20], own[1::10], own[2::10]
