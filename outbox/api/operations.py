@@ -16,7 +16,6 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
-from prometheus_client import CONTENT_TYPE_LATEST
 
 from outbox.api.problem_types import METHOD_NOT_ALLOWED, NOT_READY, UNAUTHENTICATED
 from outbox.api.problems import Problem, problem_response
@@ -144,14 +143,15 @@ def _log_low_stock(_period: int) -> None:
 
 @get_only
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer with the metrics in Prometheus' text format."""
+    """Answer with the metrics, in OpenMetrics if the request accepts it."""
     if not is_allowed_to_read(request.headers.get("Authorization", "")):
         raise Problem(
             UNAUTHENTICATED,
             detail="The metrics are open to METRICS_TOKEN alone.",
             headers={"WWW-Authenticate": "Bearer"},
         )
-    return HttpResponse(exposition(), CONTENT_TYPE_LATEST)
+    body, content_type = exposition(accept=request.headers.get("Accept", ""))
+    return HttpResponse(body, content_type)
 
 
 PROBES: dict[str, Endpoint] = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}

@@ -1,4 +1,4 @@
-"""The metrics of a process, in Prometheus' text format. Each app declares its own in `metrics.py`.
+"""The metrics of a process, as Prometheus' text or OpenMetrics. Each app declares its own in `metrics.py`.
 
 - `Counter("name", "help", registry=REGISTRY)` makes a counter of the process, and `Histogram` a histogram.
 - A function under `@at_scrape` yields metric families from the database or a broker. Web processes call it at
@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import structlog
-from prometheus_client import CollectorRegistry, disable_created_metrics, generate_latest
+from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -52,12 +53,14 @@ def from_broker(broker: str) -> Callable[[Reader], Reader]:
     return functools.partial(at_scrape, source=broker)
 
 
-def exposition(*, with_readers: bool = True) -> bytes:
+def exposition(*, accept: str, with_readers: bool = True) -> tuple[bytes, str]:
     """Return the metrics of this process, or with PROMETHEUS_MULTIPROC_DIR of all processes that share it.
 
-    With `with_readers`, include those of the database and the brokers.
+    The second value is the content type: OpenMetrics if the header `accept` names it, as Prometheus' does, or
+    else Prometheus' text format. With `with_readers`, include the metrics of the database and the brokers.
     """
-    return generate_latest(_Collected(families(with_readers=with_readers)))
+    encode, content_type = choose_encoder(accept)
+    return encode(_Collected(families(with_readers=with_readers))), content_type
 
 
 def families(*, with_readers: bool) -> list[Metric]:

@@ -11,7 +11,6 @@ import time
 import structlog
 from django.conf import settings
 from django.db import close_old_connections
-from prometheus_client import CONTENT_TYPE_LATEST
 
 from outbox.telemetry import health
 from outbox.telemetry.metrics import exposition
@@ -71,9 +70,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             return
         close_old_connections()
-        body = exposition(with_readers=self.server.with_readers)
+        accept = self.headers.get("Accept", "")
+        body, content_type = exposition(accept=accept, with_readers=self.server.with_readers)
         self.send_response(200)
-        self.send_header("Content-Type", CONTENT_TYPE_LATEST)
+        self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

@@ -13,8 +13,9 @@ import pytest
 from django.apps import apps
 from django.db import OperationalError, connection
 from django.utils.module_loading import module_has_submodule
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Histogram, parser
 from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.openmetrics import parser as openmetrics
 
 from local.machine import HOST, PROJECT, free_port
 from outbox.models import Heartbeat
@@ -55,6 +56,24 @@ def test_it_reads_a_declared_gauge_at_each_scrape(clean_registry):
 
     assert "shop_parcels 1.0" in exposed()
     assert "shop_parcels 2.0" in exposed()
+
+
+#: What Prometheus 2.42 sends.
+ACCEPT = (
+    "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
+    "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+
+
+@pytest.mark.django_db
+def test_it_speaks_openmetrics_to_who_accepts_it_with_the_same_numbers():
+    answer = Api().get("/metrics", Accept=ACCEPT)
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    text = answer.content.decode()
+    strict = {family.name: family.type for family in openmetrics.text_string_to_metric_families(text)}
+    plain = {family.name: family.type for family in parser.text_string_to_metric_families(exposed())}
+    assert len(strict) > 60 and text.endswith("# EOF\n")
+    assert strict.keys() == plain.keys()
 
 
 def test_it_imports_the_metrics_of_every_app_at_the_start():
@@ -143,7 +162,10 @@ def test_the_first_scrape_has_the_age_of_the_loop_however_late_its_writer_begins
     before = health._of_thread.set(None)
     health.begin("relay")
     health._of_thread.reset(before)
-    assert 'orderpost_loop_age_seconds{role="relay"}' in metrics.exposition(with_readers=False).decode()
+    assert (
+        'orderpost_loop_age_seconds{role="relay"}'
+        in metrics.exposition(accept="", with_readers=False)[0].decode()
+    )
 
 
 def test_a_process_without_a_web_server_shows_its_own_on_its_port(port, settings):
