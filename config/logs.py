@@ -1,4 +1,4 @@
-"""The logging of every process, as JSON lines or in colours for a terminal. Both are masked.
+"""The logging of every process, as JSON lines or in colours for a terminal. All are masked.
 
 `configure` is Django's LOGGING_CONFIG, so every process that calls django.setup() uses it. Our lines pass
 through structlog. Those of Django, Celery, Granian and gunicorn pass through the same formatter.
@@ -17,6 +17,7 @@ from gunicorn import glogging  # type: ignore[import-untyped]
 
 from config.masking import json_line, json_lines, scrub
 from outbox.telemetry import context
+from outbox.telemetry.log_fields import origin, to_ecs
 
 #: A terminal gets at most so many lines from one call, because a line costs as much as publishing an event.
 SHOWN = 10
@@ -48,15 +49,19 @@ def _hand_over(logger: Any, method: str, event: structlog.typing.EventDict) -> A
 class LineFormatter(logging.Formatter):
     """Render a record of structlog, whose message is a dict, or of any other library as one line.
 
-    Render a record with the member `each`, a list of dicts, as one line for each dict.
+    Render a record with the member `each`, a list of dicts, as one line for each dict. With `origin`, add the
+    fields that name the process.
     """
 
     def __init__(
         self,
         render: Callable[[dict[str, Any]], str],
         render_each: Callable[[dict[str, Any], Sequence[dict[str, str]]], str],
+        *,
+        origin: bool = True,
     ) -> None:
         super().__init__()
+        self._origin = origin
         self._render, self._render_each = render, render_each
         self._stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
@@ -73,6 +78,8 @@ class LineFormatter(logging.Formatter):
             event = _merge_ids(None, "", event)
             event |= {"level": record.levelname.lower(), "logger": record.name}
             event = self._stamp(None, "", event)
+        if self._origin:
+            event = origin() | event
         if "exc_info" in event:
             event = structlog.processors.format_exc_info(None, "", event)
         if (each := event.pop("each", None)) is not None:
@@ -83,8 +90,8 @@ class LineFormatter(logging.Formatter):
 def configure(config: dict[str, str]) -> None:
     """Configure structlog and the standard library's logging. May be called again.
 
-    `config` has `level` (a level name of logging), `format` (json or console) and `file`. Lines are appended
-    to the file, which is opened again if it was moved, or written to stderr if `file` is empty.
+    `config` has `level` (a level name of logging), `format` (json, ecs or console) and `file`. Lines are
+    appended to the file, which is opened again if it was moved, or written to stderr if `file` is empty.
     """
     logging.setLoggerClass(_Logger)
     structlog.configure(
@@ -112,13 +119,17 @@ def configure(config: dict[str, str]) -> None:
         shown = [coloured(event | one) for one in each[:SHOWN]]
         return "\n".join(shown + ([f"… and {len(each) - SHOWN} more"] if len(each) > SHOWN else []))
 
+    def ecs_each(event: dict[str, Any], each: Sequence[dict[str, str]]) -> str:
+        return "\n".join(json_line(to_ecs(event | one)) for one in each)
+
+    formatters = {
+        "console": LineFormatter(coloured, coloured_each, origin=False),
+        "json": LineFormatter(json_line, json_lines),
+        "ecs": LineFormatter(lambda event: json_line(to_ecs(event)), ecs_each),
+    }
     path = config.get("file")
     handler = WatchedFileHandler(path, encoding="utf-8") if path else logging.StreamHandler()
-    handler.setFormatter(
-        LineFormatter(coloured, coloured_each)
-        if config["format"] == "console"
-        else LineFormatter(json_line, json_lines)
-    )
+    handler.setFormatter(formatters[config["format"]])
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(config["level"].upper())

@@ -22,7 +22,7 @@ from sentry_sdk.transport import Transport
 
 from config.masking import scrub
 from outbox.telemetry import context
-from outbox.telemetry.metrics import version
+from outbox.telemetry.release import version
 
 QUIET_SECONDS = 600.0
 #: The fields of a line that distinguish kinds of errors. None of them is an id.

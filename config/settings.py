@@ -40,7 +40,7 @@ from config.validation import (
 )
 from notifications.providers import registry
 from orders.events import DEFAULT_EMAILS, EMAILS
-from outbox.telemetry.metrics import version
+from outbox.telemetry.release import version
 
 django_stubs_ext.monkeypatch()
 warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # docs/guides/providers.md explains it
@@ -150,7 +150,7 @@ try:
     LOG_FORMAT = env.str(
         "LOG_FORMAT",
         "console" if sys.stderr.isatty() else "json",
-        validate=validate.OneOf(["json", "console"]),
+        validate=validate.OneOf(["json", "ecs", "console"]),
     )
 
     # --- Storage and broker --------------------------------------------------------------------

@@ -20,7 +20,7 @@ from outbox.delivery.gate.shared_state import read_breakers
 from outbox.events.consuming.consumer import GROUP
 from outbox.events.transports import BrokerAway, consumer_lags
 from outbox.facts import read_facts
-from outbox.telemetry.metrics import version
+from outbox.telemetry.release import version
 from outbox.traffic.minutes import MINUTE, Sums, read_window
 from outbox.traffic.summed import Window
 

@@ -95,6 +95,11 @@ def roles() -> list[str]:
     return [health.role for health in _begun]
 
 
+def role() -> str:
+    """Return the role of this thread or, if it has none, of its process. An empty text means none."""
+    return health.role if (health := _mine()) else ""
+
+
 def _mine() -> Health | None:
     return _of_thread.get() or (_begun[0] if _begun else None)
 

@@ -9,12 +9,9 @@ docs/reference/metrics.md lists all of them, and a test compares it.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import platform
-import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 
 import structlog
 from prometheus_client import CollectorRegistry, disable_created_metrics
@@ -25,11 +22,11 @@ from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from outbox.telemetry import health, metrics_files
+from outbox.telemetry.release import version
 
 log = structlog.get_logger(__name__)
 
 Reader = Callable[[], Iterable[Metric]]
-PROJECT_FILE = Path(__file__).resolve().parent.parent.parent / "pyproject.toml"
 
 #: The counters and histograms of this process.
 REGISTRY = CollectorRegistry(auto_describe=False)
@@ -106,13 +103,6 @@ def _of_the_process() -> Iterator[Metric]:
     yield from (build, age)
     if not metrics_files.DIRECTORY:
         yield from ProcessCollector(registry=None).collect()
-
-
-@functools.cache
-def version() -> str:
-    with contextlib.suppress(OSError):
-        return str(tomllib.loads(PROJECT_FILE.read_text())["project"]["version"])
-    return "unknown"
 
 
 class _Collected(Collector):

@@ -11,7 +11,7 @@ import pytest
 
 from local.lock import LAYERS, below_of, entries
 from local.machine import PROJECT
-from outbox.telemetry.metrics import version
+from outbox.telemetry.release import version
 
 PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text())
 VERSION: str = PYPROJECT["project"]["version"]
