@@ -297,6 +297,19 @@ def test_a_host_that_the_web_would_refuse_is_refused():
     assert done.returncode != 0 and "ALLOWED_HOSTS" in done.stderr
 
 
+def test_the_ingress_opens_the_api_and_the_webhooks_and_what_is_named():
+    def paths(*arguments: str) -> list[str]:
+        done = helm("template", *arguments, values=FULL)
+        assert done.returncode == 0, done.stderr
+        (ingress,) = (one for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "Ingress")
+        return [one["path"] for one in ingress["spec"]["rules"][0]["http"]["paths"]]
+
+    assert paths() == ["/api", "/webhooks"]
+    assert paths("--set", "ingress.paths={/api,/admin,/static}") == ["/api", "/admin", "/static"]
+    refused = helm("template", "--set", "ingress.paths={api}", values=FULL)
+    assert refused.returncode != 0 and "paths" in refused.stderr
+
+
 def test_archives_have_a_claim_that_an_uninstall_keeps_or_a_bucket():
     (claim,) = of_kind(rendered(SMALLEST), "PersistentVolumeClaim").values()
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
