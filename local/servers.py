@@ -141,6 +141,14 @@ class Server(ABC):
         self.stop()
 
 
+#: A commit that needs a new file of the log waits until PostgreSQL has filled 16 MB with zeros. After a
+#: checkpoint, commits get used files instead. So a new database begins with so many used ones.
+LOG_FILES = 16
+_FILL_LOG_FILES = (
+    "SELECT pg_logical_emit_message(true, '', '');\nSELECT pg_switch_wal();\n" * LOG_FILES + "CHECKPOINT;\n"
+)
+
+
 class EmbeddedPostgres(Server):
     """PostgreSQL 18 with the user and database `orderpost`. `ORDERPOST_PG_BIN` may name other binaries.
 
@@ -182,7 +190,9 @@ class EmbeddedPostgres(Server):
         self._run(
             "initdb", *options, "--no-instructions", *(["--no-sync"] if self.throwaway else []), "-D", new
         )
-        self._run("postgres", "--single", "-F", "-D", new, "postgres", text="CREATE DATABASE orderpost;\n")
+        text = "CREATE DATABASE orderpost;\n" + ("" if self.throwaway else _FILL_LOG_FILES)
+        options = ["-c", f"min_wal_size={LOG_FILES * 16}MB"]
+        self._run("postgres", "--single", "-F", *options, "-D", new, "postgres", text=text)
         new.rename(self.data)
 
     def argv(self) -> list[str]:

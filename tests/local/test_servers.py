@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from local.machine import Account, LocalRunFailed, free_port, postgres_binaries
-from local.servers import EmbeddedPostgres, EmbeddedValkey
+from local.servers import LOG_FILES, EmbeddedPostgres, EmbeddedValkey
 from tests.local.test_guard import ACCOUNTS, AS_ROOT, needs_root
 from tests.waiting import until
 
@@ -45,6 +45,19 @@ def test_postgres_runs_as_this_user_and_keeps_its_data(postgres: EmbeddedPostgre
     postgres.start(log=log)
     with psycopg.connect(postgres.url) as connection:
         assert connection.execute("SELECT word FROM kept").fetchone() == ("Grüße",)
+
+
+def test_a_new_database_begins_with_used_files_of_the_log(tmp_path: Path, log: Path) -> None:
+    server = EmbeddedPostgres(data=tmp_path / "data", port=free_port())
+    try:
+        server.start(log=log)
+        ready = "SELECT count(*) FROM pg_ls_waldir() WHERE name > pg_walfile_name(pg_current_wal_lsn())"
+        with psycopg.connect(server.url) as connection:
+            (files,) = connection.execute(ready).fetchone() or (0,)
+    finally:
+        server.stop()
+        server.remove()
+    assert files >= LOG_FILES
 
 
 def test_postgres_has_the_settings_that_the_program_counts_on(postgres: EmbeddedPostgres, log: Path) -> None:
