@@ -11,7 +11,7 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 	SECRET_KEY=not-secret-checks-only EMAIL_PROVIDERS=smtp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-run setup-bench run image test drills coverage pictures chaos soak bench lint types check docs lock clean
+.PHONY: help setup setup-run setup-bench run image test drills coverage pictures chaos soak bench lint types check docs release lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -73,6 +73,9 @@ check: setup ## Check migrations, schemas of events and production settings
 
 docs: setup ## Build the documentation site in var/site, and fail on dead links
 	@$(PYTHON) local/docs.py
+
+release: setup ## Make the files of a release in var/release, for this machine (ARGS="--only documents,chart")
+	@$(PYTHON) local/release.py $(filter-out -q,$(ARGS))
 
 lock: setup ## Write the lock files again with the newest versions (ARGS=--keep: only changes of pyproject.toml)
 	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv

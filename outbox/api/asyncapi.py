@@ -11,7 +11,7 @@ from django.urls import path
 from outbox.api.operations import get_only
 from outbox.api.views import json_response
 from outbox.events.schemas import Direction, Name, find_schemas, read_schema
-from outbox.telemetry.metrics import version
+from outbox.telemetry.release import version
 
 #: The names of schemas that are not topics.
 ENVELOPE, DEAD_LETTER = "envelope", "dlt"

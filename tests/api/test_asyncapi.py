@@ -13,7 +13,7 @@ from django.test import Client
 from orders.services import pay_order
 from outbox.events.schemas import find_schemas
 from outbox.models import OutboxEvent
-from outbox.telemetry.metrics import version
+from outbox.telemetry.release import version
 from tests.api.conftest import Api, assert_problem
 from tests.orders.external import told, topic_of
 from tests.outbox.events.inbound import PAID, envelope, handle, order, received

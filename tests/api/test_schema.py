@@ -11,7 +11,7 @@ from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
 from outbox.api import schema
-from outbox.telemetry.metrics import version
+from outbox.telemetry.release import version
 from tests.api.conftest import order_body
 
 jsonschema = pytest.importorskip("jsonschema")

@@ -17,7 +17,7 @@ import structlog
 from config import sentry
 from local.sandbox import Sandbox
 from notifications.delivery import drain as delivery
-from outbox.telemetry.metrics import version
+from outbox.telemetry.release import version
 from tests.factories import make_mails, statuses
 from tests.notifications.test_delivery import sandbox  # noqa: F401 - a fixture
 
