@@ -120,41 +120,44 @@ def make_documents(folder: Path, number: str) -> None:
 
 def pack(archive: Path, files: Mapping[str, Path]) -> None:
     """Write a .tar.gz that depends on the files' names and contents alone."""
-    with archive.open("wb") as raw, gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
-        with tarfile.open(fileobj=packed, mode="w") as tar:
-            for name, path in sorted(files.items()):
-                entry, content = tarfile.TarInfo(name), path.read_bytes()
-                entry.size = len(content)
-                tar.addfile(entry, io.BytesIO(content))
+    with (
+        archive.open("wb") as raw,
+        gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        for name, path in sorted(files.items()):
+            entry, content = tarfile.TarInfo(name), path.read_bytes()
+            entry.size = len(content)
+            tar.addfile(entry, io.BytesIO(content))
 
 
 def bill_of_materials(number: str, lock: str) -> str:
     """Return the packages of a lock file with their hashes, in CycloneDX 1.6."""
-    from cyclonedx.model import HashAlgorithm, HashType
-    from cyclonedx.model.bom import Bom
-    from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.output.json import JsonV1Dot6
-    from packageurl import PackageURL
-
-    bom = Bom()
-    bom.metadata.component = Component(name="orderpost", version=number, type=ComponentType.APPLICATION)
-    for name, pinned, hashes in PACKAGE.findall(lock):
-        bom.components.add(
-            Component(
-                name=name,
-                version=pinned,
-                purl=PackageURL("pypi", None, name, pinned),
-                hashes=[
-                    HashType(alg=HashAlgorithm.SHA_256, content=one)
-                    for one in re.findall(r"sha256:(\w+)", hashes)
-                ],
-            )
-        )
-    return json.dumps(json.loads(JsonV1Dot6(bom).output_as_string()), indent=1, sort_keys=True) + "\n"
+    packages = [
+        {
+            "type": "library",
+            "bom-ref": f"pkg:pypi/{name}@{pinned}",
+            "name": name,
+            "version": pinned,
+            "purl": f"pkg:pypi/{name}@{pinned}",
+            "hashes": [{"alg": "SHA-256", "content": one} for one in re.findall(r"sha256:(\w+)", hashes)],
+        }
+        for name, pinned, hashes in PACKAGE.findall(lock)
+    ]
+    program = {"type": "application", "bom-ref": "orderpost", "name": "orderpost", "version": number}
+    document = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": program},
+        "components": packages,
+        "dependencies": [{"ref": "orderpost", "dependsOn": [one["bom-ref"] for one in packages]}],
+    }
+    return json.dumps(document, indent=1) + "\n"
 
 
 def make_image(folder: Path, number: str) -> None:
-    """Build the image for this machine, and save it as an archive that `docker load` and `podman load` take."""
+    """Build the image for this machine, and save it as an archive for `docker load` or `podman load`."""
     tag = f"orderpost:{number}"
     run(
         PROJECT / "docker" / "build",
