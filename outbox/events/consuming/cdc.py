@@ -80,11 +80,18 @@ def _seconds(milliseconds: Any) -> float | None:
 class RowChangeConsumer:
     """Consume through a connection that `connect` makes. `step` does one round.
 
-    `wakes` has a function for each table. It must return at once.
+    `wakes` has a function for each table. It must return at once. `alive` is called after each round that the
+    broker did not interrupt.
     """
 
-    def __init__(self, *, connect: Callable[[], Consumer], wakes: Mapping[str, Callable[[], None]]) -> None:
-        self._connect, self._wakes = connect, wakes
+    def __init__(
+        self,
+        *,
+        connect: Callable[[], Consumer],
+        wakes: Mapping[str, Callable[[], None]],
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._connect, self._wakes, self._alive = connect, wakes, alive
         self._consumer: Consumer | None = None
         self._unacknowledged: list[Received] = []
         self._acknowledge_at = self._log_at = 0.0  # monotonic
@@ -102,6 +109,7 @@ class RowChangeConsumer:
         self._unacknowledged += received
         if self._unacknowledged and time.monotonic() >= self._acknowledge_at:
             self._acknowledge(self._consumer)
+        self._alive()
 
     def disconnect(self) -> None:
         """Commit the offsets of received messages if the broker answers, and leave the group."""
@@ -148,10 +156,14 @@ class RowChangeConsumer:
 
 
 def run(
-    *, connect: Callable[[], Consumer], wakes: Mapping[str, Callable[[], None]], stopped: threading.Event
+    *,
+    connect: Callable[[], Consumer],
+    wakes: Mapping[str, Callable[[], None]],
+    alive: Callable[[], None],
+    stopped: threading.Event,
 ) -> None:
     """Consume until `stopped`. Try again while the broker is away; meanwhile the poll sends."""
-    consumer = RowChangeConsumer(connect=connect, wakes=wakes)
+    consumer = RowChangeConsumer(connect=connect, wakes=wakes, alive=alive)
     try:
         run_until_stopped(
             step=consumer.step,
