@@ -26,10 +26,10 @@ def lag_of_cdc() -> Iterator[GaugeMetricFamily]:
 
 def _families(lags: Sequence[Lag], *, group: str) -> Iterator[GaugeMetricFamily]:
     for name, text, field in (
-        ("events", "Messages that our consumers have not acknowledged", "events"),
-        ("seconds", "Age of the oldest such message", "seconds"),
+        ("orderpost_consumer_lag_events", "Messages that our consumers have not acknowledged", "events"),
+        ("orderpost_consumer_lag_seconds", "Age of the oldest such message", "seconds"),
     ):
-        family = GaugeMetricFamily(f"orderpost_consumer_lag_{name}", text, labels=["topic", "group"])
+        family = GaugeMetricFamily(name, text, labels=["topic", "group"])
         for one in lags:
             family.add_metric([one.topic, group], getattr(one, field))
         yield family

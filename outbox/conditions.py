@@ -133,14 +133,18 @@ def decide(facts: Facts) -> list[Condition]:
     return [one for one, beyond in both if (beyond < 0 if one.code in BELOW else beyond > 0)]
 
 
+def _brokers(facts: Facts) -> Iterator[Condition]:
+    sentence = "Valkey does not answer: start it again; the standby sends meanwhile"
+    yield Condition("BrokerDown", "redis", facts.providers is None, 0, sentence)
+    sentence = "Kafka does not answer: start it again; e-mails are sent meanwhile"
+    yield Condition("BrokerDown", "kafka", not facts.kafka, 0, sentence)
+
+
 def _all(facts: Facts) -> Iterator[Condition]:
     for pause in facts.paused:
         sentence = "{part} is paused by {by} ({reason}): see `manage.py resume`".format(**pause)
         yield Condition("Paused", pause["part"], 1, 0, sentence)
-    sentence = "Valkey does not answer: start it again; the standby sends meanwhile"
-    yield Condition("BrokerDown", "redis", facts.providers is None, 0, sentence)
-    sentence = "Kafka does not answer: start it again; what it has waits, and e-mails are sent meanwhile"
-    yield Condition("BrokerDown", "kafka", not facts.kafka, 0, sentence)
+    yield from _brokers(facts)
     providers = facts.providers or {}
     takes_mail = any(state is State.CLOSED for state, _ in providers.values())
     sentence = "no provider accepts e-mails: the reason is below; no e-mail is lost"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
@@ -102,6 +103,7 @@ class Follower:
             return
         if committed := self._stream.receive(seconds=RECEIVE_SECONDS):
             instruments.CHANGES.labels("wal", "seen").inc()
+            instruments.CHANGE_DELAYS.labels("wal").observe(max(0.0, time.time() - committed.committed_at))
             self._listener.changed(committed)
         self._listener.alive()
 
