@@ -10,9 +10,10 @@ from typing import Any, Literal, Protocol
 
 import psycopg
 import structlog
+from opentelemetry.trace import SpanKind
 
 from outbox.process.loop import run_until_stopped
-from outbox.telemetry import health, instruments
+from outbox.telemetry import health, instruments, tracing
 from outbox.wal.pgoutput import Committed, Watched
 from outbox.wal.stream import SLOT_SECONDS, NotReady, Stream, StreamEnded
 
@@ -104,7 +105,8 @@ class Follower:
         if committed := self._stream.receive(seconds=RECEIVE_SECONDS):
             instruments.CHANGES.labels("wal", "seen").inc()
             instruments.CHANGE_DELAYS.labels("wal").observe(max(0.0, time.time() - committed.committed_at))
-            self._listener.changed(committed)
+            with tracing.span("trigger wal", kind=SpanKind.CONSUMER):
+                self._listener.changed(committed)
         self._listener.alive()
 
     def _lead(self, stream: Stream) -> None:

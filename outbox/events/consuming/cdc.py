@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import structlog
+from opentelemetry.trace import SpanKind
 
 from outbox.events.transports.base import BrokerAway, Consumer, Received, time_of
 from outbox.process.loop import run_until_stopped
-from outbox.telemetry import instruments
+from outbox.telemetry import instruments, tracing
 
 log = structlog.get_logger(__name__)
 
@@ -104,8 +105,10 @@ class RowChangeConsumer:
             for wake in self._wakes.values():
                 wake()  # because changes may have been missed
         received = self._consumer.receive(seconds=seconds)
-        for table in {table for one in received if (table := self._read(one))}:
-            self._wakes[table]()
+        if tables := {table for one in received if (table := self._read(one))}:
+            with tracing.span("trigger cdc", kind=SpanKind.CONSUMER):
+                for table in tables:
+                    self._wakes[table]()
         self._unacknowledged += received
         if self._unacknowledged and time.monotonic() >= self._acknowledge_at:
             self._acknowledge(self._consumer)
