@@ -10,7 +10,10 @@ from typing import Any
 import confluent_kafka
 import pytest
 from django.core.management import call_command
+from django.db import OperationalError
 
+from orders.metrics import lag_of_cdc
+from outbox.events.consuming import cdc_lag
 from outbox.events.consuming.cdc_lag import CDC
 from outbox.events.transports import Message, kafka
 from outbox.models import Heartbeat
@@ -85,6 +88,18 @@ def test_a_kafka_that_only_debezium_writes_to_is_reported_when_it_is_away(topic,
     assert ("consumer_lag_events", topic) not in found
     (need,) = read_status(capsys)["needs"]
     assert need.startswith("Kafka does not answer")
+
+
+def test_kafka_is_not_asked_while_the_database_cannot_say_whether_it_is_used(topic, monkeypatch):
+    Heartbeat.beat(name=CDC)
+    asked = []
+
+    def away():
+        raise OperationalError("away")
+
+    monkeypatch.setitem(metrics._uses, lag_of_cdc, away)
+    monkeypatch.setattr(cdc_lag, "read_cdc_lags", lambda: asked.append(1) or [])
+    assert ("broker_up", "kafka") not in shown() and not asked
 
 
 def test_status_names_what_waits(topic, capsys):
