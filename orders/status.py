@@ -50,7 +50,7 @@ def read_status() -> Document:
         if breakers is None
         else {name: (one.state(seen), one.forced) for name, one in breakers.items()},
         lags=waiting,
-        kafka=(settings.EVENT_TRANSPORT != "kafka" or lags is not None) and of_cdc is not None,
+        is_kafka_away=(settings.EVENT_TRANSPORT == "kafka" and lags is None) or of_cdc is None,
     )
     rows, sizes = facts.rows[EmailNotification._meta.db_table], server.sizes()
     return {

@@ -114,7 +114,7 @@ class Facts:
     paused: Sequence[Mapping[str, Any]] = ()  # part, seconds since then, user, reason
     #: By provider: the breaker's state, and the state forced by a person. None if Valkey does not answer.
     providers: Mapping[str, tuple[State, str | None]] | None = dataclasses.field(default_factory=dict)
-    kafka: bool = True  # whether Kafka answers, if it is used
+    is_kafka_away: bool = False
     #: Seconds since each regular job last ran. A job that never ran is not late, except the poll.
     jobs: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"poll": 0.0})
     rows: Mapping[str, Rows] = dataclasses.field(default_factory=dict)  # by table
@@ -137,7 +137,7 @@ def _brokers(facts: Facts) -> Iterator[Condition]:
     sentence = "Valkey does not answer: start it again; the standby sends meanwhile"
     yield Condition("BrokerDown", "redis", facts.providers is None, 0, sentence)
     sentence = "Kafka does not answer: start it again; e-mails are sent meanwhile"
-    yield Condition("BrokerDown", "kafka", not facts.kafka, 0, sentence)
+    yield Condition("BrokerDown", "kafka", facts.is_kafka_away, 0, sentence)
 
 
 def _all(facts: Facts) -> Iterator[Condition]:
