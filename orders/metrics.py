@@ -1,27 +1,35 @@
-"""The metrics of the events that orders consumes."""
+"""The metrics of what waits at the brokers for our consumers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily
 
 from orders.inbound.payments_and_stock import subscribed
+from outbox.events.consuming import cdc_lag
 from outbox.events.consuming.consumer import GROUP
-from outbox.events.transports import consumer_lags
+from outbox.events.transports import Lag, consumer_lags
 from outbox.telemetry.metrics import from_broker
 
 
 @from_broker(settings.EVENT_TRANSPORT)
 def lag() -> Iterator[GaugeMetricFamily]:
-    events = GaugeMetricFamily(
-        "orderpost_consumer_lag_events", "Events that our consumers have not acknowledged", labels=["topic"]
-    )
-    seconds = GaugeMetricFamily(
-        "orderpost_consumer_lag_seconds", "Age of the oldest such event", labels=["topic"]
-    )
-    for one in consumer_lags(topics=sorted(subscribed()), group=GROUP):
-        events.add_metric([one.topic], one.events)
-        seconds.add_metric([one.topic], one.seconds)
-    yield from (events, seconds)
+    return _families(consumer_lags(topics=sorted(subscribed()), group=GROUP), group=GROUP)
+
+
+@from_broker("kafka", is_used=cdc_lag.is_used)
+def lag_of_cdc() -> Iterator[GaugeMetricFamily]:
+    return _families(cdc_lag.read_cdc_lags(), group=settings.CDC_GROUP)
+
+
+def _families(lags: Sequence[Lag], *, group: str) -> Iterator[GaugeMetricFamily]:
+    for name, text, field in (
+        ("orderpost_consumer_lag_events", "Messages that our consumers have not acknowledged", "events"),
+        ("orderpost_consumer_lag_seconds", "Age of the oldest such message", "seconds"),
+    ):
+        family = GaugeMetricFamily(name, text, labels=["topic", "group"])
+        for one in lags:
+            family.add_metric([one.topic, group], getattr(one, field))
+        yield family

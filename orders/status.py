@@ -17,6 +17,7 @@ from outbox.database import server
 from outbox.database.clock import read_database_time
 from outbox.delivery.gate.breaker import Breaker, State
 from outbox.delivery.gate.shared_state import read_breakers
+from outbox.events.consuming import cdc_lag
 from outbox.events.consuming.consumer import GROUP
 from outbox.events.transports import BrokerAway, consumer_lags
 from outbox.facts import read_facts
@@ -33,19 +34,23 @@ MINUTES = 5
 def read_status() -> Document:
     """Return the status as JSON values. Ages are in seconds.
 
-    `providers` is None if Valkey does not answer, and `consumers` if the broker does not. Raise the
-    database's errors.
+    `providers` is None if Valkey does not answer, and `consumers` if the broker of events does not. Raise
+    the database's errors.
     """
     now = read_database_time()
     rates = recent_rates(now)
     seen, breakers = _unless_away(lambda: read_breakers(settings.EMAIL_PROVIDERS)) or (0.0, None)
+    facts = read_facts(now=now)
     lags = _unless_away(lambda: consumer_lags(topics=sorted(subscribed()), group=GROUP))
+    of_cdc = _unless_away(cdc_lag.read_cdc_lags) if cdc_lag.is_used(facts.jobs) else []
+    waiting = [*(lags or ()), *(of_cdc or ())]
     facts = dataclasses.replace(
-        read_facts(now=now),
+        facts,
         providers=None
         if breakers is None
         else {name: (one.state(seen), one.forced) for name, one in breakers.items()},
-        lags=lags or (),
+        lags=waiting,
+        is_kafka_away=(settings.EVENT_TRANSPORT == "kafka" and lags is None) or of_cdc is None,
     )
     rows, sizes = facts.rows[EmailNotification._meta.db_table], server.sizes()
     return {
@@ -58,7 +63,7 @@ def read_status() -> Document:
         "rates": {"minutes": MINUTES} | _numbers(rates),
         "providers": None if breakers is None else _providers(seen, breakers, rates, facts.jobs),
         "events": facts.events._asdict(),
-        "consumers": None if lags is None else [one._asdict() for one in lags],
+        "consumers": None if lags is None else [one._asdict() for one in waiting],
         "failed_jobs": facts.failed_jobs,
         "jobs": {name: round(age, 1) for name, age in facts.jobs.items()},
         "partitions": [_partitions(stock, sizes.tables) for stock in facts.stocks],

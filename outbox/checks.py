@@ -58,11 +58,14 @@ def databases_without_tls(
 
 
 def brokers_without_tls() -> Iterator[tuple[str, str, str]]:
-    """Yield the setting, the host and a hint for Valkey, and for Kafka if it is the transport."""
+    """Yield the setting, the host and a hint for Valkey, and for Kafka if it is set.
+
+    Not only the transport of events uses Kafka, because consume_cdc does, too.
+    """
     url = urlsplit(settings.REDIS_URL)
     if url.scheme == "redis" and not _is_local(url.hostname or ""):
         yield "REDIS_URL", url.hostname or "", "Use a URL that begins with rediss://."
-    if settings.EVENT_TRANSPORT == "kafka" and not settings.KAFKA_SECURITY_PROTOCOL.endswith("SSL"):
+    if settings.KAFKA_BOOTSTRAP_SERVERS and not settings.KAFKA_SECURITY_PROTOCOL.endswith("SSL"):
         servers = (urlsplit(f"//{one.strip()}") for one in settings.KAFKA_BOOTSTRAP_SERVERS.split(","))
         if remote := [one.hostname for one in servers if not _is_local(one.hostname or "")]:
             hint = "Set KAFKA_SECURITY_PROTOCOL to SSL or SASL_SSL."

@@ -114,6 +114,7 @@ class Facts:
     paused: Sequence[Mapping[str, Any]] = ()  # part, seconds since then, user, reason
     #: By provider: the breaker's state, and the state forced by a person. None if Valkey does not answer.
     providers: Mapping[str, tuple[State, str | None]] | None = dataclasses.field(default_factory=dict)
+    is_kafka_away: bool = False
     #: Seconds since each regular job last ran. A job that never ran is not late, except the poll.
     jobs: Mapping[str, float] = dataclasses.field(default_factory=lambda: {"poll": 0.0})
     rows: Mapping[str, Rows] = dataclasses.field(default_factory=dict)  # by table
@@ -132,12 +133,18 @@ def decide(facts: Facts) -> list[Condition]:
     return [one for one, beyond in both if (beyond < 0 if one.code in BELOW else beyond > 0)]
 
 
+def _brokers(facts: Facts) -> Iterator[Condition]:
+    sentence = "Valkey does not answer: start it again; the standby sends meanwhile"
+    yield Condition("BrokerDown", "redis", facts.providers is None, 0, sentence)
+    sentence = "Kafka does not answer: start it again; e-mails are sent meanwhile"
+    yield Condition("BrokerDown", "kafka", facts.is_kafka_away, 0, sentence)
+
+
 def _all(facts: Facts) -> Iterator[Condition]:
     for pause in facts.paused:
         sentence = "{part} is paused by {by} ({reason}): see `manage.py resume`".format(**pause)
         yield Condition("Paused", pause["part"], 1, 0, sentence)
-    sentence = "Valkey does not answer: start it again; the standby sends meanwhile"
-    yield Condition("BrokerDown", "redis", facts.providers is None, 0, sentence)
+    yield from _brokers(facts)
     providers = facts.providers or {}
     takes_mail = any(state is State.CLOSED for state, _ in providers.values())
     sentence = "no provider accepts e-mails: the reason is below; no e-mail is lost"
@@ -172,7 +179,7 @@ def _all(facts: Facts) -> Iterator[Condition]:
     sentence = "events have waited for more than a minute: check the relay and the broker"
     yield Condition("RelayLag", "", events.unpublished_seconds, 60, sentence)
     for topic, _, seconds in facts.lags:
-        sentence = f"events of {topic} have waited for more than a minute: check the consumer"
+        sentence = f"messages of {topic} have waited for more than a minute: check their consumer"
         yield Condition("ConsumerLag", topic, seconds, 60, sentence)
     for name, (_, forced) in providers.items():
         yield Condition("EmailBreakerForced", name, forced is not None, 0, f"{name} is forced {forced}")

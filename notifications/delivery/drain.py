@@ -82,8 +82,9 @@ def drain_emails() -> Drained | None:
         if not process.draining.acquire(blocking=False):
             break
         try:
-            with tracing.span("drain") as span:
-                process.drain_span = tracing.traceparent_of(span)
+            triggers = process.take_triggers()
+            with tracing.span("drain", parent="".join(triggers[:1]), links=triggers[1:]) as span:
+                process.drain_span = span
                 done = drain.run(seconds=DRAIN_SECONDS, should_stop=process.stopping.is_set)
                 span.set_attribute("orderpost.settled", done.settled)
         finally:
@@ -132,6 +133,14 @@ def poll(*, record: bool = True) -> Drained | None:
         Heartbeat.beat(name=POLL)
     log_reminders(process)
     return done
+
+
+def note_trigger() -> None:
+    """Make the current span a cause of the process's next drain, and of one that runs. For any thread."""
+    if trigger := tracing.current():
+        process = processes.current()
+        process.triggers.append(trigger)
+        tracing.add_link(process.drain_span, trigger)
 
 
 def claim_again() -> None:

@@ -7,15 +7,14 @@ because a row that one of them sends is no longer due.
 from __future__ import annotations
 
 import math
-import time
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connections
+from django.db import connections
 
+from notifications.delivery.beats import Beats
 from notifications.delivery.woken import WokenDrain
 from outbox.delivery.rows.outcomes import DUE_STATES
 from outbox.events.publishing import notify
-from outbox.models import Heartbeat
 from outbox.wal.follower import Follower, State
 from outbox.wal.pgoutput import Committed, Watched
 
@@ -29,7 +28,6 @@ EVENTS = Watched("outbox_events")
 WATCHED = (EMAILS, EVENTS)
 #: The heartbeat of the follower that receives the stream.
 FOLLOWER = "follower"
-BEAT_SECONDS = 5.0
 #: Seconds between claims while no follower is known to receive.
 POLL_SECONDS = 1.0
 
@@ -39,7 +37,7 @@ class Looks:
 
     def __init__(self, emails: WokenDrain) -> None:
         self._emails = emails
-        self._beat_at = -math.inf
+        self._beats = Beats(FOLLOWER)
 
     def became(self, state: State, /) -> None:
         self._emails.poll_every(POLL_SECONDS if state == "away" else math.inf)
@@ -53,13 +51,7 @@ class Looks:
             notify.waker.wake()  # through Redis; without Redis a relay queries every half second
 
     def alive(self) -> None:
-        if time.monotonic() - self._beat_at < BEAT_SECONDS:
-            return
-        self._beat_at = time.monotonic()
-        try:
-            Heartbeat.beat(name=FOLLOWER)
-        except (DatabaseError, InterfaceError):
-            connections.close_all()  # the stream has its own connection and reports its loss
+        self._beats.beat()
 
 
 def follower(emails: WokenDrain) -> Follower:

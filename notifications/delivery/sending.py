@@ -89,7 +89,7 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
 
 def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome:
     """Ask one provider, and report its answer to the breakers and the neighbours."""
-    links = [process.drain_span]
+    links = [tracing.traceparent_of(process.drain_span)]
     with tracing.span("send", kind=SpanKind.CLIENT, parent=mail.traceparent, links=links) as span:
         span.set_attribute("orderpost.event_type", mail.event_type)
         began = time.monotonic()

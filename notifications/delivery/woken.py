@@ -20,6 +20,7 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connections
 
 from notifications.delivery import drain
+from notifications.delivery import process as processes
 from outbox.database.transactions import invisible
 from outbox.delivery.sender import Drained
 from outbox.events.publishing import notify
@@ -66,6 +67,7 @@ class WokenDrain:
         """
         if xid is not None:
             self._told.append(xid)
+        drain.note_trigger()
         self._waker.wake()
 
     def poll_now(self) -> None:
@@ -133,7 +135,10 @@ class WokenDrain:
             self._polls_now.clear()
         try:
             self._notice_told()
+            triggers = processes.current().triggers
+            kept = list(triggers) if self._invisible else []  # they also cause the claim that sees their rows
             done = drain.poll(record=False) if polls else drain.drain_due()
+            triggers.extend(kept)
         except Exception:
             self._polls_now.set()
             raise

@@ -12,6 +12,7 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry, disable_created_metrics
@@ -27,10 +28,13 @@ from outbox.telemetry.release import version
 log = structlog.get_logger(__name__)
 
 Reader = Callable[[], Iterable[Metric]]
+T = TypeVar("T")
 
 #: The counters and histograms of this process.
 REGISTRY = CollectorRegistry(auto_describe=False)
 _readers: list[tuple[str, Reader]] = []
+#: By reader: whether the installation uses what it reads. The function queries the database.
+_uses: dict[Reader, Callable[[], bool]] = {}
 # Without this, each counter would have another series with its start time, which nobody needs.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -45,9 +49,18 @@ def at_scrape(read: Reader, *, source: str = "database") -> Reader:
     return read
 
 
-def from_broker(broker: str) -> Callable[[Reader], Reader]:
-    """Return `at_scrape` for functions that query a broker: `redis` or `kafka`."""
-    return functools.partial(at_scrape, source=broker)
+def from_broker(broker: str, *, is_used: Callable[[], bool] | None = None) -> Callable[[Reader], Reader]:
+    """Return `at_scrape` for functions that query a broker: `redis` or `kafka`.
+
+    `is_used` queries the database at each scrape. If it returns false or fails, the function is not called.
+    """
+
+    def register(read: Reader) -> Reader:
+        if is_used is not None:
+            _uses[read] = is_used
+        return at_scrape(read, source=broker)
+
+    return register
 
 
 def exposition(*, accept: str, with_readers: bool = True) -> tuple[bytes, str]:
@@ -71,13 +84,15 @@ def families(*, with_readers: bool) -> list[Metric]:
 
 def _read_all() -> Iterator[Metric]:
     up: dict[str, bool] = {"database": True, "redis": True}
+    found: dict[str, Metric] = {}
     for source, read in _readers:
-        if up.setdefault(source, True):
-            try:
-                yield from list(read())
-            except Exception as error:  # noqa: BLE001 - the other sources' numbers matter most in an outage
-                up[source] = False
-                log.warning("metrics cannot be read", source=source, reader=read.__name__, error=str(error))
+        name = read.__name__
+        if (is_used := _uses.get(read)) is not None and not _ask("database", name, is_used, up):
+            continue
+        for family in _ask(source, name, functools.partial(_call, read), up) or ():
+            if (known := found.setdefault(family.name, family)) is not family:
+                known.samples += family.samples
+    yield from found.values()
     yield GaugeMetricFamily(
         "orderpost_database_up", "1 if PostgreSQL answered this scrape, else 0", value=up.pop("database")
     )
@@ -87,6 +102,21 @@ def _read_all() -> Iterator[Metric]:
     for broker, answered in up.items():
         brokers.add_metric([broker], answered)
     yield brokers
+
+
+def _call(read: Reader) -> list[Metric]:
+    return list(read())  # inside `_ask`, because a generator fails only when it is iterated
+
+
+def _ask(source: str, reader: str, ask: Callable[[], T], up: dict[str, bool]) -> T | None:
+    """Call `ask` if the source has answered in this scrape so far. After an error, log it and return None."""
+    if up.setdefault(source, True):
+        try:
+            return ask()
+        except Exception as error:  # noqa: BLE001 - the other sources' numbers matter most in an outage
+            up[source] = False
+            log.warning("metrics cannot be read", source=source, reader=reader, error=str(error))
+    return None
 
 
 def _of_the_process() -> Iterator[Metric]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import psycopg
 import structlog
+from opentelemetry.trace import SpanKind
 
 from outbox.process.loop import run_until_stopped
-from outbox.telemetry import health, instruments
+from outbox.telemetry import health, instruments, tracing
 from outbox.wal.pgoutput import Committed, Watched
 from outbox.wal.stream import SLOT_SECONDS, NotReady, Stream, StreamEnded
 
@@ -102,7 +104,9 @@ class Follower:
             return
         if committed := self._stream.receive(seconds=RECEIVE_SECONDS):
             instruments.CHANGES.labels("wal", "seen").inc()
-            self._listener.changed(committed)
+            instruments.CHANGE_DELAYS.labels("wal").observe(max(0.0, time.time() - committed.committed_at))
+            with tracing.span("trigger wal", kind=SpanKind.CONSUMER):
+                self._listener.changed(committed)
         self._listener.alive()
 
     def _lead(self, stream: Stream) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 _BEGIN, _RELATION, _INSERT, _UPDATE, _COMMIT, _NEW = b"B", b"R", b"I", b"U", b"C", b"N"
 _NULL, _UNCHANGED = b"n", b"u"
+EPOCH = 946_684_800  # PostgreSQL's epoch, 2000-01-01, in seconds of Unix time
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -32,12 +33,13 @@ class Watched:
 class Committed:
     """A committed transaction: the position after it, and the tables in which it wrote rows that count.
 
-    `xid` has the lower 32 bits of its id.
+    `xid` has the lower 32 bits of its id. `committed_at` is by the server's clock (epoch seconds).
     """
 
     position: int
     tables: frozenset[str]
     xid: int
+    committed_at: float
 
 
 class Decoder:
@@ -59,9 +61,9 @@ class Decoder:
         elif kind == _BEGIN:
             (self._xid,) = struct.unpack_from(">I", message, 17)  # after the commit's position and time
         elif kind == _COMMIT:
-            (position,) = struct.unpack_from(">Q", message, 10)  # after flags and the commit's own position
+            position, micros = struct.unpack_from(">Qq", message, 10)  # after flags and the commit's position
             tables, self._tables = frozenset(self._tables), set()
-            return Committed(position, tables, self._xid)
+            return Committed(position, tables, self._xid, EPOCH + micros / 1_000_000)
         return None
 
     def _read_relation(self, message: bytes) -> None:

@@ -19,7 +19,7 @@ from psycopg import errors, generators, pq
 
 from outbox.database.postgres.connection import BoundedConnection
 from outbox.wal import publication
-from outbox.wal.pgoutput import Committed, Decoder, Watched
+from outbox.wal.pgoutput import EPOCH, Committed, Decoder, Watched
 
 #: The advisory lock of the one follower that receives a database's changes.
 LOCK = 0x77616C66  # "walf"
@@ -31,7 +31,6 @@ REPORT_SECONDS = 1.0
 PING_SECONDS, SILENT_SECONDS = 5.0, 20.0
 #: How long PostgreSQL waits for this client before it closes the session, so that another follower can lead.
 SENDER_TIMEOUT = "20s"
-_EPOCH = 946_684_800  # PostgreSQL's epoch, 2000-01-01, in seconds of Unix time
 
 
 class NotReady(Exception):
@@ -157,7 +156,7 @@ class Stream:
             return
         ping = now - self._pinged_at >= PING_SECONDS
         self._reported_at, self._pinged_at = now, now if ping else self._pinged_at
-        micros = int((time.time() - _EPOCH) * 1_000_000)
+        micros = int((time.time() - EPOCH) * 1_000_000)
         at = self.position
         pgconn = self._connection.pgconn
         pgconn.put_copy_data(b"r" + struct.pack(">QQQqB", at, at, at, micros, ping))

@@ -123,10 +123,11 @@ class TestTls:
         [
             ("kafka", "SASL_PLAINTEXT", "k2.tea.test"),
             ("kafka", "SASL_SSL", None),
-            ("redis", "PLAINTEXT", None),
+            ("redis", "PLAINTEXT", "k2.tea.test"),
+            ("redis", "SSL", None),
         ],
     )
-    def test_kafka_is_named_if_events_go_there(
+    def test_kafka_is_named_if_events_go_there_or_only_debezium_writes_to_it(
         self, settings: Any, transport: str, protocol: str, host: str | None
     ) -> None:
         settings.EVENT_TRANSPORT, settings.KAFKA_SECURITY_PROTOCOL = transport, protocol

@@ -7,18 +7,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
+import tempfile
 import threading
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
+import confluent_kafka
 import redis
 import requests
 
 from local.machine import free_port
 from local.sandbox import WebhookSettings
+from tests import kafka
 from tests.flows.monitoring import Monitoring
 from tests.flows.shop import KEYS, PAYMENT, Shop, payment_event, stopped
+from tests.roles import OPTIONAL
 
+MAILS = "orderpost.public.email_notifications"
 POISON = "poison"
 SETTINGS = {
     "BREAKER_OPEN_SECONDS": "0.25",
@@ -56,15 +65,22 @@ class Customers:
 
 @dataclasses.dataclass
 class World:
-    """A shop whose every process Prometheus scrapes, with customers and a provider that posts events."""
+    """A shop whose every process Prometheus scrapes, with customers and a provider that posts events.
+
+    Every process has the address of `kafka`, which does not run, as in the compose file.
+    """
 
     shop: Shop
     monitoring: Monitoring
     ports: dict[str, int]
+    kafka: kafka.Cluster
 
     def start(self, *roles: str) -> None:
         for role in roles:
             self.shop.start(role, METRICS_PORT=str(self.ports[role]))
+
+    def is_scraped(self, role: str) -> bool:
+        return bool(self.monitoring.ask(f'orderpost_build_info{{role="{role}"}}'))
 
     def broker(self) -> redis.Redis:
         return redis.Redis.from_url(self.shop.valkey.url)
@@ -77,11 +93,15 @@ class World:
 @contextlib.contextmanager
 def running(*roles: str, rate: float = 4.0, settings: dict[str, str] | None = None) -> Iterator[World]:
     """Start a shop of these processes with its monitoring and its customers."""
-    ports = {role: free_port() for role in roles}
-    with Shop(proxied=False, durable_valkey=False, tls=False, **SETTINGS, **(settings or {})) as shop:
+    ports = {role: free_port() for role in (*roles, *OPTIONAL)}
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+        broker = kafka.Cluster(folder=Path(folder))
+        variables = {**SETTINGS, "KAFKA_BOOTSTRAP_SERVERS": broker.url, **(settings or {})}
+        shop = stack.enter_context(Shop(proxied=False, durable_valkey=False, tls=False, **variables))
         shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
         with Monitoring(shop, ports=ports) as monitoring:
-            world = World(shop, monitoring, ports)
+            world = World(shop, monitoring, ports, broker)
             world.start(*roles)
             with Customers(shop, rate=rate):
                 yield world
@@ -222,17 +242,97 @@ def partitions_missing(world: World) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def follower_gone(world: World) -> Iterator[None]:
-    """Kill the only follower of the WAL. At the end, delete its heartbeat, as if the shop had none."""
-    world.shop.manage("follow_wal", "--make-publications")
-    world.shop.start("follower")
-    beats = "SELECT 1 FROM heartbeats WHERE name = 'follower'"
-    world.shop.until(lambda: world.shop.query(beats), "it follows")
-    world.shop.kill("follower")
+def forgotten(world: World, role: str) -> Iterator[None]:
+    """At the end, kill an optional process and delete its heartbeat, as if the shop had none."""
     try:
         yield
     finally:
-        world.shop.query("DELETE FROM heartbeats WHERE name = 'follower'")
+        if role in world.shop.processes:
+            world.shop.kill(role)
+        world.shop.query(f"DELETE FROM heartbeats WHERE name = '{role}'")
+
+
+def start_optional(world: World, role: str) -> None:
+    """Start an optional process, and wait until it works and Prometheus has seen it."""
+    world.start(role)
+    beats = f"SELECT 1 FROM heartbeats WHERE name = '{role}'"
+    world.shop.until(lambda: world.shop.query(beats), f"{role} works")
+    world.shop.until(lambda: world.is_scraped(role), f"{role} is scraped")
+
+
+@contextlib.contextmanager
+def follower_gone(world: World) -> Iterator[None]:
+    """Kill the only follower of the WAL."""
+    world.shop.manage("follow_wal", "--make-publications")
+    with forgotten(world, "follower"):
+        start_optional(world, "follower")
+        world.shop.kill("follower")
+        yield
+
+
+def report_row(world: World, *, ago: float = 0.0) -> None:
+    """Write what Debezium does about an e-mail that was committed some seconds ago."""
+    row = {"id": str(uuid.uuid4()), "__op": "c", "__source_ts_ms": int((time.time() - ago) * 1000)}
+    producer = confluent_kafka.Producer({"bootstrap.servers": world.kafka.url})
+    producer.produce(MAILS, json.dumps(row))
+    assert producer.flush(20) == 0
+
+
+@contextlib.contextmanager
+def with_cdc(world: World) -> Iterator[None]:
+    """Run Kafka and consume_cdc, and read a row. At the end, stop both."""
+    kafka.require()
+    world.kafka.start()
+    try:
+        world.kafka.wait_until_all_answer()
+        with forgotten(world, "cdc"):
+            report_row(world)  # the broker makes the topic
+            start_optional(world, "cdc")
+            lag = f'orderpost_consumer_lag_events{{topic="{MAILS}"}} == 0'
+            world.shop.until(lambda: world.monitoring.ask(lag), "the row is read")
+            yield
+    finally:
+        world.kafka.stop()
+
+
+@contextlib.contextmanager
+def cdc_gone(world: World) -> Iterator[None]:
+    """Kill the only consumer of Debezium's messages."""
+    with with_cdc(world):
+        world.shop.kill("cdc")
+        report_row(world)
+        yield
+
+
+@contextlib.contextmanager
+def debezium_late(world: World) -> Iterator[None]:
+    """Report rows that were committed long ago."""
+    ended = threading.Event()
+
+    def report() -> None:
+        while not ended.wait(0.1):
+            report_row(world, ago=20.0)
+
+    with with_cdc(world):
+        thread = threading.Thread(target=report)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+@contextlib.contextmanager
+def orders_stuck(world: World) -> Iterator[None]:
+    """Reserve the stock of an order that nobody pays, long ago. At the end, only now."""
+    order = world.shop.place()
+    reserved = "UPDATE orders SET stock_reserved_at = now() - interval '%s hours' WHERE id = '%s'"
+    world.shop.query(reserved % (25, order))
+    try:
+        yield
+    finally:
+        world.shop.query(reserved % (0, order))
 
 
 @contextlib.contextmanager
@@ -310,7 +410,9 @@ FAILURES = [
         all_senders_gone,
         ("ProcessGone", "PollMissing", "EmailNothingSent", "EmailProcessingStuck"),
     ),
-    Failure("follower-gone", follower_gone, ("FollowerGone",)),
+    Failure("follower-gone", follower_gone, ("ProcessGone",), ("FollowerGone",)),
+    Failure("cdc-gone", cdc_gone, ("ProcessGone",), ("ConsumerLag",)),
+    Failure("debezium-late", debezium_late, ("TriggerLate",)),
     Failure("replication-slot-unread", slot_unread, ("ReplicationSlotUnread",)),
     Failure("relay-gone", lambda world: gone(world, "relay"), ("ProcessGone",), ("RelayLag",)),
     Failure("consumer-gone", consumer_gone, ("ProcessGone",), ("ConsumerLag",)),
@@ -320,5 +422,6 @@ FAILURES = [
     Failure("database-frozen", lambda world: world.shop.postgres_frozen(), ("DatabaseDown",)),
     Failure("inbound-event-poisonous", poisonous_event, ("DeadEvents",)),
     Failure("event-refused", refused_event, ("RelayBlocked", "DeadEvents")),
+    Failure("orders-stuck", orders_stuck, ("OrdersStuck",)),
     Failure("partitions-missing", partitions_missing, ("PartitionsRunOut",)),
 ]

@@ -9,8 +9,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from notifications.delivery import drain
+from notifications.delivery.beats import Beats
 from notifications.delivery.woken import WokenDrain
 from outbox.events.consuming import cdc
+from outbox.events.consuming.cdc_lag import CDC
 from outbox.events.transports import Consumer, member_name
 from outbox.process.loop import stop_on_signals
 from outbox.telemetry.metrics_server import watch
@@ -29,7 +31,7 @@ class Command(BaseCommand):
         watch("cdc")
         stopped = stop_on_signals(also=drain.stop)
         with WokenDrain(stopped=stopped) as emails:
-            cdc.run(connect=connect, wakes=emails.targets(), stopped=stopped)
+            cdc.run(connect=connect, wakes=emails.targets(), alive=Beats(CDC).beat, stopped=stopped)
 
 
 def _connector() -> Callable[[], Consumer]:

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import structlog
+from opentelemetry.trace import SpanKind
 
 from outbox.events.transports.base import BrokerAway, Consumer, Received, time_of
 from outbox.process.loop import run_until_stopped
-from outbox.telemetry import instruments
+from outbox.telemetry import instruments, tracing
 
 log = structlog.get_logger(__name__)
 
@@ -80,11 +81,18 @@ def _seconds(milliseconds: Any) -> float | None:
 class RowChangeConsumer:
     """Consume through a connection that `connect` makes. `step` does one round.
 
-    `wakes` has a function for each table. It must return at once.
+    `wakes` has a function for each table. It must return at once. `alive` is called after each round that the
+    broker did not interrupt.
     """
 
-    def __init__(self, *, connect: Callable[[], Consumer], wakes: Mapping[str, Callable[[], None]]) -> None:
-        self._connect, self._wakes = connect, wakes
+    def __init__(
+        self,
+        *,
+        connect: Callable[[], Consumer],
+        wakes: Mapping[str, Callable[[], None]],
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._connect, self._wakes, self._alive = connect, wakes, alive
         self._consumer: Consumer | None = None
         self._unacknowledged: list[Received] = []
         self._acknowledge_at = self._log_at = 0.0  # monotonic
@@ -97,11 +105,14 @@ class RowChangeConsumer:
             for wake in self._wakes.values():
                 wake()  # because changes may have been missed
         received = self._consumer.receive(seconds=seconds)
-        for table in {table for one in received if (table := self._read(one))}:
-            self._wakes[table]()
+        if tables := {table for one in received if (table := self._read(one))}:
+            with tracing.span("trigger cdc", kind=SpanKind.CONSUMER):
+                for table in tables:
+                    self._wakes[table]()
         self._unacknowledged += received
         if self._unacknowledged and time.monotonic() >= self._acknowledge_at:
             self._acknowledge(self._consumer)
+        self._alive()
 
     def disconnect(self) -> None:
         """Commit the offsets of received messages if the broker answers, and leave the group."""
@@ -148,10 +159,14 @@ class RowChangeConsumer:
 
 
 def run(
-    *, connect: Callable[[], Consumer], wakes: Mapping[str, Callable[[], None]], stopped: threading.Event
+    *,
+    connect: Callable[[], Consumer],
+    wakes: Mapping[str, Callable[[], None]],
+    alive: Callable[[], None],
+    stopped: threading.Event,
 ) -> None:
     """Consume until `stopped`. Try again while the broker is away; meanwhile the poll sends."""
-    consumer = RowChangeConsumer(connect=connect, wakes=wakes)
+    consumer = RowChangeConsumer(connect=connect, wakes=wakes, alive=alive)
     try:
         run_until_stopped(
             step=consumer.step,

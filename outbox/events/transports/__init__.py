@@ -39,9 +39,13 @@ def consumer(*, topics: Sequence[str], group: str, name: str) -> Consumer:
     return cast(Consumer, module.Consumer(topics=topics, group=group, name=name))
 
 
-def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
-    """Return how far a group is behind, also while no consumer runs. Raise `BrokerAway`."""
-    module = importlib.import_module(f"outbox.events.transports.{settings.EVENT_TRANSPORT}_lag")
+def consumer_lags(*, topics: Sequence[str], group: str, transport: str = "") -> list[Lag]:
+    """Return how far a group is behind, also while no consumer runs. Raise `BrokerAway`.
+
+    `transport` is `redis` or `kafka`, by default EVENT_TRANSPORT.
+    """
+    name = transport or settings.EVENT_TRANSPORT
+    module = importlib.import_module(f"outbox.events.transports.{name}_lag")
     return cast("Callable[..., list[Lag]]", module.consumer_lags)(topics=topics, group=group)
 
 

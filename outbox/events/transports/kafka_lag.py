@@ -19,8 +19,8 @@ ASK_SECONDS = 1.0
 FETCH_SECONDS = 2.0
 _asking = threading.Lock()
 _consumers: dict[tuple[int, str, str], Any] = {}
-#: When the first uncommitted messages were written, by topic, partition and offset.
-_times: dict[tuple[str, int, int], float] = {}
+#: By group: when its first uncommitted messages were written, by topic, partition and offset.
+_times: dict[str, dict[tuple[str, int, int], float]] = {}
 
 
 def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
@@ -29,7 +29,8 @@ def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
         try:
             consumer = _consumer(group)
             behind = {topic: _behind(consumer, topic) for topic in topics}
-            written_at = _oldest(consumer, [place for places in behind.values() for place, _ in places])
+            waiting = [place for places in behind.values() for place, _ in places]
+            written_at = _oldest(consumer, waiting, _times.setdefault(group, {}))
         except kafka.KafkaException as error:
             _forget()  # the consumer would try to connect many times a second
             raise BrokerAway(str(error)) from error
@@ -46,9 +47,11 @@ def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:
 
 def _consumer(group: str) -> Any:
     """Return a consumer that only reads offsets. It does not subscribe, so it does not join the group."""
-    key = (os.getpid(), settings.KAFKA_BOOTSTRAP_SERVERS, group)
+    here = (os.getpid(), settings.KAFKA_BOOTSTRAP_SERVERS)
+    key = (*here, group)
     if key not in _consumers:
-        _forget()
+        if any(known[:2] != here for known in _consumers):
+            _forget()
         _consumers[key] = kafka.Consumer(
             connection()
             | {
@@ -85,20 +88,22 @@ def _behind(consumer: Any, topic: str) -> list[tuple[Any, int]]:
     return result
 
 
-def _oldest(consumer: Any, places: list[Any]) -> dict[str, list[float]]:
-    """Return the times (epoch milliseconds) of the messages at these places, by topic."""
-    known = {_key(place): _times[_key(place)] for place in places if _key(place) in _times}
-    _times.clear()
-    _times.update(known)
-    if wanted := [place for place in places if _key(place) not in known]:
-        _fetch_times(consumer, wanted)
+def _oldest(
+    consumer: Any, places: list[Any], times: dict[tuple[str, int, int], float]
+) -> dict[str, list[float]]:
+    """Return the times (epoch milliseconds) of the messages at these places, by topic. `times` keeps them."""
+    for gone in times.keys() - {_key(place) for place in places}:
+        del times[gone]
+    if wanted := [place for place in places if _key(place) not in times]:
+        times.update(_fetch_times(consumer, wanted))
     found: dict[str, list[float]] = {}
-    for (topic, _, _), milliseconds in _times.items():
+    for (topic, _, _), milliseconds in times.items():
         found.setdefault(topic, []).append(milliseconds)
     return found
 
 
-def _fetch_times(consumer: Any, places: list[Any]) -> None:
+def _fetch_times(consumer: Any, places: list[Any]) -> dict[tuple[str, int, int], float]:
+    times: dict[tuple[str, int, int], float] = {}
     missing = {(place.topic, place.partition): _key(place) for place in places}
     consumer.assign(places)
     deadline = time.monotonic() + FETCH_SECONDS
@@ -109,8 +114,9 @@ def _fetch_times(consumer: Any, places: list[Any]) -> None:
         key = missing.pop((message.topic(), message.partition()), None)
         kind, milliseconds = message.timestamp()
         if key is not None and kind != kafka.TIMESTAMP_NOT_AVAILABLE:
-            _times[key] = milliseconds
+            times[key] = milliseconds
     consumer.unassign()
+    return times
 
 
 def _key(place: Any) -> tuple[str, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 
@@ -157,3 +158,21 @@ def test_a_broker_that_is_away_when_it_leaves_gives_the_last_changes_out_again(m
     it._connect = lambda: Broker()
     it.step()  # what was not committed is the old membership's
     it.disconnect()
+
+
+def test_it_says_after_each_round_that_the_broker_answers_and_not_while_that_is_away():
+    class Away(Broker):
+        def receive(self, *, seconds):
+            raise BrokerAway("no answer")
+
+    told: list[str] = []
+    for broker in (Broker([message(ROW)]), Away()):
+        it = RowChangeConsumer(
+            connect=lambda broker=broker: broker,
+            wakes={"email_notifications": lambda: None},
+            alive=lambda: told.append("alive"),
+        )
+        with contextlib.suppress(BrokerAway):
+            for _ in range(2):
+                it.step()
+    assert told == ["alive"] * 2

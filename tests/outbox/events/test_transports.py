@@ -27,6 +27,7 @@ from outbox.events.transports import (
     TopicUnavailable,
     consumer_lags,
     kafka,
+    kafka_lag,
 )
 from tests import kafka as brokers
 from tests.waiting import until
@@ -204,6 +205,22 @@ def test_the_lag_is_what_the_group_has_not_acknowledged(broker, topic):
     consumer.close()
     publish(topic, 1, keys=1)
     assert lag_of(topic).events == 1  # also while no consumer runs
+
+
+def test_the_lags_of_two_groups_keep_their_connections_and_what_they_know(broker, topic):
+    publish(topic, 2, keys=1)
+    groups = [f"g-{topic}", f"h-{topic}"]
+
+    def measured() -> list[Lag]:
+        return [lag for group in groups for lag in consumer_lags(topics=[topic], group=group)]
+
+    assert [one.events for one in measured()] == [2, 2]
+    if broker == "kafka":
+        known = {key: id(one) for key, one in kafka_lag._consumers.items() if key[-1] in groups}
+        assert len(known) == 2
+        assert all(one.seconds > 0 for one in measured())
+        assert {key: id(one) for key, one in kafka_lag._consumers.items() if key[-1] in groups} == known
+        assert all(len(kafka_lag._times[group]) == 1 for group in groups)
 
 
 def test_the_lag_at_a_broker_that_is_not_there_is_unknown(broker, topic, settings, monkeypatch):

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 import psycopg
 import pytest
 
+from outbox.telemetry.metrics import REGISTRY
 from outbox.wal.follower import Follower, State
 from outbox.wal.pgoutput import Committed
 from tests.outbox.wal.server import SCHEMA, WATCHED, WalServer, running
@@ -21,6 +22,7 @@ class Owner:
     def __init__(self, server: WalServer) -> None:
         self.begun = 0
         self.seen: list[frozenset[str]] = []
+        self.times: list[float] = []
         self.stopped, self.holds = threading.Event(), threading.Event()
         self.holds.set()
         self.follower = Follower(params=server.params, watched=WATCHED, listener=self)
@@ -30,6 +32,7 @@ class Owner:
         self.begun += state == "streaming"
 
     def changed(self, committed: Committed, /) -> None:
+        self.times.append(committed.committed_at)
         self.seen.append(committed.tables)
         assert self.holds.wait(30)
 
@@ -64,6 +67,20 @@ def end_session(server: WalServer) -> None:
 def test_tells_what_changed_as_soon_as_it_is_committed(owner, db):
     db.execute("INSERT INTO mails VALUES (1, 'text', 'pending')")
     until(lambda: owner.seen == [{"mails"}])
+
+
+def test_counts_how_long_ago_by_the_servers_clock_a_commit_was(owner, db):
+    def clock() -> float:
+        return float(db.execute("SELECT extract(epoch FROM clock_timestamp())").fetchone()[0])
+
+    labels = {"trigger": "wal"}
+    count = REGISTRY.get_sample_value("orderpost_trigger_delay_seconds_count", labels) or 0
+    before = clock()
+    db.execute("INSERT INTO mails VALUES (1, 'text', 'pending')")
+    after = clock()
+    until(lambda: owner.seen)
+    assert before - 1e-6 <= owner.times[0] <= after
+    assert REGISTRY.get_sample_value("orderpost_trigger_delay_seconds_count", labels) == count + 1
 
 
 def test_begins_anew_after_its_session_was_killed_and_has_its_owner_look_at_everything(owner, server, db):

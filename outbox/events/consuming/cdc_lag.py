@@ -1,0 +1,29 @@
+"""How far consume_cdc is behind on Kafka, in shops that run it. For the metrics and `manage.py status`."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Container
+
+from django.conf import settings
+
+from outbox.events.transports import Lag, consumer_lags
+from outbox.models import Heartbeat
+
+#: The heartbeat of the consumers. It is purged a week after the last beat, and then the shop has none.
+CDC = "cdc"
+
+
+def is_used(heartbeats: Container[str] | None = None) -> bool:
+    """Return whether a consumer has run within a week, and this process has what it needs to ask Kafka.
+
+    `heartbeats` are the names of all heartbeats. Without them, query the database.
+    """
+    if not settings.KAFKA_BOOTSTRAP_SERVERS or importlib.util.find_spec("confluent_kafka") is None:
+        return False
+    return Heartbeat.objects.filter(name=CDC).exists() if heartbeats is None else CDC in heartbeats
+
+
+def read_cdc_lags() -> list[Lag]:
+    """Return the lag of each topic. Raise `BrokerAway`."""
+    return consumer_lags(topics=settings.CDC_TOPICS, group=settings.CDC_GROUP, transport="kafka")
