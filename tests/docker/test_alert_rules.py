@@ -27,6 +27,9 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
 
 
+SEVERITIES = {"P1": "critical", "P2": "warning", "P3": "info"}
+
+
 def alerts() -> dict[str, dict[str, Any]]:
     """Return the alerting rules by name."""
     return {rule["alert"]: rule for rule in rules() if "alert" in rule}
@@ -39,7 +42,7 @@ def expected(case: Case, description: str) -> dict[str, Any]:
     for name, value in case.labels.items():
         summary = summary.replace(f"{{{{ $labels.{name} }}}}", value)
     return {
-        "exp_labels": {"severity": rule["labels"]["severity"], **case.labels},
+        "exp_labels": {**rule["labels"], **case.labels},
         "exp_annotations": {
             "summary": summary,
             "description": description,
@@ -118,7 +121,7 @@ def test_alertmanager_takes_the_configuration():
 
 def test_every_alert_says_how_urgent_it_is_what_it_means_and_where_to_read_on():
     for name, rule in alerts().items():
-        assert rule["labels"]["severity"] in ("P1", "P2", "P3"), name
+        assert rule["labels"]["severity"] == SEVERITIES[rule["labels"]["priority"]], name
         assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}, name
         assert rule["annotations"]["runbook_url"].endswith(f"/guides/alerts.md#{name.lower()}"), name
         assert rule["for"], name

@@ -62,7 +62,7 @@ def test_each_alert_has_a_paragraph_and_each_paragraph_an_alert():
 @pytest.mark.parametrize("name", alerts())
 def test_a_paragraph_says_what_it_means_and_for_whom_what_to_check_and_what_to_do(name):
     text = sections()[name]
-    assert text.startswith(f"**{alerts()[name]['labels']['severity']}.** ")
+    assert text.startswith(f"**{alerts()[name]['labels']['priority']}.** ")
     assert re.findall(r"^- \*(\w+)\*", text, flags=re.MULTILINE) == PARTS
 
 

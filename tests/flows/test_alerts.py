@@ -46,7 +46,10 @@ def fires_and_ends(world: World, failure: Failure, *, seconds: float = 90.0) -> 
     for name in failure.alerts:
         alert = world.monitoring.heard(name, "firing", since=began)
         assert alert is not None
-        assert alert["receiver"] == {"P1": "pager", "P2": "chat", "P3": "ticket"}[alert["labels"]["severity"]]
+        assert (
+            alert["receiver"]
+            == {"critical": "pager", "warning": "chat", "info": "ticket"}[alert["labels"]["severity"]]
+        )
         assert not re.search(r"<error|<no value>|NaN", str(alert["annotations"])), alert["annotations"]
     return fired, ended
 
