@@ -158,24 +158,23 @@ def bill_of_materials(number: str, lock: str) -> str:
 
 def make_image(folder: Path, number: str) -> None:
     """Build the image for this machine, and save it as an archive for `docker load` or `podman load`."""
+    engine = find_engine()
     tag = f"orderpost:{number}"
-    run(
-        PROJECT / "docker" / "build",
-        environment={"TAG": tag, "VERSION": number, "REVISION": output("git", "rev-parse", "HEAD")},
-    )
-    engine = next(name for name in ("docker", "podman", "buildah") if works(name))
-    archive = folder / f"orderpost-{number}-{os.uname().machine}.tar"
-    if engine == "buildah":
-        run("buildah", "push", tag, f"docker-archive:{archive}:{tag}")
-    else:
-        run(engine, "save", "--output", archive, tag)
+    labels = {"VERSION": number, "REVISION": output("git", "rev-parse", "HEAD")}
+    # `make release` has its own ARGS, which are not for the build.
+    own = {"ENGINE": engine, "TAG": tag, "ARGS": os.environ.get("BUILD_ARGS", "")}
+    run(PROJECT / "docker" / "build", environment=own | labels)
+    archive = folder / f"orderpost-image-{number}-{os.uname().machine}.tar"
+    run(engine, "save", "--output", archive, tag)
     run("gzip", "--no-name", archive)
 
 
-def works(engine: str) -> bool:
-    """Return whether an engine can build here, as docker/build asks."""
-    found = shutil.which(engine)
-    return bool(found) and subprocess.run([engine, "info"], capture_output=True).returncode == 0
+def find_engine() -> str:
+    """Return docker or podman, if it works here. ENGINE may name one."""
+    for engine in os.environ.get("ENGINE", "docker podman").split():
+        if shutil.which(engine) and subprocess.run([engine, "info"], capture_output=True).returncode == 0:
+            return engine
+    raise ReleaseFailed("Neither docker nor podman works here, so there is no image.")
 
 
 def run(*command: str | Path, environment: Mapping[str, str] | None = None) -> None:
