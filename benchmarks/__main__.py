@@ -19,7 +19,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks import drain, enqueue, events, orders, triggers
+from benchmarks import claims, drain, enqueue, events, orders, triggers
 from benchmarks.figures import table
 from benchmarks.orders import PEAK
 from benchmarks.rig import Rig
@@ -62,7 +62,18 @@ def measure_drain(*, quick: bool) -> str:
                     result = drain.measure(rig, who, count=mails, delay=delay, threads=threads)
                     found[delay].setdefault(name, []).append(result)
                     print(f"  {delay * 1000:.0f} ms {name}: {result['mails/s']:.0f}/s", file=sys.stderr)
-    rows = [["provider's delay", "who", "mails/s", "ratio", "CPU ms a mail", "ratio", "PostgreSQL ms"]]
+    rows = [
+        [
+            "provider's delay",
+            "who",
+            "mails/s",
+            "ratio",
+            "CPU ms a mail",
+            "ratio",
+            "PostgreSQL ms",
+            *claims.SHARES,
+        ]
+    ]
     for delay, by_name in found.items():
         medians = {name: median_of(results) for name, results in by_name.items()}
         best = max(medians, key=lambda name: medians[name]["mails/s"] if "orderpost" in name else 0)
@@ -76,11 +87,13 @@ def measure_drain(*, quick: bool) -> str:
                     f"{one['cpu ms']:.2f}",
                     f"{medians[best]['cpu ms'] / one['cpu ms']:.2f}",
                     f"{one['postgres ms']:.2f}",
+                    *(f"{one[share]:.1f}" if share in one else "" for share in claims.SHARES),
                 ]
             )
     note = (
         f"{count:,} mails of 4 kB (a task for each: half as many; django-mailer: a fiftieth),"
         f" two processes × the threads named, median of {rounds}. Ratios: orderpost's best to this row."
+        " Claims in ms, from their metric."
     )
     return f"{table(rows)}\n\n{note}"
 

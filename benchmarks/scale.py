@@ -1,7 +1,8 @@
 """`python -m benchmarks.scale`: simulate orders placed and paid, from measured costs.
 
 Compare measured runs with the simulation, then simulate ten times the peak.
-docs/explain/growth.md has the result.
+docs/explain/growth.md has the result. For your own machine, run `make bench ARGS="--cost"` and add what it
+measured to `RUNS`.
 """
 
 from __future__ import annotations

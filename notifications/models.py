@@ -193,6 +193,17 @@ class EmailNotification(Deliverable, Partitioned):
     def __str__(self) -> str:
         return f"{self.event_type} of order {self.order_id}"
 
+    @property
+    def failed_at(self) -> dt.datetime | None:
+        """The time of a dead letter's last failed attempt, or None if it had none or is not a dead letter."""
+        at: str | None = self.last_error_at  # type: ignore[attr-defined] # the query annotates LAST_ERROR_AT
+        if self.status != Status.DEAD_LETTERED or not at:
+            return None
+        try:
+            return dt.datetime.fromisoformat(at)
+        except ValueError:
+            return None
+
 
 class Suppression(models.Model):
     """A suppressed address, as a keyed hash. Lifting the suppression deletes the row."""

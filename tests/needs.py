@@ -15,6 +15,7 @@ TOOLS = {
     "helm": "go install helm.sh/helm/v4/cmd/helm@latest",
     "java and maven": "apt-get install openjdk-17-jre-headless maven",
     "otelcol": "apt-get install golang",
+    "pgbackrest": "apt-get install faketime, and pgbackrest 2.55 from apt.postgresql.org, or set PGBACKREST",
     "pgbouncer": "apt-get install pgbouncer",
     "podman": "as root: apt-get install podman runc debootstrap netavark iptables golang",
     "prometheus": "apt-get install prometheus",

@@ -33,7 +33,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
                 ]
             },
         ),
-        ("Delivery", {"fields": ["tries", "next_try", "held", "last_error", "error_table"]}),
+        ("Delivery", {"fields": ["tries", "next_try", "failed", "held", "last_error", "error_table"]}),
         (
             "Provider",
             {

@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 from notifications import filters
 from notifications.admin.attention import provider_conditions
 from notifications.delivery.process import gate
-from notifications.models import EmailNotification, EmailNotificationQuerySet
+from notifications.models import LAST_ERROR_AT, EmailNotification, EmailNotificationQuerySet
 from notifications.rendering import event_types
 from outbox.admin.front import bounded, count_each
 from outbox.admin.shared.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
@@ -144,11 +144,22 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
     def next_try(self, mail: EmailNotification) -> SafeString | str:
         return ago(mail.next_attempt_at) if mail.status in (Status.PENDING, Status.FAILED) else "–"
 
+    @admin.display(description="failed")
+    def failed(self, mail: EmailNotification) -> SafeString | str:
+        return ago(mail.failed_at)
+
+    def get_list_display(self, request: HttpRequest) -> list[Any]:
+        """In a list of dead letters, show when each failed, because none has a next attempt."""
+        if request.GET.get("status") != Status.DEAD_LETTERED and "cause" not in request.GET:
+            return self.list_display
+        return ["failed" if name == "next_try" else name for name in self.list_display]
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[EmailNotification]:
         """Load bodies and errors only for the page of one e-mail."""
         rows = super().get_queryset(request)
-        match = request.resolver_match
-        one = match is not None and str(match.url_name).endswith("_change")
+        one = request.resolver_match is not None and str(request.resolver_match.url_name).endswith("_change")
+        if one or "failed" in self.get_list_display(request):
+            rows = rows.annotate(last_error_at=LAST_ERROR_AT)
         return rows if one else rows.defer("body", "body_text", "errors")
 
     def get_search_results(

@@ -52,11 +52,8 @@ class NotificationSerializer(serializers.Serializer[EmailNotification]):
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_failed_at(self, mail: EmailNotification) -> Any:
-        """Return the time of a dead letter's last failed attempt, or None if it is none or had no attempt."""
-        at: str | None = mail.last_error_at  # type: ignore[attr-defined] # annotated by `with_columns`
-        if mail.status != Status.DEAD_LETTERED or not at:
-            return None
-        return serializers.DateTimeField().to_representation(dt.datetime.fromisoformat(at))
+        """Return `EmailNotification.failed_at` as the API writes times."""
+        return mail.failed_at and serializers.DateTimeField().to_representation(mail.failed_at)
 
 
 #: The columns with the names of the fields. The errors themselves can be long.

@@ -8,11 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import structlog
 from django.http import HttpRequest, HttpResponseBase
+from django.utils.functional import LazyObject, empty
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
 
+from outbox.api.proxies import client_address, mask_address
 from outbox.telemetry import context, tracing
 
 log = structlog.get_logger("orderpost.access")
@@ -46,11 +49,28 @@ class CorrelationMiddleware:
                     path=request.path,  # without the query, which may contain an address
                     status=response.status_code,
                     duration_ms=round((time.perf_counter() - started) * 1000, 1),
-                    **({"token": request.META[CALLER]} if CALLER in request.META else {}),
+                    **_who(request),
                 )
                 if span.is_recording():
                     _describe(span, request, response.status_code)
         return response
+
+
+def _who(request: HttpRequest) -> dict[str, Any]:
+    """Return who asked: the network of the client's address, and the token's name or the user's id.
+
+    The request has the user only if something has read it, because reading it takes statements.
+    """
+    who: dict[str, Any] = {}
+    if client := mask_address(client_address(request)):
+        who["client"] = client
+    if CALLER in request.META:
+        who["token"] = request.META[CALLER]
+    user = getattr(request, "user", None)
+    is_unread = isinstance(user, LazyObject) and user._wrapped is empty
+    if not is_unread and (id := getattr(user, "pk", None)):
+        who["user"] = id
+    return who
 
 
 def _span(request: HttpRequest, caller: str) -> AbstractContextManager[Span]:

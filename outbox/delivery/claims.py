@@ -9,6 +9,7 @@ from outbox.delivery.gate.gate import Capacity
 from outbox.delivery.lookback import Lookback
 from outbox.delivery.rows.deliverable import Deliverable
 from outbox.delivery.rows.queryset import DeliverableQuerySet
+from outbox.telemetry import instruments
 
 #: During a backlog, this share of the claimed rows are the newest first attempts.
 FRESH_SHARE = 1 / 4
@@ -21,6 +22,7 @@ class Claims(Generic[Row]):
 
     def __init__(self, rows: DeliverableQuerySet[Row]) -> None:
         self._rows = rows
+        self._seconds = instruments.CLAIMS.labels(rows.model._meta.db_table)
         self.lookback = Lookback()
         #: The fraction of a fresh row that earlier claims were too small to include.
         self._fresh_credit = 0.0
@@ -28,13 +30,17 @@ class Claims(Generic[Row]):
     def claim(self, capacity: Capacity) -> tuple[list[Row], bool]:
         """Claim rows for `capacity`. Return them, and whether more rows may be due."""
         began = time.monotonic()
-        if capacity.is_untried_first and (untried := self._rows.claim_untried()):
-            return untried, True
+        if capacity.is_untried_first:
+            with self._seconds.time():
+                untried = self._rows.claim_untried()
+            if untried:
+                return untried, True
         if not capacity.is_retry_allowed:
             return [], False
         fresh = self._fresh(capacity.rows)
         lookback = self.lookback.seconds(now=began)
-        batch = self._rows.claim(limit=capacity.rows, fresh=fresh, lookback_seconds=lookback)
+        with self._seconds.time():
+            batch = self._rows.claim(limit=capacity.rows, fresh=fresh, lookback_seconds=lookback)
         if not batch and fresh == capacity.rows:
             return [], True  # this claim was only for first attempts, and retries may be due
         # If only retries are due, the share of first attempts stays empty, but more rows may be due.

@@ -24,6 +24,13 @@ POLLS = Histogram(
 DRAINS = Histogram(
     "orderpost_drain_duration_seconds", "Time of a drain", ["table"], buckets=LONG, registry=REGISTRY
 )
+CLAIMS = Histogram(
+    "orderpost_claim_duration_seconds",
+    "Time of a claim's statement, with its commit",
+    ["table"],
+    buckets=(0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
+    registry=REGISTRY,
+)
 CLAIMED = Counter("orderpost_rows_claimed", "Rows claimed", ["table"], registry=REGISTRY)
 EXPIRED = Counter(
     "orderpost_leases_expired", "Claims taken back without an outcome", ["table"], registry=REGISTRY

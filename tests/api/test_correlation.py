@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 
 import pytest
+from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from notifications.models import EmailNotification
 from orders.models import Order
 from tests.api.conftest import Api
+from tests.factories import staff_client
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -73,6 +77,59 @@ def test_a_request_is_one_line_in_the_log_without_its_query(api, caplog):
     assert (line["method"], line["path"], line["status"]) == ("GET", "/api/v1/notifications", 200)
     assert line["correlation_id"] == "c-1" and line["duration_ms"] >= 0
     assert "alice" not in str(line)
+
+
+@pytest.fixture
+def lines(caplog):
+    """Return the access log's lines so far."""
+    caplog.set_level(logging.INFO, "orderpost.access")
+    return lambda: [record.msg for record in caplog.records if record.name == "orderpost.access"]
+
+
+@pytest.mark.parametrize(
+    ("proxies", "remote", "forwarded", "client"),
+    [
+        ([], "203.0.113.9", "198.51.100.7", "203.0.113.0/24"),
+        (["10.0.0.0/8"], "10.0.0.5", "1.1.1.1, 198.51.100.7", "198.51.100.0/24"),
+        (["10.0.0.0/8"], "10.0.0.5", "2001:db8:1:2::7", "2001:db8:1::/48"),
+        ([], "2001:db8:1:2::7", None, "2001:db8:1::/48"),
+        ([], "", None, None),  # a server at a UNIX socket
+    ],
+)
+def test_a_line_has_the_clients_network(db, settings, lines, proxies, remote, forwarded, client):
+    settings.TRUSTED_PROXIES = proxies
+    headers = {} if forwarded is None else {"X-Forwarded-For": forwarded}
+    Client().get("/api/v1/orders", headers=headers, REMOTE_ADDR=remote)
+    (line,) = lines()
+    assert line.get("client") == client
+    for address in filter(None, [remote, *(forwarded or "").split(", ")]):
+        assert address not in str(line)
+
+
+def test_a_line_has_the_id_of_the_admins_user_and_not_the_name(db, lines):
+    client = staff_client("view_order", name="ann.smith")
+    client.get("/admin/orders/order/")
+    client.get("/admin/logout/")  # answers 405
+    Client().get("/admin/login/")
+    Client().get("/admin/orders/order/")
+    known, refused, login, stranger = lines()
+    assert known["user"] == User.objects.get().pk and "ann" not in str(known)
+    assert "user" not in login and "user" not in stranger
+    assert "ann" not in str(refused)
+
+
+def test_a_line_has_a_token_and_no_user(api, lines):
+    api.get("/api/v1/orders")
+    (line,) = lines()
+    assert line["token"] and "user" not in line
+
+
+def test_a_line_asks_the_database_nothing(db, lines):
+    client = staff_client("view_order")
+    with CaptureQueriesContext(connection) as captured:
+        client.get("/api/docs")  # does not ask who is logged in
+    assert "user" not in lines()[-1]
+    assert not [query for query in captured if "auth_user" in query["sql"]]
 
 
 def test_one_requests_id_does_not_reach_the_next(db):

@@ -1,11 +1,11 @@
-"""Wrong passwords are counted for the client's own address, behind proxies too."""
+"""Wrong passwords are counted for the client's own address, behind proxies too. Logs have its network."""
 
 from __future__ import annotations
 
 import pytest
 from django.test import RequestFactory
 
-from config.proxies import client_address
+from outbox.api.proxies import client_address, mask_address
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,20 @@ def test_it_takes_the_nearest_address_that_is_no_trusted_proxy(settings, proxies
     settings.TRUSTED_PROXIES = proxies
     headers = {} if forwarded is None else {"X-Forwarded-For": forwarded}
     assert client_address(RequestFactory().get("/", headers=headers, REMOTE_ADDR=remote)) == client
+
+
+@pytest.mark.parametrize(
+    ("address", "masked"),
+    [
+        ("203.0.113.9", "203.0.113.0/24"),
+        ("255.255.255.255", "255.255.255.0/24"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1::/48"),
+        ("::ffff:203.0.113.9", "203.0.113.0/24"),
+        ("fe80::1%eth0", "fe80::/48"),
+        ("::1", "::/48"),
+        ("unix:", ""),
+        ("", ""),
+    ],
+)
+def test_a_log_line_has_only_the_network_of_an_address(address, masked):
+    assert mask_address(address) == masked

@@ -201,6 +201,50 @@ def test_filters_narrow_by_status_event_provider_and_age(admin_client):
         assert [row.id for row in results] == [mail.id]
 
 
+ERRORS = [{"at": "2026-11-20T10:00:00+00:00"}, {"at": "2026-11-21T10:00:00.5+00:00"}]
+FAILED_AT = b'<span title="2026-11-21T10:00:00+00:00">'
+
+
+@pytest.mark.parametrize("query", ["?status=dead_lettered", "?cause=abc"])
+def test_a_list_of_dead_letters_shows_when_each_failed_last(admin_client, query):
+    make_mail(status="dead_lettered", errors=ERRORS, error_fingerprint="abc")
+    make_mail(status="dead_lettered", errors=[], error_fingerprint="abc")
+    page = admin_client.get(LIST + query)
+    assert [FAILED_AT in page.content, b">Failed<" in page.content] == [True, True]
+    assert b">Next attempt<" not in page.content
+    assert len(page.context["cl"].result_list) == 2
+
+
+def test_other_lists_show_the_next_attempt_instead(admin_client):
+    for status in ("dead_lettered", "failed"):
+        make_mail(status=status, errors=ERRORS)
+    for query in ("", "?status=failed"):
+        page = admin_client.get(LIST + query)
+        assert FAILED_AT not in page.content and b">Next attempt<" in page.content
+
+
+@pytest.mark.parametrize(
+    ("status", "errors", "is_shown"),
+    [("dead_lettered", ERRORS, True), ("failed", ERRORS, False), ("dead_lettered", [], False)],
+)
+def test_the_page_of_a_dead_letter_shows_when_it_failed_last(admin_client, status, errors, is_shown):
+    mail = make_mail(status=status, errors=errors)
+    assert (FAILED_AT in admin_client.get(f"{LIST}{mail.id}/change/").content) is is_shown
+
+
+def test_the_time_of_each_dead_letter_costs_no_statement_of_its_own(admin_client):
+    def statements() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert admin_client.get(LIST + "?status=dead_lettered").status_code == 200
+        return len(captured)
+
+    make_mail(status="dead_lettered", errors=ERRORS)
+    of_one = statements()
+    for _ in range(20):
+        make_mail(status="dead_lettered", errors=ERRORS)
+    assert statements() == of_one
+
+
 def test_a_late_poll_is_flagged(admin_client):
     from outbox.models import Heartbeat
 

@@ -22,6 +22,7 @@ from outbox.delivery.rows.queryset import DeliverableQuerySet
 from outbox.delivery.rows.settlements import Settlement
 from outbox.delivery.sender import Limits
 from outbox.delivery.unsettled import SETTLE_ROWS
+from outbox.telemetry.metrics import REGISTRY
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -71,6 +72,48 @@ def run(make):
         return make(send, **options).run(seconds=seconds, should_stop=should_stop)
 
     return call
+
+
+def claims() -> float:
+    """Return how many claims this process has timed."""
+    labels = {"table": "email_notifications"}
+    return REGISTRY.get_sample_value("orderpost_claim_duration_seconds_count", labels) or 0.0
+
+
+@pytest.mark.parametrize(
+    ("capacity", "statements"),
+    [
+        (Capacity(10), ["claim"]),
+        (Capacity(10, is_untried_first=True), ["claim_untried", "claim_untried", "claim"]),
+        (Capacity(10, is_untried_first=True, is_retry_allowed=False), ["claim_untried", "claim_untried"]),
+    ],
+)
+def test_each_statement_that_claims_is_timed_also_one_without_rows(run, monkeypatch, capacity, statements):
+    make_mail()
+    called = []
+    for name in ("claim", "claim_untried"):
+        method = getattr(DeliverableQuerySet, name)
+
+        def note(self, *, name=name, method=method, **options):
+            called.append(name)
+            return method(self, **options)
+
+        monkeypatch.setattr(DeliverableQuerySet, name, note)
+    before = claims()
+    run(capacity=lambda: capacity)
+    assert called == statements
+    assert claims() - before == len(statements)
+
+
+def test_a_claim_that_fails_is_timed_too(run, monkeypatch):
+    def fail(self, **options):
+        raise OperationalError("canceling statement due to statement timeout")
+
+    monkeypatch.setattr(DeliverableQuerySet, "claim", fail)
+    before = claims()
+    with pytest.raises(OperationalError):
+        run()
+    assert claims() - before == 1
 
 
 def test_sends_every_due_row_once_and_settles_it(run):
