@@ -75,6 +75,7 @@ def test_each_apps_collectors_sums_and_actions_are_found():
     assert sorted(ACTIONS) == [
         "notifications.give_up",
         "notifications.mark_sent",
+        "notifications.render_again",
         "notifications.resend",
         "outbox.discard",
         "outbox.discard_inbound",
