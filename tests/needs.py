@@ -14,6 +14,7 @@ TOOLS = {
     "chromium": "apt-get install chromium, or set CHROMIUM",
     "helm": "go install helm.sh/helm/v4/cmd/helm@latest",
     "java and maven": "apt-get install openjdk-17-jre-headless maven",
+    "nginx": "apt-get install nginx openssl",
     "otelcol": "apt-get install golang",
     "pgbouncer": "apt-get install pgbouncer",
     "podman": "as root: apt-get install podman runc debootstrap netavark iptables golang",
