@@ -98,7 +98,9 @@ def test_the_web_trusts_the_address_that_only_the_proxy_can_have() -> None:
     address, of_web = (ipaddress.ip_address(default_of(one)) for one in addresses)
     assert address != of_web and {address, of_web} <= set(network.hosts())
     page = (PROJECT / "docs" / "guides" / "one-machine.md").read_text()
-    assert f"export HTTPS=on TRUSTED_PROXIES={address}\n" in page and f"`{network}`" in page
+    assert f"export HTTPS=on TRUSTED_PROXIES={address}\n" in page
+    comments = images.COMPOSE.read_text()
+    assert f"this service's address, {address}." in comments and f"If {network} is taken" in comments
     for one in services().values():
         if one["image"] == "orderpost":
             given = {name: default_of(one["environment"][name]) for name in ("HTTPS", "TRUSTED_PROXIES")}
