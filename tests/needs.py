@@ -14,6 +14,7 @@ TOOLS = {
     "chromium": "apt-get install chromium, or set CHROMIUM",
     "helm": "go install helm.sh/helm/v4/cmd/helm@latest",
     "java and maven": "apt-get install openjdk-17-jre-headless maven",
+    "nginx": "apt-get install nginx openssl",
     "otelcol": "apt-get install golang",
     "pgbackrest": "apt-get install faketime, and pgbackrest 2.55 from apt.postgresql.org, or set PGBACKREST",
     "pgbouncer": "apt-get install pgbouncer",

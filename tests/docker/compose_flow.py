@@ -31,6 +31,7 @@ from tests.roles import RUNNING
 PAGE = PROJECT / "docs" / "guides" / "one-machine.md"
 NAME = "orderpost"
 WEB, MAILBOX, PROMETHEUS = "http://127.0.0.1:8000", "http://127.0.0.1:8025", "http://127.0.0.1:9090"
+PROXY, PLAIN = "https://localhost:8443", "http://localhost:8080"
 ORDER = {
     "user_id": "0f8b1e9c-6f5b-4a53-9d2c-3c1f6a1d2b11",
     "email": "ann@example.com",
@@ -46,7 +47,7 @@ shift
 for word do
     shift
     case $word in
-        '*') set -- "$@" monitoring --profile follow-wal --profile kafka --profile cdc ;;
+        '*') set -- "$@" monitoring --profile follow-wal --profile kafka --profile cdc --profile tls ;;
         *) set -- "$@" "$word" ;;
     esac
 done
@@ -55,9 +56,9 @@ exec {sys.executable} -m podman_compose "$@"
 
 
 def blocks() -> list[str]:
-    """Return the page's commands: the start, a first e-mail, further on, Kafka and Debezium, the end."""
+    """Return the page's commands: start, a first e-mail, further on, Kafka and Debezium, TLS, the end."""
     found = re.findall(r"^```sh\n(.*?)^```$", PAGE.read_text(), flags=re.MULTILINE | re.DOTALL)
-    assert len(found) == 5, found
+    assert len(found) == 6, found
     return found
 
 
@@ -146,12 +147,14 @@ def main() -> None:
         run("mount", "-t", "tmpfs", "tmpfs", folder)
     run("ip", "link", "set", "lo", "up")
     flow = streaming if "streaming" in sys.argv[1:] else everything
-    start, first, further, through_kafka, end = blocks()
+    start, first, further, through_kafka, secured, end = blocks()
     with tempfile.TemporaryDirectory(prefix="orderpost-page-") as home:
         reader = Reader(Path(home))
         try:
             token = begin(reader, start, first)
             flow(reader, token, through_kafka if flow is streaming else further)
+            if flow is everything:
+                over_tls(reader, token, secured)
         finally:
             reader.follow(end)
     left = [podman(*words) for words in (["ps", "-aq"], ["volume", "ls", "-q"], ["network", "ls", "-q"])]
@@ -260,6 +263,23 @@ def everything(reader: Reader, token: str, block: str) -> None:
     buys_without_workers(7, token=token)
     until(lambda: told("wal", *followers), "a follower was told of a row")
     print("the followers alone: an e-mail without worker, beat and standby")
+
+
+def over_tls(reader: Reader, token: str, block: str) -> None:
+    answer = reader.follow(block)
+    assert "strict-transport-security" in answer.lower(), answer
+    proxy = inspect(name_of("proxy"))
+    assert proxy["HostConfig"]["ReadonlyRootfs"] and proxy["Config"]["User"] == "101"
+    forged = {"X_Forwarded_For": "203.0.113.9", "Authorization": f"Bearer {token}"}
+    certificate = reader.value("PWD") + "/var/tls/fullchain.pem"
+    for path, status in (("/api/v1/orders", 200), ("/admin/login/", 200), ("/metrics", 404)):
+        told = requests.get(f"{PROXY}{path}", headers=forged, timeout=30, verify=certificate)
+        assert told.status_code == status, told.text
+        # Django sends it only if the web trusts the proxy.
+        assert ("Strict-Transport-Security" in told.headers) == (status == 200), told.headers
+    redirected = requests.get(PLAIN, timeout=30, allow_redirects=False)
+    assert redirected.headers["Location"] == f"{PROXY}/", redirected.headers
+    print("the proxy serves the web over TLS")
 
 
 def all_up() -> list[str]:

@@ -125,6 +125,11 @@ STAND_INS = {
     ),
     "curl": (BASE, "", f'{INSTALL} curl\nENTRYPOINT ["curl"]'),
     "mailpit": (BASE, "", 'COPY mailpit /mailpit\nENTRYPOINT ["/mailpit"]'),
+    "nginx-unprivileged": (
+        BASE,
+        "",
+        f'{INSTALL} nginx-light\nUSER 101\nCMD ["nginx", "-g", "daemon off;"]',
+    ),
     "grafana": (BASE, "", 'CMD ["sleep", "infinity"]'),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import subprocess
 import sys
@@ -80,6 +81,35 @@ def test_compose_runs_each_role_by_its_name() -> None:
     }
     for service in ours.values():
         assert service["read_only"] and service["tmpfs"] == ["/tmp"] and service["cap_drop"] == ["ALL"]
+
+
+def test_the_web_trusts_the_address_that_only_the_proxy_can_have() -> None:
+    proxy, web = services()["proxy"], services()["web"]
+    assert proxy["profiles"] == ["tls"] and list(proxy["networks"]) == ["proxy"]
+    for key in ("read_only", "cap_drop", "security_opt"):
+        assert proxy[key] == web[key]
+    assert proxy["volumes"][0] == "./proxy/nginx.conf:/etc/nginx/nginx.conf:ro"
+    assert all(volume.endswith(":ro") for volume in proxy["volumes"])
+    assert all(port.startswith("${PROXY_BIND:-127.0.0.1}:") for port in proxy["ports"])
+
+    addresses = [one["networks"]["proxy"]["ipv4_address"] for one in (proxy, web)]
+    (subnet,) = yaml.safe_load(images.COMPOSE.read_text())["networks"]["proxy"]["ipam"]["config"]
+    network = ipaddress.ip_network(default_of(subnet["subnet"]))
+    address, of_web = (ipaddress.ip_address(default_of(one)) for one in addresses)
+    assert address != of_web and {address, of_web} <= set(network.hosts())
+    page = (PROJECT / "docs" / "guides" / "one-machine.md").read_text()
+    assert f"export HTTPS=on TRUSTED_PROXIES={address}\n" in page
+    comments = images.COMPOSE.read_text()
+    assert f"this service's address, {address}." in comments and f"If {network} is taken" in comments
+    for one in services().values():
+        if one["image"] == "orderpost":
+            given = {name: default_of(one["environment"][name]) for name in ("HTTPS", "TRUSTED_PROXIES")}
+            assert given == {"HTTPS": "off", "TRUSTED_PROXIES": ""}
+
+
+def default_of(value: str) -> str:
+    """Return a value of compose.yaml in which each variable has its default."""
+    return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
 
 
 def test_compose_the_chart_and_the_docs_give_the_archives_to_the_same_role() -> None:

@@ -1,0 +1,292 @@
+"""docker/proxy/nginx.conf in Debian's nginx, before a real web process that trusts it.
+
+Clients have the address 127.0.0.2, and the proxy has 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from requests.adapters import HTTPAdapter
+
+from local.machine import HOST, PROJECT, account_for_postgres, free_port, guarded, is_free
+from notifications.providers.sendgrid.sandbox import sign
+from outbox.api.operations import PROBES
+from tests.certificates import make_authority
+from tests.flows.shop import SIGNS, Shop
+from tests.needs import needs
+from tests.waiting import until
+
+PROGRAM = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+CONFIGURATION = PROJECT / "docker" / "proxy" / "nginx.conf"
+PAGE = PROJECT / "docs" / "guides" / "one-machine.md"
+CLIENT, FORGED = "127.0.0.2", "203.0.113.9"
+
+pytestmark = [pytest.mark.flow, needs("nginx", PROGRAM and shutil.which("openssl"))]
+
+
+@dataclass
+class Front:
+    """The proxy's ports, and the shop behind it."""
+
+    shop: Shop
+    https: int
+    http: int
+    authority: Path
+
+    @property
+    def url(self) -> str:
+        return f"https://{HOST}:{self.https}"
+
+    def client(self) -> requests.Session:
+        """Return a session without the shop's token, from CLIENT's address."""
+        session = requests.Session()
+        session.trust_env = False
+        session.verify = str(self.authority)
+        for scheme in ("http://", "https://"):
+            session.mount(scheme, From())
+        return session
+
+    def authorized(self) -> requests.Session:
+        session = self.client()
+        session.headers["Authorization"] = self.shop.session.headers["Authorization"]
+        return session
+
+
+class From(HTTPAdapter):
+    """Connects from CLIENT."""
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        super().init_poolmanager(*arguments, source_address=(CLIENT, 0), **options)
+
+
+def configured(folder: Path, *, changes: dict[str, str]) -> Path:
+    """Write the shipped configuration to `folder` with these changes and with paths in the folder."""
+    text = CONFIGURATION.read_text()
+    for old, new in (changes | {"/tmp/": f"{folder}/tmp/", "/tls/": f"{folder}/tls/"}).items():
+        assert old in text, old
+        text = text.replace(old, new)
+    folder.chmod(0o755)
+    for name in ("tls", "tmp"):
+        (folder / name).mkdir(exist_ok=True)
+    (folder / "tmp").chmod(0o777)
+    written = folder / "nginx.conf"
+    written.write_text(text)
+    return written
+
+
+@pytest.fixture(scope="module")
+def front() -> Iterator[Front]:
+    with Shop(HTTPS="on", TRUSTED_PROXIES=HOST) as shop:
+        https, plain = free_port(), free_port()
+        changes = {
+            "http://web:8000": f"http://{HOST}:{shop.port}",
+            "listen 8443 ": f"listen {https} ",
+            "listen 8080;": f"listen {plain};",
+            '"~:8080$" ":8443"': f'"~:{plain}$" ":{https}"',
+        }
+        shop.folder.chmod(0o755)
+        folder = shop.folder / "proxy"
+        folder.mkdir()
+        file = configured(folder, changes=changes)
+        authority, server = make_authority()
+        (folder / "authority.pem").write_text(authority)
+        for name in ("fullchain.pem", "privkey.pem"):
+            (folder / "tls" / name).write_text(server)
+        log = shop.folder / "proxy.log"
+        log.touch()
+        log.chmod(0o666)  # nginx opens /dev/stdout, which is this file
+        command = guarded(
+            [str(PROGRAM), "-c", file, "-g", "daemon off;"],
+            parent=os.getpid(),
+            death_signal=signal.SIGKILL,
+            account=account_for_postgres(),
+        )
+        shop.start("web")
+        with log.open("ab") as stream:
+            process = subprocess.Popen(command, stdout=stream, stderr=stream)
+        try:
+            until(lambda: not is_free(port=https), "nginx listens", details=log.read_text)
+            yield Front(shop, https, plain, folder / "authority.pem")
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def log_in(session: requests.Session, base: str, *, shown: str = "", **headers: str) -> requests.Response:
+    """Post a wrong password to `base`, as a browser that shows the address `shown`, by default `base`."""
+    page = session.get(f"{base}/admin/login/", headers=headers, timeout=30)
+    assert page.status_code == 200, page.text
+    token = re.search(r'name="csrfmiddlewaretoken" value="(\w+)"', page.text)
+    assert token is not None
+    form = {"username": "ann", "password": "wrong", "csrfmiddlewaretoken": token[1]}
+    cookies = "; ".join(f"{name}={value}" for name, value in page.cookies.items())
+    shown = shown or base
+    headers |= {"Referer": f"{shown}/admin/login/", "Origin": shown, "Cookie": cookies}
+    return session.post(f"{base}/admin/login/", data=form, headers=headers, timeout=30)
+
+
+def seen(front: Front) -> set[str]:
+    """Return the addresses for which the program has counted wrong passwords, and forget them."""
+    rows = front.shop.query("DELETE FROM axes_accessattempt RETURNING host(ip_address)")
+    return {address for (address,) in rows}
+
+
+FORGERIES = {
+    "X_Forwarded_For": FORGED,
+    "X-Forwarded_For": FORGED,
+    "X-Forwarded-For": FORGED,
+    "x_forwarded_for": FORGED,
+    "X_FORWARDED_PROTO": "http",
+    "X-Forwarded-Proto": "http",
+    "X_Forwarded_Host": "elsewhere.example.com",
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_client_chooses_neither_its_address_nor_its_scheme(front: Front, name: str) -> None:
+    answer = log_in(front.client(), front.url, **{name: FORGERIES[name]})
+    assert answer.status_code == 200, answer.text
+    assert seen(front) == {CLIENT}
+    assert "Strict-Transport-Security" in answer.headers  # Django sends it only over HTTPS
+    assert FORGED not in front.shop.log("web")
+
+
+def test_without_the_proxy_a_header_with_an_underscore_is_believed(front: Front) -> None:
+    # If this fails, the web process drops such names, too, and the docs ask too much of a proxy.
+    web = f"{HOST}:{front.shop.port}"
+    headers = {"X_Forwarded_For": FORGED, "X-Forwarded-Proto": "https"}
+    answer = log_in(requests.Session(), f"http://{web}", shown=f"https://{web}", **headers)
+    assert answer.status_code == 200, answer.text
+    assert seen(front) == {FORGED}
+
+
+def test_cookies_are_secure_and_nothing_redirects_in_a_circle(front: Front) -> None:
+    session = front.client()
+    page = session.get(f"{front.url}/admin/", timeout=30)  # follows redirects
+    assert page.status_code == 200 and page.url == f"{front.url}/admin/login/?next=/admin/"
+    assert [cookie.secure for cookie in session.cookies] == [True]
+    style = re.search(r'href="(/static/[^"]+\.css)"', page.text)
+    assert style is not None
+    assert session.get(front.url + style[1], timeout=30).status_code == 200
+    home = session.get(front.url, timeout=30)
+    assert home.status_code == 200 and home.url == f"{front.url}/api/docs"
+
+
+def test_http_redirects_to_https_with_path_and_query(front: Front) -> None:
+    for method in ("GET", "POST"):
+        answer = front.client().request(
+            method, f"http://{HOST}:{front.http}/api/v1/orders?limit=1", timeout=30, allow_redirects=False
+        )
+        assert answer.status_code == 308
+        assert answer.headers["Location"] == f"{front.url}/api/v1/orders?limit=1"
+    elsewhere = {"Host": "shop.example.com"}
+    answer = front.client().get(
+        f"http://{HOST}:{front.http}/", headers=elsewhere, timeout=30, allow_redirects=False
+    )
+    assert answer.headers["Location"] == "https://shop.example.com/"
+
+
+def test_old_tls_is_refused(front: Front) -> None:
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.load_verify_locations(front.authority)
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning):
+        old.minimum_version = ssl.TLSVersion.TLSv1
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    connection = http.client.HTTPSConnection(HOST, front.https, context=old, timeout=30)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        connection.request("GET", "/api/docs")
+    connection.close()
+
+
+@pytest.mark.parametrize("probe", PROBES)
+@pytest.mark.parametrize(
+    "written",
+    [
+        "{}",
+        "{}/",
+        "{}?x=1",
+        "/{}",
+        "/api/..{}",
+        "/api/%2e%2e{}",
+        "/api/..%2f{}",
+        "{}/../api/docs",
+        "{}%3f/../api/docs",
+        "http://127.0.0.1{}",
+    ],
+)
+def test_the_inside_is_not_reachable(front: Front, probe: str, written: str) -> None:
+    # No client between would correct the path.
+    context = ssl.create_default_context(cafile=front.authority)
+    connection = http.client.HTTPSConnection(HOST, front.https, context=context, timeout=30)
+    connection.request("GET", written.format(probe))
+    answer = connection.getresponse()
+    body = answer.read().decode()
+    connection.close()
+    assert (answer.status, "orderpost_" in body) == (404, False), body
+
+
+@pytest.mark.parametrize("path", ["/api/v1/orders", "/webhooks/sendgrid"])
+def test_a_body_over_the_limit_gets_the_webs_own_problem(front: Front, path: str) -> None:
+    body = b" " * 1_000_001
+    answer = front.authorized().post(
+        front.url + path, data=body, headers={"Content-Type": "application/json"}, timeout=30
+    )
+    assert answer.status_code == 413
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert answer.json()["type"].endswith(":too-large")
+    # A far larger one stays at the proxy.
+    far = front.authorized().post(front.url + path, data=body * 3, timeout=30)
+    assert (far.status_code, far.headers["Content-Type"]) == (413, "text/html")
+
+
+def test_an_order_and_a_signed_webhook_pass(front: Front) -> None:
+    shop, session = front.shop, front.authorized()
+    order = shop.place("proxied@example.com")
+    assert session.post(f"{front.url}/api/v1/orders/{order}/pay", timeout=30).status_code == 200
+    (mail,) = next(row for row in shop.rows("id::text"))
+    event = {"email": "proxied@example.com", "event": "delivered", "notification_id": mail}
+    event |= {"timestamp": int(time.time()), "sg_message_id": "1.filter0001.2.3.0"}
+    body, at = json.dumps([event]).encode(), str(int(time.time()))
+    headers = {
+        "Content-Type": "application/json",
+        "X-Twilio-Email-Event-Webhook-Timestamp": at,
+        "X-Twilio-Email-Event-Webhook-Signature": sign(at.encode() + body, key=SIGNS),
+    }
+    address = f"{front.url}/webhooks/sendgrid"
+    assert front.client().post(address, data=body + b" ", headers=headers, timeout=30).status_code == 401
+    assert front.client().post(address, data=body, headers=headers, timeout=30).status_code == 200
+    assert shop.rows() == [("sent",)]
+
+
+def test_the_log_has_no_query(front: Front) -> None:
+    front.client().get(f"{front.url}/admin/login/?q=ann@example.com", timeout=30)
+    until(lambda: "GET /admin/login/ 200" in front.shop.log("proxy"), "nginx has logged the request")
+    assert "ann@example.com" not in front.shop.log("proxy")
+
+
+def test_nginx_takes_the_certificate_that_the_page_makes(tmp_path: Path) -> None:
+    made = re.search(r"^(openssl req (?:.*\\\n)*.*)$", PAGE.read_text(), flags=re.MULTILINE)
+    assert made is not None
+    file = configured(tmp_path, changes={"http://web:8000": f"http://{HOST}:8000"})
+    subprocess.run(["bash", "-c", made[1].replace("var/tls/", "tls/")], cwd=tmp_path, check=True, timeout=60)
+    done = subprocess.run(
+        [str(PROGRAM), "-t", "-c", str(file)], capture_output=True, text=True, timeout=60, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "[warn]" not in done.stderr
