@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import mmap
+import multiprocessing
 import os
 import signal
 import sys
@@ -42,6 +43,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=WORKERS, help="processes")
     parser.add_argument("--threads", type=int, default=THREADS, help="requests at a time in each process")
     options = parser.parse_args()
+    # The default before Python 3.14. Workers share the parent's memory, and `load` below cannot be pickled.
+    multiprocessing.set_start_method("fork", force=True)
     server = Server(
         "config.wsgi:application",
         address=options.host,
