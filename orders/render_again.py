@@ -25,12 +25,17 @@ from orders.events import EVENTS
 from orders.models import Order
 from outbox.database.ids import id_floor
 from outbox.database.transactions import require_transaction
+from outbox.delivery.rows.outcomes import SET_ASIDE
 from outbox.delivery.rows.settlements import Refusal
 from outbox.models import OutboxEvent
 from outbox.privacy import ERASED_ADDRESS
 
 #: The e-mails that show values which only the event has.
 NEED_EVENT = {"order.completed", "order.cancelled", "order.refunded", "order.part_refunded"}
+COLUMNS = (
+    *("order", "event_type", "recipient_email", "resend_of", "idempotency_key", "created_at"),
+    "last_error",
+)
 #: Ids and times of one statement differ by less.
 NEAR = dt.timedelta(days=1)
 
@@ -57,13 +62,12 @@ class NotRendered(Exception):
 def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refusal]]:
     """Give up dead letters and failed e-mails, and insert a new copy of each, in the caller's transaction.
 
-    Refuse an e-mail that is held, whose recipient was erased or is suppressed, or whose content cannot be
-    restored.
+    Refuse an e-mail that is held, that may have been sent before a restore, whose recipient was erased or is
+    suppressed, or whose content cannot be restored.
     """
     require_transaction("a new rendering")
     wanted = list(ids)
-    columns = ("order", "event_type", "recipient_email", "resend_of", "idempotency_key", "created_at")
-    mails = list(EmailNotification.objects.filter(id__in=wanted).only(*columns).order_by("id"))
+    mails = list(EmailNotification.objects.filter(id__in=wanted).only(*COLUMNS).order_by("id"))
     # Changes, corrections and erasures of these orders wait until the copies are committed.
     locked = Order.objects.filter(id__in={mail.order_id for mail in mails}).order_by("id").select_for_update()
     orders = {order.id: order for order in locked}
@@ -103,9 +107,7 @@ def _firsts(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, First]:
             elif (version := version_of(mail.idempotency_key)) and mail.event_type in EVENTS:
                 topic = EVENTS[mail.event_type].topic
                 found[id] = First(mail.created_at, (mail.order_id, topic, version))
-        parents = EmailNotification.objects.only(
-            "order", "event_type", "resend_of", "idempotency_key", "created_at"
-        ).in_bulk(list(copies.values()))
+        parents = EmailNotification.objects.only(*COLUMNS).in_bulk(list(copies.values()))
         wanted = {id: parents[parent] for id, parent in copies.items() if parent in parents}
     return found
 
@@ -138,6 +140,8 @@ def _render(
     """Render the e-mail, and give `mail` the order's recipient. Raise `NotRendered`."""
     if mail.recipient_email == ERASED_ADDRESS:
         raise NotRendered("its data was erased")
+    if mail.last_error.startswith(f"{SET_ASIDE} "):
+        raise NotRendered("it may have been sent before the restore, so resend it or mark it as sent")
     if order is None or first is None:
         raise NotRendered("its order or its first e-mail is not stored any more")
     payload = payloads.get(first.event)

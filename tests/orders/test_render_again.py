@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 from io import StringIO
 from typing import Any
 
@@ -16,11 +17,13 @@ from django.urls import reverse
 
 from notifications import copies
 from notifications.models import EmailNotification, Suppression
+from notifications.services import resend
 from orders import services
 from orders.models import Order
 from orders.privacy.erasure import erase_person
 from orders.render_again import render_again
 from outbox import bulk
+from outbox.delivery.rows.outcomes import SET_ASIDE
 from outbox.models import BulkJob, OutboxEvent
 from outbox.privacy import address_hash
 from tests.bulk import run_jobs
@@ -118,9 +121,14 @@ class TestRefusals:
         assert EmailNotification.objects.filter(id=mail.id).values().get() == before
         assert not EmailNotification.objects.exclude(resend_of=None).exists()
 
-    @pytest.mark.parametrize("status", ["sent", "discarded", "pending", "suppressed"])
+    @pytest.mark.parametrize("status", ["sent", "discarded", "pending", "suppressed", "processing"])
     def test_other_states(self, status):
-        fields = {"sent_at": dt.datetime.now(dt.UTC)} if status == "sent" else {}
+        now = dt.datetime.now(dt.UTC)
+        states: dict[str, dict[str, Any]] = {
+            "sent": {"sent_at": now},
+            "processing": {"claimed_at": now, "claim_token": uuid.uuid4()},
+        }
+        fields = states.get(status, {})
         self.refuses(spoil(paid(), "order.paid", status=status, **fields), "it is not a dead letter")
 
     def test_an_email_that_is_held(self):
@@ -146,6 +154,10 @@ class TestRefusals:
         EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
         mail.refresh_from_db()
         self.refuses(mail, "its data was erased")
+
+    def test_an_email_that_may_have_been_sent_before_a_restore(self):
+        mail = spoil(paid(), "order.paid", last_error=f"{SET_ASIDE} restored to yesterday")
+        self.refuses(mail, "it may have been sent before the restore, so resend it or mark it as sent")
 
     def test_a_suppressed_address(self):
         mail = spoil(paid(), "order.paid")
@@ -195,6 +207,14 @@ def test_another_systems_email_is_rendered_unless_only_its_event_has_the_data():
     (copy,), refused = again(spoil(order, "order.paid"), spoil(order, "order.part_refunded"))
     assert copy.event_type == "order.paid"
     assert refused == ["only shop-a, which is not stored here, has the change's data"]
+
+
+def test_a_resend_of_the_old_email_sends_its_old_text_because_a_person_decides():
+    mail = spoil(paid(), "order.paid")
+    again(mail)
+    changes, refusals = resend(ids=[mail.id])
+    mail.refresh_from_db()
+    assert (len(changes), refusals, mail.status, mail.body_text) == (1, [], "pending", "wrong")
 
 
 def test_a_crash_between_two_copies_loses_no_email(monkeypatch):

@@ -13,14 +13,17 @@ from django.db.models.functions import Now
 from config.beat import schedule
 from notifications.models import EmailNotification
 from orders import changes, services, unpaid
+from orders.corrections import send_copy
 from orders.models import Order
+from orders.privacy.erasure import erase_person
 from orders.tasks import cancel_unpaid
 from orders.timeline import read_timeline
 from outbox.database.clock import read_database_time
 from outbox.database.ids import id_floor
 from outbox.models import OutboxEvent
-from tests.factories import make_order
+from tests.factories import make_mail, make_order
 from tests.outbox.events.inbound import FAILED, PAID, give, status
+from tests.outbox.retention.months import Steps
 from tests.plans import rows_visited
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -81,6 +84,23 @@ def test_after_a_failed_payment_the_time_begins_anew():
     give(FAILED, it, reasonCode="card_declined")
     assert unpaid.cancel_unpaid() == 0
     assert status(it) == "pending"
+
+
+def test_after_a_correction_of_its_address_the_time_begins_anew():
+    it = old_order()
+    mail = make_mail(order_id=it.id, status="sent")
+    send_copy(notification_id=mail.id, recipient_email="bob@example.com", update_order=True)
+    assert unpaid.cancel_unpaid() == 0
+
+
+@pytest.mark.usefixtures("archive_folder")
+@pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
+def test_an_erased_persons_order_is_cancelled_and_mails_nobody():
+    it = old_order()
+    erase_person(email=it.email, report=Steps(), force=True)
+    Order.objects.filter(id=it.id).update(updated_at=it.updated_at)
+    assert unpaid.cancel_unpaid() == 1
+    assert EmailNotification.objects.get().status == "suppressed"
 
 
 def test_an_order_that_is_paid_after_it_was_found_stays_paid(monkeypatch):
