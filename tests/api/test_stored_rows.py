@@ -223,7 +223,9 @@ def test_each_change_publishes_these_values_and_owes_its_email(api, settings):
         ("order.order.completed.v1", "part_refunded", 7, {"trackingUrl": url}),
         ("order.order.refunded.v1", "refunded", 100, {"amount": 93}),
     ]
-    assert found[cancelled][2:] == [("order.order.cancelled.v1", "cancelled", 0, {"wasPaid": True})]
+    assert found[cancelled][2:] == [
+        ("order.order.cancelled.v1", "cancelled", 0, {"wasPaid": True, "hasReason": True})
+    ]
 
     owed = [(row["order_id"], row["idempotency_key"]) for row in rows("email_notifications", "id")]
     ways = {

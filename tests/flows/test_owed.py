@@ -49,7 +49,7 @@ def run(*, orders: int) -> None:
     chance = random.Random(37)
     wanted = "order.paid,order.cancelled,order.payment_failed"
     with Shop(PENDING_ORDER_HOURS="24", NOTIFY_ON=wanted) as shop:
-        shop.start("web", "worker")
+        shop.start("web", "worker", "beat")
         own = [shop.place(f"ann-{number}@example.com") for number in range(orders)]
         failed, never_paid, unanswered, rare = own[0::20], own[10::20], own[1::10], own[2::10]
         paid = [order for order in own if order not in {*failed, *never_paid}]
@@ -100,21 +100,21 @@ def test_an_email_that_a_template_spoiled_reaches_the_customer_once(tmp_path: Pa
     (broken / "subject.txt").write_text("Paid: {{ reference }} reference }}")
     with Shop() as shop:
         shop.sandbox.fail(kind="status", status=400, message="the subject is refused", times=3)
-        shop.start("web", "worker", EMAIL_TEMPLATES_DIR=str(tmp_path))
+        shop.start("web", "worker", "beat", EMAIL_TEMPLATES_DIR=str(tmp_path))
         for _ in range(3):
             shop.pay(shop.place())
         shop.until(lambda: shop.rows() == [("dead_lettered",)] * 3, "the provider has refused all")
-        first, *others = (str(id) for (id,) in shop.rows("id"))
-        shop.manage("render_again", first)  # the command has no EMAIL_TEMPLATES_DIR: the template is correct
+        shop.kill("worker")
+        shop.start("worker")  # without EMAIL_TEMPLATES_DIR, like the commands: the template is correct
+        first, *_ = (str(id) for (id,) in shop.rows("id"))
+        shop.manage("render_again", first)
         make = "from django.contrib.auth.models import User; User.objects.create_superuser('ann')"
         shop.manage("shell", "-c", make)
         shop.manage("render_again", "--event-type", "order.paid", "--user", "ann")
-        shop.kill("worker")  # the old worker would still have the wrong template
-        shop.start("worker", "beat")
         sent = "SELECT count(*) FROM email_notifications WHERE status = 'sent' AND resend_of IS NOT NULL"
         shop.until(lambda: shop.query(sent) == [(3,)], "each has a copy that is sent")
         subjects = [mail.payload["subject"] for mail in shop.sandbox.mails]
         assert len(subjects) == 3
         assert all(subject.startswith("Payment received for your order ") for subject in subjects)
         states = Counter(status for (status,) in shop.rows())
-        assert states == {"sent": 3, "discarded": 3} and len(others) == 2
+        assert states == {"sent": 3, "discarded": 3}

@@ -271,6 +271,7 @@ def test_the_names_of_the_actions_stay_for_they_are_stored():
     assert sorted(bulk.ACTIONS) == [
         "notifications.give_up",
         "notifications.mark_sent",
+        "notifications.render_again",
         "notifications.resend",
         "outbox.discard",
         "outbox.discard_inbound",

@@ -68,7 +68,7 @@ def test_the_lag_of_the_group_is_shown_next_to_that_of_the_consumers_of_events(t
 
 def test_each_family_is_exposed_once_and_its_samples_name_the_group(topic, settings):
     Heartbeat.beat(name=CDC)
-    text = metrics.exposition().decode()
+    text = metrics.exposition(accept="")[0].decode()
     assert text.count("# TYPE orderpost_consumer_lag_events gauge") == 1
     assert f'orderpost_consumer_lag_events{{group="{settings.CDC_GROUP}",topic="{topic}"}} 0.0' in text
     assert 'orderpost_consumer_lag_events{group="orderpost",topic="payment.payment.succeeded.v1"}' in text
