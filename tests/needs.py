@@ -16,7 +16,7 @@ TOOLS = {
     "java and maven": "apt-get install openjdk-17-jre-headless maven",
     "nginx": "apt-get install nginx openssl",
     "otelcol": "apt-get install golang",
-    "pgbackrest": "apt-get install faketime, and pgbackrest 2.55 from apt.postgresql.org, or set PGBACKREST",
+    "pgbackrest": "apt-get install faketime, and pgbackrest 2.55 (newer than Debian 12's), or set PGBACKREST",
     "pgbouncer": "apt-get install pgbouncer",
     "podman": "as root: apt-get install podman runc debootstrap netavark iptables golang",
     "prometheus": "apt-get install prometheus",
