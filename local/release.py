@@ -82,8 +82,11 @@ def make(folder: Path, *, tag: str, parts: Iterable[str]) -> None:
         raise ReleaseFailed(f"There is no part {min(unknown)}. The parts are {', '.join(PARTS)}.")
     if changes := output("git", "status", "--porcelain"):
         raise ReleaseFailed(f"Commit these changes first:\n{changes}")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    if folder == RELEASE:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise ReleaseFailed(f"{folder} is not empty.")
     if "documents" in parts:
         make_documents(folder, number)
     if "chart" in parts:

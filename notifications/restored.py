@@ -52,6 +52,13 @@ def hold_unproven(*, until: dt.datetime, reason: str) -> int:
     return held
 
 
+def hold_replaced(*, ids: Iterable[uuid.UUID], reason: str) -> int:
+    """Make dead letters of unsent e-mails that a copy replaced after the restored moment."""
+    changes = EmailNotification.objects.set_aside_replaced(ids=ids, reason=reason)
+    log_changes(changes)
+    return len(changes)
+
+
 def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]]:
     """Mark dead letters and waiting e-mails `sent` because a person knows that the customers have them.
 

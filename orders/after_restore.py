@@ -17,9 +17,10 @@ import structlog
 from django.db.models import Model
 
 from notifications.models import EmailNotification
-from notifications.restored import Sent, hold_unproven, settle_logged
+from notifications.restored import Sent, hold_replaced, hold_unproven, settle_logged
 from orders.lost_changes import Lost, LostChanges, merged
 from orders.models import Order
+from outbox.api.fields import parse_uuid
 from outbox.models import BulkJob, Erasure, OutboxEvent, Pause, ProcessedEvent
 
 log = structlog.get_logger(__name__)
@@ -64,16 +65,17 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
     pause = Pause.objects.filter(part=Pause.Part.DELIVERY, restored_to__isnull=False).first()
     if pause is None or pause.restored_to is None:
         raise NotPaused("pause first: manage.py pause --restored-to TIME")
-    reader = _Reader(since=since or pause.restored_to)
+    restored = f"restored to {pause.restored_to:%Y-%m-%d %H:%M:%S} UTC"
+    reader = _Reader(since=since or pause.restored_to, replaced=f"{restored}; a copy was made since")
     for line in lines:
         reader.read_line(line)
     reader.flush()
     report = reader.report
-    reason = f"restored to {pause.restored_to:%Y-%m-%d %H:%M:%S} UTC; no log shows whether it was sent since"
-    report.held = hold_unproven(until=pause.paused_at, reason=reason)
+    unproven = f"{restored}; no log shows whether it was sent since"
+    report.held += hold_unproven(until=pause.paused_at, reason=unproven)
     report.lost_count, report.lost = len(reader.lost), _with_orders(reader.lost)
-    restored = "the database was restored; start a new job for the rows that still need it"
-    BulkJob.objects.stop_restored(until=pause.paused_at, error=restored)
+    stopped = "the database was restored; start a new job for the rows that still need it"
+    BulkJob.objects.stop_restored(until=pause.paused_at, error=stopped)
     Pause.objects.reconcile()
     log.info(
         "restored database compared with logs",
@@ -88,12 +90,14 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
 class _Reader:
     """Collects lines and compares them with the database, `BATCH` changes at a time."""
 
-    def __init__(self, *, since: dt.datetime) -> None:
+    def __init__(self, *, since: dt.datetime, replaced: str) -> None:
         self.report = Report()
+        self._replaced = replaced  # why e-mails are held of which the database lost a copy
         self.lost = LostChanges()
         self._since = since - SLACK
         self._notes: dict[tuple[str, str], Lost] = {}
         self._sent: dict[uuid.UUID, Sent] = {}
+        self._originals: set[uuid.UUID] = set()
         self._published: set[uuid.UUID] = set()
 
     def read_line(self, line: Line) -> None:
@@ -109,6 +113,8 @@ class _Reader:
             self.report.malformed += 1
             return
         self._note(kind, id, line)
+        if kind == "e-mail" and (original := parse_uuid(line.get("resend_of"))):
+            self._originals.add(original)
         if kind == "e-mail" and line.get("now") == "sent":
             sent = Sent(str(line.get("provider", "")), str(line.get("provider_message_id", "")))
             self._sent[uuid.UUID(id)] = sent
@@ -120,7 +126,7 @@ class _Reader:
     def _note(self, kind: str, id: str, line: Line) -> None:
         at = line["timestamp"]
         note: Lost = {"kind": kind, "id": id, "first_at": at, "last_at": at}
-        for name in ("order_id", "event_type", "topic", "correlation_id"):
+        for name in ("order_id", "event_type", "topic", "correlation_id", "resend_of"):
             if line.get(name):
                 note[name] = line[name]
         if kind == "e-mail":
@@ -131,6 +137,7 @@ class _Reader:
     def flush(self) -> None:
         """Settle the collected changes, and keep those that the database does not have."""
         self.report.sent += settle_logged(sent=self._sent)
+        self.report.held += hold_replaced(ids=self._originals, reason=self._replaced)
         waiting = OutboxEvent.objects.unpublished().filter(id__in=list(self._published))
         if ids := list(waiting.values_list("id", flat=True)):
             OutboxEvent.objects.mark_published(ids=ids)
@@ -142,7 +149,7 @@ class _Reader:
             for key, note in self._notes.items():
                 if key[0] == kind and key[1] not in known:
                     self.lost.add(note)
-        self._notes, self._sent, self._published = {}, {}, set()
+        self._notes, self._sent, self._published, self._originals = {}, {}, set(), set()
 
 
 #: log event -> the kind of change that it records, and the field that names the changed thing

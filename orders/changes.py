@@ -122,11 +122,14 @@ def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values
     return change
 
 
-def pay(seen: Seen) -> OrderChange:
-    """Mark an order paid. Confirm it in the same change if its stock was reserved before."""
+def pay(seen: Seen, *, paid_at: dt.datetime | None = None) -> OrderChange:
+    """Mark an order paid. Confirm it in the same change if its stock was reserved before.
+
+    `paid_at` is by another service's clock, so it is kept between the order's time and now.
+    """
     order = seen.order
     order.status = next_status(order=order, action=Action.PAY)
-    order.paid_at = seen.now
+    order.paid_at = max(order.created_at, min(paid_at or seen.now, seen.now))
     change = _changed(seen)
     change.record("order.paid")
     if order.stock_reserved_at:

@@ -52,6 +52,7 @@ class First(NamedTuple):
     """The e-mail that was written with its change: `mail` itself, or the one of which it is a copy."""
 
     created_at: dt.datetime
+    recipient_email: str
     event: tuple[uuid.UUID, str, int]  # the order, the topic and the order's version
 
 
@@ -67,10 +68,12 @@ def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refu
     """
     require_transaction("a new rendering")
     wanted = list(ids)
-    mails = list(EmailNotification.objects.filter(id__in=wanted).only(*COLUMNS).order_by("id"))
+    rows = EmailNotification.objects.filter(id__in=wanted)
     # Changes, corrections and erasures of these orders wait until the copies are committed.
-    locked = Order.objects.filter(id__in={mail.order_id for mail in mails}).order_by("id").select_for_update()
+    order_ids = set(rows.values_list("order_id", flat=True))
+    locked = Order.objects.filter(id__in=order_ids).order_by("id").select_for_update()
     orders = {order.id: order for order in locked}
+    mails = list(rows.only(*COLUMNS).order_by("id"))
     firsts = _firsts(mails)
     payloads = _payloads(firsts.values())
     contents: dict[uuid.UUID, RenderedEmail] = {}
@@ -106,7 +109,7 @@ def _firsts(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, First]:
                 copies[id] = mail.resend_of
             elif (version := version_of(mail.idempotency_key)) and mail.event_type in EVENTS:
                 topic = EVENTS[mail.event_type].topic
-                found[id] = First(mail.created_at, (mail.order_id, topic, version))
+                found[id] = First(mail.created_at, mail.recipient_email, (mail.order_id, topic, version))
         parents = EmailNotification.objects.only(*COLUMNS).in_bulk(list(copies.values()))
         wanted = {id: parents[parent] for id, parent in copies.items() if parent in parents}
     return found
@@ -144,6 +147,10 @@ def _render(
         raise NotRendered("it may have been sent before the restore, so resend it or mark it as sent")
     if order is None or first is None:
         raise NotRendered("its order or its first e-mail is not stored any more")
+    if mail.recipient_email not in (first.recipient_email, order.email):
+        raise NotRendered("a person sent this copy to another address")
+    if mail.event_type == "order.payment_failed" and order.status != Order.Status.PENDING:
+        raise NotRendered(f"its order is {order.status}, so nobody has to pay again")
     payload = payloads.get(first.event)
     if payload is None and mail.event_type in NEED_EVENT:
         raise NotRendered(
@@ -154,7 +161,7 @@ def _render(
         raise NotRendered("only the e-mail has the reason of the cancellation")
     mail.recipient_email, mail.to_name, mail.locale = order.email, order.name, order.locale
     order = copy.copy(order)  # other e-mails of the order may be older or newer
-    order.refunded_amount = payload.get("refundedAmount", order.refunded_amount)
+    order.refunded_amount = payload.get("refundedAmount", 0)  # no event of a refund, so none was made
     change = {
         "at": first.created_at,
         "amount": payload.get("amount"),

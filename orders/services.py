@@ -7,6 +7,7 @@ writes them without a lock.
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -65,9 +66,12 @@ def change_order(*, order_id: uuid.UUID, decide: changes.Decide, **values: Any) 
     return change.order
 
 
-def pay_order(*, order_id: uuid.UUID) -> Order:
-    """Mark an order paid, and confirm it if its stock was reserved before. Raise as `change_order`."""
-    return change_order(order_id=order_id, decide=changes.pay)
+def pay_order(*, order_id: uuid.UUID, paid_at: dt.datetime | None = None) -> Order:
+    """Mark an order paid, and confirm it if its stock was reserved before. Raise as `change_order`.
+
+    `paid_at` is the payment service's time of the payment, if known.
+    """
+    return change_order(order_id=order_id, decide=changes.pay, paid_at=paid_at)
 
 
 def fail_payment(*, order_id: uuid.UUID, reason_code: str = "") -> Order:

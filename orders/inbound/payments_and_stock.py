@@ -21,6 +21,8 @@ from outbox.events.consuming.envelope import Envelope, Rejected
 from outbox.events.consuming.inbox import Handler
 
 NAME = "orders"
+#: The topic of payments.
+PAYMENT = "payment.payment.succeeded.v1"
 _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,49}")
 #: Payment providers write their codes in either case: card_declined, INSUFFICIENT_FUNDS, 51.
 _REASON_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,49}")
@@ -32,19 +34,20 @@ def payment_succeeded(event: Envelope) -> None:
     order_id = _order_id(event)
     with refusals_rejected():
         try:
-            services.pay_order(order_id=order_id)
+            services.pay_order(order_id=order_id, paid_at=event.timestamp)
         except Refused as error:
             raise Rejected(f"the payment was not expected: {error}") from error
 
 
 def payment_failed(event: Envelope) -> None:
-    """Record the failed payment of a pending order. Reject it if it happened after the order was paid.
+    """Record the failed payment of a pending order. Reject it unless it happened before the order was paid.
 
     A failure of an earlier attempt may arrive late, and changes nothing.
     """
     order = _order(event)
     returned = order.status in (Order.Status.CANCELLED, Order.Status.REFUNDED)
-    if order.paid_at and event.timestamp and event.timestamp > order.paid_at and not returned:
+    was_earlier = order.paid_at and event.timestamp and event.timestamp <= order.paid_at
+    if order.paid_at and not was_earlier and not returned:
         raise Rejected("the order was paid before: check whether the money is there")
     given = event.data.get("reasonCode")
     code = given if isinstance(given, str) and _REASON_CODE.fullmatch(given) else ""
@@ -81,7 +84,7 @@ def stock_insufficient(event: Envelope) -> None:
 
 #: topic -> handler. A `.v2` may have a handler next to its `.v1`.
 OTHER_SERVICES: dict[str, Handler] = {
-    "payment.payment.succeeded.v1": payment_succeeded,
+    PAYMENT: payment_succeeded,
     "payment.payment.failed.v1": payment_failed,
     "payment.payment.refunded.v1": payment_refunded,
     "warehouse.stock.reserved.v1": stock_reserved,

@@ -64,9 +64,20 @@ def from_ecs(line: dict[str, Any]) -> dict[str, Any]:
 
     >>> from_ecs({"message": "drained", "ecs.version": "8.11.0", "orderpost": {"settled": 3}})
     {'event': 'drained', 'settled': 3}
+    >>> from_ecs({"message": "drained", "ecs": {"version": "8.11.0"}, "log": {"level": "info"}})
+    {'event': 'drained', 'level': 'info'}
     """
-    if "ecs.version" not in line:
-        return line
-    named = {_OURS[name]: value for name, value in line.items() if name in _OURS}
     own = line.get(_OWN)
+    flat = _flatten({name: value for name, value in line.items() if name != _OWN})
+    if "ecs.version" not in flat:
+        return line
+    named = {_OURS[name]: value for name, value in flat.items() if name in _OURS}
     return named | (own if isinstance(own, dict) else {})
+
+
+def _flatten(line: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return names with dots for nested objects, which collectors make of them."""
+    flat: dict[str, Any] = {}
+    for name, value in line.items():
+        flat |= _flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat

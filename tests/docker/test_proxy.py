@@ -26,6 +26,7 @@ from requests.adapters import HTTPAdapter
 from local.machine import HOST, PROJECT, account_for_postgres, free_port, guarded, is_free
 from notifications.providers.sendgrid.sandbox import sign
 from outbox.api.operations import PROBES
+from outbox.api.problem_types import TOO_LARGE
 from tests.certificates import make_authority
 from tests.flows.shop import SIGNS, Shop
 from tests.needs import needs
@@ -242,17 +243,24 @@ def test_the_inside_is_not_reachable(front: Front, probe: str, written: str) -> 
 
 
 @pytest.mark.parametrize("path", ["/api/v1/orders", "/webhooks/sendgrid"])
-def test_a_body_over_the_limit_gets_the_webs_own_problem(front: Front, path: str) -> None:
-    body = b" " * 1_000_001
+def test_a_body_over_the_limit_gets_the_webs_problem_from_the_proxy(front: Front, path: str) -> None:
+    for size in (1_000_001, 5_000_000):
+        answer = front.authorized().post(
+            front.url + path, data=b" " * size, headers={"Content-Type": "application/json"}, timeout=30
+        )
+        assert (answer.status_code, answer.headers["Content-Type"]) == (413, "application/problem+json")
+        own = {"type": f"urn:orderpost:problem:{TOO_LARGE.slug}", "title": TOO_LARGE.title, "status": 413}
+        assert answer.json() == own
+
+
+def test_a_body_of_the_largest_size_reaches_the_web(front: Front) -> None:
     answer = front.authorized().post(
-        front.url + path, data=body, headers={"Content-Type": "application/json"}, timeout=30
+        f"{front.url}/api/v1/orders",
+        data=b" " * 1_000_000,
+        headers={"Content-Type": "application/json"},
+        timeout=30,
     )
-    assert answer.status_code == 413
-    assert answer.headers["Content-Type"] == "application/problem+json"
-    assert answer.json()["type"].endswith(":too-large")
-    # A far larger one stays at the proxy.
-    far = front.authorized().post(front.url + path, data=body * 3, timeout=30)
-    assert (far.status_code, far.headers["Content-Type"]) == (413, "text/html")
+    assert answer.status_code == 400 and "help" in answer.json()
 
 
 def test_an_order_and_a_signed_webhook_pass(front: Front) -> None:

@@ -49,6 +49,14 @@ def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
         release.make(tmp_path / "files", tag="", parts=["immage"])
 
 
+@pytest.mark.usefixtures("committed")
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    with pytest.raises(ReleaseFailed, match="is not empty"):
+        release.make(tmp_path, tag="", parts=[])
+    assert (tmp_path / "mine").exists()
+
+
 def test_a_program_that_is_missing_is_named() -> None:
     with pytest.raises(ReleaseFailed, match="no-such-program is not installed"):
         release.run("no-such-program")

@@ -22,6 +22,7 @@ from notifications import services
 from notifications.delivery.log import log_changes
 from notifications.models import EmailNotification
 from notifications.restored import mark_sent
+from orders.render_again import render_again
 from orders.services import pay_order, place_order
 from outbox.database.clock import read_database_time
 from outbox.database.ids import new_id
@@ -240,3 +241,35 @@ def test_a_lost_change_is_listed_once_however_far_apart_its_lines_are(tmp_path, 
     assert {one["id"] for one in lost} == {str(id) for id in mails}
     assert [one["first_at"] for one in lost] == sorted(one["first_at"] for one in lost)
     assert {one["now"] for one in lost} == {"sent"} and all(one["order_known"] is False for one in lost)
+
+
+def test_an_email_that_was_rendered_again_since_is_held_whatever_its_state(tmp_path):
+    """The database has the original again, and its copy only in the logs."""
+    order = place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500)
+    originals = [
+        make_mail(order_id=order.id, status=status) for status in ("dead_lettered", "failed", "sent")
+    ]
+    restore_to_now()
+    copies = {new_id(): mail for mail in originals}
+    path = tmp_path / "worker.log"
+    path.write_text(
+        "".join(
+            line(
+                "notification changed", notification_id=str(id), was="", now="pending", resend_of=str(mail.id)
+            )
+            for id, mail in copies.items()
+        )
+        + "".join(sent(id) for id in copies)
+    )
+    lost, _ = after_restore(path)
+    assert [states()[mail.id] for mail in originals] == ["dead_lettered", "dead_lettered", "sent"]
+    held = EmailNotification.objects.filter(last_error__contains="a copy was made since")
+    assert set(held.values_list("id", flat=True)) == {mail.id for mail in originals[:2]}
+    assert {one["resend_of"] for one in lost if one["kind"] == "e-mail"} == {
+        str(mail.id) for mail in originals
+    }
+    with transaction.atomic():
+        done, refusals = render_again(ids=[originals[0].id])
+    assert done == [] and "resend it or mark it as sent" in refusals[0].reason
+    after_restore(path)  # a second run changes nothing
+    assert len(EmailNotification.objects.get(id=originals[0].id).errors) == 1

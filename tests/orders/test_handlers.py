@@ -6,6 +6,7 @@ import datetime as dt
 import uuid
 
 import pytest
+from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
 from orders.models import Order
@@ -112,6 +113,25 @@ class TestFailedPayments:
         assert handle(received(FAILED, late)) == "done"
         assert (status(it), it.version) == ("paid", 2)
 
+    def test_the_payment_services_times_count_not_those_at_which_events_are_read(self):
+        it = order()
+        Order.objects.filter(id=it.id).update(created_at=Now() - dt.timedelta(hours=3))
+        paid, failed = (dt.datetime.now(dt.UTC) - dt.timedelta(hours=age) for age in (2, 1))
+        data = {"orderId": str(it.id)}
+        assert handle(received(PAID, envelope(PAID, data, timestamp=paid.isoformat()))) == "done"
+        it.refresh_from_db()
+        assert it.paid_at == paid
+        assert handle(received(FAILED, envelope(FAILED, data, timestamp=failed.isoformat()))) == "dead"
+
+    @pytest.mark.parametrize("hours", [-5, 5])
+    def test_a_payment_happens_after_the_order_and_not_in_the_future_whatever_its_clock_says(self, hours):
+        it = order()
+        wrong = dt.datetime.now(dt.UTC) + dt.timedelta(hours=hours)
+        event = envelope(PAID, {"orderId": str(it.id)}, timestamp=wrong.isoformat())
+        assert handle(received(PAID, event)) == "done"
+        it.refresh_from_db()
+        assert it.paid_at is not None and it.created_at <= it.paid_at <= it.updated_at
+
     def test_for_a_cancelled_order_it_changes_nothing(self):
         it = order()
         cancel_order(order_id=it.id)
@@ -158,6 +178,13 @@ class TestDead:
         give(PAID, it)
         self.assert_dead(give(FAILED, it), "check whether the money is there")
         assert status(it) == "paid"
+
+    def test_a_failed_payment_of_a_paid_order_that_does_not_say_when(self):
+        it = order()
+        give(PAID, it)
+        event = envelope(FAILED, {"orderId": str(it.id)})
+        del event["timestamp"]
+        self.assert_dead(handle(received(FAILED, event)), "check whether the money is there")
 
     @pytest.mark.parametrize("topic", [PAID, FAILED, REFUNDED, RESERVED, INSUFFICIENT])
     def test_an_unknown_order(self, topic):

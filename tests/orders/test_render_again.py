@@ -19,6 +19,7 @@ from notifications import copies
 from notifications.models import EmailNotification, Suppression
 from notifications.services import resend
 from orders import services
+from orders.corrections import send_copy
 from orders.models import Order
 from orders.privacy.erasure import erase_person
 from orders.render_again import render_again
@@ -173,6 +174,23 @@ class TestRefusals:
         why = "only its event, which is not stored here, has the change's data"
         self.refuses(spoil(order, f"order.{name}"), why)
 
+    def test_a_copy_that_a_person_sent_to_another_address(self):
+        mail = spoil(paid(), "order.paid", status="sent", sent_at=dt.datetime.now(dt.UTC))
+        copy_id = send_copy(notification_id=mail.id, recipient_email="accountant@example.com")
+        EmailNotification.objects.filter(id=copy_id).update(status="dead_lettered")
+        reasons = again(EmailNotification.objects.get(id=copy_id))[1]
+        assert reasons == ["a person sent this copy to another address"]
+
+    def test_a_wish_for_another_payment_if_the_order_is_paid(self, settings):
+        settings.NOTIFY_ON = ["order.payment_failed"]
+        order = place()
+        services.fail_payment(order_id=order.id)
+        mail = spoil(order, "order.payment_failed")
+        assert len(again(mail)[0]) == 1
+        EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
+        services.pay_order(order_id=order.id)
+        assert again(mail) == ([], ["its order is paid, so nobody has to pay again"])
+
     def test_a_template_that_still_fails(self, monkeypatch):
         def broken(**_: object) -> None:
             raise ZeroDivisionError("Ann's order")
@@ -187,6 +205,14 @@ class TestRefusals:
         mail.delete()
         EmailNotification.objects.filter(id=copy.id).update(status="dead_lettered")
         assert again(copy)[1] == ["its order or its first e-mail is not stored any more"]
+
+
+def test_a_payment_whose_event_is_gone_shows_no_later_refund():
+    order = paid()
+    services.refund_order(order_id=order.id, amount=100)
+    OutboxEvent.objects.all().delete()
+    (copy,), _ = again(spoil(order, "order.paid"))
+    assert "$1.00" not in copy.body_text and "$10.00" in copy.body_text
 
 
 def test_a_copy_of_a_copy_finds_the_first_ones_event():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import redis
 from django.core.management import call_command
 from django.db.models.functions import Now
 
@@ -20,6 +22,8 @@ from orders.tasks import cancel_unpaid
 from orders.timeline import read_timeline
 from outbox.database.clock import read_database_time
 from outbox.database.ids import id_floor
+from outbox.events.consuming.consumer import GROUP
+from outbox.events.transports import BrokerAway
 from outbox.models import OutboxEvent
 from tests.factories import make_mail, make_order
 from tests.outbox.events.inbound import FAILED, PAID, give, status
@@ -126,6 +130,51 @@ def test_while_payments_may_be_unread_it_cancels_none(parts):
     assert status(it) == "pending"
     call_command("resume", "--force")
     assert unpaid.cancel_unpaid() == 1
+
+
+@pytest.fixture
+def broker(settings) -> Iterator[redis.Redis]:
+    """Yield the tests' Valkey, without the topic of payments."""
+    with redis.Redis.from_url(settings.REDIS_URL) as client:
+        client.delete(PAID)
+        yield client
+        client.delete(PAID)
+
+
+def test_while_payments_wait_at_the_broker_it_cancels_none(broker):
+    it = old_order()
+    an_hour_ago = int((read_database_time() - HOUR).timestamp() * 1000)
+    broker.xgroup_create(PAID, GROUP, id="0", mkstream=True)
+    id = broker.xadd(PAID, {"key": "1", "value": "{}"}, id=f"{an_hour_ago}-0")
+    assert unpaid.cancel_unpaid() == 0
+    broker.xreadgroup(GROUP, "one", {PAID: ">"})
+    assert unpaid.cancel_unpaid() == 0  # it is read, and not yet done
+    broker.xack(PAID, GROUP, id)
+    assert unpaid.cancel_unpaid() == 1
+    assert status(it) == "cancelled"
+
+
+def test_a_payment_that_has_just_arrived_holds_up_no_other_order(broker):
+    old_order()
+    broker.xgroup_create(PAID, GROUP, id="0", mkstream=True)
+    broker.xadd(PAID, {"key": "1", "value": "{}"})
+    assert unpaid.cancel_unpaid() == 1
+
+
+def test_while_the_broker_is_away_it_cancels_none(monkeypatch):
+    def away(**_: object) -> None:
+        raise BrokerAway("refused")
+
+    old_order()
+    monkeypatch.setattr(unpaid, "consumer_lags", away)
+    assert unpaid.cancel_unpaid() == 0
+
+
+def test_the_mail_and_the_event_have_one_correlation_id():
+    old_order()
+    unpaid.cancel_unpaid()
+    mail, event = EmailNotification.objects.get(), OutboxEvent.objects.get()
+    assert mail.correlation_id and event.metadata["correlationId"] == mail.correlation_id
 
 
 def test_a_payment_that_comes_too_late_is_for_a_person():

@@ -13,6 +13,7 @@ from orders.bulk_actions import RENDER_AGAIN
 from orders.render_again import render_again
 from outbox.bulk import start_job
 from outbox.privacy import AddressGiven
+from outbox.telemetry.context import Context, new_correlation_id, working_for
 
 #: Options that filter e-mails, with their choices.
 FILTERS = {"status": ("dead_lettered", "failed"), "event_type": None, "provider": None, "cause": None}
@@ -38,7 +39,7 @@ class Command(BaseCommand):
         if filter:
             self._start(filter, options["user"], options["reason"])
             return
-        with transaction.atomic():
+        with working_for(Context(new_correlation_id())), transaction.atomic():
             done, refusals = render_again(ids=options["ids"])
         for one in done:
             self.stdout.write(f"{one.id}: rendered again as {one.copy_id}")

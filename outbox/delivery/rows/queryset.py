@@ -23,7 +23,15 @@ from django.db.models.functions import Now
 from outbox.delivery.rows import attempts, claim_statement, settle_statement
 from outbox.delivery.rows.decision import Decision, RetryPolicy, decide
 from outbox.delivery.rows.deliverable import Deliverable
-from outbox.delivery.rows.outcomes import DUE_STATES, LEASE_EXPIRED, SET_ASIDE, Outcome, Status, Verdict
+from outbox.delivery.rows.outcomes import (
+    DUE_STATES,
+    LEASE_EXPIRED,
+    SET_ASIDE,
+    UNFINISHED,
+    Outcome,
+    Status,
+    Verdict,
+)
 from outbox.delivery.rows.settlements import Refusal, Settlement, Transition
 
 Row = TypeVar("Row", bound=Deliverable)
@@ -162,6 +170,16 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             lockable = self.using(self.db).filter(due | claimed).select_for_update(skip_locked=True)
             rows = lockable.defer(*self.model.payload_fields).order_by("id")[:limit]
             return self._write([(row, outcome) for row in rows])
+
+    def set_aside_replaced(self, *, ids: Iterable[uuid.UUID], reason: str) -> list[Transition]:
+        """Make dead letters of rows in whose place a copy was sent after a backup, which lacks the copy."""
+        outcome = Outcome(Verdict.PERMANENT, code=SET_ASIDE, text=reason)
+        unfinished = self.using(self.db).filter(id__in=list(ids), status__in=UNFINISHED)
+        with transaction.atomic(using=self.db):
+            rows = unfinished.exclude(last_error__startswith=f"{SET_ASIDE} ").select_for_update()
+            return self._write(
+                [(row, outcome) for row in rows.defer(*self.model.payload_fields).order_by("id")]
+            )
 
     def _change_by_hand(
         self,
