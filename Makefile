@@ -11,6 +11,10 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 	SECRET_KEY=not-secret-checks-only EMAIL_PROVIDERS=smtp
 
 .DEFAULT_GOAL := help
+# The newest that the tests know comes first. Debian has ensurepip and venv in a package of their own, so an older
+# Python with them is better.
+PYTHONS := python3.13 python3.12 python3.11 python3 python3.14
+
 .PHONY: help setup setup-run setup-bench run image test drills coverage pictures chaos soak bench lint types check docs release lock clean
 
 help: ## List these targets
@@ -18,11 +22,13 @@ help: ## List these targets
 
 setup: ## Make .venv for developers, unless it is current
 setup setup-run setup-bench:
-	@for python in "$$ORDERPOST_PYTHON" python3.11 python3 python3.14 python3.13 python3.12; do \
-		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
-			exec "$$python" local/setup.py $(or $(patsubst setup-%,%,$(filter setup-%,$@)),dev); \
-		fi; \
-	done; \
+	@set_up() { \
+		"$$1" -c "import sys$$2; sys.exit(sys.version_info < (3, 11))" >/dev/null 2>&1 && \
+			exec "$$1" local/setup.py $(or $(patsubst setup-%,%,$(filter setup-%,$@)),dev); \
+	}; \
+	set_up "$$ORDERPOST_PYTHON"; \
+	for python in $(PYTHONS); do set_up $$python ', ensurepip, venv'; done; \
+	for python in $(PYTHONS); do set_up $$python; done; \
 	echo "orderpost needs Python 3.11 or later. Install python3.11 with its venv module." >&2; \
 	exit 1
 

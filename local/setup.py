@@ -29,8 +29,9 @@ def main() -> None:
     lock = PROJECT / f"requirements-{(sys.argv[1:] or ['dev'])[0]}.lock"
     origin = f"{sys.version} in {PROJECT}".replace("\n", " ")
     installed = STAMP.read_text().splitlines() if STAMP.exists() else []
-    if installed[:1] != [origin]:
+    if installed[:1] != [origin]:  # another Python made it, or it was moved
         installed = [origin]
+        shutil.rmtree(VENV, ignore_errors=True)
     wanted = [f"{hashlib.sha256(file.read_bytes()).hexdigest()} {file.name}" for file in files(lock)]
     if set(wanted) <= set(installed) and is_runnable(VENV / "bin" / "python"):
         return
