@@ -38,15 +38,17 @@ NAMES = ("Ada Byron", "Bo Larsen", "Chloé Petit", "Diego Ruiz", "Emma Vogel", "
 LOCALES = (("en", "USD"), ("de", "EUR"), ("fr", "EUR"), ("es", "EUR"), ("en-GB", "GBP"))
 PRODUCTS = (("Field notebook", 1290), ("Brass pen", 4500), ("Desk lamp", 8900), ("Wool blanket", 12900))
 HOUR = dt.timedelta(hours=1)
-#: Courses of an order: a weight, and for each change the hours since the change before.
-COURSES: tuple[tuple[int, dict[str, float]], ...] = (
-    (55, {"order.paid": 0.1, "order.completed": 30}),
+#: Courses of an order: a weight, and for each change the hours since the change before. The last one gets
+#: orders stuck.
+COURSES: tuple[tuple[float, dict[str, float]], ...] = (
+    (55, {"order.paid": 0.1, "order.completed": 14}),
     (15, {"order.paid": 0.1, "order.confirmed": 1, "order.completed": 40}),
-    (10, {"order.paid": 0.2}),
+    (10, {"order.paid": 0.2, "order.completed": 12}),
     (8, {}),
     (5, {"order.cancelled": 3}),
-    (4, {"order.paid": 0.1, "order.completed": 20, "order.part_refunded": 70}),
+    (4, {"order.paid": 0.1, "order.completed": 14, "order.part_refunded": 70}),
     (3, {"order.paid": 0.1, "order.cancelled": 5, "order.refunded": 1}),
+    (0.05, {"order.paid": 0.2}),
 )
 REFUND = 500
 SERVICES: dict[str, Callable[..., Order]] = {
