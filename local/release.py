@@ -79,7 +79,7 @@ def make(folder: Path, *, tag: str, parts: Iterable[str]) -> None:
     if tag and tag != f"v{number}":
         raise ReleaseFailed(f"The tag {tag} is not the version {number} of pyproject.toml.")
     if unknown := set(parts) - set(PARTS):
-        raise ReleaseFailed(f"There is no part {min(unknown)}. The parts are {', '.join(PARTS)}.")
+        raise ReleaseFailed(f"A release has no part {min(unknown)}. Its parts are {', '.join(PARTS)}.")
     if changes := output("git", "status", "--porcelain"):
         raise ReleaseFailed(f"Commit these changes first:\n{changes}")
     if folder == RELEASE:
@@ -177,7 +177,7 @@ def find_engine() -> str:
     for engine in os.environ.get("ENGINE", "docker podman").split():
         if shutil.which(engine) and subprocess.run([engine, "info"], capture_output=True).returncode == 0:
             return engine
-    raise ReleaseFailed("Neither docker nor podman works here, so there is no image.")
+    raise ReleaseFailed("Neither docker nor podman works here. Install one, or leave out the image (--only).")
 
 
 def run(*command: str | Path, environment: Mapping[str, str] | None = None) -> None:

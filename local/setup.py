@@ -23,15 +23,23 @@ STAMP = VENV / "installed"
 
 
 def main() -> None:
-    """Install the wanted lock file, unless .venv was made from its current content."""
-    directory = os.open(PROJECT, os.O_RDONLY)
-    fcntl.flock(directory, fcntl.LOCK_EX)  # two targets of make may run at the same time
     lock = PROJECT / f"requirements-{(sys.argv[1:] or ['dev'])[0]}.lock"
+    directory = os.open(PROJECT, os.O_RDONLY)
+    try:
+        fcntl.flock(directory, fcntl.LOCK_EX)  # two targets of make may run at the same time
+        set_up(lock)
+    finally:
+        os.close(directory)
+
+
+def set_up(lock: Path) -> None:
+    """Install a lock file, unless .venv was made from its current content."""
     origin = f"{sys.version} in {PROJECT}".replace("\n", " ")
     installed = STAMP.read_text().splitlines() if STAMP.exists() else []
-    if installed[:1] != [origin]:  # another Python made it, or it was moved
+    if installed[:1] != [origin]:
+        if installed:  # by this program, but with another Python, or before the checkout was moved
+            shutil.rmtree(VENV, ignore_errors=True)
         installed = [origin]
-        shutil.rmtree(VENV, ignore_errors=True)
     wanted = [f"{hashlib.sha256(file.read_bytes()).hexdigest()} {file.name}" for file in files(lock)]
     if set(wanted) <= set(installed) and is_runnable(VENV / "bin" / "python"):
         return

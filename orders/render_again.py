@@ -77,9 +77,7 @@ def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refu
     firsts = _firsts(mails)
     payloads = _payloads(firsts.values())
     contents: dict[uuid.UUID, RenderedEmail] = {}
-    refusals = [
-        Refusal(id, "there is no such e-mail") for id in sorted({*wanted} - {one.id for one in mails})
-    ]
+    refusals: list[Refusal] = []
     for mail in mails:
         try:
             contents[mail.id] = _render(mail, orders.get(mail.order_id), firsts.get(mail.id), payloads)
@@ -89,7 +87,8 @@ def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refu
     for id, why in suppressed_among(list(rendered.values())).items():
         del rendered[id]
         refusals.append(Refusal(id, f"its address is suppressed: {why}"))
-    changes, more = give_up(ids=rendered)
+    missing = {*wanted} - {mail.id for mail in mails}
+    changes, more = give_up(ids=[*rendered, *missing])  # which refuses those that are missing
     done = [
         Replaced(
             change.row.id, change.was, add_copy(rendered[change.row.id], content=contents[change.row.id])

@@ -27,6 +27,7 @@ from local.machine import HOST, PROJECT, account_for_postgres, free_port, guarde
 from notifications.providers.sendgrid.sandbox import sign
 from outbox.api.operations import PROBES
 from outbox.api.problem_types import TOO_LARGE
+from outbox.api.proxies import mask_address
 from tests.certificates import make_authority
 from tests.flows.shop import SIGNS, Shop
 from tests.needs import needs
@@ -282,10 +283,35 @@ def test_an_order_and_a_signed_webhook_pass(front: Front) -> None:
     assert shop.rows() == [("sent",)]
 
 
-def test_the_log_has_no_query(front: Front) -> None:
+def test_the_log_has_the_clients_network_and_no_query(front: Front) -> None:
     front.client().get(f"{front.url}/admin/login/?q=ann@example.com", timeout=30)
     until(lambda: "GET /admin/login/ 200" in front.shop.log("proxy"), "nginx has logged the request")
-    assert "ann@example.com" not in front.shop.log("proxy")
+    log = front.shop.log("proxy")
+    assert "127.0.0.0/24 GET /admin/login/ 200" in log
+    assert "ann@example.com" not in log and "127.0.0.1" not in log
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("203.0.113.9", "203.0.113.0/24"),
+        ("2001:db8:1:2::3", "2001:db8:1::/48"),
+        ("2001:db8:1::3", "2001:db8:1::/48"),
+        ("2001:db8::3", "2001:db8::/48"),
+        ("::1", None),
+    ],
+)
+def test_the_logs_patterns_mask_as_the_web_does(address: str, network: str | None) -> None:
+    """Python's syntax of a named group has a P that nginx's has not."""
+    patterns = re.findall(r'"~(\^\(\?<(?:four|six)>.+)" \$(?:four|six)(\S+);', CONFIGURATION.read_text())
+    assert len(patterns) == 2
+    masks = [
+        found[1] + rest
+        for pattern, rest in patterns
+        if (found := re.match(pattern.replace("?<", "?P<"), address))
+    ]
+    assert masks == ([network] if network else [])
+    assert network in (None, mask_address(address))
 
 
 def test_nginx_takes_the_certificate_that_the_page_makes(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_uncommitted_changes_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("committed")
 def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReleaseFailed, match="no part immage"):
+    with pytest.raises(ReleaseFailed, match="has no part immage"):
         release.make(tmp_path / "files", tag="", parts=["immage"])
 
 

@@ -1,4 +1,4 @@
-"""What waits for consume_cdc is measured where somebody runs it, also where nothing else uses Kafka."""
+"""The lag of consume_cdc is a metric if a shop runs it, even if nothing else uses Kafka."""
 
 from __future__ import annotations
 
