@@ -20,7 +20,10 @@ from typing import IO
 BURST, RATE = 20, 2
 SUMMARY_SECONDS = 10
 _QUIET = ('"level": "info"', '"level": "debug"')
-_UNSHOWN = ("event", "level", "logger", "timestamp", "exception", "stack", "correlation_id")
+_UNSHOWN = (
+    *("event", "level", "logger", "timestamp", "exception", "stack", "correlation_id"),
+    *("service", "version", "role"),  # the label shows which program it is
+)
 COLOURS = (36, 32, 33, 35, 34)  # cyan, green, yellow, magenta, blue
 
 

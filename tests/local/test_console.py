@@ -84,7 +84,8 @@ def test_it_says_how_many_lines_it_left_out_and_where_they_are(
 
 
 def test_a_line_is_readable_and_loses_no_fact() -> None:
-    assert readable(line("request", path="/x", status=201)) == "12:03:04 request path=/x status=201"
+    entry = line("request", path="/x", status=201, service="orderpost", version="1", role="web")
+    assert readable(entry) == "12:03:04 request path=/x status=201"
     failed = line("failed", "error", exception="Traceback\n  ValueError: x", row=1)
     assert readable(failed) == "ERROR 12:03:04 failed row=1\nTraceback\n  ValueError: x"
 
