@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import weakref
 from collections.abc import Iterator
 
 #: One change in the logs: its `kind`, `id`, `first_at` and `last_at`, and other fields of its lines.
@@ -19,6 +20,7 @@ class LostChanges:
 
     def __init__(self) -> None:
         self._file = sqlite3.connect("")  # a temporary file that SQLite deletes
+        weakref.finalize(self, self._file.close)
         self._file.execute("PRAGMA journal_mode = OFF")
         self._file.execute(
             "CREATE TABLE lost (kind TEXT, id TEXT, first_at TEXT, note TEXT, PRIMARY KEY (kind, id))"

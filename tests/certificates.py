@@ -12,21 +12,38 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+_MAY_SIGN = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 def make_authority() -> tuple[str, str]:
     """Return a new authority's certificate, and a key with its certificate for 127.0.0.1, all as PEM."""
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "orderpost test authority")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    key_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key())
     authority = (
         _unsigned(issuer, issuer, authority_key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_MAY_SIGN, critical=True)
+        .add_extension(key_id, critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     server = (
         _unsigned(subject, issuer, server_key)
         .add_extension(names, critical=False)
+        # Python 3.13 and later want it.
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_id), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
     key = server_key.private_bytes(
