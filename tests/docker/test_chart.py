@@ -18,6 +18,8 @@ TEMPLATES = "\n".join(path.read_text() for path in (CHART / "templates").rglob("
 NOT_IN_VALUES = {"METRICS_PORT", "METRICS_HOST", "HEALTH_DIR", "ARCHIVE_DIR"}
 NOT_IN_VALUES |= {"WAIT_FOR_MIGRATIONS"}  # the chart migrates before it starts anything
 NOT_IN_VALUES |= {"PORT", "KAFKA", "FOLLOW_WAL", "ORDERPOST_PG_BIN", "ORDERPOST_JARS"}
+#: The sections of the chart's README that say what happens to `replicas`.
+SECTIONS = ("Install", "Autoscaling")
 SECRET = re.compile(r".*(_KEY|_SECRET|_PASSWORD|_TOKEN|_BASIC_AUTH|DATABASE_URL)$")
 
 
@@ -95,6 +97,14 @@ def test_the_readme_explains_every_value_at_the_top():
     cells = re.findall(r"^\| (`[^|]*) \|", page, flags=re.MULTILINE)
     named = {name for cell in cells for name in re.findall(r"`(\w+)[\w.]*`", cell)}
     assert named == chart_values().keys()
+
+
+def test_the_readme_warns_of_two_ways_to_lose_replicas_or_an_upgrade():
+    """No template can prevent either: both come from how Kubernetes merges the field `replicas`."""
+    page = (CHART / "README.md").read_text()
+    install, autoscaling = (page.partition(f"## {title}\n")[2].partition("\n## ")[0] for title in SECTIONS)
+    assert "kubectl scale" in install and "--force-conflicts" in install
+    assert "to one pod" in autoscaling
 
 
 def test_each_set_of_values_says_what_it_is_for():
