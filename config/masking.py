@@ -15,8 +15,8 @@ from typing import Any
 from notifications.providers.registry import declarations
 
 # The characters of an address's local part, without those that separate it from the surrounding text. A quote
-# may only be inside. *+ gives nothing back, which saves time. Python before 3.11.5 does that wrong for a group
-# with alternatives (gh-106052), so _INSIDE has it only after sets.
+# may only be inside. *+ gives nothing back, which saves time. Python before 3.11.5 matches it wrongly after a
+# group of alternatives (gh-106052), so _INSIDE has it only after sets.
 _LOCAL = r"(?:[\w.!#$*+^`{|}~-]|%(?!40))"
 _INSIDE = r"[\w.!#$*+^`{|}~'-]*+(?:%(?!40)[\w.!#$*+^`{|}~'-]*+)*"
 # The name of a Celery worker. Its host is this one, or one without a domain, so no customer has mail there.
