@@ -191,7 +191,8 @@ class Importer:
                 with urllib.request.urlopen(request, timeout=60) as answer:
                     return answer.status, json.load(answer)
             except urllib.error.HTTPError as error:
-                status, text = error.code, error.read().decode(errors="replace")
+                with error:
+                    status, text = error.code, error.read().decode(errors="replace")
                 if status not in (429, 502, 503, 504):
                     break
                 after = error.headers.get("Retry-After", "")

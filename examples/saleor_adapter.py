@@ -235,8 +235,12 @@ class Adapter:
     def find_key(self, id: str) -> rsa.RSAPublicKey | None:
         """Return Saleor's public key. Read its keys again at most once a minute."""
         if id not in self.keys and time.monotonic() - self.keys_read_at > 60:
-            with urllib.request.urlopen(self.keys_url, timeout=5) as answer:
-                text = answer.read()
+            try:
+                with urllib.request.urlopen(self.keys_url, timeout=5) as answer:
+                    text = answer.read()
+            except urllib.error.HTTPError as error:
+                error.close()
+                raise
             try:
                 self.keys = {key["kid"]: make_key(key) for key in json.loads(text)["keys"]}
             except (LookupError, TypeError, ValueError) as error:
@@ -252,7 +256,8 @@ class Adapter:
             with urllib.request.urlopen(request, timeout=10) as answer:
                 return 200, json.load(answer)["result"]
         except urllib.error.HTTPError as error:
-            text = error.read().decode(errors="replace")
+            with error:
+                text = error.read().decode(errors="replace")
             # Nothing but a correction changes these answers. All others, such as 401 and 429, can pass.
             return (422 if error.code in (400, 413, 422) else 503), f"orderpost answered {error.code}: {text}"
         except (OSError, ValueError, http.client.HTTPException) as error:

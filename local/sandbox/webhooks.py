@@ -12,6 +12,7 @@ import random
 import re
 import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
@@ -228,5 +229,8 @@ def _is_taken(post: Post, *, url: str) -> bool:
     try:
         with _OPENER.open(request, timeout=TIMEOUT_SECONDS) as response:
             return 200 <= int(response.status) < 300
-    except (OSError, http.client.HTTPException):  # refused, reset, timed out, or an HTTP error status
+    except urllib.error.HTTPError as error:
+        error.close()
+        return False
+    except (OSError, http.client.HTTPException):  # refused, reset, or timed out
         return False
