@@ -34,7 +34,8 @@ def main() -> None:
 
 def set_up(lock: Path) -> None:
     """Install a lock file, unless .venv was made from its current content."""
-    origin = f"{sys.version} in {PROJECT}".replace("\n", " ")
+    home = VENV.resolve().parent  # another checkout, if .venv is a link to its
+    origin = f"{sys.version} in {home}".replace("\n", " ")
     installed = STAMP.read_text().splitlines() if STAMP.exists() else []
     if installed[:1] != [origin]:
         if installed:  # by this program, but with another Python, or before the checkout was moved
@@ -47,7 +48,7 @@ def set_up(lock: Path) -> None:
     install(lock)
     # Make the checkout importable from every current directory.
     paths = sysconfig.get_paths("venv", {"base": str(VENV), "platbase": str(VENV)})
-    (Path(paths["purelib"]) / "orderpost.pth").write_text(f"{PROJECT}\n")
+    (Path(paths["purelib"]) / "orderpost.pth").write_text(f"{home}\n")
     names = {line.split()[1] for line in wanted}
     kept = [line for line in installed[1:] if line.split()[1] not in names]
     STAMP.write_text("".join(f"{line}\n" for line in [origin, *kept, *wanted]))

@@ -46,3 +46,19 @@ def test_it_deletes_no_environment_that_it_did_not_make(venv: Path) -> None:
     (venv / "installed").unlink()
     setup.main()
     assert (venv / "mine").exists()
+
+
+def test_it_leaves_the_environment_of_another_checkout_as_it_is(
+    venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "copy"
+    other.mkdir()
+    (other / ".venv").symlink_to(venv)
+    (other / "requirements-dev.lock").write_text("# empty\n")
+    monkeypatch.setattr(setup, "PROJECT", other)
+    monkeypatch.setattr(setup, "VENV", other / ".venv")
+    monkeypatch.setattr(setup, "STAMP", other / ".venv" / "installed")
+    monkeypatch.setattr(setup, "install", lambda lock: pytest.fail("it installs packages"))
+    before = (venv / "installed").read_text()
+    setup.main()
+    assert (venv / "installed").read_text() == before and (venv / "mine").exists()
