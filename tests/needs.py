@@ -12,6 +12,7 @@ import pytest
 TOOLS = {
     "axe-core": "npm install axe-core, or set AXE_CORE",
     "chromium": "apt-get install chromium, or set CHROMIUM",
+    "docker": "as root, on Debian 13: apt-get install docker.io docker-compose docker-buildx slirp4netns",
     "helm": "go install helm.sh/helm/v4/cmd/helm@latest",
     "java and maven": "apt-get install openjdk-17-jre-headless maven",
     "nginx": "apt-get install nginx openssl",

@@ -1,13 +1,15 @@
 """Run the commands of docs/guides/one-machine.md. test_compose.py runs this in separate namespaces.
 
 The commands run in the page's order, in a folder that is empty at first: a clone of what is
-committed. `docker` is podman there, and `docker compose` podman-compose. Prints what it has seen, a line for
-each step; the first step that fails ends it with the reason. With the argument `streaming`: the page's start,
-its step with Kafka and Debezium, and its end.
+committed. `docker` is podman there, and `docker compose` podman-compose, or with the argument `docker` the
+real ones with a Docker engine of their own. Prints what it has seen, a line for each step; the first step
+that fails ends it with the reason. With the argument `streaming`: the page's start, its step with Kafka and
+Debezium, and its end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -24,12 +26,13 @@ import requests
 
 from local.machine import PROJECT
 from tests import waiting
-from tests.docker import images
-from tests.docker.engine import environment, inspect, podman, run, trouble
+from tests.docker import dockerd, engine, images
+from tests.docker.engine import environment, run
 from tests.roles import RUNNING
 
 PAGE = PROJECT / "docs" / "guides" / "one-machine.md"
 NAME = "orderpost"
+IS_DOCKER = "docker" in sys.argv[1:]
 WEB, MAILBOX, PROMETHEUS = "http://127.0.0.1:8000", "http://127.0.0.1:8025", "http://127.0.0.1:9090"
 PROXY, PLAIN = "https://localhost:8443", "http://localhost:8080"
 ORDER = {
@@ -69,8 +72,9 @@ class Reader:
         self._state = home / "state"
         programs = home / "bin"
         programs.mkdir()
-        (programs / "docker").write_text(DOCKER)
-        (programs / "docker").chmod(0o755)
+        if not IS_DOCKER:
+            (programs / "docker").write_text(DOCKER)
+            (programs / "docker").chmod(0o755)
         folder = home / "empty"
         folder.mkdir()
         # BUILDAH_FORMAT is the page's word for podman; no registry can be reached, hence BASE.
@@ -92,16 +96,26 @@ class Reader:
         return run("bash", "-uc", f". {self._state}; echo ${name}")
 
 
-def name_of(service: str) -> str:
-    return f"{NAME}_{service}_1"
+def call(*arguments: str, check: bool = True) -> str:
+    """Run a command of the container engine. Return its output."""
+    return run("docker" if IS_DOCKER else "podman", *arguments, check=check)
+
+
+def name_of(service: str, number: int = 1) -> str:
+    return (f"{NAME}-{service}-{number}") if IS_DOCKER else f"{NAME}_{service}_{number}"
+
+
+def inspect(service: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(call("inspect", name_of(service)))[0]
+    return found
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = waiting.PATIENCE) -> Any:
     """Wait until `condition` is true and return its result. Otherwise raise AssertionError with all logs."""
 
     def logs() -> str:
-        names = podman("ps", "--all", "--format", "{{.Names}}").split()
-        return "\n".join(f"== {name}\n{podman('logs', '--tail', '15', name, check=False)}" for name in names)
+        names = call("ps", "--all", "--format", "{{.Names}}").split()
+        return "\n".join(f"== {name}\n{call('logs', '--tail', '15', name, check=False)}" for name in names)
 
     return waiting.until(
         lambda: _tried(condition), what, seconds=seconds, details=logs, meanwhile=lambda: time.sleep(0.5)
@@ -116,7 +130,9 @@ def _tried(condition: Callable[[], Any]) -> Any:
 
 
 def healthy(service: str) -> bool:
-    return trouble(name_of(service)) == ""
+    if IS_DOCKER:  # it runs the health checks itself
+        return bool(inspect(service)["State"]["Health"]["Status"] == "healthy")
+    return engine.trouble(name_of(service)) == ""
 
 
 def post(path: str, *, token: str, key: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -148,8 +164,10 @@ def main() -> None:
     run("ip", "link", "set", "lo", "up")
     flow = streaming if "streaming" in sys.argv[1:] else everything
     start, first, further, through_kafka, secured, end = blocks()
-    with tempfile.TemporaryDirectory(prefix="orderpost-page-") as home:
-        reader = Reader(Path(home))
+    with contextlib.ExitStack() as stack:
+        if IS_DOCKER:
+            stack.enter_context(dockerd.running(streaming=flow is streaming))
+        reader = Reader(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="orderpost-page-"))))
         try:
             token = begin(reader, start, first)
             flow(reader, token, through_kafka if flow is streaming else further)
@@ -157,8 +175,9 @@ def main() -> None:
                 over_tls(reader, token, secured)
         finally:
             reader.follow(end)
-    left = [podman(*words) for words in (["ps", "-aq"], ["volume", "ls", "-q"], ["network", "ls", "-q"])]
-    assert left[:2] == ["", ""] and NAME not in left[2], left
+        words = (["ps", "-aq"], ["volume", "ls", "-q"], ["network", "ls", "--format", "{{.Name}}"])
+        left = [call(*one) for one in words]
+        assert left[:2] == ["", ""] and NAME not in left[2], left
     print("down --volumes leaves nothing")
 
 
@@ -188,7 +207,7 @@ def streaming(reader: Reader, token: str, block: str) -> None:
         return all(event["published_at"] for event in events["results"])
 
     until(published, "Kafka has taken the events")
-    topics = podman("exec", name_of("kafka"), "ls", "/var/lib/kafka/data")
+    topics = call("exec", name_of("kafka"), "ls", "/var/lib/kafka/data")
     assert "order.order.paid.v1-0" in topics, topics
     print("an order's events are in Kafka")
     until(lambda: mails() >= 2, "the e-mail is in the mailbox")
@@ -207,7 +226,7 @@ def connector() -> str:
 def fetch(container: str, url: str) -> str:
     """Return the text that a container gets from `url`, or an empty text."""
     ask = f"import urllib.request as r; print(r.urlopen('{url}', timeout=5).read().decode())"
-    return podman("exec", container, "python", "-c", ask, check=False)
+    return call("exec", container, "python", "-c", ask, check=False)
 
 
 def told(trigger: str, *containers: str) -> bool:
@@ -230,7 +249,7 @@ def sent(order: str, *, token: str) -> bool:
 
 def buys_without_workers(number: int, *, token: str) -> None:
     """Stop every earlier process of the page, and check that an e-mail is still sent."""
-    podman("stop", "--time", "30", *map(name_of, ("worker", "beat", "standby")))
+    call("stop", "--time", "30", *map(name_of, ("worker", "beat", "standby")))
     order = buy(number, token=token)
     until(lambda: sent(order, token=token), "the e-mail is sent without worker, beat and standby")
 
@@ -240,12 +259,12 @@ def everything(reader: Reader, token: str, block: str) -> None:
         until(functools.partial(healthy, role), f"{role} is healthy")
     print("every role is healthy")
 
-    worker = inspect(name_of("worker"))["State"]["Pid"]
+    worker = inspect("worker")["State"]["Pid"]
     os.kill(worker, signal.SIGKILL)
     for number in range(2, 7):
         buy(number, token=token)
     until(lambda: mails() == 6, "all e-mails are in the mailbox")
-    until(lambda: inspect(name_of("worker"))["State"]["Pid"] not in (0, worker), "the worker is back")
+    until(lambda: inspect("worker")["State"]["Pid"] not in (0, worker), "the worker is back")
     until(lambda: healthy("worker"), "the worker is healthy again")
     print("a worker that is killed loses no e-mail, and is back")
 
@@ -257,7 +276,7 @@ def everything(reader: Reader, token: str, block: str) -> None:
     print(f"Prometheus sees {len(targets)} targets, all up: {', '.join(targets)}")
 
     until(lambda: healthy("follower"), "a follower is healthy")
-    followers = [f"{NAME}_follower_{number}" for number in (1, 2)]
+    followers = [name_of("follower", number) for number in (1, 2)]
     # A follower polls every second until it receives the log, and no log shows what such a poll sent.
     until(lambda: counted("orderpost_wal_streams_total", *followers), "a follower receives the log")
     buys_without_workers(7, token=token)
@@ -268,7 +287,7 @@ def everything(reader: Reader, token: str, block: str) -> None:
 def over_tls(reader: Reader, token: str, block: str) -> None:
     answer = reader.follow(block)
     assert "strict-transport-security" in answer.lower(), answer
-    proxy = inspect(name_of("proxy"))
+    proxy = inspect("proxy")
     assert proxy["HostConfig"]["ReadonlyRootfs"] and proxy["Config"]["User"] == "101"
     forged = {"X_Forwarded_For": "203.0.113.9", "Authorization": f"Bearer {token}"}
     certificate = reader.value("PWD") + "/var/tls/fullchain.pem"

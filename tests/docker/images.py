@@ -18,10 +18,10 @@ from local.kafka import jars
 from local.machine import PROJECT
 from tests.docker.engine import FOLDER, has_image, podman, run
 
-BASE = "localhost/orderpost-drill-base"
+RELEASE = "trixie"  # of Debian, with Python 3.13
+BASE = f"localhost/orderpost-drill-{RELEASE}"
 SERVERS = "localhost/orderpost-drill-servers"
 IMAGE = "localhost/orderpost"
-RELEASE = "bookworm"
 COMPOSE = PROJECT / "docker" / "compose.yaml"
 
 INSTALL = (
@@ -37,8 +37,8 @@ SERVERS_FILE = f"""
 FROM {BASE}
 RUN mkdir -p /etc/postgresql-common \\
     && echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf
-{INSTALL} postgresql redis-server prometheus prometheus-alertmanager
-ENV PATH=/usr/lib/postgresql/15/bin:/usr/sbin:/usr/bin:/sbin:/bin
+{INSTALL} postgresql valkey-server valkey-tools prometheus prometheus-alertmanager
+ENV PATH=/usr/lib/postgresql/17/bin:/usr/sbin:/usr/bin:/sbin:/bin
 """
 
 POSTGRES_ENTRY = """#!/bin/sh
@@ -103,7 +103,7 @@ STAND_INS = {
     "valkey": (
         SERVERS,
         VALKEY_ENTRY,
-        "RUN cd /usr/bin && ln -s redis-server valkey-server && ln -s redis-cli valkey-cli\nWORKDIR /data",
+        "WORKDIR /data",
     ),
     "prometheus": (
         SERVERS,
@@ -117,11 +117,11 @@ STAND_INS = {
         'RUN install -d -o nobody /alertmanager\nUSER nobody\nENTRYPOINT ["prometheus-alertmanager"]\n'
         'CMD ["--config.file=/etc/alertmanager/alertmanager.yml", "--storage.path=/alertmanager"]',
     ),
-    "kafka": (BASE, KAFKA_ENTRY, f"{INSTALL} openjdk-17-jre-headless\nCOPY broker /kafka"),
+    "kafka": (BASE, KAFKA_ENTRY, f"{INSTALL} openjdk-21-jre-headless\nCOPY broker /kafka"),
     "connect": (
         BASE,
         CONNECT_ENTRY,
-        f"{INSTALL} openjdk-17-jre-headless\nCOPY connect /connect\nCOPY debezium /plugins/debezium",
+        f"{INSTALL} openjdk-21-jre-headless\nCOPY connect /connect\nCOPY debezium /plugins/debezium",
     ),
     "curl": (BASE, "", f'{INSTALL} curl\nENTRYPOINT ["curl"]'),
     "mailpit": (BASE, "", 'COPY mailpit /mailpit\nENTRYPOINT ["/mailpit"]'),
@@ -148,19 +148,20 @@ def build() -> None:
     run("make", "image", "ENGINE=podman", f"BASE={BASE}", f"TAG={IMAGE}", "ARGS=--network host")
 
 
-def make_base() -> None:
+def make_base(release: str = RELEASE) -> None:
     """Make an image of Debian with Python, and with this machine's certificates, which pip may need."""
-    if has_image(BASE):
+    name = BASE.replace(RELEASE, release)
+    if has_image(name):
         return
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         system = Path(folder) / "system"
         include = "--include=python3,python3-venv,ca-certificates"
-        run("debootstrap", "--variant=minbase", include, RELEASE, str(system))
+        run("debootstrap", "--variant=minbase", include, release, str(system))
         certificates = Path("etc/ssl/certs/ca-certificates.crt")
         shutil.copy("/" / certificates, system / certificates)
         shutil.rmtree(system / "var/cache/apt", ignore_errors=True)
         run("tar", "--create", "--file", f"{folder}/system.tar", "--directory", str(system), ".")
-        podman("import", f"{folder}/system.tar", BASE)
+        podman("import", f"{folder}/system.tar", name)
 
 
 def build_stand_ins(*, streaming: bool = False) -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +16,17 @@ import yaml
 from config import roles
 from local.machine import PROJECT
 from tests import kafka
-from tests.docker import engine, images
+from tests.docker import dockerd, engine, images
 from tests.docker.chart import chart_values
 
-needs_containers = pytest.mark.skipif(engine.missing() != "", reason=engine.missing() or "nothing is missing")
+#: The engines that run the page: podman with podman-compose, and Docker with compose.
+ENGINES = [
+    pytest.param(
+        name,
+        marks=pytest.mark.skipif(module.missing() != "", reason=module.missing() or "nothing is missing"),
+    )
+    for name, module in (("podman", engine), ("docker", dockerd))
+]
 #: Everything in them ends with the test, however that ends.
 NAMESPACES = [
     "setpriv",
@@ -46,31 +54,33 @@ def run_flow(*arguments: str) -> str:
     with engine.alone():
         images.build()
         images.build_stand_ins(streaming="streaming" in arguments)
-        done = subprocess.run(
-            [*NAMESPACES, "sh", "-c", script],
-            cwd=PROJECT,
-            env=engine.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=1200,
-        )
+        with Path("/proc/self/ns/net").open() as network:
+            done = subprocess.run(
+                [*NAMESPACES, "sh", "-c", script],
+                cwd=PROJECT,
+                env=engine.environment() | {dockerd.NETWORK: str(network.fileno())},
+                pass_fds=[network.fileno()],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=1200,
+            )
     print(done.stdout)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
 
 @pytest.mark.drill
-@needs_containers
-def test_the_page_leads_from_an_empty_folder_to_a_first_mail_and_compose_loses_none() -> None:
-    assert run_flow().endswith("down --volumes leaves nothing\n")
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_page_leads_from_an_empty_folder_to_a_first_mail_and_compose_loses_none(name: str) -> None:
+    assert run_flow(name).endswith("down --volumes leaves nothing\n")
 
 
 @pytest.mark.drill
-@needs_containers
-def test_compose_streams_through_kafka_and_debezium() -> None:
+@pytest.mark.parametrize("name", ENGINES)
+def test_compose_streams_through_kafka_and_debezium(name: str) -> None:
     kafka.require()
-    assert "Debezium alone" in run_flow("streaming")
+    assert "Debezium alone" in run_flow(name, "streaming")
 
 
 def test_compose_runs_each_role_by_its_name() -> None:
