@@ -223,6 +223,26 @@ def _lead_to_sandbox(shop: Shop, providers: Sequence[str]) -> dict[str, str]:
     return keys
 
 
+def expect_nothing_wrong(shop: Shop, customers: Customers, listener: Listener) -> None:
+    """Stop the customers. Check that nothing was lost, doubled, or refused, and that no person had to act."""
+    customers.stop(seconds=60)
+    by_hand = settle(shop)
+    wait_for_listener(listener, shop)
+    listener.stop()
+    findings = audit(
+        database=shop.postgres.url,
+        acknowledged=customers.acknowledged,
+        accepted=shop.accepted(),
+        seen=listener.seen,
+        losses=[],
+    )
+    findings.wrong += customers.wrong
+    logs = shop.keep_logs() if any(findings.counts().values()) or customers.errors.total() else None
+    assert not any(findings.counts().values()), (findings, logs)
+    assert customers.errors.total() == 0, (customers.errors, logs)
+    assert by_hand == (0, 0)
+
+
 def settle(shop: Shop) -> tuple[int, int]:
     """Wait until no row is due any more. Resend dead e-mails and republish dead events, as a person would.
 

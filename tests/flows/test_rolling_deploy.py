@@ -13,10 +13,9 @@ import pytest
 
 from local.machine import HOST, PROJECT, free_port
 from local.sandbox import WebhookSettings
-from tests.chaos.auditor import audit
 from tests.chaos.customers import Customers
 from tests.chaos.listener import Listener
-from tests.chaos.run import settle, wait_for_listener
+from tests.chaos.run import expect_nothing_wrong
 from tests.flows.shop import KEYS, Shop
 
 pytestmark = pytest.mark.flow
@@ -86,22 +85,7 @@ def test_two_releases_side_by_side_lose_double_and_refuse_nothing_forward_and_ba
             time.sleep(SECONDS)
             deploy.stop(going)
             time.sleep(SECONDS)
-        customers.stop(seconds=60)
-        by_hand = settle(shop)
-        wait_for_listener(listener, shop)
-        listener.stop()
-        findings = audit(
-            database=shop.postgres.url,
-            acknowledged=customers.acknowledged,
-            accepted=shop.accepted(),
-            seen=listener.seen,
-            losses=[],
-        )
-        findings.wrong += customers.wrong
-        logs = shop.keep_logs() if any(findings.counts().values()) or customers.errors.total() else None
-        assert not any(findings.counts().values()), (findings, logs)
-        assert customers.errors.total() == 0, (customers.errors, logs)
-        assert by_hand == (0, 0)
+        expect_nothing_wrong(shop, customers, listener)
         assert len(customers.acknowledged) > 100
         assert shop.query("SELECT count(*) > 50 FROM email_notifications WHERE delivered_at IS NOT NULL") == [
             (True,)
