@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import subprocess
@@ -57,7 +58,6 @@ OLD = {
 }
 NEW = ("partitions", "web", "worker", "beat", "standby", "relay")
 SECONDS = 5.0  # of each stage
-SETTINGS = {"POLL_INTERVAL": "2", "AMBIGUOUS_HOLD_SECONDS": "15", "RETRY_BACKOFF_BASE": "1"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -141,7 +141,8 @@ class Containers:
     def serve(self, *which: str) -> None:
         """Send the requests of customers and the provider to these webs, as a load balancer does."""
         for image in which:
-            self.shop.until(lambda port=self.ports[image]: self.shop._web_answers(port), f"{image} answers")
+            answers = functools.partial(self.shop._web_answers, self.ports[image])
+            self.shop.until(answers, f"{image} answers")
         self.urls[:] = [f"http://{HOST}:{self.ports[image]}" for image in which]
         self.shop.sandbox.webhooks.settings = WebhookSettings(url=f"{self.urls[-1]}/webhooks", keys=KEYS)
         time.sleep(0.5)  # requests on their way to another web arrive
@@ -182,7 +183,10 @@ def test_an_upgrade_by_the_page_and_back_loses_doubles_and_refuses_nothing(
     for name, value in engine.environment().items():
         monkeypatch.setenv(name, value)
     with contextlib.ExitStack() as stack:
-        shop = stack.enter_context(Shop(durable_valkey=True, **SETTINGS))
+        shop = Shop(
+            durable_valkey=True, POLL_INTERVAL="2", AMBIGUOUS_HOLD_SECONDS="15", RETRY_BACKOFF_BASE="1"
+        )
+        stack.enter_context(shop)
         stack.callback(podman, "rm", "--all", "--force", "--time", "0", "--volumes")
         empty(shop)
         both = Containers(shop)

@@ -21,7 +21,7 @@ def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(setup, "is_runnable", lambda python: True)
     monkeypatch.setattr(setup, "install", lambda lock: None)
     monkeypatch.setattr(setup, "make_venv", lambda: folder.mkdir(exist_ok=True))
-    monkeypatch.setattr(setup.sysconfig, "get_paths", lambda *_: {"purelib": str(folder)})
+    monkeypatch.setattr("sysconfig.get_paths", lambda *_: {"purelib": str(folder)})
     monkeypatch.setattr(sys, "argv", ["setup.py"])
     setup.main()
     (folder / "mine").touch()
