@@ -14,7 +14,6 @@ import os
 import shutil
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -47,8 +46,7 @@ def set_up(lock: Path) -> None:
     make_venv()
     install(lock)
     # Make the checkout importable from every current directory.
-    paths = sysconfig.get_paths("venv", {"base": str(VENV), "platbase": str(VENV)})
-    (Path(paths["purelib"]) / "orderpost.pth").write_text(f"{home}\n")
+    (site_packages() / "orderpost.pth").write_text(f"{home}\n")
     names = {line.split()[1] for line in wanted}
     kept = [line for line in installed[1:] if line.split()[1] not in names]
     STAMP.write_text("".join(f"{line}\n" for line in [origin, *kept, *wanted]))
@@ -77,6 +75,13 @@ def make_venv() -> None:
     say("Setting up: .venv …")
     shutil.rmtree(VENV, ignore_errors=True)
     venv.create(VENV, with_pip=True)
+
+
+def site_packages() -> Path:
+    """Return the folder of packages, which .venv's own Python knows. It may be another one than this."""
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    done = subprocess.run([VENV / "bin" / "python", "-c", ask], check=True, capture_output=True, text=True)
+    return Path(done.stdout.strip())
 
 
 def install(lock: Path) -> None:

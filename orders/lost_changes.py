@@ -20,7 +20,7 @@ class LostChanges:
 
     def __init__(self) -> None:
         self._file = sqlite3.connect("")  # a temporary file that SQLite deletes
-        weakref.finalize(self, self._file.close)
+        weakref.finalize(self, self._file.close)  # whoever reads the report reads the file last
         self._file.execute("PRAGMA journal_mode = OFF")
         self._file.execute(
             "CREATE TABLE lost (kind TEXT, id TEXT, first_at TEXT, note TEXT, PRIMARY KEY (kind, id))"

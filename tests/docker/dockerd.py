@@ -7,6 +7,7 @@ storage of podman, so no registry is needed. `docker compose up --build` builds 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ PROGRAMS = ("docker", "dockerd", "containerd", "slirp4netns", "nsenter")
 NETWORK = "MACHINE_NETWORK"
 
 
+@functools.cache
 def missing() -> str:
     """Return why no Docker engine can be started here, or an empty text."""
     if without := podman_missing():

@@ -148,11 +148,14 @@ def build() -> None:
     run("make", "image", "ENGINE=podman", f"BASE={BASE}", f"TAG={IMAGE}", "ARGS=--network host")
 
 
-def make_base(release: str = RELEASE) -> None:
-    """Make an image of Debian with Python, and with this machine's certificates, which pip may need."""
+def make_base(release: str = RELEASE) -> str:
+    """Make an image of Debian with Python, and with this machine's certificates, which pip may need.
+
+    Return its name.
+    """
     name = BASE.replace(RELEASE, release)
     if has_image(name):
-        return
+        return name
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
         system = Path(folder) / "system"
         include = "--include=python3,python3-venv,ca-certificates"
@@ -162,6 +165,7 @@ def make_base(release: str = RELEASE) -> None:
         shutil.rmtree(system / "var/cache/apt", ignore_errors=True)
         run("tar", "--create", "--file", f"{folder}/system.tar", "--directory", str(system), ".")
         podman("import", f"{folder}/system.tar", name)
+    return name
 
 
 def build_stand_ins(*, streaming: bool = False) -> None:

@@ -21,7 +21,7 @@ def venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(setup, "is_runnable", lambda python: True)
     monkeypatch.setattr(setup, "install", lambda lock: None)
     monkeypatch.setattr(setup, "make_venv", lambda: folder.mkdir(exist_ok=True))
-    monkeypatch.setattr("sysconfig.get_paths", lambda *_: {"purelib": str(folder)})
+    monkeypatch.setattr(setup, "site_packages", lambda: folder)
     monkeypatch.setattr(sys, "argv", ["setup.py"])
     setup.main()
     (folder / "mine").touch()
@@ -62,3 +62,15 @@ def test_it_leaves_the_environment_of_another_checkout_as_it_is(
     before = (venv / "installed").read_text()
     setup.main()
     assert (venv / "installed").read_text() == before and (venv / "mine").exists()
+
+
+def test_packages_are_where_the_environments_own_python_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else may have made it with another Python."""
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text("#!/bin/sh\necho /lib/python3.99/site-packages\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(setup, "VENV", tmp_path)
+    assert setup.site_packages() == Path("/lib/python3.99/site-packages")
