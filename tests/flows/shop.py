@@ -182,7 +182,7 @@ class Shop:
         checkout: Path = PROJECT,
         **settings: str,
     ) -> None:
-        """Start processes of these kinds. `beat:2` is a second beat. `checkout` may be another release's.
+        """Start processes of these kinds. `beat:2` is a second beat. `checkout` may be another commit's.
 
         From the main thread alone: Linux kills a guarded process when the thread that started it ends.
         """
@@ -192,10 +192,6 @@ class Shop:
         for name in names:
             kind = name.partition(":")[0]
             command = all_commands[kind]
-            if kind == "web" and checkout != PROJECT:  # release 0.1.0 has no config.web
-                command = [sys.executable, "-m", "gunicorn", "config.wsgi:application", "--no-control-socket"]
-                command += ["--bind", f"{HOST}:{port}", "--worker-class", "gthread", "--threads", "8"]
-                command += ["--graceful-timeout", "10", "--logger-class", "config.logs.GunicornLogger"]
             self.spawn(name, command, checkout=checkout, **settings)
             if kind == "web" and wait:
                 self.until(lambda: self._web_answers(port), "the web process answers")
