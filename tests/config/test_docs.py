@@ -50,13 +50,6 @@ def test_the_tests_that_the_docs_name_exist() -> None:
     assert [name for name in named if name.rstrip("…_") not in sources] == []
 
 
-def test_all_pages_together_stay_short_enough_to_be_read():
-    """A page that grows makes room on another one. Decisions (docs/adr) are not counted."""
-    counted = [PROJECT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")]
-    counted += [page for page in (PROJECT / "docs").rglob("*.md") if "adr" not in page.parts]
-    assert sum(len(page.read_text().split()) for page in counted) < 26_000
-
-
 @pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
 def test_a_decision_is_short_and_in_the_index(page: Path) -> None:
     text = page.read_text()
