@@ -6,6 +6,7 @@ with a breaker that looks again after one, not thirty.
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from collections import Counter
@@ -18,6 +19,8 @@ from tests.flows.shop import KEYS, Shop
 
 pytestmark = pytest.mark.flow
 BREAKER = {"BREAKER_OPEN_SECONDS": "1"}
+HOLD_SECONDS = 10
+HOLD = {"AMBIGUOUS_HOLD_SECONDS": str(HOLD_SECONDS)}
 
 
 BACKLOG = """
@@ -180,22 +183,27 @@ def test_four_workers_together_keep_to_the_rate():
     ],
 )
 def test_with_two_providers_mails_go_over_to_the_second_and_none_to_both(fault):
-    hold = {"AMBIGUOUS_HOLD_SECONDS": "60"}  # longer than the second needs to take over on a busy machine
-    with Shop(EMAIL_PROVIDERS="sendgrid,resend", EMAIL_RATE_LIMIT="0", **BREAKER, **hold) as shop:
+    """An e-mail is doubled only if the healthy provider's own answer was lost, as on a busy machine."""
+    with Shop(EMAIL_PROVIDERS="sendgrid,resend", EMAIL_RATE_LIMIT="0", **BREAKER, **HOLD) as shop:
         shop.start("web", "worker", "beat", RESEND_API_KEY="test", RESEND_API_URL=f"{shop.sandbox.url}/")
         shop.sandbox.fail(provider="sendgrid", **fault)
         orders = [shop.place(f"f{n}@example.com") for n in range(60)]
         for order in orders:
             shop.pay(order)
         shop.until(lambda: sum(shop.accepted().values()) >= 20, "the second has taken over")
-        # E-mails that are still held prove that the second provider did not wait for their holds.
-        held = {id for id, status in shop.rows("id::text, status") if status == "failed"}
-        assert bool(held) == (fault.get("status") != 500)
         assert {mail.provider for mail in shop.sandbox.mails} == {"resend"}
-        assert not held & {id for id, count in shop.accepted().items() if count}
         shop.sandbox.heal()
         shop.until(lambda: shop.all_sent(60), "all is sent")
-        assert doubled(shop) == 0
+        doubts = [
+            (id, entry["provider"], sent_at - dt.datetime.fromisoformat(entry["at"]))
+            for id, sent_at, errors in shop.rows("id::text, sent_at, errors")
+            for entry in errors
+            if entry["outcome"] == "ambiguous"
+        ]
+        assert fault.get("status") == 500 or "sendgrid" in {provider for _, provider, _ in doubts}
+        assert all(waited >= dt.timedelta(seconds=HOLD_SECONDS) for _, _, waited in doubts)
+        twice = {id for id, count in shop.accepted().items() if count > 1}
+        assert twice <= {id for id, provider, _ in doubts if provider == "resend"}
 
 
 #: As in production, except that beat polls as often as in every flow.
