@@ -45,7 +45,7 @@ until [ "$(ask -c 'SELECT pg_is_in_recovery()' 2> /dev/null)" = f ]; do
 done
 [ "$time" = latest ] && time=$(ask -c "SELECT coalesce(pg_last_xact_replay_timestamp(), to_timestamp(0))")
 if [ -z "$(ask -c "SELECT to_regclass('pauses')")" ]; then
-    echo "The backup is older than manage.py pause. Run migrate and pause --restored-to '$time' before you start anything." >&2
+    echo "The backup is older than manage.py pause. Run migrate and pause --all --restored-to '$time' before you start anything." >&2
 else
     ask -v time="$time" <<'SQL'
 DELETE FROM pauses;

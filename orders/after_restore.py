@@ -64,7 +64,7 @@ def reconcile(*, lines: Iterable[Line], since: dt.datetime | None = None) -> Rep
     """
     pause = Pause.objects.filter(part=Pause.Part.DELIVERY, restored_to__isnull=False).first()
     if pause is None or pause.restored_to is None:
-        raise NotPaused("pause first: manage.py pause --restored-to TIME")
+        raise NotPaused("pause first: manage.py pause --all --restored-to TIME")
     restored = f"restored to {pause.restored_to:%Y-%m-%d %H:%M:%S} UTC"
     reader = _Reader(since=since or pause.restored_to, replaced=f"{restored}; a copy was made since")
     for line in lines:

@@ -104,7 +104,7 @@ def work(shop: Shop) -> None:
     unsettled = {str(id) for id, status in shop.rows("id, status") if status != "sent"}
     # A person asks the provider about each that is held, and decides.
     shop.manage("shell", "-c", decide(known=[id for id in held if accepted.get(id)], held=sorted(held)))
-    shop.manage("resume")
+    shop.manage("resume", "--all")
     wanted = before | fresh
     shop.until(lambda: finished(shop, len(wanted)), "all is sent")
     assert held <= unsettled

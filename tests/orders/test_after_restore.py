@@ -200,10 +200,10 @@ def test_it_refuses_a_database_that_was_not_paused_as_restored(tmp_path):
     make_mail()
     log = tmp_path / "a.log"
     log.write_text("")
-    with pytest.raises(CommandError, match="pause --restored-to"):
+    with pytest.raises(CommandError, match="pause --all --restored-to"):
         after_restore(log)
     Pause.objects.pause(parts=["delivery"], reason="", username="x")
-    with pytest.raises(CommandError, match="pause --restored-to"):
+    with pytest.raises(CommandError, match="pause --all --restored-to"):
         after_restore(log)
     assert set(states().values()) == {"pending"}
 

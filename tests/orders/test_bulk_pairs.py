@@ -41,7 +41,7 @@ def test_a_job_goes_on_while_delivery_is_paused_and_its_emails_leave_after_the_p
     job.refresh_from_db()
     assert (job.state, job.done_count) == ("done", 25)
     assert statuses() == {"pending": 25}
-    call_command("resume")
+    call_command("resume", "--all")
     drain.poll()
     assert statuses() == {"sent": 25}
 

@@ -79,7 +79,7 @@ class TestRefused:
 
     def test_the_command_pause_takes_none(self):
         with pytest.raises(CommandError, match=f"--reason: {REFUSED}"):
-            call_command("pause", "--reason", REASON, stdout=io.StringIO())
+            call_command("pause", "--all", "--reason", REASON, stdout=io.StringIO())
         assert not Pause.objects.exists()
 
     def test_a_copys_reason_has_none(self, admin_client):

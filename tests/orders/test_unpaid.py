@@ -128,7 +128,7 @@ def test_while_payments_may_be_unread_it_cancels_none(parts):
     call_command("pause", *parts, "--reason", "the broker moves")
     assert unpaid.cancel_unpaid() == 0
     assert status(it) == "pending"
-    call_command("resume", "--force")
+    call_command("resume", "--all", "--force")
     assert unpaid.cancel_unpaid() == 1
 
 

@@ -47,7 +47,7 @@ def test_no_row_is_claimed_or_taken_back_and_none_waits_while_delivery_is_paused
     assert rows.claim(limit=1, fresh=1) == []  # none of the longest due is wanted, so none of them is missing
     assert rows.next_due_in() is None
     assert statuses() == {"pending": 3, "processing": 1}
-    manage("resume")
+    manage("resume", "--all")
     assert len(rows.recover(lease_seconds=-60)) == 1
     assert rows.next_due_in() is not None
     assert len(rows.claim_untried()) == 1 and len(rows.claim(limit=10)) == 2
@@ -57,7 +57,7 @@ def test_no_row_is_claimed_or_taken_back_and_none_waits_while_delivery_is_paused
 def test_what_is_in_flight_is_settled_while_delivery_is_paused():
     make_mail()
     (row,) = EmailNotification.objects.claim(limit=1)
-    manage("pause")
+    manage("pause", "--all")
     EmailNotification.objects.settle([Settlement(row.id, Outcome(Verdict.ACCEPTED, "ses"), row.claim_token)])
     assert statuses() == {"sent": 1}
 
@@ -92,7 +92,7 @@ def test_a_consumer_leaves_the_broker_while_it_is_paused_and_comes_back():
 
 def test_a_second_pause_keeps_the_first_ones_reason_and_an_unknown_part_is_refused():
     assert manage("pause", "relay", "--reason", "one") == "relay: paused\n"
-    assert "relay: was paused already" in manage("pause", "--reason", "two")
+    assert "relay: was paused already" in manage("pause", "--all", "--reason", "two")
     assert dict(Pause.objects.values_list("part", "reason")) == {
         "relay": "one",
         "delivery": "two",
@@ -102,17 +102,29 @@ def test_a_second_pause_keeps_the_first_ones_reason_and_an_unknown_part_is_refus
         manage("resume", "mail")
 
 
+@pytest.mark.parametrize("arguments", [[], ["relay", "--all"]])
+@pytest.mark.parametrize("command", ["pause", "resume"])
+def test_a_command_that_names_neither_parts_nor_all_or_both_changes_nothing(command, arguments):
+    manage("pause", "relay", "--reason", "one")
+    for more in (
+        ([], ["--reason", "two"], ["--restored-to", RESTORED]) if command == "pause" else ([], ["--force"])
+    ):
+        with pytest.raises(CommandError, match=r"delivery, relay, consumers.*--all"):
+            manage(command, *arguments, *more)
+    assert list(Pause.objects.values_list("part", "reason", "restored_to")) == [("relay", "one", None)]
+
+
 def test_a_restored_database_is_not_resumed_before_the_logs_were_read():
     manage("pause", "relay", "--reason", "came with the backup")
-    manage("pause", "--restored-to", RESTORED)
+    manage("pause", "--all", "--restored-to", RESTORED)
     assert Pause.objects.filter(restored_to=RESTORED).count() == 3
-    assert "was paused already" in manage("pause", "--restored-to", RESTORED)
+    assert "was paused already" in manage("pause", "--all", "--restored-to", RESTORED)
     with pytest.raises(CommandError, match="after_restore has not run"):
-        manage("resume")
+        manage("resume", "--all")
     Pause.objects.reconcile()
-    assert "relay: resumed" in manage("resume")
-    manage("pause", "--restored-to", RESTORED)
-    assert "delivery: resumed" in manage("resume", "--force")
+    assert "relay: resumed" in manage("resume", "--all")
+    manage("pause", "--all", "--restored-to", RESTORED)
+    assert "delivery: resumed" in manage("resume", "--all", "--force")
 
 
 def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):

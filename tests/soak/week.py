@@ -198,14 +198,14 @@ def postgres_fails_over(week: Week) -> str:
 
 def pause_and_resume(week: Week) -> str:
     began = time.monotonic()
-    week.manage("pause", "--reason", "soak")
+    week.manage("pause", "--all", "--reason", "soak")
     paused = time.monotonic()
     week.wait(40)
     ((waiting,),) = week.shop.query("SELECT count(*) FROM email_notifications WHERE status = 'pending'")
     if not waiting:
         week.wrong.append("a pause kept no mail back")
     ended = time.monotonic()
-    week.manage("resume")
+    week.manage("resume", "--all")
     took = f"commands of {paused - began:.1f} and {time.monotonic() - ended:.1f} s"
     return f"{40 * week.scale:.0f} s, {took}; {waiting} mails waited; {_drained(week)}"
 

@@ -21,9 +21,7 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "part", nargs="*", metavar="PART", help=f"{', '.join(Pause.Part.values)} (default: all)"
-        )
+        add_parts(parser)
         parser.add_argument("--reason", default="", help="shown with the pause")
         parser.add_argument(
             "--restored-to",
@@ -34,7 +32,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         restored_to = options["restored_to"]
-        parts = parts_of(options["part"])
+        parts = parts_of(options["part"], is_all=options["all"])
         reason = options["reason"] or (
             f"restored to {restored_to:%Y-%m-%d %H:%M:%S%z}" if restored_to else ""
         )
@@ -48,8 +46,16 @@ class Command(BaseCommand):
             self.stdout.write(f"{part}: paused" if part in fresh else f"{part}: was paused already")
 
 
-def parts_of(given: list[str]) -> list[str]:
-    """Return the named parts, or all if none is named. Raise `CommandError` for an unknown name."""
+def add_parts(parser: CommandParser) -> None:
+    """Add the arguments that `parts_of` takes."""
+    parser.add_argument("part", nargs="*", metavar="PART", help=", ".join(Pause.Part.values))
+    parser.add_argument("--all", action="store_true", help="all parts")
+
+
+def parts_of(given: list[str], *, is_all: bool) -> list[str]:
+    """Return the named parts, or all. Raise `CommandError` for an unknown name, and unless one is given."""
+    if bool(given) == is_all:
+        raise CommandError(f"Name parts ({', '.join(Pause.Part.values)}), or use --all for all of them.")
     if unknown := sorted(set(given) - set(Pause.Part.values)):
         raise CommandError(f"no such part: {', '.join(unknown)}. Use {', '.join(Pause.Part.values)}.")
     return given or list(Pause.Part.values)

@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from outbox.management.commands.pause import parts_of, whoami
+from outbox.management.commands.pause import add_parts, parts_of, whoami
 from outbox.models import Pause
 from outbox.models.pauses import NotReconciled
 
@@ -15,15 +15,13 @@ class Command(BaseCommand):
     help = "End pauses. Events continue within a second, e-mails at the next poll or wake-up."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "part", nargs="*", metavar="PART", help=f"{', '.join(Pause.Part.values)} (default: all)"
-        )
+        add_parts(parser)
         parser.add_argument(
             "--force", action="store_true", help="resume even if manage.py after_restore has not run"
         )
 
     def handle(self, *args: Any, force: bool, **options: Any) -> None:
-        parts = parts_of(options["part"])
+        parts = parts_of(options["part"], is_all=options["all"])
         try:
             resumed = Pause.objects.resume(parts=parts, username=whoami(), force=force)
         except NotReconciled as error:
