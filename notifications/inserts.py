@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Callable
 from typing import TypedDict
@@ -17,6 +18,12 @@ _KEY_OF_EMAIL = (
     ("request_hash", "''"),
     ("answer_body", "''"),
     ("answer_location", "''"),
+)
+#: An earlier statement has locked the order, so of two changes at the same moment the second sees the e-mail
+#: of the first. A read in the statement that waits for the lock would not see it.
+NONE_WITHIN = (
+    "SELECT 1 {source} WHERE NOT EXISTS (SELECT FROM email_notifications"
+    " WHERE order_id = %s AND event_type = %s AND created_at > statement_timestamp() - %s)"
 )
 
 
@@ -39,14 +46,24 @@ class NewEmail(TypedDict):
     traceparent: str
 
 
-def insert_once(email: NewEmail, *, version: int, on_commit: Callable[[], None]) -> Part:
-    """Return a part of a statement that inserts the e-mail unless it exists."""
+def insert_once(
+    email: NewEmail, *, version: int, interval: dt.timedelta | None = None, on_commit: Callable[[], None]
+) -> Part:
+    """Return a part of a statement that inserts the e-mail unless it exists.
+
+    With `interval`, the part inserts nothing either if the order has an e-mail about the same event that was
+    written within that time of the database's clock.
+    """
+    steps: tuple[str, ...] = ()
+    values: list[object] = []
+    if interval is not None:
+        steps, values = (NONE_WITHIN,), [email["order_id"], email["event_type"], interval]
     key = _key(email["order_id"], email["event_type"], version)
     first = insert(
         "idempotency_keys", {"key": key, "notification_id": email["id"]}, fixed=_KEY_OF_EMAIL, once=True
     )
     then = insert("email_notifications", {**email, "idempotency_key": key}, fixed=_NEW)
-    return Part((*first.steps, *then.steps), [*first.values, *then.values], on_commit)
+    return Part((*steps, *first.steps, *then.steps), [*values, *first.values, *then.values], on_commit)
 
 
 def insert_copy(email: NewEmail, *, of: uuid.UUID, on_commit: Callable[[], None]) -> Part:

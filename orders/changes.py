@@ -65,6 +65,7 @@ class OrderChange:
     def write(self, *, guard: Part | None = None, inserts: Sequence[Part] = ()) -> Written:
         """Write the order, its events, its e-mails and `inserts` in one statement.
 
+            interval=EVENTS[event].email_interval,
         Write nothing if `guard` has no row, or if the order's row was changed since it was read.
         """
         if not self.needed and not inserts:

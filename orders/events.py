@@ -7,6 +7,7 @@ this module.
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ class OrderEvent:
     name: str
     topic: str  # an incompatible payload needs a new version of the topic
     email: Email
+    #: The event sends no e-mail if the order got one about the same event within this time.
+    email_interval: dt.timedelta | None = None
 
     @property
     def schema(self) -> Path:
@@ -43,7 +46,13 @@ EVENTS: dict[str, OrderEvent] = {
     event.name: event
     for event in (
         OrderEvent("order.placed", "order.order.placed.v1", Email.OPTIONAL),
-        OrderEvent("order.payment_failed", "order.order.payment_failed.v1", Email.OPTIONAL),
+        # A customer whose card is refused tries again at once, and the e-mail says no more than the shop.
+        OrderEvent(
+            "order.payment_failed",
+            "order.order.payment_failed.v1",
+            Email.OPTIONAL,
+            email_interval=dt.timedelta(hours=1),
+        ),
         OrderEvent("order.paid", "order.order.paid.v1", Email.DEFAULT),
         OrderEvent("order.confirmed", "order.order.confirmed.v1", Email.OPTIONAL),
         OrderEvent("order.completed", "order.order.completed.v1", Email.DEFAULT),

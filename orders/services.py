@@ -75,7 +75,10 @@ def pay_order(*, order_id: uuid.UUID, paid_at: dt.datetime | None = None) -> Ord
 
 
 def fail_payment(*, order_id: uuid.UUID, reason_code: str = "") -> Order:
-    """Record a failed payment of a pending order, with an event and an e-mail. Raise as `change_order`."""
+    """Record a failed payment of a pending order. Raise as `change_order`.
+
+    Each has an event. It has an e-mail only if the order got none of this kind in the last hour.
+    """
     return change_order(order_id=order_id, decide=changes.fail_payment, reason_code=reason_code)
 
 

@@ -211,3 +211,4 @@ def _owe_email(told: Order, order: Order, name: str, change: dict[str, Any]) -> 
 
 
 HANDLERS: dict[str, Handler] = {EVENTS[name].topic: functools.partial(_apply, name=name) for name in BODIES}
+        interval=EVENTS[name].email_interval,

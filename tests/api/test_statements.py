@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 
 import pytest
@@ -9,9 +10,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from notifications.api.serializers import with_columns
+from notifications.inserts import NONE_WITHIN
 from notifications.models import EmailNotification
 from orders.models import Order
-from orders.services import pay_order
+from orders.services import fail_payment, pay_order
 from outbox.api import pages
 from outbox.models import OutboxEvent
 from tests.api.conftest import order_body
@@ -105,6 +107,28 @@ def test_a_change_in_a_callers_transaction_takes_two_and_its_begin_and_commit():
     with CaptureQueriesContext(connection) as captured:
         pay_order(order_id=order.id)
     assert len(captured) == 4
+
+
+def test_a_failed_payment_takes_no_more_although_it_asks_for_the_last_email(settings):
+    settings.NOTIFY_ON = ["order.payment_failed"]
+    order = make_order(status="pending")
+    for _ in range(2):
+        with CaptureQueriesContext(connection) as captured:
+            fail_payment(order_id=order.id)
+        assert len(captured) == 4
+    assert EmailNotification.objects.count() == 1
+
+
+def test_the_last_email_about_a_failed_payment_is_found_by_an_index():
+    make_mails(3000, status="sent")
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE email_notifications")
+        values = [uuid.uuid4(), "order.payment_failed", dt.timedelta(hours=1)]
+        cursor.execute("EXPLAIN " + NONE_WITHIN.replace("{source}", ""), values)
+        plan = "\n".join(line for (line,) in cursor.fetchall())
+    assert "_order_id_idx" in plan, plan
+    for line in plan.splitlines():
+        assert "Seq Scan" not in line or "rows=1 " in line, plan  # an empty partition
 
 
 def test_a_replay_takes_one(api):

@@ -11,10 +11,11 @@ from django.db.models.functions import Now
 from notifications.models import EmailNotification
 from orders.models import Order
 from orders.privacy.erasure import erase_person
-from orders.services import cancel_order, complete_order, pay_order
+from orders.services import cancel_order, complete_order, fail_payment, pay_order
 from orders.timeline import read_timeline
 from outbox.models import InboundDeadLetter, OutboxEvent, ProcessedEvent
 from tests.outbox.events.inbound import (
+from tests.concurrency.helpers import together
     FAILED,
     INSUFFICIENT,
     PAID,
@@ -78,14 +79,12 @@ class TestSaga:
 
 
 class TestFailedPayments:
-    def test_each_is_an_event_and_an_optional_mail_and_the_order_stays_pending(self, settings):
-        settings.NOTIFY_ON = ["order.payment_failed"]
+    def test_each_is_an_event_and_the_order_stays_pending(self):
         it = order()
         assert [give(FAILED, it, reasonCode=code) for code in ("card_declined", "51")] == ["done", "done"]
         assert (status(it), it.version, it.paid_at) == ("pending", 3, None)
         events = OutboxEvent.objects.filter(event_type="order.order.payment_failed.v1").order_by("sequence")
         assert [event.payload["reasonCode"] for event in events] == ["card_declined", "51"]
-        assert EmailNotification.objects.filter(event_type="order.payment_failed").count() == 2
         assert give(PAID, it) == "done"
         texts = [entry.text for entry in read_timeline(order=it) if entry.kind == "change"]
         assert texts[1:] == [
@@ -98,6 +97,41 @@ class TestFailedPayments:
         it = order()
         give(FAILED, it, reasonCode="card_declined")
         assert not EmailNotification.objects.exists()
+
+    def test_of_five_within_an_hour_the_first_sends_a_mail_and_all_are_published(self, settings):
+        settings.NOTIFY_ON = ["order.payment_failed"]
+        it, other = order(), order()
+        assert [give(FAILED, it) for _ in range(5)] == ["done"] * 5
+        assert give(FAILED, other) == "done"
+        mails = EmailNotification.objects.filter(event_type="order.payment_failed")
+        assert sorted(mails.values_list("order_id", "idempotency_key")) == sorted(
+            (one.id, f"{one.id}:order.payment_failed:2") for one in (it, other)
+        )
+        assert OutboxEvent.objects.filter(event_type="order.order.payment_failed.v1").count() == 6
+        assert (status(it), it.version) == ("pending", 6)
+
+    @pytest.mark.parametrize(("minutes", "mails"), [(59, 1), (61, 2)])
+    def test_an_hour_after_a_mail_the_next_sends_one_again(self, settings, minutes, mails):
+        settings.NOTIFY_ON = ["order.payment_failed"]
+        it = order()
+        give(FAILED, it)
+        EmailNotification.objects.update(created_at=Now() - dt.timedelta(minutes=minutes))
+        assert [give(FAILED, it) for _ in range(2)] == ["done", "done"]
+        assert EmailNotification.objects.count() == mails
+
+    def test_a_mail_about_another_change_does_not_count(self, settings):
+        settings.NOTIFY_ON = ["order.placed", "order.payment_failed"]
+        it = order()
+        give(FAILED, it)
+        assert EmailNotification.objects.filter(event_type="order.payment_failed").count() == 1
+
+    def test_two_at_the_same_moment_send_one_mail(self, settings):
+        settings.NOTIFY_ON, settings.FAST_PATH = ["order.payment_failed"], False
+        for _ in range(5):
+            it = order()
+            assert together(3, lambda number, it=it: fail_payment(order_id=it.id).status) == ["pending"] * 3
+            assert EmailNotification.objects.filter(order_id=it.id).count() == 1
+            assert Order.objects.get(id=it.id).version == 4
 
     @pytest.mark.parametrize("code", [None, "", 51, "Ann has no money", "a" * 51, "a@example.com"])
     def test_what_is_no_code_stays_out_of_the_event(self, code):
