@@ -89,11 +89,16 @@ LARGEST_BODY = 10**6
 Json = dict[str, Any]
 
 
-def count_minor_units(money: Json) -> int:
-    """Return the exact amount in minor units. Raise `ValueError` if it has a fraction of one."""
-    units = Decimal(money["amount"]).scaleb(DIGITS.get(money["currency"], 2))
+def count_minor_units(money: Json, *, currency: str) -> int:
+    """Return the exact amount in minor units of the order's currency.
+
+    Raise `ValueError` if it has a fraction of one, or is in another currency.
+    """
+    if money["currency"] != currency:
+        raise ValueError(f"{money['amount']} {money['currency']} is not in the order's currency, {currency}")
+    units = Decimal(money["amount"]).scaleb(DIGITS.get(currency, 2))
     if units != int(units):
-        raise ValueError(f"{money['amount']} {money['currency']} has a fraction of a minor unit")
+        raise ValueError(f"{money['amount']} {currency} has a fraction of a minor unit")
     return int(units)
 
 
@@ -114,6 +119,7 @@ def make_sequence(event: Json) -> int:
 def describe_change(change: str, order: Json, *, total: int, refunded: int) -> tuple[str, Json]:
     """Return the last word of the topic, and the fields of `data` that depend on the change."""
     is_part, is_cancelled = 0 < refunded < total, order["status"] == "CANCELED"
+    currency = order["total"]["gross"]["currency"]
     match change:
         case "placed":
             return change, {"status": "pending"}
@@ -123,14 +129,15 @@ def describe_change(change: str, order: Json, *, total: int, refunded: int) -> t
             more = {"trackingUrl": links[-1]} if links else {}
             return change, {"status": "part_refunded" if is_part else "completed", **more}
         case "cancelled":
-            is_paid = refunded > 0 or count_minor_units(order["totalCharged"]) > 0
+            is_paid = refunded > 0 or count_minor_units(order["totalCharged"], currency=currency) > 0
             return change, {"status": "cancelled", "wasPaid": is_paid}
         case "refunded":
             events = [event for each in order["transactions"] for event in each["events"]]
             successes = [event for event in events if event["type"] == "REFUND_SUCCESS"]
             successes.sort(key=lambda event: dt.datetime.fromisoformat(event["createdAt"]))
             # Saleor's deprecated payments API has no transactions. Then only the sum of all refunds is known.
-            amount = count_minor_units(successes[-1]["amount"]) if successes else refunded
+            last = successes[-1]["amount"] if successes else None
+            amount = count_minor_units(last, currency=currency) if last else refunded
             topic = "part_refunded" if is_part else "refunded"
             return topic, {"status": "cancelled" if is_cancelled else topic, "amount": amount}
     return change, {"status": change}
@@ -145,8 +152,9 @@ def translate(event: Json, *, source: str) -> Json | None:
     if name not in CHANGES:
         return None
     order = event["order"]
-    total = count_minor_units(order["total"]["gross"])
-    refunded = min(count_minor_units(order["totalRefunded"]), total)
+    currency = order["total"]["gross"]["currency"]
+    total = count_minor_units(order["total"]["gross"], currency=currency)
+    refunded = min(count_minor_units(order["totalRefunded"], currency=currency), total)
     topic, more = describe_change(CHANGES[name], order, total=total, refunded=refunded)
     email, address = order["userEmail"], order["billingAddress"] or {}
     if not email:
@@ -162,13 +170,13 @@ def translate(event: Json, *, source: str) -> Json | None:
         "reference": order["number"],
         "totalAmount": total,
         "refundedAmount": refunded,
-        "currency": order["total"]["gross"]["currency"],
+        "currency": currency,
         "items": [
             {
                 "sku": (line["productSku"] or line["id"])[:100],
                 "name": f"{line['productName']} {line['variantName']}".strip()[:200],
                 "quantity": line["quantity"],
-                "unitAmount": count_minor_units(line["unitPrice"]["gross"]),
+                "unitAmount": count_minor_units(line["unitPrice"]["gross"], currency=currency),
             }
             for line in order["lines"][:200]
         ],

@@ -131,15 +131,17 @@ class Service:
 
 
 def capture(data: Event) -> tuple[str, Event]:
-    return "payment.payment.succeeded.v1", {"orderId": data["orderId"]}
+    """Take the order's total. orderpost refuses a payment of another amount or currency."""
+    money = {"amount": data["totalAmount"], "currency": data["currency"]}
+    return "payment.payment.succeeded.v1", {"orderId": data["orderId"], **money}
 
 
 def give_back(data: Event) -> tuple[str, Event] | None:
     """Return the money of a cancelled order that was paid."""
     if not data["wasPaid"]:
         return None
-    amount = data["totalAmount"] - data["refundedAmount"]
-    return "payment.payment.refunded.v1", {"orderId": data["orderId"], "amount": amount}
+    money = {"amount": data["totalAmount"] - data["refundedAmount"], "currency": data["currency"]}
+    return "payment.payment.refunded.v1", {"orderId": data["orderId"], **money}
 
 
 def reserve(data: Event) -> tuple[str, Event]:

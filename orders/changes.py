@@ -16,7 +16,14 @@ from notifications.services import email_part
 from orders.emails import email_context
 from orders.events import EVENTS, event_payload
 from orders.models import Order, Seen
-from orders.transitions import Action, ExternallyOwned, RefundExceedsBalance, check, next_status
+from orders.transitions import (
+    Action,
+    ExternallyOwned,
+    OtherMoney,
+    RefundExceedsBalance,
+    check,
+    next_status,
+)
 from outbox.database.statement import Part, Written, execute
 from outbox.events.publishing.publish import event_insert
 from outbox.telemetry import context, tracing
@@ -58,6 +65,7 @@ class OrderChange:
             to_name=order.name,
             locale=order.locale,
             context=lambda: email_context(order=order, change={"at": now, **change}),
+            interval=EVENTS[event].email_interval,
         )
         if email is not None:
             self._inserts.append(email)
@@ -65,7 +73,6 @@ class OrderChange:
     def write(self, *, guard: Part | None = None, inserts: Sequence[Part] = ()) -> Written:
         """Write the order, its events, its e-mails and `inserts` in one statement.
 
-            interval=EVENTS[event].email_interval,
         Write nothing if `guard` has no row, or if the order's row was changed since it was read.
         """
         if not self.needed and not inserts:
@@ -123,12 +130,21 @@ def place(*, now: dt.datetime, items: Sequence[Mapping[str, Any]] = (), **values
     return change
 
 
-def pay(seen: Seen, *, paid_at: dt.datetime | None = None) -> OrderChange:
+def pay(
+    seen: Seen,
+    *,
+    paid_at: dt.datetime | None = None,
+    amount: int | None = None,
+    currency: str | None = None,
+) -> OrderChange:
     """Mark an order paid. Confirm it in the same change if its stock was reserved before.
 
-    `paid_at` is by another service's clock, so it is kept between the order's time and now.
+    `paid_at` is by another service's clock, so it is kept between the order's time and now. Raise
+    `OtherMoney` if `amount` (minor units) or `currency` is given and is not the order's.
     """
     order = seen.order
+    check(order=order, action=Action.PAY)
+    _check_payment(order, amount=amount, currency=currency)
     order.status = next_status(order=order, action=Action.PAY)
     order.paid_at = max(order.created_at, min(paid_at or seen.now, seen.now))
     change = _changed(seen)
@@ -138,6 +154,18 @@ def pay(seen: Seen, *, paid_at: dt.datetime | None = None) -> OrderChange:
         order.version += 1
         change.record("order.confirmed")
     return change
+
+
+def _check_payment(order: Order, *, amount: int | None, currency: str | None) -> None:
+    """Raise `OtherMoney` with both values if a payment is of a part, of too much, or in another currency."""
+    if amount in (None, order.total_amount) and currency in (None, order.currency):
+        return
+    if amount is None:
+        values = f"in {currency}, the order in {order.currency}"
+    else:
+        paid = f"{amount} {currency or ''}".rstrip()
+        values = f"of {paid}, the order of {order.total_amount} {order.currency} (in minor units)"
+    raise OtherMoney(f"The payment is {values}: return it, or correct the order")
 
 
 def fail_payment(seen: Seen, *, reason_code: str = "") -> OrderChange:
@@ -207,10 +235,18 @@ def cancel_unpaid(seen: Seen, *, before: dt.datetime) -> OrderChange:
     return cancel(seen, cause={"reason": "NOT_PAID"})
 
 
-def refund(seen: Seen, *, amount: int | None = None) -> OrderChange:
-    """Refund `amount` minor units, or the whole balance. Raise `RefundExceedsBalance` if less is left."""
+def refund(seen: Seen, *, amount: int | None = None, currency: str | None = None) -> OrderChange:
+    """Refund `amount` minor units, or the whole balance.
+
+    Raise `RefundExceedsBalance` if less is left, and `OtherMoney` if `currency` is given and is not the
+    order's.
+    """
     order = seen.order
     check(order=order, action=Action.REFUND)
+    if currency not in (None, order.currency):
+        raise OtherMoney(
+            f"The refund is in {currency}, the order in {order.currency}: check what the customer got back"
+        )
     balance = order.refundable_amount
     refunded = balance if amount is None else amount
     if not 0 < refunded <= balance:

@@ -66,12 +66,21 @@ def change_order(*, order_id: uuid.UUID, decide: changes.Decide, **values: Any) 
     return change.order
 
 
-def pay_order(*, order_id: uuid.UUID, paid_at: dt.datetime | None = None) -> Order:
+def pay_order(
+    *,
+    order_id: uuid.UUID,
+    paid_at: dt.datetime | None = None,
+    amount: int | None = None,
+    currency: str | None = None,
+) -> Order:
     """Mark an order paid, and confirm it if its stock was reserved before. Raise as `change_order`.
 
-    `paid_at` is the payment service's time of the payment, if known.
+    `paid_at` is the payment service's time of the payment, if known. `amount` (minor units) and `currency`,
+    if known, must be the order's.
     """
-    return change_order(order_id=order_id, decide=changes.pay, paid_at=paid_at)
+    return change_order(
+        order_id=order_id, decide=changes.pay, paid_at=paid_at, amount=amount, currency=currency
+    )
 
 
 def fail_payment(*, order_id: uuid.UUID, reason_code: str = "") -> Order:
@@ -97,6 +106,9 @@ def cancel_order(*, order_id: uuid.UUID, reason: str = "", cause: Mapping[str, s
     return change_order(order_id=order_id, decide=changes.cancel, reason=reason, cause=cause)
 
 
-def refund_order(*, order_id: uuid.UUID, amount: int | None = None) -> Order:
-    """Refund `amount` minor units, or the whole balance. Raise as `change_order`."""
-    return change_order(order_id=order_id, decide=changes.refund, amount=amount)
+def refund_order(*, order_id: uuid.UUID, amount: int | None = None, currency: str | None = None) -> Order:
+    """Refund `amount` minor units, or the whole balance. Raise as `change_order`.
+
+    `currency`, if known, must be the order's.
+    """
+    return change_order(order_id=order_id, decide=changes.refund, amount=amount, currency=currency)

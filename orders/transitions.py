@@ -84,6 +84,10 @@ class RefundExceedsBalance(Refused):
         super().__init__(f"{asked} is left to refund" + (f", not {amount}." if amount else "."))
 
 
+class OtherMoney(Refused):
+    """A payment or a refund names an amount or a currency that is not the order's."""
+
+
 def is_allowed(*, order: Order, action: Action) -> bool:
     """Return whether this system owns the order, and its status and its times allow `action`."""
     if order.source or order.status not in TRANSITIONS[action]:

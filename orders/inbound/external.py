@@ -2,8 +2,8 @@
 
 Each event has the whole order after the change, and `metadata.sequence`, the order's version in that system.
 The event with the highest sequence decides the order's state. An event that arrives after a later one
-(overtaken) changes only the order's times, and still sends its e-mail. docs/reference/events.md has a table
-of the arrivals.
+(overtaken) changes only the order's times, and still sends its e-mail. docs/start/connect.md has a table of
+the arrivals.
 """
 
 from __future__ import annotations
@@ -123,6 +123,12 @@ def _apply(event: Envelope, *, name: str) -> None:
     order = _locked(told)
     if order.source != told.source:
         raise OtherOwner(f"the order belongs to {order.source or 'this system'}, not to {told.source}")
+    # The e-mails would show sums of two currencies. History sends none, so it can correct the currency.
+    if told.currency != order.currency and not is_history:
+        raise Rejected(
+            f"data.currency: The event is in {told.currency}, the order in {order.currency}. Correct the"
+            " event, or the order by an event with notify: false."
+        )
     overtaken = told.version <= order.version
     if order.email == ERASED_ADDRESS:  # an erased person stays erased
         told.email, told.name = ERASED_ADDRESS, ""
@@ -205,10 +211,10 @@ def _owe_email(told: Order, order: Order, name: str, change: dict[str, Any]) -> 
         to_name=order.name,
         locale=order.locale,
         context=lambda: email_context(order=told, change=change),
+        interval=EVENTS[name].email_interval,
     )
     if part is not None:
         execute(inserts=[part])
 
 
 HANDLERS: dict[str, Handler] = {EVENTS[name].topic: functools.partial(_apply, name=name) for name in BODIES}
-        interval=EVENTS[name].email_interval,

@@ -11,12 +11,15 @@ import uuid
 from typing import Any
 
 from django.conf import settings
+from rest_framework import serializers
 
 from orders import services
+from orders.bodies import MAX_AMOUNT
 from orders.inbound import commands, external
-from orders.inbound.reading import refusals_rejected
+from orders.inbound.reading import read_data, refusals_rejected
 from orders.models import Order
-from orders.transitions import Refused
+from orders.transitions import ExternallyOwned, InvalidTransition
+from outbox.api.fields import Integer, StrictSerializer, Text
 from outbox.events.consuming.envelope import Envelope, Rejected
 from outbox.events.consuming.inbox import Handler
 
@@ -27,15 +30,34 @@ _REASON = re.compile(r"[A-Z][A-Z0-9_]{0,49}")
 #: Payment providers write their codes in either case: card_declined, INSUFFICIENT_FUNDS, 51.
 _REASON_CODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,49}")
 _PRODUCT = re.compile(r"[A-Za-z0-9._:/-]{1,100}")
+#: A currency that is no longer in use may still be refunded, so check only the form.
+_CURRENCY = re.compile(r"[A-Z]{3}")
+
+
+class MoneyData(StrictSerializer):
+    """The money that a payment or a refund names."""
+
+    amount = Integer(required=False, min_value=1, max_value=MAX_AMOUNT)
+    currency = Text(required=False)
+
+    def validate_currency(self, value: str) -> str:
+        if not _CURRENCY.fullmatch(value):
+            raise serializers.ValidationError("This must be three capital letters, such as USD.")
+        return value
 
 
 def payment_succeeded(event: Envelope) -> None:
-    """Mark the order paid. Reject a second payment, or one for a cancelled order: a person must return it."""
+    """Mark the order paid.
+
+    Reject a second payment, one for a cancelled order, or one of other money, because a person must return
+    it.
+    """
     order_id = _order_id(event)
+    money = read_data(MoneyData, event.data, strict=False)
     with refusals_rejected():
         try:
-            services.pay_order(order_id=order_id, paid_at=event.timestamp)
-        except Refused as error:
+            services.pay_order(order_id=order_id, paid_at=event.timestamp, **money)
+        except (ExternallyOwned, InvalidTransition) as error:
             raise Rejected(f"the payment was not expected: {error}") from error
 
 
@@ -57,11 +79,9 @@ def payment_failed(event: Envelope) -> None:
 
 def payment_refunded(event: Envelope) -> None:
     """Refund `amount`, or the whole balance. A cancelled order can be refunded if it was paid."""
-    amount = event.data.get("amount")
-    if amount is not None and (type(amount) is not int or amount < 1):
-        raise Rejected("its amount is not a whole number of minor units")
+    money = read_data(MoneyData, event.data, strict=False)
     with refusals_rejected():
-        services.refund_order(order_id=_order_id(event), amount=amount)
+        services.refund_order(order_id=_order_id(event), **money)
 
 
 def stock_reserved(event: Envelope) -> None:

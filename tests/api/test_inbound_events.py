@@ -88,6 +88,17 @@ def test_a_refused_event_is_not_stored_and_can_be_corrected(api):
     assert api.post(URL, event | {"data": {"orderId": str(one.id)}}).json()["result"] == "processed"
 
 
+def test_a_payment_of_another_amount_is_refused_with_both_amounts(api):
+    one = order()
+    event = envelope(PAID, {"orderId": str(one.id), "amount": 1, "currency": "USD"})
+    problem = assert_problem(api.post(URL, event), 422, "unusable-event")
+    assert problem["detail"] == (
+        "The payment is of 1 USD, the order of 1000 USD (in minor units): return it, or correct the order"
+    )
+    assert status(one) == "pending"
+    assert results(api.post(URL, [event, paid(one)])) == ["refused", "processed"]
+
+
 def test_the_same_event_over_a_broker_and_over_http_has_one_effect(api):
     one, other = order(), order()
     first, second = paid(one), paid(other)

@@ -316,6 +316,43 @@ class TestRefused:
         assert Order.objects.get().locale == "en"
 
 
+class TestCurrency:
+    @pytest.mark.parametrize("change", ["paid", "completed", "cancelled", "refunded", "part_refunded"])
+    def test_an_order_keeps_its_currency(self, change):
+        id = new_id()
+        refunds = {"refunded": 1000, "part_refunded": 300}
+        amount = refunds.get(change)
+        details = {"amount": amount, "refundedAmount": amount} if amount else {}
+        tell("placed", id, 1)
+        before = state(id)
+        for currency in ("USD", None):  # without a currency, the event is in USD
+            assert tell(change, id, 2, currency=currency, **details) == "dead"
+            error = InboundDeadLetter.objects.latest("id").error
+            assert "data.currency: The event is in USD, the order in EUR." in error
+        assert state(id) == before and mails(id) == ["order.placed:1"]
+        assert tell(change, id, 2, **details) == "done"
+
+    def test_a_late_event_in_another_currency_sends_no_mail(self):
+        id = new_id()
+        tell("paid", id, 2)
+        assert tell("placed", id, 1, currency="USD") == "dead"
+        assert mails(id) == ["order.paid:2"]
+
+    def test_an_event_without_an_email_corrects_the_currency(self):
+        id = new_id()
+        tell("paid", id, 2, currency="USD", notify=False)
+        assert tell("refunded", id, 3, amount=1000, refundedAmount=1000) == "dead"
+        assert tell("paid", id, 3, notify=False) == "done"
+        assert tell("refunded", id, 4, amount=1000, refundedAmount=1000) == "done"
+        assert (state(id)["currency"], mails(id)) == ("EUR", ["order.refunded:4"])
+
+    def test_another_owner_learns_no_currency(self):
+        id = new_id()
+        tell("placed", id, 1)
+        assert tell("paid", id, 2, source="shop-b", currency="USD") == "dead"
+        assert "EUR" not in InboundDeadLetter.objects.get().error
+
+
 class TestHistory:
     def test_history_is_stored_without_an_email_and_what_follows_it_is_sent(self):
         id = new_id()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from typing import Any
 
 import pytest
 from django.db.models.functions import Now
@@ -14,8 +15,8 @@ from orders.privacy.erasure import erase_person
 from orders.services import cancel_order, complete_order, fail_payment, pay_order
 from orders.timeline import read_timeline
 from outbox.models import InboundDeadLetter, OutboxEvent, ProcessedEvent
-from tests.outbox.events.inbound import (
 from tests.concurrency.helpers import together
+from tests.outbox.events.inbound import (
     FAILED,
     INSUFFICIENT,
     PAID,
@@ -31,6 +32,10 @@ from tests.concurrency.helpers import together
 from tests.outbox.retention.months import Steps
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+
+
+NO_AMOUNTS: list[Any] = ["5", "", 0, -1, True, 1.5, 10**12 + 1, [], {}]
+NO_CURRENCIES: list[Any] = ["", "usd", "US", "USDT", "U5D", "€€€", " USD", 840, True, []]
 
 
 class TestSaga:
@@ -93,11 +98,6 @@ class TestFailedPayments:
             "Order paid (version 4)",
         ]
 
-    def test_by_default_it_sends_no_mail(self):
-        it = order()
-        give(FAILED, it, reasonCode="card_declined")
-        assert not EmailNotification.objects.exists()
-
     def test_of_five_within_an_hour_the_first_sends_a_mail_and_all_are_published(self, settings):
         settings.NOTIFY_ON = ["order.payment_failed"]
         it, other = order(), order()
@@ -132,6 +132,11 @@ class TestFailedPayments:
             assert together(3, lambda number, it=it: fail_payment(order_id=it.id).status) == ["pending"] * 3
             assert EmailNotification.objects.filter(order_id=it.id).count() == 1
             assert Order.objects.get(id=it.id).version == 4
+
+    def test_by_default_it_sends_no_mail(self):
+        it = order()
+        give(FAILED, it, reasonCode="card_declined")
+        assert not EmailNotification.objects.exists()
 
     @pytest.mark.parametrize("code", [None, "", 51, "Ann has no money", "a" * 51, "a@example.com"])
     def test_what_is_no_code_stays_out_of_the_event(self, code):
@@ -178,6 +183,76 @@ class TestFailedPayments:
         erase_person(email="a@example.com", report=Steps(), force=True)
         assert give(FAILED, it) == "done"
         assert EmailNotification.objects.get().status == "suppressed"
+
+
+class TestMoney:
+    @pytest.mark.parametrize(
+        "money", [{}, {"amount": 1000}, {"currency": "USD"}, {"amount": 1000, "currency": "USD"}]
+    )
+    def test_a_payment_may_name_the_orders_amount_and_its_currency(self, money):
+        it = order()
+        assert give(PAID, it, **money) == "done"
+        assert status(it) == "paid"
+
+    @pytest.mark.parametrize(
+        ("money", "reason"),
+        [
+            ({"amount": 1, "currency": "USD"}, "The payment is of 1 USD, the order of 1000 USD"),
+            ({"amount": 1}, "The payment is of 1, the order of 1000 USD (in minor units)"),
+            (
+                {"amount": 1001, "currency": "USD"},
+                "of 1001 USD, the order of 1000 USD (in minor units): return it",
+            ),
+            ({"amount": 1000, "currency": "EUR"}, "The payment is of 1000 EUR, the order of 1000 USD"),
+            ({"currency": "EUR"}, "The payment is in EUR, the order in USD: return it, or correct the order"),
+        ],
+    )
+    def test_a_payment_of_other_money_is_refused_with_both_values(self, money, reason):
+        it = order()
+        assert give(PAID, it, **money) == "dead"
+        assert reason in InboundDeadLetter.objects.get().error
+        assert reason in OutboxEvent.objects.get(event_type=f"{PAID}.dlt").payload["errorMessage"]
+        assert (status(it), it.version, it.paid_at) == ("pending", 1, None)
+        assert not EmailNotification.objects.exists()
+
+    @pytest.mark.parametrize("topic", [PAID, REFUNDED])
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            *(("amount", value) for value in NO_AMOUNTS),
+            *(("currency", value) for value in NO_CURRENCIES),
+        ],
+    )
+    def test_a_value_that_is_no_amount_or_currency_is_refused_without_quoting_it(self, topic, field, value):
+        it = order()
+        if topic == REFUNDED:
+            pay_order(order_id=it.id)
+        before = status(it)
+        assert give(topic, it, **{field: value}) == "dead"
+        error = InboundDeadLetter.objects.get().error
+        assert f"data.{field}: " in error and "the order of" not in error
+        assert status(it) == before
+
+    def test_a_null_is_a_field_that_is_not_there(self):
+        it = order()
+        assert give(PAID, it, amount=None, currency=None) == "done"
+        assert give(REFUNDED, it, amount=None, currency=None) == "done"
+        assert status(it) == "refunded"
+
+    @pytest.mark.parametrize("amount", [{}, {"amount": 1000}, {"amount": 10}])
+    def test_a_refund_in_another_currency_is_refused_with_both(self, amount):
+        it = order()
+        pay_order(order_id=it.id)
+        assert give(REFUNDED, it, currency="EUR", **amount) == "dead"
+        assert "The refund is in EUR, the order in USD" in InboundDeadLetter.objects.get().error
+        assert (status(it), it.refunded_amount) == ("paid", 0)
+        assert give(REFUNDED, it, currency="USD", **amount) == "done"
+
+    def test_an_order_that_was_paid_before_is_the_reason_whatever_the_amount(self):
+        it = order()
+        pay_order(order_id=it.id)
+        assert give(PAID, it, amount=1, currency="EUR") == "dead"
+        assert "the payment was not expected" in InboundDeadLetter.objects.get().error
 
 
 class TestDead:
@@ -235,12 +310,6 @@ class TestDead:
         pay_order(order_id=it.id)
         complete_order(order_id=it.id)
         self.assert_dead(give(INSUFFICIENT, it), "completed")
-
-    @pytest.mark.parametrize("amount", ["5", 0, -1, True, 1.5])
-    def test_an_amount_that_is_none(self, amount):
-        it = order()
-        pay_order(order_id=it.id)
-        self.assert_dead(give(REFUNDED, it, amount=amount), "amount")
 
     @pytest.mark.parametrize(
         ("value", "reason"),

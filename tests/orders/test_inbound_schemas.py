@@ -10,12 +10,13 @@ import pytest
 
 from orders.bodies import OrderBody
 from orders.inbound import commands, external
+from orders.inbound.payments_and_stock import MoneyData
 from orders.inbound.reading import read_data
 from outbox.api.fields import Nothing
 from outbox.events.consuming.envelope import Rejected, read_envelope
 from outbox.events.schemas import Name, find_schemas, read_schema
 from tests.orders.external import told, topic_of
-from tests.outbox.events.inbound import received
+from tests.outbox.events.inbound import PAID, REFUNDED, received
 
 ORDER_ID = "0199aaaa-0000-7000-8000-000000000001"
 ITEM = {"sku": "s", "name": "n", "quantity": 1, "unitAmount": 0}
@@ -80,6 +81,19 @@ def test_events_of_other_systems(change):
     schema = validator(topic_of(change))
     assert schema.schema["properties"]["status"]["enum"] == [str(one) for one in statuses]
     assert_the_same(topic_of(change), body, data, strict=False)
+
+
+@pytest.mark.parametrize("topic", [PAID, REFUNDED])
+@pytest.mark.parametrize("field", ["amount", "currency"])
+def test_the_money_of_payments(topic, field):
+    schema = validator(topic)
+    assert schema.is_valid({"orderId": ORDER_ID, "amount": 5, "currency": "EUR"})
+    assert takes(MoneyData, {"amount": 5, "currency": "EUR"}, strict=False)
+    for value in ("EUR", "eur", "EU", "EURO", 1, 5, *WRONG):
+        if value is None or (field, value) == ("amount", 10**13):
+            continue  # a null is a field that is not there; no balance is so large
+        valid = schema.is_valid({"orderId": ORDER_ID, field: value})
+        assert valid == takes(MoneyData, {field: value}, strict=False), value
 
 
 @pytest.mark.parametrize("topic", COMMANDS)

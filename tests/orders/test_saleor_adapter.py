@@ -55,8 +55,8 @@ def money(amount: float, currency: str = "EUR") -> dict[str, Any]:
     return {"amount": amount, "currency": currency}
 
 
-def refund(amount: float, at: str) -> dict[str, Any]:
-    return {"events": [{"type": "REFUND_SUCCESS", "createdAt": at, "amount": money(amount)}]}
+def refund(amount: float, at: str, currency: str = "EUR") -> dict[str, Any]:
+    return {"events": [{"type": "REFUND_SUCCESS", "createdAt": at, "amount": money(amount, currency)}]}
 
 
 def payload(name: str, issued_at: str = "2026-11-20T09:30:01.000000+00:00", **fields: Any) -> dict[str, Any]:
@@ -278,6 +278,8 @@ def test_a_key_that_saleor_no_longer_has_counts_no_more(world, monkeypatch):
         payload("OrderCreated", userEmail=None),
         payload("OrderCreated", total={"gross": money(1.234)}),
         payload("OrderCreated", total={"gross": money(float("nan"))}),
+        payload("OrderRefunded", totalRefunded=money(10, "USD")),
+        payload("OrderRefunded", transactions=[refund(4, "2026-11-22T00:00:00Z", "USD")]),
         payload("OrderCreated", issued_at="yesterday"),
     ],
 )
@@ -303,7 +305,7 @@ def test_a_body_over_the_limit_or_without_its_length_is_refused(world):
 )
 def test_amounts_are_exact_in_each_currency(amount, currency, units):
     raw = json.loads(f'{{"amount": {amount}, "currency": "{currency}"}}', parse_float=saleor.Decimal)
-    assert saleor.count_minor_units(raw) == units
+    assert saleor.count_minor_units(raw, currency=currency) == units
 
 
 def test_the_currencies_are_those_of_the_emails():
