@@ -14,7 +14,8 @@ names the columns. A cell may be empty unless its column is required.
 | total | required; in minor units, such as cents |
 | refunded | the sum of all refunds in minor units; 0 if empty |
 | was_paid | only of cancelled orders: true or false; if empty, whether something was refunded |
-| name, locale, currency, reference | as in the shop's events |
+| name, locale, reference | as in the shop's events |
+| currency | USD if empty; an order's later events must have the same |
 | sequence | the order's version in the shop; 1 if empty |
 | items | a JSON list of objects with sku, name, quantity and unitAmount |
 
