@@ -19,7 +19,7 @@ def _action(name: str, title: str, permission: str, service: Service, done: str)
     def change(ids: Sequence[uuid.UUID]) -> BatchResult:
         changes, refusals = service(ids=ids)
         lines = [(change.row.pk, f"{done} (was {change.was}).") for change in changes]
-        return BatchResult(lines, Counter(refusal.reason for refusal in refusals))
+        return BatchResult(lines, Counter(refusal.text for refusal in refusals))
 
     action = BulkAction(
         name=name,

@@ -37,14 +37,19 @@ def copy_email(*, id: uuid.UUID, recipient_email: str = "") -> uuid.UUID:
     """
     require_transaction("a copy")
     mail = EmailNotification.objects.select_for_update(no_key=True).only("status", *COPIED).get(id=id)
-    if mail.status not in ENDED:
-        raise NotCopied(f"it is {mail.status} and may still be sent", status=mail.status)
-    if mail.recipient_email == ERASED_ADDRESS:
-        raise NotCopied("its data was erased", status=mail.status)
+    if reason := why_not_copied(mail=mail):
+        raise NotCopied(reason, status=mail.status)
     mail.recipient_email = recipient_email or mail.recipient_email
     for why in suppressed_among([mail]).values():
         raise NotCopied(f"the address is suppressed: {why}", status=mail.status)
     return add_copy(mail, content=RenderedEmail(mail.subject, mail.body, mail.body_text))
+
+
+def why_not_copied(*, mail: EmailNotification) -> str:
+    """Return why no address can get a copy of the e-mail, or an empty text."""
+    if mail.status not in ENDED:
+        return f"it is {mail.status} and may still be sent"
+    return "its data was erased" if mail.recipient_email == ERASED_ADDRESS else ""
 
 
 def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:

@@ -12,17 +12,17 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from django.db import transaction
+from django.db.models.functions import Now
 
 from notifications.delivery.log import log_changes
 from notifications.evidence import Evidence
 from notifications.models import EmailNotification
 from notifications.services import record_evidence
-from outbox.delivery.rows.outcomes import DUE_STATES, Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Refusal, Settlement, Transition
+from outbox.delivery.rows import by_hand
+from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
+from outbox.delivery.rows.settlements import NO_ROW, Refusal, Settlement, Transition
 
 BATCH = 500
-#: The states in which a person may mark an e-mail as sent.
-MARKED = (*DUE_STATES, Status.DEAD_LETTERED)
 
 
 class Sent(NamedTuple):
@@ -66,12 +66,12 @@ def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refus
     """
     wanted = set(ids)
     with transaction.atomic():
-        rows = EmailNotification.objects.filter(id__in=wanted).order_by("id").select_for_update()
-        found = dict(rows.values_list("id", "status"))
-        taken = [id for id, status in found.items() if status in MARKED]
+        rows = EmailNotification.objects.filter(id__in=wanted).only("status").annotate(now=Now())
+        found = list(rows.order_by("id").select_for_update())
+        refused = {row.id: by_hand.why_not(row=row, act=by_hand.MARK_SENT, now=row.now) for row in found}
         accepted = Outcome(Verdict.ACCEPTED)
+        taken = [id for id, refusal in refused.items() if refusal is None]
         changes = EmailNotification.objects.settle(Settlement(id, accepted) for id in taken)
     log_changes(changes)
-    others = dict.fromkeys(wanted - set(found), "there is no such row")
-    others |= {id: f"it is {status}" for id, status in found.items() if status not in MARKED}
-    return changes, [Refusal(id, reason) for id, reason in sorted(others.items())]
+    missing = [Refusal(id, NO_ROW) for id in sorted(wanted - refused.keys())]
+    return changes, [*filter(None, refused.values()), *missing]

@@ -24,6 +24,7 @@ from notifications.suppressions import SuppressionReason, suppress, suppressed_a
 from outbox.database.ids import new_id
 from outbox.database.statement import Part
 from outbox.database.transactions import after_commit, require_transaction
+from outbox.delivery.rows import by_hand
 from outbox.delivery.rows.outcomes import SET_ASIDE, Outcome, Status, Verdict
 from outbox.delivery.rows.settlements import Refusal, Settlement, Transition
 from outbox.privacy import ERASED_ADDRESS
@@ -120,18 +121,28 @@ def withdraw_emails(*, ids: Iterable[uuid.UUID]) -> None:
 def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]]:
     """Make notifications due again and wake the workers. Return the changes and the refusals.
 
-    Take `dead_lettered`, `discarded` and `failed` notifications that are not held, and `suppressed` ones
-    whose address is no longer suppressed. Each gets all its retries again and keeps its list of errors.
+    Take those that `why_not_resent` allows. Each gets all its retries again and keeps its list of errors.
     """
     wanted = list(ids)
     rows = EmailNotification.objects.filter(id__in=wanted, status=Status.SUPPRESSED)
-    still = suppressed_among(list(rows.only("id", "recipient_email")))
+    still = _refuse_suppressed(list(rows.only("id", "recipient_email", "status")))
     changes, refusals = EmailNotification.objects.requeue(id for id in wanted if id not in still)
-    refusals += [Refusal(id, f"its address is suppressed: {why}") for id, why in still.items()]
+    refusals += still.values()
     log_changes(changes)
     if changes and settings.FAST_PATH:
         after_commit(tasks.waker.wake)
     return changes, refusals
+
+
+def why_not_resent(*, mail: EmailNotification, now: dt.datetime) -> Refusal | None:
+    """Return why `resend` would refuse the e-mail at the database's time `now`, or None."""
+    return _refuse_suppressed([mail]).get(mail.id) or by_hand.why_not(row=mail, act=by_hand.RESEND, now=now)
+
+
+def _refuse_suppressed(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Refusal]:
+    """Return the refusals of `suppressed` e-mails whose addresses are still suppressed."""
+    still = suppressed_among([mail for mail in mails if mail.status == Status.SUPPRESSED])
+    return {id: Refusal(id, f"its address is suppressed: {why}") for id, why in still.items()}
 
 
 def resend_dead_letters() -> tuple[int, int]:
@@ -219,7 +230,12 @@ def _times(id: uuid.UUID, facts: Sequence[Evidence]) -> EventTimes:
 
 
 def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]]:
-    """Mark dead letters `discarded`. Return the changes and the refusals."""
+    """Mark `discarded` what `why_not_given_up` allows. Return the changes and the refusals."""
     changes, refusals = EmailNotification.objects.discard(ids)
     log_changes(changes)
     return changes, refusals
+
+
+def why_not_given_up(*, mail: EmailNotification, now: dt.datetime) -> Refusal | None:
+    """Return why `give_up` would refuse the e-mail at the database's time `now`, or None."""
+    return by_hand.why_not(row=mail, act=by_hand.DISCARD, now=now)

@@ -15,7 +15,7 @@ from outbox.bulk import BatchResult, BulkAction, register
 def _change(ids: Sequence[uuid.UUID]) -> BatchResult:
     done, refusals = render_again(ids=ids)
     lines = [(one.id, f"Rendered again as {one.copy_id} (was {one.was}).") for one in done]
-    return BatchResult(lines, Counter(refusal.reason for refusal in refusals))
+    return BatchResult(lines, Counter(refusal.text for refusal in refusals))
 
 
 RENDER_AGAIN = BulkAction(

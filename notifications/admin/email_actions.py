@@ -23,11 +23,10 @@ from django.urls import reverse
 from notifications import filters
 from notifications.bulk_actions import GIVE_UP, RESEND
 from notifications.models import EmailNotification
-from notifications.restored import MARKED
 from outbox import bulk
 from outbox.admin.front import COUNT_LIMIT
 from outbox.database.clock import read_database_time
-from outbox.delivery.rows.outcomes import Status
+from outbox.delivery.rows import by_hand
 from outbox.privacy import AddressGiven, refuse_addresses
 
 #: The most rows of a search's results that one request changes.
@@ -42,10 +41,10 @@ DONE = {
 }
 #: The states that each action changes. It leaves other e-mails unchanged.
 TAKEN = {
-    "resend": (Status.DEAD_LETTERED, Status.DISCARDED, Status.SUPPRESSED, Status.FAILED),
-    "give_up": (Status.DEAD_LETTERED, Status.FAILED),
-    "mark_sent": MARKED,
-    "render_again": (Status.DEAD_LETTERED, Status.FAILED),
+    "resend": by_hand.RESEND.states,
+    "give_up": by_hand.DISCARD.states,
+    "mark_sent": by_hand.MARK_SENT.states,
+    "render_again": by_hand.DISCARD.states,
 }
 #: A bulk job needs one of these parameters; a list without them is too long.
 NARROW = ("status", "failing", "cause")

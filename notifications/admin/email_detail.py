@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.admin.email_preview import mime_of
+from notifications.bulk_actions import GIVE_UP, RESEND
+from notifications.copies import why_not_copied
 from notifications.models import EmailNotification
+from notifications.services import why_not_given_up, why_not_resent
 from notifications.suppressions import suppression_of
 from outbox.admin.shared.base import ago
-from outbox.delivery.rows.queryset import held_until
+from outbox.database.clock import read_database_time
+from outbox.delivery.rows.by_hand import held_until
+from outbox.delivery.rows.outcomes import Status
 
 
 class DetailPage(admin.ModelAdmin[EmailNotification]):
@@ -64,6 +70,20 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
         ),
     ]
 
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: dict[str, Any],
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: EmailNotification | None = None,
+    ) -> HttpResponse:
+        """Add the buttons of the actions that would change the e-mail now, and until when it is held."""
+        if obj is not None:
+            context |= _acts(request, obj)
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
     @admin.display(description="address")
     def suppressed(self, mail: EmailNotification) -> SafeString | str:
         if (found := suppression_of(mail.recipient_email)) is None:
@@ -74,7 +94,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
     @admin.display(description="held")
     def held(self, mail: EmailNotification) -> SafeString | str:
         until = held_until(mail)
-        if until is None or until <= timezone.now():
+        if until is None or until <= read_database_time():
             return "no"
         words = "the provider may have accepted the last attempt; waits for its webhook until"
         return format_html("{} {} ({})", words, f"{until:%H:%M:%S}", ago(until))
@@ -130,3 +150,24 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
             return "–"
         url = reverse("admin:notifications_emailnotification_change", args=[mail.resend_of])
         return format_html('<a href="{}">{}</a>', url, mail.resend_of)
+
+
+def _acts(request: HttpRequest, mail: EmailNotification) -> dict[str, Any]:
+    """Return the buttons as names of list actions with their labels, whether to offer a copy, and the hold."""
+    now = read_database_time()
+    resend, give_up = why_not_resent(mail=mail, now=now), why_not_given_up(mail=mail, now=now)
+    actions = [
+        ("resend", "Send now" if mail.status == Status.FAILED else "Resend", RESEND, resend),
+        ("render_again", "Render again", RESEND, give_up),  # gives up the e-mail, and sends another
+        ("give_up", "Give up", GIVE_UP, give_up),
+    ]
+    may_copy = request.user.has_perm("notifications.copy_emailnotification")
+    return {
+        "buttons": [
+            (name, label)
+            for name, label, action, refusal in actions
+            if refusal is None and request.user.has_perm(action.permission)
+        ],
+        "can_copy": may_copy and not why_not_copied(mail=mail),
+        "held": give_up.text if give_up is not None and give_up.until is not None else "",
+    }

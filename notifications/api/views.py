@@ -109,7 +109,7 @@ def _resend(notification_id: uuid.UUID, token: ApiToken) -> HttpResponse:
     for refusal in refusals:
         raise Problem(
             NOT_RESENDABLE,
-            detail=f"It is not sent again: {refusal.reason}.",
+            detail=f"It is not sent again: {refusal.text}.",
             current_status=before.status,
             until=refusal.until,
         )

@@ -64,7 +64,7 @@ def test_the_old_email_is_given_up_and_a_new_one_is_due():
     assert (mail.status, mail.body_text, refused) == ("discarded", "wrong", [])
     assert (copy.status, copy.resend_of, copy.retry_count, copy.errors) == ("pending", mail.id, 0, [])
     assert copy.subject == "Payment received for your order A-1" and "wrong" not in copy.body
-    assert again(mail) == ([], ["it is not a dead letter"])
+    assert again(mail) == ([], ["it is discarded, not dead_lettered or failed"])
 
 
 def test_it_goes_to_the_orders_present_address_name_and_language():
@@ -130,13 +130,18 @@ class TestRefusals:
             "processing": {"claimed_at": now, "claim_token": uuid.uuid4()},
         }
         fields = states.get(status, {})
-        self.refuses(spoil(paid(), "order.paid", status=status, **fields), "it is not a dead letter")
+        self.refuses(
+            spoil(paid(), "order.paid", status=status, **fields),
+            f"it is {status}, not dead_lettered or failed",
+        )
 
     def test_an_email_that_is_held(self):
         now = dt.datetime.now(dt.UTC).isoformat()
         doubt = [{"at": now, "provider": "sendgrid", "outcome": "ambiguous", "code": "", "text": "lost"}]
         mail = spoil(paid(), "order.paid", errors=doubt)
-        self.refuses(mail, "its last attempt may have been accepted; it is held for the provider's evidence")
+        self.refuses(
+            mail, "its last attempt may have been accepted, so it is held for the provider's evidence"
+        )
 
     @pytest.mark.usefixtures("archive_folder")
     def test_an_erased_person(self):
@@ -286,7 +291,7 @@ def test_the_command_takes_ids_and_says_what_it_left_alone():
         call_command("render_again", str(good.id), str(bad.id), stdout=answer, stderr=errors)
     copy = EmailNotification.objects.get(resend_of=good.id)
     assert answer.getvalue() == f"{good.id}: rendered again as {copy.id}\n"
-    assert errors.getvalue() == f"{bad.id}: it is not a dead letter\n"
+    assert errors.getvalue() == f"{bad.id}: it is discarded, not dead_lettered or failed\n"
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class Command(BaseCommand):
         for one in done:
             self.stdout.write(f"{one.id}: rendered again as {one.copy_id}")
         for refusal in refusals:
-            self.stderr.write(f"{refusal.id}: {refusal.reason}")
+            self.stderr.write(f"{refusal.id}: {refusal.text}")
         if refusals:
             raise CommandError(f"Rendered again: {len(done)}. Left alone: {len(refusals)}.")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
 from django.conf import settings
@@ -20,7 +20,7 @@ from django.db.models import Q
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
-from outbox.delivery.rows import attempts, claim_statement, settle_statement
+from outbox.delivery.rows import attempts, by_hand, claim_statement, settle_statement
 from outbox.delivery.rows.decision import Decision, RetryPolicy, decide
 from outbox.delivery.rows.deliverable import Deliverable
 from outbox.delivery.rows.outcomes import (
@@ -32,7 +32,7 @@ from outbox.delivery.rows.outcomes import (
     Status,
     Verdict,
 )
-from outbox.delivery.rows.settlements import Refusal, Settlement, Transition
+from outbox.delivery.rows.settlements import NO_ROW, Refusal, Settlement, Transition
 
 Row = TypeVar("Row", bound=Deliverable)
 ByHand = tuple[list[Transition], list[Refusal]]
@@ -139,24 +139,18 @@ class DeliverableQuerySet(models.QuerySet[Row]):
     def requeue(self, ids: Iterable[uuid.UUID]) -> ByHand:
         """Make rows due again with all their retries, because a person decided so.
 
-        Refuse a row that is held, or that is not dead-lettered, discarded, suppressed or failed. So a second
-        call refuses a row, because it is `pending`. Keep the list of errors.
+        Refuse the rows that `by_hand` refuses. So a second call refuses a row, because it is `pending`. Keep
+        the list of errors.
         """
-        allowed = (Status.DEAD_LETTERED, Status.DISCARDED, Status.FAILED, Status.SUPPRESSED)
-        return self._change_by_hand(ids, Status.PENDING, allowed, lambda row: f"it is {row.status}")
+        return self._change_by_hand(ids, by_hand.RESEND)
 
     def discard(self, ids: Iterable[uuid.UUID]) -> ByHand:
-        """Discard dead-lettered and failed rows, because a person decided so. Refuse rows that are held."""
-        allowed = (Status.DEAD_LETTERED, Status.FAILED)
-        return self._change_by_hand(ids, Status.DISCARDED, allowed, lambda row: "it is not a dead letter")
+        """Discard rows, because a person decided so. Refuse the rows that `by_hand` refuses."""
+        return self._change_by_hand(ids, by_hand.DISCARD)
 
     def withdraw(self, ids: Iterable[uuid.UUID]) -> list[Transition]:
         """Discard rows whose recipient was erased. Do not change a row that is being sent."""
-        allowed = (*DUE_STATES, Status.DEAD_LETTERED)
-        changes, _ = self._change_by_hand(
-            ids, Status.DISCARDED, allowed, lambda row: f"it is {row.status}", held=False
-        )
-        return changes
+        return self._change_by_hand(ids, by_hand.WITHDRAW)[0]
 
     def set_aside(self, *, until: dt.datetime, reason: str, limit: int) -> list[Transition]:
         """Make dead letters of up to `limit` rows that may have been sent between a backup and `until`.
@@ -181,16 +175,8 @@ class DeliverableQuerySet(models.QuerySet[Row]):
                 [(row, outcome) for row in rows.defer(*self.model.payload_fields).order_by("id")]
             )
 
-    def _change_by_hand(
-        self,
-        ids: Iterable[uuid.UUID],
-        status: Status,
-        allowed: Sequence[Status],
-        refuse: Callable[[Deliverable], str],
-        *,
-        held: bool = True,
-    ) -> ByHand:
-        """Move rows in one of the `allowed` states to `status`. With `held`, refuse rows that are held."""
+    def _change_by_hand(self, ids: Iterable[uuid.UUID], act: by_hand.Act) -> ByHand:
+        """Change the rows for which `by_hand` allows the act."""
         wanted = set(ids)
         changes: list[Transition] = []
         refusals: list[Refusal] = []
@@ -198,20 +184,17 @@ class DeliverableQuerySet(models.QuerySet[Row]):
             rows = self.using(self.db).filter(id__in=list(wanted)).defer(*self.model.payload_fields)
             for row in rows.annotate(read_database_time=Now()).order_by("id").select_for_update():
                 wanted.discard(row.id)
-                until = held_until(row) if held else None
-                if row.status not in allowed:
-                    refusals.append(Refusal(row.id, refuse(row)))
-                elif until is not None and until > row.read_database_time:
-                    reason = "its last attempt may have been accepted; it is held for the provider's evidence"
-                    refusals.append(Refusal(row.id, reason, until=until))
+                refusal = by_hand.why_not(row=row, act=act, now=row.read_database_time)
+                if refusal is not None:
+                    refusals.append(refusal)
                 else:
-                    changes.append(Transition(row, was=row.status, now=status))
+                    changes.append(Transition(row, was=row.status, now=act.to))
             if changes:
                 fresh = {"retry_count": 0, "next_attempt_at": Now(), "resent_at": Now()}
                 self.using(self.db).filter(id__in=[change.row.id for change in changes]).update(
-                    status=status, updated_at=Now(), **(fresh if status == Status.PENDING else {})
+                    status=act.to, updated_at=Now(), **(fresh if act is by_hand.RESEND else {})
                 )
-        return changes, refusals + [Refusal(id, "there is no such row") for id in sorted(wanted)]
+        return changes, refusals + [Refusal(id, NO_ROW) for id in sorted(wanted)]
 
     def _locked_to_settle(self, ids: Iterable[uuid.UUID]) -> Iterable[Row]:
         """Lock rows and read no times, because parsing these would take as long as the rest."""
@@ -256,17 +239,3 @@ def current_policy() -> RetryPolicy:
         hold_seconds=settings.AMBIGUOUS_HOLD_SECONDS,
         delays_seconds=tuple(settings.RETRY_DELAYS),
     )
-
-
-def held_until(row: Deliverable) -> dt.datetime | None:
-    """Return until when a row is held for evidence of an ambiguous attempt, or None without such an attempt.
-
-    That is `AMBIGUOUS_HOLD_SECONDS` after the attempt. If it was the newest attempt of a `failed` row, the
-    row is held at least until its next attempt, which screening postpones while no process takes webhooks.
-    """
-    doubt = attempts.last_doubt(row.errors, row.resent_at)
-    if doubt is None or row.status not in (Status.FAILED, Status.DEAD_LETTERED):
-        return None
-    until = doubt.tried_at + dt.timedelta(seconds=settings.AMBIGUOUS_HOLD_SECONDS)
-    newest = attempts.time_of(row.errors[-1]) == doubt.tried_at
-    return max(until, row.next_attempt_at) if newest and row.status == Status.FAILED else until

@@ -9,6 +9,9 @@ import uuid
 from outbox.delivery.rows.deliverable import Deliverable
 from outbox.delivery.rows.outcomes import Outcome
 
+#: The reason of a refusal for an id without a row.
+NO_ROW = "it is not stored, or its month was archived"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settlement:
@@ -43,3 +46,11 @@ class Refusal:
     id: uuid.UUID
     reason: str
     until: dt.datetime | None = None
+
+    @property
+    def text(self) -> str:
+        """The reason, and until when it holds: the next full minute, so that equal texts can be counted."""
+        if self.until is None:
+            return self.reason
+        minute = self.until.astimezone(dt.UTC) + dt.timedelta(minutes=1) - dt.timedelta.resolution
+        return f"{self.reason} until {minute:%Y-%m-%d %H:%M} UTC"
