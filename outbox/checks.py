@@ -10,6 +10,9 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Tags, Warning, register
+from django.db import Error
+
+from outbox.events.consuming import cdc_lag
 
 #: The tag of the checks whose warnings the admin's first page shows.
 PRODUCTION = "production"
@@ -58,18 +61,30 @@ def databases_without_tls(
 
 
 def brokers_without_tls() -> Iterator[tuple[str, str, str]]:
-    """Yield the setting, the host and a hint for Valkey, and for Kafka if it is set.
-
-    Not only the transport of events uses Kafka, because consume_cdc does, too.
-    """
+    """Yield the setting, the host and a hint for Valkey, and for Kafka if something uses it."""
     url = urlsplit(settings.REDIS_URL)
     if url.scheme == "redis" and not _is_local(url.hostname or ""):
         yield "REDIS_URL", url.hostname or "", "Use a URL that begins with rediss://."
     if settings.KAFKA_BOOTSTRAP_SERVERS and not settings.KAFKA_SECURITY_PROTOCOL.endswith("SSL"):
         servers = (urlsplit(f"//{one.strip()}") for one in settings.KAFKA_BOOTSTRAP_SERVERS.split(","))
-        if remote := [one.hostname for one in servers if not _is_local(one.hostname or "")]:
+        remote = [one.hostname for one in servers if not _is_local(one.hostname or "")]
+        if remote and _uses_kafka():
             hint = "Set KAFKA_SECURITY_PROTOCOL to SSL or SASL_SSL."
             yield "KAFKA_BOOTSTRAP_SERVERS", ", ".join(map(str, remote)), hint
+
+
+def _uses_kafka() -> bool:
+    """Return whether events go over Kafka, or consume_cdc has run within a week.
+
+    Every process may have KAFKA_BOOTSTRAP_SERVERS, so the setting proves nothing. Return False if only the
+    database could tell and it does not answer, because this check also runs before the database exists.
+    """
+    if settings.EVENT_TRANSPORT == "kafka":
+        return True
+    try:
+        return cdc_lag.has_run()
+    except Error:
+        return False
 
 
 def _is_local(host: str) -> bool:

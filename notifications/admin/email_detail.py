@@ -153,7 +153,7 @@ class DetailPage(admin.ModelAdmin[EmailNotification]):
 
 
 def _acts(request: HttpRequest, mail: EmailNotification) -> dict[str, Any]:
-    """Return the buttons as names of list actions with their labels, whether to offer a copy, and the hold."""
+    """Return the buttons (the list's actions with labels), whether to offer a copy, and the hold."""
     now = read_database_time()
     resend, give_up = why_not_resent(mail=mail, now=now), why_not_given_up(mail=mail, now=now)
     actions = [

@@ -12,6 +12,7 @@ from django.test import Client
 
 from config.addresses import parse_database
 from outbox.checks import PRODUCTION, databases_without_tls
+from outbox.models import Heartbeat
 from tests import warm
 from tests.factories import staff_client
 
@@ -118,22 +119,36 @@ class TestTls:
         found = [text for text in warnings() if "REDIS_URL" in text]
         assert found == ([f"REDIS_URL leads to {host} without TLS."] if host else [])
 
+    @pytest.mark.django_db
     @pytest.mark.parametrize(
-        ("transport", "protocol", "host"),
+        ("transport", "beats", "protocol", "host"),
         [
-            ("kafka", "SASL_PLAINTEXT", "k2.tea.test"),
-            ("kafka", "SASL_SSL", None),
-            ("redis", "PLAINTEXT", "k2.tea.test"),
-            ("redis", "SSL", None),
+            ("kafka", [], "SASL_PLAINTEXT", "k2.tea.test"),
+            ("kafka", [], "SASL_SSL", None),
+            ("redis", ["cdc", "poll"], "PLAINTEXT", "k2.tea.test"),
+            ("redis", ["cdc", "poll"], "SSL", None),
+            ("redis", ["poll"], "PLAINTEXT", None),
         ],
     )
-    def test_kafka_is_named_if_events_go_there_or_only_debezium_writes_to_it(
-        self, settings: Any, transport: str, protocol: str, host: str | None
+    def test_kafka_is_named_if_events_go_there_or_a_consumer_of_debeziums_changes_ran(
+        self, settings: Any, transport: str, beats: list[str], protocol: str, host: str | None
     ) -> None:
+        for name in beats:
+            Heartbeat.beat(name=name)
         settings.EVENT_TRANSPORT, settings.KAFKA_SECURITY_PROTOCOL = transport, protocol
         settings.KAFKA_BOOTSTRAP_SERVERS = "localhost:9092, k2.tea.test:9092"
         found = [text for text in warnings() if "KAFKA" in text]
         assert found == ([f"KAFKA_BOOTSTRAP_SERVERS leads to {host} without TLS."] if host else [])
+
+
+def test_check_deploy_warns_of_no_kafka_while_the_database_cannot_say_who_uses_it() -> None:
+    environment = os.environ | {
+        "DATABASE_URL": "postgresql://u@127.0.0.1:1/shop?sslmode=require",
+        "KAFKA_BOOTSTRAP_SERVERS": "k2.tea.test:9092",
+    }
+    done = warm.run([sys.executable, "manage.py", "check", "--deploy"], environment=environment)
+    assert done.returncode == 0, done.stderr
+    assert "outbox.W001" not in done.stderr and "example of SHOP_NAME" in done.stderr
 
 
 def test_check_deploy_warns_without_a_password_and_other_commands_start() -> None:

@@ -1,4 +1,4 @@
-"""The list, the page of one e-mail, jobs, the API and services agree on what a person may do with an e-mail."""
+"""The list, the page of one e-mail, jobs and the API agree on what a person may do with an e-mail."""
 
 from __future__ import annotations
 

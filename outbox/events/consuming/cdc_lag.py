@@ -21,7 +21,12 @@ def is_used(heartbeats: Container[str] | None = None) -> bool:
     """
     if not settings.KAFKA_BOOTSTRAP_SERVERS or importlib.util.find_spec("confluent_kafka") is None:
         return False
-    return Heartbeat.objects.filter(name=CDC).exists() if heartbeats is None else CDC in heartbeats
+    return has_run() if heartbeats is None else CDC in heartbeats
+
+
+def has_run() -> bool:
+    """Return whether a consumer has run within a week. Query the database."""
+    return Heartbeat.objects.filter(name=CDC).exists()
 
 
 def read_cdc_lags() -> list[Lag]:

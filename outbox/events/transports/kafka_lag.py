@@ -77,6 +77,7 @@ def _behind(consumer: Any, topic: str) -> list[tuple[Any, int]]:
     """Return the partitions with uncommitted messages: the first one's offset, and their number."""
     found = consumer.list_topics(topic, timeout=ASK_SECONDS).topics[topic]
     if found.error is not None:
+        _check_rights(found.error)
         return []  # no producer has written to it yet
     places = [kafka.TopicPartition(topic, partition) for partition in found.partitions]
     result = []
@@ -109,7 +110,10 @@ def _fetch_times(consumer: Any, places: list[Any]) -> dict[tuple[str, int, int],
     deadline = time.monotonic() + FETCH_SECONDS
     while missing and (left := deadline - time.monotonic()) > 0:
         message = consumer.poll(left)
-        if message is None or message.error() is not None:
+        if message is None:
+            continue
+        if (error := message.error()) is not None:
+            _check_rights(error)
             continue
         key = missing.pop((message.topic(), message.partition()), None)
         kind, milliseconds = message.timestamp()
@@ -117,6 +121,12 @@ def _fetch_times(consumer: Any, places: list[Any]) -> dict[tuple[str, int, int],
             times[key] = milliseconds
     consumer.unassign()
     return times
+
+
+def _check_rights(error: Any) -> None:
+    """Raise `KafkaException` if the user lacks a right on a topic, because a lag of 0 would hide this."""
+    if error.code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise kafka.KafkaException(error)
 
 
 def _key(place: Any) -> tuple[str, int, int]:

@@ -6,23 +6,28 @@ Three brokers, killed while events flow, are drills: tests/flows/test_kafka.py.
 from __future__ import annotations
 
 import io
+import re
 import time
 import uuid
 from typing import Any
 
+import confluent_kafka
 import pytest
 from confluent_kafka import admin
 from django.core.management import CommandError, call_command
 from django.db import transaction
 
+from local.machine import PROJECT
 from orders.management.commands.make_topics import topics
 from outbox.events import transports
+from outbox.events.consuming import cdc_lag
 from outbox.events.publishing.publish import write_event
 from outbox.events.publishing.relay import Relay
 from outbox.events.transports import BrokerAway, Message, Received, kafka
 from outbox.models import OutboxEvent
 from tests import kafka as brokers
 from tests.certificates import make_authority
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
@@ -93,6 +98,23 @@ def allow(shared: brokers.Shared, rule: admin.AclBinding) -> None:
         rule.permission_type,
     )
     by_admin(shared, "delete_acls", wanted)
+
+
+def grant(shared: brokers.Shared, kind: admin.ResourceType, name: str, *operations: str) -> None:
+    """Allow the user of the tests these operations, and by the first rule forbid everyone all others."""
+    rights = [
+        admin.AclBinding(
+            kind,
+            name,
+            admin.ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            admin.AclOperation[operation.upper()],
+            admin.AclPermissionType.ALLOW,
+        )
+        for user, operation in [("nobody", "All"), *((brokers.USER, one) for one in operations)]
+    ]
+    by_admin(shared, "create_acls", *rights)
 
 
 def write(topic: str, count: int = 1) -> None:
@@ -219,3 +241,66 @@ def test_topics_are_made_by_the_policy_and_others_are_told(shared):
     with pytest.raises(CommandError, match="1 topics could not be made"):
         call_command("make_topics", f"more.{also}", stdout=out)  # three copies, by default
     assert "replication factor" in out.getvalue().lower()
+
+
+def documented(user: str) -> tuple[list[str], list[str]]:
+    """Return the rights on the topics and on the group that the docs name for a user of Debezium's topics."""
+    page = (PROJECT / "docs/guides/triggers.md").read_text()
+    (row,) = re.findall(rf"^ *\| {re.escape(user)}.*\| (.*) \| (.*) \|$", page, flags=re.MULTILINE)
+    return row[0].split(", "), row[1].split(", ")
+
+
+class TestLagWithAcls:
+    """The web reads the lag of Debezium's topics as a user with the documented rights alone."""
+
+    @pytest.fixture
+    def group(self, topic: str, shared: brokers.Shared, settings: Any) -> str:
+        producer = confluent_kafka.Producer({"bootstrap.servers": shared.url})
+        for _ in range(3):
+            producer.produce(topic, b"{}")
+        producer.flush(20)
+        settings.CDC_TOPICS, settings.CDC_GROUP = [topic], f"cdc-{topic}"
+        return str(settings.CDC_GROUP)
+
+    def test_the_documented_rights_suffice(self, topic: str, group: str, shared: brokers.Shared) -> None:
+        on_topics, on_group = documented("the web")
+        grant(shared, admin.ResourceType.TOPIC, topic, *on_topics)
+        grant(shared, admin.ResourceType.GROUP, group, *on_group)
+        (lag,) = cdc_lag.read_cdc_lags()
+        assert (lag.topic, lag.events) == (topic, 3) and lag.seconds > 0
+
+    @pytest.mark.parametrize(
+        ("on_topics", "on_group", "said"),
+        [
+            ([], ["Describe"], "TOPIC_AUTHORIZATION_FAILED"),
+            (["Describe"], ["Describe"], "TOPIC_AUTHORIZATION_FAILED"),
+            (["Read"], [], "committed offsets"),
+        ],
+    )
+    def test_with_less_it_is_an_error_and_not_a_lag_of_0(
+        self,
+        topic: str,
+        group: str,
+        shared: brokers.Shared,
+        on_topics: list[str],
+        on_group: list[str],
+        said: str,
+    ) -> None:
+        grant(shared, admin.ResourceType.TOPIC, topic, *on_topics)
+        grant(shared, admin.ResourceType.GROUP, group, *on_group)
+        with pytest.raises(BrokerAway, match=said):
+            cdc_lag.read_cdc_lags()
+
+    def test_a_consumer_with_its_documented_rights_gets_the_changes(
+        self, topic: str, group: str, shared: brokers.Shared
+    ) -> None:
+        on_topics, on_group = documented("`consume_cdc`")
+        grant(shared, admin.ResourceType.TOPIC, topic, *on_topics)
+        grant(shared, admin.ResourceType.GROUP, group, *on_group)
+        consumer = kafka.Consumer(topics=[topic], group=group, name="a", creates=False)
+        found: list[Received] = []
+        until(lambda: found.extend(consumer.receive(seconds=0.5)) or len(found) == 3, "all changes came")
+        consumer.done(found)
+        consumer.close()
+        (lag,) = cdc_lag.read_cdc_lags()
+        assert lag.events == 0
