@@ -93,7 +93,7 @@ def make_event(row: Row, *, source: str) -> Json:
     """Return the event of a line. Raise `ValueError` if orderpost could not even read it."""
     status, sequence = row["status"], read_number(row, "sequence", default=1)
     if status not in CHANGES:
-        raise ValueError(f"status is none of {', '.join(CHANGES)}: {status!r}")
+        raise ValueError(f"unknown status {status!r}: use {', '.join(CHANGES)}")
     refunded = read_number(row, "refunded", default=0)
     data: Json = {
         "orderId": row["order_id"],
@@ -132,7 +132,9 @@ def read_rows(lines: Iterable[str]) -> Iterator[tuple[int, Row]]:
     if missing := REQUIRED - columns:
         sys.exit(f"The file has no column {', '.join(sorted(missing))}.")
     if unknown := columns - REQUIRED - OPTIONAL:
-        sys.exit(f"The file has unknown columns: {', '.join(sorted(unknown))}")
+        sys.exit(
+            f"Unknown columns: {', '.join(sorted(unknown))}. Use {', '.join(sorted(REQUIRED | OPTIONAL))}."
+        )
     number = reader.line_num + 1
     for row in reader:
         yield number, {name: value.strip() if isinstance(value, str) else "" for name, value in row.items()}

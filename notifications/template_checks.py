@@ -60,9 +60,12 @@ def check_templates(*, declared: Collection[str]) -> None:
     """
     ours = _files(our_folder())
     if missing := {f"{event}/{part}" for event in declared for part in PARTS} - ours:
-        raise ImproperlyConfigured(f"templates/emails has no {', '.join(sorted(missing))}.")
+        raise ImproperlyConfigured(f"templates/emails lacks {', '.join(sorted(missing))}. Add the file.")
     if unknown := event_types() - set(declared):
-        raise ImproperlyConfigured(f"templates/emails/{min(unknown)} belongs to no event that has an e-mail.")
+        raise ImproperlyConfigured(
+            f"templates/emails/{min(unknown)} is not an event with an e-mail."
+            f" Use {', '.join(sorted(declared))}."
+        )
     theirs = _replacements(ours)
     for name in sorted(ours):
         try:
@@ -106,7 +109,8 @@ def _replacements(ours: AbstractSet[str]) -> AbstractSet[str]:
     theirs = _files(folder)
     if strays := theirs - ours:
         raise ImproperlyConfigured(
-            f"EMAIL_TEMPLATES_DIR: templates/emails has no {min(strays)} that a file could replace."
+            f"EMAIL_TEMPLATES_DIR: {min(strays)} replaces no file. Use the names of files in"
+            " templates/emails."
         )
     return theirs
 
@@ -127,8 +131,8 @@ def _check_variables(theirs: AbstractSet[str], ours: AbstractSet[str]) -> None:
     for name in sorted(theirs):
         if unknown := meta.find_undeclared_variables(trees[name]) - known:
             raise ImproperlyConfigured(
-                f"The e-mail template {name} uses {min(unknown)}, "
-                "which docs/guides/templates.md does not list."
+                f"The e-mail template {name} uses the unknown variable {min(unknown)}. "
+                "Use those that docs/guides/templates.md lists."
             )
 
 

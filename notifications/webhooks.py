@@ -83,11 +83,17 @@ def _record(request: HttpRequest, declared: Declaration) -> None:
         if error.challenge:  # some providers send the password only after a challenge
             challenge = 'Basic realm="webhooks"'
             raise refusal(
-                UNSIGNED, "Basic authentication is needed.", **{"WWW-Authenticate": challenge}
+                UNSIGNED,
+                f"Use basic authentication with the name and password of {declared.webhook_key}.",
+                **{"WWW-Authenticate": challenge},
             ) from error
-        raise refusal(UNSIGNED, "The signature is missing or wrong.") from error
+        raise refusal(
+            UNSIGNED, f"The signature or password is missing or wrong. It must fit {declared.webhook_key}."
+        ) from error
     except Malformed as error:
-        raise refusal(MALFORMED, "The body is not a batch of events.") from error
+        raise refusal(
+            MALFORMED, f"The body must be a batch of events as {declared.name} sends it."
+        ) from error
     except Unverifiable as error:
         detail = "The signature cannot be checked now."
         raise refusal(UNVERIFIABLE, detail, **{"Retry-After": "60"}) from error

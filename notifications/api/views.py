@@ -33,7 +33,8 @@ NOT_RESENDABLE = declare_type(
     status=409,
     title="The e-mail is not sent again now",
     reason="The e-mail is on its way, was sent, is held, or its address is suppressed.",
-    advice="Read detail, current_status and until. To send a sent e-mail again, send a copy.",
+    advice="Read detail, current_status and until. An operator can lift a suppression in the admin. To send a"
+    " sent e-mail again, send a copy.",
 )
 #: Parameters that filter by the value of one column.
 LOOKUPS = {

@@ -44,7 +44,9 @@ class CopyBody(StrictSerializer):
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         if attrs.get("update_order") and "recipient_email" not in attrs:
-            raise serializers.ValidationError({"recipient_email": ["update_order needs an address."]})
+            raise serializers.ValidationError(
+                {"recipient_email": ["Give the address that update_order writes to the order."]}
+            )
         return attrs
 
 

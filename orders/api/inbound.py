@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 import structlog
 from django.http import HttpResponse
+from django.utils.text import get_text_list
 from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -121,7 +123,7 @@ def _process(event: SentEvent, token: ApiToken) -> Answer:
         envelope = event.envelope()
         _check_sender(envelope, token)
         if envelope.type not in handlers:
-            raise Rejected(_why_not_taken(envelope.type))
+            raise Rejected(_why_not_taken(envelope.type, taken=handlers))
         topic = envelope.type
         result, counted = RESULTS[process_or_reject(envelope=envelope, consumer=NAME, handlers=handlers)]
     except Rejected as reason:
@@ -136,12 +138,12 @@ def _process(event: SentEvent, token: ApiToken) -> Answer:
     return {"event_id": str(envelope.id), "result": result}
 
 
-def _why_not_taken(topic: str) -> str:
+def _why_not_taken(topic: str, *, taken: Iterable[str]) -> str:
     if topic in ORDER_HANDLERS:
-        return "ORDER_SOURCES names no system whose orders are taken"
+        return "events of orders are not taken until ORDER_SOURCES names their system"
     if topic in commands.HANDLERS:
         return "commands are not taken: call the API"
-    return f"the topic {topic[:100]!r} is not taken"
+    return f"the topic {topic[:100]!r} is not taken: use {get_text_list(sorted(taken), 'or')}"
 
 
 def _check_sender(envelope: Envelope, token: ApiToken) -> None:

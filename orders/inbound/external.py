@@ -39,6 +39,14 @@ S = Order.Status
 LARGEST_SEQUENCE = 2**31 - 1
 
 
+#: The refunded amount that an order can have in each status. In the others it is 0.
+REFUNDED: dict[str, str] = {
+    S.CANCELLED: "at most the total",
+    S.PART_REFUNDED: "more than 0 and less than the total",
+    S.REFUNDED: "the total",
+}
+
+
 class OtherOwner(Rejected):
     """The order belongs to another system. The text names it, so not every sender may read it."""
 
@@ -60,7 +68,11 @@ class ExternalOrder(OrderBody):
         fits[S.REFUNDED] = refunded == total
         if not fits.get(status, refunded == 0):
             raise serializers.ValidationError(
-                {"refunded_amount": [f"An order of this total that is {status} cannot have this amount."]}
+                {
+                    "refunded_amount": [
+                        f"For an order that is {status}, this must be {REFUNDED.get(status, '0')}."
+                    ]
+                }
             )
         return attrs
 

@@ -12,7 +12,7 @@ from rest_framework.fields import Field
 
 from orders.services import OrderNotFound
 from orders.transitions import Refused
-from outbox.api.fields import StrictSerializer, kept
+from outbox.api.fields import StrictSerializer, kept, unknown_field
 from outbox.api.parsers import FORBIDDEN
 from outbox.api.problems import faults_of
 from outbox.events.consuming.envelope import Rejected
@@ -63,7 +63,7 @@ def _renamed(value: Any, field: Field[Any, Any, Any, Any], place: str, strict: b
         return value
     names = {camel(name): name for name in fields}
     if strict and (unknown := value.keys() - names.keys()):
-        raise Rejected(f"{place}.{min(unknown)[:100]}: This field is not known here.")
+        raise Rejected(f"{place}.{min(unknown)[:100]}: {unknown_field(known=names)}")
     return {
         names[key]: _renamed(one, fields[names[key]], f"{place}.{key}", strict)
         for key, one in value.items()

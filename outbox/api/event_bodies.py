@@ -18,7 +18,7 @@ from rest_framework.request import Request
 from outbox.api.problem_types import UNSUPPORTED_MEDIA_TYPE
 from outbox.api.problems import Fault, Problem, invalid, malformed
 from outbox.events.consuming.cloudevents import envelope_from
-from outbox.events.consuming.envelope import Envelope, Rejected, check_storable, envelope_of
+from outbox.events.consuming.envelope import DEEPEST, Envelope, Rejected, check_storable, envelope_of
 from outbox.events.schemas import Name, find_schemas, read_schema
 
 MOST_EVENTS = 100
@@ -161,8 +161,10 @@ def _parsed(body: bytes) -> Any:
     try:
         return json.loads(body.decode("utf-8"), parse_int=_read_integer)
     except UnicodeDecodeError as error:
-        raise malformed(f"The body is not UTF-8: byte {error.start}.") from None
+        raise malformed(f"The body must be UTF-8, and byte {error.start} is not.") from None
     except json.JSONDecodeError as error:
-        raise malformed(f"The body is not JSON: line {error.lineno}, column {error.colno}.") from None
+        raise malformed(
+            f"The body must be JSON, and line {error.lineno}, column {error.colno} is not."
+        ) from None
     except RecursionError:
-        raise malformed("The body is nested too deeply.") from None
+        raise malformed(f"The body is nested too deeply. Use at most {DEEPEST} levels.") from None

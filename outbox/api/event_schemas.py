@@ -33,7 +33,7 @@ def one(request: HttpRequest, direction: str, name: str) -> HttpResponse:
     """Answer with the file of one schema."""
     file = {tuple(name): file for name, file in find_schemas().items()}.get((direction, name))
     if file is None:
-        raise not_found(f"There is no such schema; {reverse('event_schemas')} lists them.")
+        raise not_found(f"Unknown schema. Use one of those at {reverse('event_schemas')}.")
     return HttpResponse(file.read_bytes(), CONTENT_TYPE)
 
 

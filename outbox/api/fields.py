@@ -9,11 +9,12 @@ import datetime as dt
 import functools
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError as DjangoValidationError
 from django.core.validators import EmailValidator, URLValidator
+from django.utils.text import get_text_list
 from rest_framework import serializers
 
 _CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
@@ -29,6 +30,16 @@ _is_web_address = URLValidator(schemes=["http", "https"])
 def parse_uuid(text: object) -> uuid.UUID | None:
     """Parse a UUID in its 8-4-4-4-12 form. Return None for anything else."""
     return uuid.UUID(text) if isinstance(text, str) and _CANONICAL_UUID.fullmatch(text) else None
+
+
+def unknown_field(*, known: Iterable[str]) -> str:
+    """Return the error of a field that is not one of the `known` ones."""
+    names = get_text_list([*known], "or")
+    return (
+        f"Unknown field. Use {names}."
+        if names
+        else "Unknown field. Remove it, because no field is read here."
+    )
 
 
 Kept = TypeVar("Kept", bound=serializers.Serializer[Any])
@@ -63,7 +74,9 @@ class StrictSerializer(serializers.Serializer[Any]):
         """Check names and values, and report all faults together."""
         if not isinstance(data, Mapping):
             raise serializers.ValidationError("This must be an object.")
-        errors: dict[str, Any] = {key: ["This field is not known here."] for key in data.keys() - self.fields}
+        errors: dict[str, Any] = {
+            key: [unknown_field(known=self.fields)] for key in data.keys() - self.fields.keys()
+        }
         try:
             values = super().to_internal_value(data)
         except serializers.ValidationError as error:
@@ -199,4 +212,9 @@ class Instant(serializers.DateTimeField):
 
 
 class Choice(serializers.ChoiceField):
-    default_error_messages = {"invalid_choice": "This is none of the words that are allowed here."}
+    """One of some words. The error names the field and the words."""
+
+    def bind(self, field_name: str, parent: Any) -> None:
+        super().bind(field_name, parent)
+        words = get_text_list([*map(str, self.choices)], "or")
+        self.error_messages["invalid_choice"] = f"Unknown {field_name.replace('_', ' ')}. Use {words}."

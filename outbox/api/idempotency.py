@@ -77,7 +77,7 @@ class Once:
         if stored.request_hash != self._request_hash:
             raise Problem(
                 IDEMPOTENCY_KEY_REUSED,
-                detail=f"This {HEADER} was used with another method, path or body.",
+                detail=f"This {HEADER} was used with another method, path or body. Use a new one.",
             )
         headers = {REPLAYED: "true"} | ({"Location": stored.location} if stored.location else {})
         return HttpResponse(stored.body, "application/json", stored.status, headers=headers)

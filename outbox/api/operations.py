@@ -45,7 +45,7 @@ def get_only(endpoint: Endpoint) -> Endpoint:
             if request.method not in ("GET", "HEAD"):
                 raise Problem(
                     METHOD_NOT_ALLOWED,
-                    detail="This address only answers GET.",
+                    detail="Use GET or HEAD.",
                     headers={"Allow": "GET, HEAD"},
                 )
             return endpoint(request, **named)
@@ -147,7 +147,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if not is_allowed_to_read(request.headers.get("Authorization", "")):
         raise Problem(
             UNAUTHENTICATED,
-            detail="The metrics are open to METRICS_TOKEN alone.",
+            detail="Send METRICS_TOKEN as Authorization: Bearer <token>.",
             headers={"WWW-Authenticate": "Bearer"},
         )
     body, content_type = exposition(accept=request.headers.get("Accept", ""))

@@ -44,9 +44,11 @@ def read_object(raw: bytes) -> dict[str, Any]:
             raw.decode("utf-8"), object_pairs_hook=_object_without_repeats, parse_constant=_refuse_constant
         )
     except UnicodeDecodeError as error:
-        raise malformed(f"The body is not UTF-8: byte {error.start}.") from None
+        raise malformed(f"The body must be UTF-8, and byte {error.start} is not.") from None
     except json.JSONDecodeError as error:
-        raise malformed(f"The body is not JSON: line {error.lineno}, column {error.colno}.") from None
+        raise malformed(
+            f"The body must be JSON, and line {error.lineno}, column {error.colno} is not."
+        ) from None
     except RecursionError:
         raise _too_deep() from None
     except ValueError:  # raised by int() for thousands of digits
@@ -75,7 +77,7 @@ def _unfit_strings(value: object, path: tuple[str | int, ...]) -> Iterator[Fault
 
 
 def _too_deep() -> Problem:
-    return malformed("The body is nested too deeply.")
+    return malformed(f"The body is nested too deeply. Use at most {MAX_DEPTH} levels.")
 
 
 def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -84,10 +86,10 @@ def _object_without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise malformed(f"The body names {json.dumps(key[:100])} twice in one object.")
+                raise malformed(f"The body names {json.dumps(key[:100])} twice in one object. Name it once.")
             seen.add(key)
     return found
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise malformed(f"{name} is not JSON.")
+    raise malformed(f"{name} is not JSON. Use a number.")

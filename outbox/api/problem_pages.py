@@ -22,7 +22,7 @@ def one(request: HttpRequest, slug: str) -> HttpResponse:
     """Explain one problem type."""
     found = find_types().get(slug)
     if found is None:
-        raise not_found(f"The problem is unknown. {reverse('problems')} lists all problems.")
+        raise not_found(f"Unknown problem type. Use one of those at {reverse('problems')}.")
     return HttpResponse(render_to_string("problem.html", {"type": found}))
 
 

@@ -83,8 +83,8 @@ NOT_FOUND = declare_type(
     slug="not-found",
     status=404,
     title="Not found",
-    reason="There is nothing with this id or at this address. Old e-mails are archived and not found here.",
-    advice="Check the id and the path.",
+    reason="The id or the address is unknown. The API does not find old e-mails, because they are archived.",
+    advice="Check the id, and compare the path with /api/docs.",
 )
 METHOD_NOT_ALLOWED = declare_type(
     slug="method-not-allowed",

@@ -117,7 +117,7 @@ def malformed(detail: str) -> Problem:
     )
 
 
-def not_found(detail: str = "There is nothing at this address.") -> Problem:
+def not_found(detail: str = "Unknown address. Use one of those at /api/docs.") -> Problem:
     return Problem(NOT_FOUND, detail=detail)
 
 
@@ -175,13 +175,14 @@ def _problem_of(error: Exception) -> Problem:
         case exceptions.ValidationError():
             return invalid(faults_of(error.detail))
         case exceptions.NotAuthenticated() | exceptions.AuthenticationFailed():
+            missing = isinstance(error, exceptions.NotAuthenticated)
             return Problem(
                 UNAUTHENTICATED,
-                detail=str(error.detail),
+                detail="Send a token as Authorization: Bearer <token>." if missing else str(error.detail),
                 headers={"WWW-Authenticate": "Bearer"},
             )
         case exceptions.PermissionDenied() | PermissionDenied():
-            return Problem(FORBIDDEN, detail="This is not allowed to you.")
+            return Problem(FORBIDDEN, detail="The token may not do this. Use one that may.")
         case exceptions.NotFound() | Http404():
             return not_found()
         case exceptions.UnsupportedMediaType():
@@ -191,7 +192,7 @@ def _problem_of(error: Exception) -> Problem:
                 headers={"Accept-Post": "application/json"},
             )
         case exceptions.MethodNotAllowed():
-            return Problem(METHOD_NOT_ALLOWED, detail=str(error.detail))
+            return Problem(METHOD_NOT_ALLOWED, detail="Use one of the methods in the header Allow.")
         case exceptions.Throttled():
             return Problem(TOO_MANY_REQUESTS, detail=str(error.detail))
         case exceptions.ParseError():
@@ -199,7 +200,9 @@ def _problem_of(error: Exception) -> Problem:
         case RequestDataTooBig():
             return too_large()
         case SuspiciousOperation() | UnreadablePostError():
-            return malformed("The request cannot be read.")
+            return malformed(
+                "The request cannot be read. Check its Host, its length and its number of fields."
+            )
         case IntegrityError() if reason := why_misplaced(error):
             log.error("a row fits no partition: is a clock wrong?", reason=reason, exc_info=error)
             return misplaced()

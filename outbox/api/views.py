@@ -68,7 +68,9 @@ class ApiView(APIView):
             id=parse_uuid(self.kwargs.get("id", "")),
         )
         if found is None:
-            raise AuthenticationFailed("This token is unknown, expired or revoked.")
+            raise AuthenticationFailed(
+                "This token is unknown, expired or revoked. Ask the operator for a new one."
+            )
         self.first_read, self._digest = found, digest
         return found
 
@@ -126,12 +128,10 @@ class ApiView(APIView):
         try:
             unquote_to_bytes(sent).decode()
         except UnicodeDecodeError:
-            raise malformed("The query string is not UTF-8.") from None
+            raise malformed("The query string is not UTF-8. Encode it as UTF-8, then as %XX.") from None
         given = dict(request.query_params.lists()) if sent else {}
         faults = [
-            Fault((key,), "This is given more than once.", "query")
-            for key, values in given.items()
-            if len(values) > 1
+            Fault((key,), "Give this once.", "query") for key, values in given.items() if len(values) > 1
         ]
         faults += [
             Fault((key,), "Control characters are not allowed.", "query")
@@ -172,7 +172,7 @@ def path_id(text: str) -> uuid.UUID:
     return value
 
 
-NO_SUCH_ID = "There is nothing with this id."
+NO_SUCH_ID = "Unknown id. Use the id of a stored row that this token can see."
 
 
 def present(serializer: type[Serializer[Any]], row: Any) -> Any:

@@ -65,7 +65,7 @@ class PauseQuerySet(models.QuerySet["Pause"]):
             if not force and any(row.restored_to and not row.reconciled_at for row in rows):
                 raise NotReconciled(
                     "the database was restored, and manage.py after_restore has not run, "
-                    "so e-mails and events would be sent again"
+                    "so e-mails and events would be sent again: run it first"
                 )
             self.filter(part__in=[row.part for row in rows]).delete()
 

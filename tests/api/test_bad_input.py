@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import assert_problem, order_body, row_counts
+from orders.models import Order
+from tests.api.conftest import Api, assert_problem, order_body, row_counts
 
 #: Fixed, for the processes of a parallel run must collect the same tests.
 SOME = uuid.UUID("01890000-0000-7000-8000-000000000001")
@@ -138,11 +139,11 @@ def test_a_body_that_is_no_proper_json_object_is_refused(api, raw, slug, path):
     ("raw", "words"),
     [
         (b'{"name":\n   x}', "line 2, column 4"),
-        (b'{"name": "\xff"}', "byte 10"),
+        (b'{"name": "\xff"}', "must be UTF-8, and byte 10"),
         (b'{"total_amount": NaN}', "NaN"),
         (b'{"total_amount": ' + b"9" * 5000 + b"}", "too many digits"),
         (b'{"name": "a", "name": "b"}', '"name"'),
-        (b"[" * 100_000, "too deeply"),
+        (b"[" * 100_000, "Use at most 8 levels"),
     ],
     ids=range(6),
 )
@@ -166,12 +167,64 @@ def test_a_body_that_cannot_be_read_is_told_why(api, raw, words):
         ("locale", "english", "language tag"),
         ("items", {}, "list"),
         ("items", [1], "object"),
-        ("colour", 1, "not known"),
+        ("colour", 1, "Unknown field. Use user_id, email, "),
     ],
 )
 def test_a_bad_value_is_told_what_would_be_right(api, field, value, words):
     problem = assert_problem(api.post("/api/v1/orders", order_body(**{field: value})), 400, "validation")
     assert words in problem["detail"] and words in problem["errors"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("orders?status=payed", "Unknown status. Use pending, paid, confirmed, completed, "),
+        ("notifications?status=x", "Unknown status. Use pending, processing, sent, failed, "),
+        (
+            "notifications?event_type=order.payed",
+            "Unknown event type. Use order.cancelled, ",
+        ),
+        (
+            "orders?state=paid",
+            "Unknown field. Use cursor, page_size, created_after, ",
+        ),
+        (f"orders/{SOME}?x=1", "Unknown field. Remove it"),
+        ("orders?page_size=1&page_size=2", "Give this once."),
+    ],
+)
+def test_a_bad_query_is_told_what_would_be_right_without_its_own_words(api, query, words):
+    problem = assert_problem(api.get(f"/api/v1/{query}"), 400, "validation")
+    (error,) = problem["errors"]
+    assert error["detail"].startswith(words) and problem["detail"] == error["detail"]
+    assert not {"payed", "state=", "x="} & set(problem["detail"].split())
+
+
+def test_every_word_that_is_allowed_is_named(api):
+    (error,) = assert_problem(api.get("/api/v1/orders?status=x"), 400, "validation")["errors"]
+    named = error["detail"].removeprefix("Unknown status. Use ").removesuffix(".").replace(" or ", ", ")
+    assert set(named.split(", ")) == set(Order.Status.values)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "slug", "words"),
+    [
+        ("GET", "/api/v1/nothing", 404, "not-found", "/api/docs"),
+        ("GET", f"/api/v1/orders/{SOME}", 404, "not-found", "Use the id of a stored row"),
+        ("PUT", "/api/v1/orders", 405, "method-not-allowed", "Use one of the methods in the header Allow"),
+        ("GET", "/api/problems/x", 404, "not-found", "/api/problems"),
+        ("GET", "/api/schemas/in/x.json", 404, "not-found", "/api"),
+    ],
+)
+def test_a_bad_address_is_told_where_the_right_ones_are(api, method, path, status, slug, words):
+    response = api.request(method, path)
+    assert words in assert_problem(response, status, slug)["detail"]
+    if status == 405:
+        assert response.headers["Allow"]
+
+
+def test_a_request_without_a_token_is_told_how_to_send_one(db):
+    detail = assert_problem(Api().get("/api/v1/orders"), 401, "unauthenticated")["detail"]
+    assert detail == "Send a token as Authorization: Bearer <token>."
 
 
 @pytest.mark.parametrize(

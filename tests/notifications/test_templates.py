@@ -31,12 +31,12 @@ def test_it_accepts_the_templates_as_they_are():
 
 
 def test_it_refuses_a_declared_email_without_templates():
-    with pytest.raises(ImproperlyConfigured, match=r"no order\.lost/body\.html, order\.lost/body\.txt"):
+    with pytest.raises(ImproperlyConfigured, match=r"lacks order\.lost/body\.html, order\.lost/body\.txt"):
         check_templates(declared=[*EMAILS, "order.lost"])
 
 
 def test_it_refuses_templates_that_no_event_declares():
-    with pytest.raises(ImproperlyConfigured, match=r"order\.refunded belongs to no event"):
+    with pytest.raises(ImproperlyConfigured, match=r"order\.refunded is not .* Use order\.cancelled, "):
         check_templates(declared=[name for name in EMAILS if name != "order.refunded"])
 
 
@@ -123,18 +123,18 @@ def test_a_file_of_the_shop_may_choose_its_text_by_language(replacements):
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("order.payed/subject.txt", "Paid", r"no order\.payed/subject\.txt that a file could replace"),
-        ("orderpost/_order.txt", "", r"no orderpost/_order\.txt that a file could replace"),
+        ("order.payed/subject.txt", "Paid", r"order\.payed/subject\.txt replaces no file"),
+        ("orderpost/_order.txt", "", r"orderpost/_order\.txt replaces no file"),
         ("order.paid/subject.txt", "{% if %}", r"order\.paid/subject\.txt does not compile"),
         ("order.paid/subject.txt", "\n{% if %}", r"does not compile.*/order\.paid/subject\.txt, line 2\)"),
         ("order.paid/subject.txt", "{{ name|shout }}", r"order\.paid/subject\.txt does not compile.*shout"),
         ("order.paid/subject.txt", "{% load i18n %}", r"order\.paid/subject\.txt does not compile.*load"),
         ("order.paid/subject.txt", b"\xff", r"order\.paid/subject\.txt does not compile: 'utf-8' codec"),
         ("_order.html", "{% for %}", r"_order\.html does not compile"),
-        ("order.paid/subject.txt", "{{ totl }}", r"subject\.txt uses totl, which docs/guides/templates\.md"),
-        ("order.paid/subject.txt", "{% trans %}Paid {{ totl }}{% endtrans %}", r"subject\.txt uses totl"),
+        ("order.paid/subject.txt", "{{ totl }}", r"subject\.txt uses the unknown variable totl"),
+        ("order.paid/subject.txt", "{% trans %}Paid {{ totl }}{% endtrans %}", r"subject\.txt uses .* totl"),
         # In a branch that no sample reaches, and in one that only the smallest order reaches.
-        ("_order.txt", "{% if lang == 'xx' %}{{ totl }}{% endif %}", r"_order\.txt uses totl"),
+        ("_order.txt", "{% if lang == 'xx' %}{{ totl }}{% endif %}", r"_order\.txt uses .* totl"),
         ("_order.txt", "{% if not items %}{{ reason.x }}{% endif %}", r"no attribute 'x'.*_order\.txt"),
         ("_order.txt", "\n{{ items[0].nmae }}", r"UndefinedError.*nmae.*/_order\.txt, line 2\)"),
         ("_order.txt", "{% for item in items %}{{ item.nmae }}{% endfor %}", r"no attribute 'nmae'"),

@@ -183,7 +183,7 @@ def test_bad_lines_are_named_and_the_others_imported(run, endpoint):
     assert (status, out) == (1, f"2 processed, 0 repeated, {len(bad)} refused")
     named = [int(line.split()[1].rstrip(":")) for line in err.splitlines()]
     assert sorted(named) == [number + 4 for number in range(len(bad))], "the first row has two lines"
-    assert "line 4: status is none of pending, paid" in err
+    assert "line 4: unknown status 'shipped': use pending, paid, " in err
     assert "line 5: total is not a whole number: '49.90'" in err
     assert "line 14: data.email: Enter a valid address." in err
     assert [event["data"]["orderId"] for event in endpoint.events if event["data"]["email"] != "nobody"] == [
@@ -249,7 +249,7 @@ def test_an_answer_that_cannot_change_stops_it(run, endpoint, waits):
     [
         ("order_id,user_id\n", "no column email, placed_at, status, total"),
         ("", "no column"),
-        (written(rows(1, refound="1")), "unknown columns: refound"),
+        (written(rows(1, refound="1")), "Unknown columns: refound. Use currency, email, "),
     ],
 )
 def test_a_file_with_other_columns_is_not_read(run, endpoint, text, problem):

@@ -60,7 +60,7 @@ def _stored(id: str) -> Order:
     try:
         return Order.objects.get(id=id)
     except (Order.DoesNotExist, ValidationError):
-        raise CommandError(f"There is no order {id}.") from None
+        raise CommandError(f"There is no order {id}. Give an order's id.") from None
 
 
 def _example(*, refunded: int) -> Order:

@@ -32,7 +32,7 @@ class Command(BaseCommand):
         ):
             found = find_order(order)
             if found is None:
-                raise CommandError(f"There is no order {order}.")
+                raise CommandError(f"There is no order {order}. Give an order's id or reference.")
             entries = read_timeline(order=found, archives=archives)
         if options["json"]:
             shown = [dataclasses.asdict(entry) for entry in entries]

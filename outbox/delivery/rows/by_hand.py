@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 
 from django.conf import settings
+from django.utils.text import get_text_list
 
 from outbox.delivery.rows import attempts
 from outbox.delivery.rows.deliverable import Deliverable
@@ -33,8 +34,7 @@ WITHDRAW = Act((*DUE_STATES, Status.DEAD_LETTERED), Status.DISCARDED, waits=Fals
 def why_not(*, row: Deliverable, act: Act, now: dt.datetime) -> Refusal | None:
     """Return why the row must not change at the database's time `now`, or None if it may."""
     if row.status not in act.states:
-        *others, last = map(str, act.states)
-        return Refusal(row.id, f"it is {row.status}, not {', '.join(others)} or {last}")
+        return Refusal(row.id, f"it is {row.status}, not {get_text_list([*map(str, act.states)], 'or')}")
     until = held_until(row) if act.waits else None
     if until is None or until <= now:
         return None

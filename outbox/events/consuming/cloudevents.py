@@ -55,12 +55,12 @@ def _data(event: Mapping[str, Any]) -> Any:
     """Return a copy of the event's data, which may be JSON in `data_base64`."""
     content_type = event.get("datacontenttype") or "application/json"
     if not isinstance(content_type, str) or not _JSON.fullmatch(content_type.partition(";")[0].strip()):
-        raise Rejected("its datacontenttype is not JSON")
+        raise Rejected("its datacontenttype is not application/json")
     if event.get("data_base64") is None:
         data = event.get("data")
         return dict(data or {}) if data is None or isinstance(data, dict) else data
     if event.get("data") is not None:
-        raise Rejected("it has both data and data_base64")
+        raise Rejected("it has both data and data_base64: send one")
     try:
         return read_json(base64.b64decode(event["data_base64"], validate=True))
     except (binascii.Error, ValueError, TypeError) as error:

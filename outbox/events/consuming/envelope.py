@@ -66,7 +66,7 @@ class Envelope:
 def read_envelope(*, topic: str, value: bytes) -> Envelope:
     """Read an envelope. Raise `Rejected` if it is not an envelope of this topic."""
     if len(value) > LARGEST:
-        raise Rejected(f"it has {len(value):,} bytes; {LARGEST:,} are taken")
+        raise Rejected(f"it has {len(value):,} bytes, and at most {LARGEST:,} are taken")
     return envelope_of(read_json(value), topic=topic)
 
 
@@ -87,9 +87,9 @@ def envelope_of(document: object, *, topic: str) -> Envelope:
         has_timestamp=document.get("timestamp") is not None,
     )
     if envelope.type != topic:
-        raise Rejected(f"its eventType is {envelope.type!r}, not the topic's")
+        raise Rejected(f"its eventType is {envelope.type!r}, not its topic {topic!r}")
     if type(envelope.version) is not int or not topic.endswith(f".v{envelope.version}"):
-        raise Rejected("its version is not that of the topic's name")
+        raise Rejected("its version is not the number at the end of its topic")
     if not isinstance(envelope.data, dict):
         raise Rejected("its data are not a JSON object")
     return envelope

@@ -72,5 +72,5 @@ def _scopes(given: list[str]) -> list[str]:
     unknown = sorted(set(words) - {*ApiToken.SCOPES, ALL})
     if unknown or not wanted:
         known = ", ".join((*ApiToken.SCOPES, ALL))
-        raise CommandError(f"Unknown scope: {', '.join(unknown) or '(none)'}. Scopes are {known}.")
+        raise CommandError(f"Unknown scope: {', '.join(unknown) or '(none)'}. Use {known}.")
     return [scope for scope in ApiToken.SCOPES if scope in wanted]

@@ -100,7 +100,9 @@ def _one(verb: str, name: str, report: Reporter, dry_run: bool) -> None:
     model = _model_of(name)
     if name.endswith(restore.RESTORED) and verb == "drop":
         if not has_table(name=name):
-            raise CommandError(f"The table {name} does not exist.", returncode=USAGE)
+            raise CommandError(
+                f"The table {name} does not exist. `partitions restore` would make it.", returncode=USAGE
+            )
         report("would drop" if dry_run else "dropped", partition=name)
         if not dry_run:
             restore.drop_restored(name=name)
@@ -119,7 +121,7 @@ def _detach(model: PartitionedModel, name: str, report: Reporter) -> None:
         if table.name == name:
             rollover.detach_from_any_state(model=model, table=table, report=report)
             return
-    raise CommandError(f"The partition {name} does not exist.", returncode=USAGE)
+    raise _unknown(name)
 
 
 def _archive(model: PartitionedModel, name: str, report: Reporter) -> None:
@@ -160,9 +162,12 @@ def _model_of(name: str) -> PartitionedModel:
     for model in partitions.partitioned_models():
         if partition_named(model=model, name=bare):
             return model
-    raise CommandError(
-        f"{name} is not a partition's name. `partitions list` shows the names.", returncode=USAGE
-    )
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> CommandError:
+    text = f"Unknown partition {name}. Use a name that `partitions list` shows."
+    return CommandError(text, returncode=USAGE)
 
 
 def _record(name: str) -> DetachedPartition:
@@ -176,7 +181,7 @@ def _record_or_partition(model: PartitionedModel, name: str, verb: str) -> None:
     if verb != "detach":
         _record(name)
     elif not has_table(name=name):
-        raise CommandError(f"The partition {name} does not exist.", returncode=USAGE)
+        raise _unknown(name)
 
 
 @contextlib.contextmanager

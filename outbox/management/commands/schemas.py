@@ -19,7 +19,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, keep: str | None, **options: Any) -> None:
         last = schemas.last_release()
         if last is None:
-            raise CommandError(f"{schemas.RELEASED} does not have the schemas of a release.")
+            raise CommandError(
+                f"{schemas.RELEASED} does not have the schemas of a release. Run this in a checkout."
+            )
         if found := list(schemas.breaks_since(last)):
             lines = "\n".join(found)
             raise CommandError(f"{lines}\nThese break {last.name}. Add a new version and keep the old one.")

@@ -47,8 +47,8 @@ OTHER_MEANING = {
     "smtp": {"orders/management/commands/demo.py"},  # a Mailpit is reached by it
     "resend": {
         "notifications/admin/email_actions.py",
+        "notifications/admin/email_detail.py",
         "templates/admin/notifications/emailnotification/causes.html",
-        "templates/admin/notifications/emailnotification/change_form.html",
         "templates/admin/notifications/emailnotification/confirm.html",
     },
 }
