@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from django.db import transaction
-from django.db.models.functions import Now
 
 from notifications.delivery.log import log_changes
 from notifications.evidence import Evidence
 from notifications.models import EmailNotification
 from notifications.services import record_evidence
+from outbox.database.clock import read_database_time
 from outbox.delivery.rows import by_hand
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
 from outbox.delivery.rows.settlements import NO_ROW, Refusal, Settlement, Transition
@@ -66,9 +66,12 @@ def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refus
     """
     wanted = set(ids)
     with transaction.atomic():
-        rows = EmailNotification.objects.filter(id__in=wanted).only("status").annotate(now=Now())
-        found = list(rows.order_by("id").select_for_update())
-        refused = {row.id: by_hand.why_not(row=row, act=by_hand.MARK_SENT, now=row.now) for row in found}
+        now = read_database_time()
+        rows = EmailNotification.objects.filter(id__in=wanted).only("status").order_by("id")
+        refused = {
+            row.id: by_hand.why_not(row=row, act=by_hand.MARK_SENT, now=now)
+            for row in rows.select_for_update()
+        }
         accepted = Outcome(Verdict.ACCEPTED)
         taken = [id for id, refusal in refused.items() if refusal is None]
         changes = EmailNotification.objects.settle(Settlement(id, accepted) for id in taken)

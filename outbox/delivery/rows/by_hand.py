@@ -16,26 +16,26 @@ from outbox.delivery.rows.settlements import Refusal
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Act:
-    """A change of rows in one of the `states` to the state `to`. `waits`: not while the row is held."""
+    """A change of rows in one of the `states` to the state `to`. `has_to_wait`: not while the row is held."""
 
     states: tuple[Status, ...]
     to: Status
-    waits: bool = True
+    has_to_wait: bool = True
 
 
 RESEND = Act((Status.DEAD_LETTERED, Status.FAILED, Status.DISCARDED, Status.SUPPRESSED), Status.PENDING)
 DISCARD = Act((Status.DEAD_LETTERED, Status.FAILED), Status.DISCARDED)
 #: Because the person knows that the customer has the e-mail. This is evidence, so no row waits for another.
-MARK_SENT = Act((*DUE_STATES, Status.DEAD_LETTERED), Status.SENT, waits=False)
+MARK_SENT = Act((*DUE_STATES, Status.DEAD_LETTERED), Status.SENT, has_to_wait=False)
 #: For an erasure, which must not wait for a provider's evidence.
-WITHDRAW = Act((*DUE_STATES, Status.DEAD_LETTERED), Status.DISCARDED, waits=False)
+WITHDRAW = Act((*DUE_STATES, Status.DEAD_LETTERED), Status.DISCARDED, has_to_wait=False)
 
 
 def why_not(*, row: Deliverable, act: Act, now: dt.datetime) -> Refusal | None:
     """Return why the row must not change at the database's time `now`, or None if it may."""
     if row.status not in act.states:
         return Refusal(row.id, f"it is {row.status}, not {get_text_list([*map(str, act.states)], 'or')}")
-    until = held_until(row) if act.waits else None
+    until = held_until(row) if act.has_to_wait else None
     if until is None or until <= now:
         return None
     reason = "its last attempt may have been accepted, so it is held for the provider's evidence"

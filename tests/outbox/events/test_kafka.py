@@ -299,7 +299,12 @@ class TestLagWithAcls:
         grant(shared, admin.ResourceType.GROUP, group, *on_group)
         consumer = kafka.Consumer(topics=[topic], group=group, name="a", creates=False)
         found: list[Received] = []
-        until(lambda: found.extend(consumer.receive(seconds=0.5)) or len(found) == 3, "all changes came")
+
+        def have_come() -> bool:
+            found.extend(consumer.receive(seconds=0.5))
+            return len(found) == 3
+
+        until(have_come, "all changes came")
         consumer.done(found)
         consumer.close()
         (lag,) = cdc_lag.read_cdc_lags()
