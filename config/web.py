@@ -21,6 +21,8 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server import Server
 
+from outbox.telemetry import health
+
 WORKERS, THREADS = 2, 4
 PR_SET_PDEATHSIG = 1  # of prctl(2)
 #: Seconds for running requests to finish after a stop signal, before the process is killed.
@@ -62,6 +64,7 @@ def main() -> None:
         workers_kill_timeout=GRACEFUL_SECONDS,
     )
     _log_as_the_workers_do()
+    health.expect_workers(options.workers)
     failed = mmap.mmap(-1, 1)  # one byte that the workers share with the server
     server.serve(target_loader=_application_of(os.getpid(), failed), wrap_loader=False)
     sys.exit(failed[0])

@@ -12,7 +12,8 @@ import threading  # noqa: E402
 from notifications.delivery.pulse import pulse  # noqa: E402 - needs the apps
 from notifications.template_checks import warm_up  # noqa: E402
 from outbox.process.heap import freeze_heap  # noqa: E402
-from outbox.telemetry.metrics_server import WEB, watch  # noqa: E402
+from outbox.telemetry.health import WEB  # noqa: E402
+from outbox.telemetry.metrics_server import watch  # noqa: E402
 
 warm_up()
 watch(WEB)

@@ -3,13 +3,20 @@
 Each loop calls `beat`, a thread writes a file every few seconds, and `manage.py health ROLE` reads the file.
 None of them asks another server, so an outage of the database or of a broker makes no process unhealthy. This
 module imports only the standard library, because each probe starts a new Python.
+
+The worker processes of web are of one role, and each of them has a numbered file: `web-0`, `web-1`. A worker
+takes the first file that no living process holds, so the successor of a killed worker continues its file. The
+file's deadline is a minute ahead, so the probe does not fail while the server replaces the worker.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import fcntl
+import itertools
 import os
+import re
 import sys
 import threading
 import time
@@ -61,13 +68,68 @@ class Health:
             time.sleep(WRITE_SECONDS)
 
 
+#: The role that has several processes on a machine, each with a numbered file.
+WEB = "web"
+
 _begun: list[Health] = []
+_NUMBERED = re.compile(r"(.+)-\d+")
 _of_thread: contextvars.ContextVar[Health | None] = contextvars.ContextVar("health", default=None)
 
 
 def file_of(role: str) -> Path:
     """Return the file of a role, in HEALTH_DIR."""
     return Path(os.environ.get("HEALTH_DIR") or DEFAULT_DIRECTORY) / role
+
+
+def files_of(role: str) -> list[Path]:
+    """Return the files of a role: its numbered ones or, without any, its only one."""
+    return [file for name, file in _numbered() if name == role] or [file_of(role)]
+
+
+def _numbered() -> list[tuple[str, Path]]:
+    files = sorted(file_of("").glob("*-*"))
+    return [(found[1], file) for file in files if (found := _NUMBERED.fullmatch(file.name))]
+
+
+def _hold(file: Path) -> int | None:
+    """Lock a numbered file until this process exits, or closes the returned descriptor.
+
+    Return None if another process has the lock. `write` replaces the file, so the lock has its own.
+    """
+    lock = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def expect_workers(count: int) -> None:
+    """Make the files of web's workers. The server calls this before it starts the workers.
+
+    A file stays empty until its worker begins, and the probe fails until then. Delete the files of workers
+    that are dead, because they would fail the probe for ever if the number of workers was lowered. Ignore an
+    `OSError`.
+    """
+    with contextlib.suppress(OSError):
+        file_of("").mkdir(parents=True, exist_ok=True)
+        expected = {file_of(f"{WEB}-{number}") for number in range(count)}
+        for file in sorted({*expected, *(file for name, file in _numbered() if name == WEB)}):
+            if (lock := _hold(file)) is None:
+                continue  # a worker of another server writes it
+            if file in expected:
+                file.write_text("")
+            else:
+                file.unlink()
+            os.close(lock)
+
+
+def _take_file() -> Path:
+    """Return the first file of web's workers that no living worker holds, and hold it."""
+    file_of("").mkdir(parents=True, exist_ok=True)
+    files = (file_of(f"{WEB}-{number}") for number in itertools.count())
+    return next(file for file in files if _hold(file) is not None)
 
 
 def begin(role: str) -> None:
@@ -81,7 +143,11 @@ def begin(role: str) -> None:
             known.forget()
             _of_thread.set(known)
             return
-    health = Health(role=role, file=file_of(role))
+    file = file_of(role)
+    if role == WEB:
+        with contextlib.suppress(OSError):
+            file = _take_file()
+    health = Health(role=role, file=file)
     _of_thread.set(health)
     _begun.append(health)
     with contextlib.suppress(OSError):
@@ -126,28 +192,33 @@ def wait(stopped: threading.Event, seconds: float) -> None:
 
 
 def quiet_seconds(role: str) -> float | None:
-    """Return the seconds since the oldest beat of a role's loops, or None without a file."""
-    try:
-        _, at = _read(file_of(role))
-    except (OSError, ValueError):
-        return None
-    return max(0.0, time.monotonic() - at)
+    """Return the seconds since the oldest beat of a role's loops, in all its files. None without a beat."""
+    beats = []
+    for file in files_of(role):
+        with contextlib.suppress(OSError, ValueError):
+            beats.append(_read(file)[1])
+    return max(0.0, time.monotonic() - min(beats)) if beats else None
 
 
 def trouble(role: str) -> str:
-    """Return what is wrong with a role's loops, or an empty text."""
-    file = file_of(role)
+    """Return what is wrong with a role's loops, a line for each of its files, or an empty text."""
+    return "\n".join(f"{file.name}: {text}" for file in files_of(role) if (text := _trouble(file)))
+
+
+def _trouble(file: Path) -> str:
     try:
+        if not file.stat().st_size:
+            return "the process has not begun"
         until, at = _read(file)
     except FileNotFoundError:
-        return f"{role}: {file} does not exist: the process has not begun, or has another HEALTH_DIR"
+        return f"{file} does not exist: the process has not begun, or has another HEALTH_DIR"
     except (OSError, ValueError) as error:
-        return f"{role}: {file} cannot be read: {error}"
+        return f"{file} cannot be read: {error}"
     now = time.monotonic()
     if until < now:
-        return f"{role}: its loop hangs (no beat for {now - at:.0f} s), or the process is dead"
+        return f"its loop hangs (no beat for {now - at:.0f} s), or the process is dead"
     if until > now + LONGEST_SECONDS:
-        return f"{role}: {file} is older than this machine's last start"
+        return f"{file} is older than this machine's last start"
     return ""
 
 
@@ -158,7 +229,8 @@ def _read(file: Path) -> tuple[float, float]:
 
 def begun() -> list[str]:
     """Return the roles that have a file in HEALTH_DIR, which in a container are its own."""
-    return sorted(file.name for file in file_of("").glob("*") if not file.suffix)
+    names = [file.name for file in file_of("").glob("*") if not file.suffix]
+    return sorted({found[1] if (found := _NUMBERED.fullmatch(name)) else name for name in names})
 
 
 def main(arguments: list[str]) -> int:

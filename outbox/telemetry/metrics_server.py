@@ -13,14 +13,13 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from outbox.telemetry import health
+from outbox.telemetry.health import WEB
 from outbox.telemetry.metrics import exposition
 
 log = structlog.get_logger(__name__)
 
 CLIENT_SECONDS = 5.0
 RETRY_SECONDS = 2.0
-#: The web's processes share one port. The first one takes it, and another one after that has exited.
-WEB = "web"
 _starting = threading.Lock()  # the roles of one process begin at the same time
 
 
@@ -83,6 +82,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def _serve(role: str) -> None:
+    """Serve until the process exits. The web's processes share one port, so the others wait for it."""
     told = False
     while True:
         try:

@@ -14,7 +14,7 @@ import yaml
 
 from local.machine import PROJECT
 from notifications.providers import registry
-from outbox.telemetry.metrics_server import WEB
+from outbox.telemetry.health import WEB
 from tests.docker.test_alert_rules import RULES, alerts
 from tests.roles import OPTIONAL, RUNNING
 

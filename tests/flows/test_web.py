@@ -16,8 +16,10 @@ import psycopg
 import pytest
 import requests
 
+from config.roles import commands
 from config.web import THREADS
-from local.machine import HOST
+from local.machine import HOST, free_port
+from outbox.telemetry import health
 from tests.flows.shop import Shop
 
 pytestmark = pytest.mark.flow
@@ -49,8 +51,8 @@ def payments_that_wait(shop: Shop, pool: ThreadPoolExecutor, count: int) -> Iter
         holder.rollback()
 
 
-def workers(shop: Shop) -> set[int]:
-    server = shop.processes["web"].pid
+def workers(shop: Shop, name: str = "web") -> set[int]:
+    server = shop.processes[name].pid
     return set(map(int, Path(f"/proc/{server}/task/{server}/children").read_text().split()))
 
 
@@ -69,6 +71,43 @@ def test_a_killed_worker_is_replaced_and_its_numbers_stay(shop: Shop) -> None:
     shop.until(lambda: (now := workers(shop)) and not now & before, "another worker runs")
     shop.until(lambda: shop._web_answers(shop.port), "it answers")
     shop.place()
+
+
+def expire(folder: Path) -> None:
+    """Let a minute pass for the probe: each file's deadline is over, until its worker writes again."""
+    past = time.monotonic() - health.WITHIN_SECONDS
+    for file in (folder / "web-0", folder / "web-1"):
+        file.write_text(f"{past + 1} {past}\n")
+
+
+def test_the_probe_sees_each_worker_and_no_failure_while_one_is_replaced(
+    shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEALTH_DIR", str(tmp_path))
+    shop.spawn("web:2", commands(host=HOST, port=free_port(), processes=2)["web"], HEALTH_DIR=str(tmp_path))
+
+    def is_healthy() -> bool:
+        return health.main([]) == 0
+
+    try:
+        shop.until(is_healthy, "both workers have begun")
+        killed = min(workers(shop, "web:2"))
+        os.kill(killed, signal.SIGKILL)
+        shop.until(lambda: killed not in workers(shop, "web:2"), "one worker is dead")
+        assert is_healthy()
+        shop.until(lambda: len(workers(shop, "web:2")) == 2, "another worker runs")
+        expire(tmp_path)
+        shop.until(is_healthy, "the successor has taken over the file")
+        frozen = max(workers(shop, "web:2"))
+        os.kill(frozen, signal.SIGSTOP)
+        expire(tmp_path)
+        shop.until(lambda: len(health.trouble("web").splitlines()) == 1, "the other worker beats")
+        assert "its loop hangs" in health.trouble("web") and not is_healthy()
+        os.kill(frozen, signal.SIGCONT)
+        shop.until(is_healthy, "it beats again")
+        assert sorted(file.name for file in tmp_path.iterdir() if not file.suffix) == ["web-0", "web-1"]
+    finally:
+        shop.kill("web:2")
 
 
 def test_a_head_has_no_body_and_a_body_in_chunks_is_refused(shop: Shop) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -173,3 +174,88 @@ def test_the_probe_starts_no_django() -> None:
     code += "except SystemExit: print(any(name.partition('.')[0] == 'django' for name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True)
     assert done.stdout == "False\n", done.stderr
+
+
+WORKER = """
+import time
+from outbox.telemetry import health
+
+health.begin("web")
+print(health._begun[0].file.name, flush=True)
+while True:
+    health.beat()
+    time.sleep(0.5)
+"""
+
+
+@contextmanager
+def worker() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run a worker of web, and yield it with the name of its file."""
+    command = [sys.executable, "-c", WORKER]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(file.name for file in directory.iterdir() if not file.suffix)
+
+
+def test_each_worker_of_web_has_a_file_and_the_successor_of_a_dead_one_continues_it(directory: Path) -> None:
+    with worker() as (first, zero), worker() as (_second, one):
+        assert (zero, one) == ("web-0", "web-1")
+        assert health.begun() == ["web"] and health.main([]) == health.main(["web"]) == 0
+        first.kill()
+        first.wait()
+        assert health.trouble("web") == "", "its successor has time to start"
+        with worker() as (_successor, taken):
+            assert taken == "web-0"
+        assert names(directory) == ["web-0", "web-1"]
+
+
+def test_one_dead_worker_fails_the_probe_though_the_other_beats(directory: Path) -> None:
+    with worker() as (first, zero), worker():
+        first.kill()
+        first.wait()
+        past = time.monotonic() - 90
+        (directory / zero).write_text(f"{past + 60} {past}\n")
+        assert health.trouble("web").startswith("web-0: its loop hangs") and health.main([]) == 1
+        seconds = health.quiet_seconds("web")
+        assert seconds is not None and seconds >= 90
+
+
+def test_a_worker_that_never_begins_fails_the_probe(directory: Path) -> None:
+    health.expect_workers(2)
+    assert health.trouble("web").splitlines() == [
+        "web-0: the process has not begun",
+        "web-1: the process has not begun",
+    ]
+    assert health.quiet_seconds("web") is None
+    with worker():
+        assert health.trouble("web") == "web-1: the process has not begun"
+        with worker():
+            assert health.trouble("web") == ""
+
+
+def test_fewer_workers_leave_no_file_that_fails_the_probe_for_ever(directory: Path) -> None:
+    with worker() as (first, _), worker() as (_second, _one):
+        first.kill()
+        first.wait()
+        health.expect_workers(0)
+        assert names(directory) == ["web-1"], "a living worker keeps its file"
+    health.expect_workers(1)
+    assert names(directory) == ["web-0"]
+    (directory / "other-app").write_text("")
+    health.expect_workers(0)
+    assert names(directory) == ["other-app"]
+
+
+def test_a_folder_that_cannot_be_written_stops_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEALTH_DIR", "/dev/null/health")
+    monkeypatch.setattr(threading.Thread, "start", lambda self: None)
+    health.expect_workers(2)
+    health.begin("web")
+    assert "cannot be read" in health.trouble("web") or "does not exist" in health.trouble("web")
