@@ -7,6 +7,7 @@ missing rows and updates rows after a setting has changed. It keeps changes from
 from __future__ import annotations
 
 import datetime as dt
+import time
 from typing import Any
 
 import structlog
@@ -16,7 +17,10 @@ from django.db import DatabaseError, InterfaceError, connection, connections, tr
 from django_celery_beat.models import IntervalSchedule, PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler
 from kombu.common import ignore_errors
+from kombu.exceptions import OperationalError
 
+from outbox.database.postgres.sessions import SharedSession
+from outbox.process.start import wait_for_postgres
 from outbox.telemetry import health
 
 log = structlog.get_logger(__name__)
@@ -74,8 +78,18 @@ def _as_interval(interval: dt.timedelta) -> dict[str, Any]:
 class SingleBeat(DatabaseScheduler):
     """A scheduler that sends tasks only while it holds an advisory lock, so that only one beat does."""
 
+    #: Whether the log says that the server is away.
+    _told_of_database = _told_of_broker = False
+
     def setup_schedule(self) -> None:
-        """Write the code's schedule under a lock, because two beats may start at once."""
+        """Write the code's schedule. Wait for PostgreSQL. Exit if DIRECT_DATABASE_URL has shared sessions."""
+        try:
+            wait_for_postgres(using="direct", pause=time.sleep, work=self._write_schedule)
+        except SharedSession as error:
+            raise SystemExit(str(error)) from error
+
+    def _write_schedule(self) -> None:
+        """Take a lock, because two beats may start at once."""
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [SCHEDULE_LOCK])
             install_schedule()
@@ -84,11 +98,15 @@ class SingleBeat(DatabaseScheduler):
         """Send the due tasks if this beat holds the lock. Return the seconds to sleep."""
         health.beat()
         try:
-            if not self._leads():
-                return WAIT_SECONDS
-            return float(min(super().tick(*args, **kwargs) or 0.0, settings.CELERY_BEAT_MAX_LOOP_INTERVAL))
+            seconds = WAIT_SECONDS
+            if self._leads():
+                seconds = min(super().tick(*args, **kwargs) or 0.0, settings.CELERY_BEAT_MAX_LOOP_INTERVAL)
+            self._told_of_database = False
+            return float(seconds)
         except (DatabaseError, InterfaceError) as error:
-            log.warning("beat lost the database, trying again", error=str(error))
+            if not self._told_of_database:
+                log.warning("beat lost the database, trying again", error=str(error).strip())
+            self._told_of_database = True
             for connection in connections.all():
                 connection.close()
             return 1.0
@@ -97,16 +115,24 @@ class SingleBeat(DatabaseScheduler):
         """Send a task. After an error, connect again for the next one.
 
         After a switch-over of the broker, the open connection still leads to the former primary, which
-        refuses each task. A new connection leads to the new primary.
+        refuses each task. A new connection leads to the new primary. Log the broker's first error only, and
+        return None, because Celery would log each task with two stacks.
         """
         try:
-            return super().apply_async(*args, **kwargs)
-        except SchedulingError:
+            sent = super().apply_async(*args, **kwargs)
+        except SchedulingError as error:
             broker = self.__dict__.pop("connection", None)
             self.__dict__.pop("producer", None)
             if broker is not None:
                 ignore_errors(broker, broker.close)
-            raise
+            if not isinstance(error.__context__, OperationalError):
+                raise
+            if not self._told_of_broker:
+                log.warning("waiting for Valkey", error=str(error))
+            self._told_of_broker = True
+            return None
+        self._told_of_broker = False
+        return sent
 
     def _ensure_connected(self) -> Any:
         """Do not connect here. The first task that is sent connects.

@@ -29,17 +29,10 @@ class Beat(beat.Beat):
         platforms.signals.update(SIGTERM=end, SIGINT=end)
 
     def start_scheduler(self) -> Any:
-        """Start, even if the database is down. Exit if DIRECT_DATABASE_URL leads to shared sessions."""
-        from django.db import DatabaseError, InterfaceError, connections
+        """Begin the health file first, because the scheduler's setup waits for PostgreSQL."""
+        from outbox.telemetry.metrics_server import watch
 
-        from outbox.database.postgres.sessions import SharedSession
-
-        try:
-            connections["direct"].ensure_connection()
-        except SharedSession as error:
-            raise SystemExit(str(error)) from error
-        except (DatabaseError, InterfaceError):
-            pass  # the first tick logs it
+        watch("beat")
         return super().start_scheduler()
 
 
@@ -80,13 +73,6 @@ def _freeze_heap(**_: Any) -> None:
     from outbox.process.heap import freeze_heap
 
     freeze_heap()
-
-
-@signals.beat_init.connect
-def _watch_beat(**_: Any) -> None:
-    from outbox.telemetry.metrics_server import watch
-
-    watch("beat")
 
 
 @signals.worker_shutting_down.connect

@@ -9,6 +9,7 @@ This module imports only the standard library, so that a container's probe start
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -83,15 +84,31 @@ def switch_from(name: str, *, environ: Mapping[str, str]) -> bool:
         sys.exit(str(error))
 
 
-def wait_for_migrations() -> None:
-    """Wait until the database answers and `migrate --check` finds every migration applied."""
+def wait_for_migrations(role: str = "") -> None:
+    """Wait until the database answers and `migrate --check` finds every migration applied.
+
+    Write each reason once. Meanwhile the health file of `role` is fresh, because a restart would not help.
+    """
+    from outbox.telemetry.health import Health, file_of
+
+    beating = Health(role=role, file=file_of(role)) if role else None
     # Without a handler, a container's process 1 ignores SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     check = [sys.executable, "manage.py", "migrate", "--check"]
+    told = ""
     while (done := subprocess.run(check, capture_output=True, text=True)).returncode:
         reason = done.stderr.strip().rpartition("\n")[2] or "some are not applied"
-        sys.stderr.write(f"orderpost: waiting for the migrations: {reason}\n")
+        if reason != told:
+            sys.stderr.write(f"orderpost: waiting for the migrations: {reason}\n")
+        told = reason
+        if beating:
+            with contextlib.suppress(OSError):
+                beating.file.parent.mkdir(parents=True, exist_ok=True)
+                beating.write()
         time.sleep(WAIT_SECONDS)
+    if beating:
+        with contextlib.suppress(OSError):
+            beating.file.unlink(missing_ok=True)  # the role begins its own
 
 
 def main(arguments: list[str]) -> None:
@@ -108,9 +125,10 @@ def main(arguments: list[str]) -> None:
         os.execvp(name, [name, *rest])  # noqa: S606 - no shell is wanted
     waits = switch_from("WAIT_FOR_MIGRATIONS", environ=os.environ)
     if waits and name in {*found, *AFTER_THEM} - {"migrate"}:
-        wait_for_migrations()
+        wait_for_migrations(name if name in found else "")
     os.execv(command[0], [*command, *rest])  # noqa: S606 - no shell is wanted
 
 
 if __name__ == "__main__":
+    sys.path[0] = str(PROJECT)  # instead of this folder, so that `outbox` can be imported
     main(sys.argv[1:])

@@ -6,13 +6,23 @@ import time
 from typing import Any
 
 import redis
+import structlog
 from celery.worker import consumer
+from celery.worker.state import maybe_shutdown
 
+from outbox.process.start import wait_for_postgres
 from outbox.telemetry import health
 
 #: Seconds before a worker reconnects after an error answer. A replica accepts connections but refuses each
 #: command, so without a pause the worker would reconnect in a tight loop.
 REFUSED_SECONDS = 0.5
+
+log = structlog.get_logger(__name__)
+
+
+def _pause(seconds: float) -> None:
+    maybe_shutdown()  # raises, to stop
+    time.sleep(seconds)
 
 
 class Consumer(consumer.Consumer):
@@ -21,6 +31,25 @@ class Consumer(consumer.Consumer):
     While it waits for a broker that is down, no loop runs, and the worker counts as healthy because a restart
     would not help.
     """
+
+    def ensure_connected(self, conn: Any) -> Any:
+        """Wait for PostgreSQL, because each task needs it, and then for the broker.
+
+        Log once what the worker waits for. Celery would log an error for each try.
+        """
+        if self.first_connection_attempt:
+            wait_for_postgres(pause=_pause)
+        told = False
+
+        def tell(error: Exception, seconds: float) -> None:
+            nonlocal told
+            if not told:
+                log.warning("waiting for Valkey", error=str(error))
+            told = True
+
+        conn.ensure_connection(tell, callback=maybe_shutdown)
+        self.first_connection_attempt = False
+        return conn
 
     def register_with_event_loop(self, hub: Any) -> None:
         super().register_with_event_loop(hub)

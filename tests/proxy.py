@@ -23,6 +23,7 @@ class Proxy:
         self._target = port
         self._listener = socket.create_server((HOST, listen), backlog=200)
         self.port: int = self._listener.getsockname()[1]
+        self.accepted = 0  # connections of clients
         self._forwards = threading.Event()
         self._forwards.set()
         self._ended = threading.Event()
@@ -37,7 +38,7 @@ class Proxy:
         self._listener.close()
 
     def drop(self) -> None:
-        """Stop forwarding. Only the kernel accepts new connections."""
+        """Stop forwarding. New connections are accepted and get no answer."""
         self._forwards.clear()
 
     def forward(self) -> None:
@@ -50,16 +51,17 @@ class Proxy:
 
     def _accept(self) -> None:
         while not self._ended.is_set():
-            self._forwards.wait()
             try:
                 if not select.select([self._listener], [], [], 0.1)[0]:
                     continue
                 client, _ = self._listener.accept()
             except (OSError, ValueError):  # closed by __exit__
                 return
+            self.accepted += 1
             threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
     def _carry(self, client: socket.socket) -> None:
+        self._forwards.wait()
         with client, contextlib.suppress(OSError), socket.create_connection((HOST, self._target)) as server:
             other = {client: server, server: client}
             while not self._ended.is_set():

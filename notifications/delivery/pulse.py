@@ -22,12 +22,16 @@ PULSE_SECONDS = 5.0
 
 def pulse() -> None:
     """Beat until the process exits. Run it in a thread of the web process."""
+    told = False
     while True:
         health.beat()
         try:
             Heartbeat.beat(name=ENDPOINT)
             token_use.write()
+            told = False
         except (DatabaseError, InterfaceError) as error:
-            log.warning("no pulse: the database does not answer", error=str(error))
+            if not told:
+                log.warning("no pulse: the database does not answer", error=str(error).strip())
+            told = True
             connection.close()
         time.sleep(PULSE_SECONDS)

@@ -82,19 +82,21 @@ def run_until_stopped(
     """Call `step` repeatedly until `stopped`. `step` itself waits, with `health.wait`.
 
     After one of `errors` (a server is away), log `describe(error)`, call `reconnect`, which drops the
-    connection, and wait for `pause_after`. A successful step resets the wait. Raise every other error. `loop`
-    is the loop's name in the role's health.
+    connection, and wait for `pause_after`. Log only the first of the same descriptions until a step succeeds,
+    which also resets the wait. Raise every other error. `loop` is the loop's name in the role's health.
     """
-    failures = 0
+    failures, told = 0, ""
     while not stopped.is_set():
         health.beat(loop)
         try:
             step()
-            failures = 0
+            failures, told = 0, ""
         except errors as error:
             failures += 1
             seconds = pause_after(failures, base_seconds=base_seconds, cap_seconds=cap_seconds)
-            log.warning(describe(error), error=str(error), seconds=round(seconds, 1))
+            if (event := describe(error)) != told:
+                log.warning(event, error=str(error).strip())
+            told = event
             reconnect()
             health.beat(loop, within_seconds=seconds + health.WITHIN_SECONDS)
             stopped.wait(seconds)

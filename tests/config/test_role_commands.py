@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
 from config import roles
 from local.machine import PROJECT
+from outbox.telemetry import health
 
 
 def orderpost(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -61,11 +65,34 @@ def test_a_role_waits_for_the_migrations_by_each_word_of_a_switch(
 
     monkeypatch.setattr(os, "chdir", lambda path: None)
     monkeypatch.setattr(os, "execv", execv)
-    monkeypatch.setattr(roles, "wait_for_migrations", lambda: waited.append("waited"))
+    monkeypatch.setattr(roles, "wait_for_migrations", waited.append)
     monkeypatch.setenv("WAIT_FOR_MIGRATIONS", given)
     with pytest.raises(Started):
         roles.main(["relay"])
-    assert bool(waited) == waits
+    assert waited == (["relay"] if waits else [])
+
+
+def test_a_role_that_waits_for_the_migrations_writes_each_reason_once_and_is_healthy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEALTH_DIR", str(tmp_path))
+    away, missing, none = (1, "Traceback\nOperationalError: connection timeout expired\n"), (1, ""), (0, "")
+    rounds = iter([away, away, away, missing, missing, away, none])
+    healthy: list[bool] = []
+
+    def run(*_: object, **__: object) -> subprocess.CompletedProcess[str]:
+        code, error = next(rounds)
+        return subprocess.CompletedProcess([], code, "", error)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(time, "sleep", lambda seconds: healthy.append(health.trouble("relay") == ""))
+    roles.wait_for_migrations("relay")
+    silent = "orderpost: waiting for the migrations: OperationalError: connection timeout expired\n"
+    unapplied = "orderpost: waiting for the migrations: some are not applied\n"
+    assert capsys.readouterr().err == silent + unapplied + silent
+    assert healthy == [True] * 6
+    assert health.begun() == [], "the role writes its own file next"
 
 
 def test_another_word_for_a_switch_stops_the_start_with_a_sentence() -> None:

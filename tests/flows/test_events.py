@@ -85,7 +85,7 @@ def test_a_broker_that_is_killed_and_comes_back_gets_everything_in_order_and_not
         before = published(shop)
         shop.valkey.stop()
         write_events(shop, first=1000, count=2000, aggregates=500)
-        shop.until(lambda: shop.log("relay").count("broker away") >= 3, "the relay tried three times")
+        shop.until(lambda: "broker away" in shop.log("relay"), "the relay has noticed")
         shop.valkey.start(log=shop.folder / "valkey.log")
         shop.until(lambda: unpublished(shop) == 0, "the rest is published")
         with psycopg.connect(shop.postgres.url, autocommit=True) as connection:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from django.db import OperationalError
 
-from notifications.delivery import beats
+from notifications.delivery import beats, pulse
 from notifications.delivery.beats import Beats
 from outbox.models import Heartbeat
 
@@ -37,3 +39,22 @@ def test_a_database_that_is_away_is_no_error(monkeypatch):
     monkeypatch.setattr(Heartbeat, "beat", away)
     monkeypatch.setattr(beats.connections, "close_all", lambda: None)
     Beats("follower").beat()
+
+
+def test_the_web_process_logs_once_that_the_database_is_away(monkeypatch, caplog):
+    class Slept(Exception):
+        pass
+
+    away = [OperationalError("one"), OperationalError("two"), None, OperationalError("three"), Slept()]
+    outcomes = iter(away)
+
+    def beat(*, name: str) -> None:
+        if (outcome := next(outcomes)) is not None:
+            raise outcome
+
+    monkeypatch.setattr(Heartbeat, "beat", beat)
+    monkeypatch.setattr(pulse.time, "sleep", lambda _: None)
+    monkeypatch.setattr(pulse, "connection", SimpleNamespace(close=lambda: None))
+    with pytest.raises(Slept):
+        pulse.pulse()
+    assert [record.msg["error"] for record in caplog.records] == ["one", "three"]

@@ -15,6 +15,7 @@ from outbox.events.consuming import cdc
 from outbox.events.consuming.cdc_lag import CDC
 from outbox.events.transports import Consumer, member_name
 from outbox.process.loop import stop_on_signals
+from outbox.process.start import wait_for_postgres
 from outbox.telemetry.metrics_server import watch
 
 
@@ -30,6 +31,7 @@ class Command(BaseCommand):
         connect = _connector()
         watch("cdc")
         stopped = stop_on_signals(also=drain.stop)
+        wait_for_postgres(pause=stopped.wait)
         with WokenDrain(stopped=stopped) as emails:
             cdc.run(connect=connect, wakes=emails.targets(), alive=Beats(CDC).beat, stopped=stopped)
 

@@ -15,6 +15,7 @@ from notifications.delivery import drain
 from outbox import bulk
 from outbox.models import Heartbeat
 from outbox.process.loop import run_until_stopped, stop_on_signals
+from outbox.process.start import wait_for_postgres
 from outbox.telemetry import health
 from outbox.telemetry.metrics_server import watch
 
@@ -51,6 +52,7 @@ class Command(BaseCommand):
             drain.finish()
             return
         watch("standby")
+        wait_for_postgres(pause=stopped.wait)
         began = time.monotonic()
         interval = settings.POLL_INTERVAL / (LOOKS if standby else 1)
 

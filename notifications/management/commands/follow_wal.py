@@ -11,6 +11,7 @@ from notifications.delivery import drain
 from notifications.delivery.follow import WATCHED, follower
 from notifications.delivery.woken import WokenDrain
 from outbox.process.loop import stop_on_signals
+from outbox.process.start import wait_for_postgres
 from outbox.telemetry.metrics_server import watch
 from outbox.wal import publication
 from outbox.wal.stream import NotReady
@@ -36,6 +37,9 @@ class Command(BaseCommand):
             return
         watch("follower")
         stopped = stop_on_signals(also=drain.stop)
+        wait_for_postgres(pause=stopped.wait)
+        if stopped.is_set():
+            return
         emails = WokenDrain(stopped=stopped)
         following = follower(emails)
         try:

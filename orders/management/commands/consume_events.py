@@ -10,6 +10,7 @@ from orders.inbound.payments_and_stock import NAME, OWN_TOPICS, subscribed
 from outbox.events import transports
 from outbox.events.consuming import consumer
 from outbox.process.loop import stop_on_signals
+from outbox.process.start import wait_for_postgres
 from outbox.telemetry.metrics_server import watch
 
 
@@ -18,6 +19,8 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         watch("consumer")
+        stopped = stop_on_signals()
+        wait_for_postgres(pause=stopped.wait)
         member = transports.member_name()
         handlers = subscribed()
         consumer.run(
@@ -25,5 +28,5 @@ class Command(BaseCommand):
             name=NAME,
             handlers=handlers,
             own_topics=OWN_TOPICS,
-            stopped=stop_on_signals(),
+            stopped=stopped,
         )

@@ -195,10 +195,15 @@ def run(
             stopped=stopped,
             errors=(BrokerAway, DatabaseError, InterfaceError),
             reconnect=consumer.disconnect,
-            describe=lambda _: "consumer waits",
+            describe=_describe,
         )
     finally:
         consumer.disconnect()
+
+
+def _describe(error: Exception) -> str:
+    away = "broker" if isinstance(error, BrokerAway) else "database"
+    return f"{away} away, consumer waits"
 
 
 def _raise_if_database_is_away(error: Exception) -> None:

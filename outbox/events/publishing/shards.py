@@ -56,9 +56,11 @@ class Shards:
     def release(self) -> None:
         """Give back all shards, so that other relays can take them at once."""
         try:
-            for shard in sorted(self.owned):
-                self._unlock(shard)
-            Heartbeat.objects.using(self.using).filter(name=self.name).delete()
+            # Without a session there are no locks, and a new one would take seconds during an outage.
+            if connections[self.using].connection is not None:
+                for shard in sorted(self.owned):
+                    self._unlock(shard)
+                Heartbeat.objects.using(self.using).filter(name=self.name).delete()
         except (DatabaseError, InterfaceError):
             connections[self.using].close()  # PostgreSQL frees the locks with the session
         self.owned.clear()

@@ -170,9 +170,10 @@ class Consumer(base.Consumer):
     def close(self) -> None:
         """Give the streams back at once. Their next owners get the entries without an acknowledgement."""
         try:
-            for topic in self._owned:
-                self._release(keys=[self._lease_of(topic)], args=[self._name])
-            self._client.zrem(self._members, self._name)
+            if self._kept_at > -math.inf:  # else the broker has not answered, and a try would take seconds
+                for topic in self._owned:
+                    self._release(keys=[self._lease_of(topic)], args=[self._name])
+                self._client.zrem(self._members, self._name)
         except redis.RedisError as error:
             log.info("leases end by themselves", error=str(error), seconds=LEASE_SECONDS)
         self._owned.clear()

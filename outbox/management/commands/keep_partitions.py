@@ -17,6 +17,7 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from outbox.models import Heartbeat
 from outbox.process.loop import run_until_stopped, stop_on_signals
+from outbox.process.start import wait_for_postgres
 from outbox.retention.partitions import partitions
 from outbox.retention.rollover import REQUESTED, ROLLED_OVER, is_due, log_step, rollover
 from outbox.telemetry import health
@@ -41,6 +42,7 @@ class Command(BaseCommand):
         stopped = stop_on_signals()
         if not once:
             watch("partitions")
+            wait_for_postgres(using="owner", pause=stopped.wait)
 
         def step() -> None:
             health.beat(within_seconds=STEP_SECONDS)

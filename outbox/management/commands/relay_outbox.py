@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from outbox.events.publishing import relay
 from outbox.process.loop import stop_on_signals
+from outbox.process.start import wait_for_postgres
 from outbox.telemetry.metrics_server import watch
 
 
@@ -19,4 +20,6 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, once: bool, **options: Any) -> None:
         watch("relay")
-        relay.run(stopped=stop_on_signals(), once=once)
+        stopped = stop_on_signals()
+        wait_for_postgres(using="direct", pause=stopped.wait)
+        relay.run(stopped=stopped, once=once)

@@ -45,6 +45,21 @@ def test_it_waits_longer_after_each_failure_and_starts_again_after_a_success(mon
     assert len(reconnects) == 4
 
 
+def test_it_logs_each_outage_once(monkeypatch, caplog):
+    stopped = threading.Event()
+    outcomes = iter([Away("one"), Away("two"), None, Away("three"), Away("four")])
+
+    def step():
+        outcome = next(outcomes, stopped)
+        if outcome is stopped:
+            stopped.set()
+        elif outcome is not None:
+            raise outcome
+
+    run(step, stopped, monkeypatch)
+    assert [record.msg["error"] for record in caplog.records] == ["one", "three"]
+
+
 def test_an_error_that_is_not_a_neighbours_absence_ends_it(monkeypatch):
     def step():
         raise ZeroDivisionError
