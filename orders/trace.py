@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from notifications.models import EmailNotification
 from orders.models import Order
 from orders.timeline import Entry, read_timeline
+from outbox.database.periods import first_id_time
 from outbox.models import OutboxEvent, ProcessedEvent
 from outbox.retention.archives.archive import archived_partitions
 
@@ -146,5 +147,7 @@ def _archived_since(since: dt.datetime) -> list[str]:
     return [
         record.name
         for model in models
-        for record in archived_partitions(table=model._meta.db_table, since=since, using="default")
+        for record in archived_partitions(
+            table=model._meta.db_table, since=first_id_time(since), using="default"
+        )
     ]

@@ -17,14 +17,13 @@ from django.db.models import QuerySet
 from notifications.models import EmailNotification
 from orders.models import Order
 from outbox.database.ids import EPOCH, id_time
+from outbox.database.periods import first_id_time
 from outbox.privacy import ERASED_ADDRESS
 
 #: The connection of the app role without a pooler. The role reads and writes the rows of every table.
 DIRECT = "direct"
 #: Counts of a person's rows stop here.
 MANY = 10_000
-#: How far another system's clock may be ahead of the database's.
-CLOCKS_APART = dt.timedelta(days=1)
 
 
 class NoPerson(ValueError):
@@ -73,14 +72,14 @@ def count_person(*, email: str) -> Count:
 def first_row(order_ids: Collection[uuid.UUID]) -> dt.datetime:
     """Return a time before every e-mail and event of these orders. `order_ids` must not be empty.
 
-    The id of our order contains its time. For another system's order use `created_at` less `CLOCKS_APART`,
-    because its id may contain no time and that system's clock may be wrong.
+    The id of our order contains its time. For another system's order use `created_at`, because its id may
+    contain no time. Allow for a wrong clock: of that system, or of the process that made the order's id.
     """
     rows = Order.objects.filter(id__in=order_ids).values_list("id", "source", "created_at")
     known = {id: (source, created_at) for id, source, created_at in rows}
 
-    def before(id: uuid.UUID) -> dt.datetime:
+    def placed_at(id: uuid.UUID) -> dt.datetime:
         source, created_at = known.get(id, ("unknown", EPOCH))
-        return max(created_at, EPOCH + CLOCKS_APART) - CLOCKS_APART if source else id_time(id)
+        return created_at if source else id_time(id)
 
-    return min(map(before, order_ids))
+    return first_id_time(min(map(placed_at, order_ids)))

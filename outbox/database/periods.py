@@ -35,13 +35,18 @@ def narrow_to_period(rows: Rows, params: Mapping[str, str], *, now: dt.datetime)
     return rows
 
 
+def first_id_time(since: dt.datetime) -> dt.datetime:
+    """Return a time before that of every id that was made at `since` or later, by whatever clock."""
+    return max(since, EPOCH + MARGIN) - MARGIN
+
+
 def narrow_to_created(rows: Rows, *, since: dt.datetime | None, until: dt.datetime | None) -> Rows:
     """Keep the rows of a partitioned table whose `created_at` is from `since` to before `until`.
 
     Also bound the ids by a day more on each side, because an id has the time of its maker's clock.
     """
     if since:
-        rows = rows.filter(created_at__gte=since, id__gte=id_floor(max(since, EPOCH + MARGIN) - MARGIN))
+        rows = rows.filter(created_at__gte=since, id__gte=id_floor(first_id_time(since)))
     if until:
         rows = rows.filter(created_at__lt=until, id__lt=id_floor(min(until, _LATEST) + MARGIN))
     return rows

@@ -15,8 +15,9 @@ from typing import Any
 from django.db import ProgrammingError, connections
 from psycopg import errors
 
-from outbox.database.ids import EPOCH, id_floor
+from outbox.database.ids import id_floor
 from outbox.database.partitioned import PartitionedModel
+from outbox.database.periods import first_id_time
 from outbox.privacy import address_hash
 from outbox.retention.archives.archive import archived_partitions, find_rows
 from outbox.retention.partitions.catalogue import partition_tables
@@ -45,13 +46,13 @@ def _owner_rows(
     old = [
         table.name
         for table in partition_tables(model=model, using="default")
-        if table.state != "attached" and table.partition.until > since
+        if table.state != "attached" and table.partition.until > first_id_time(since)
     ]
     owner = quote(model.retention.owner_column)
     select = f"SELECT to_jsonb(t) - %s::text[] FROM {{}} AS t WHERE {owner} = %s"  # noqa: S608
     # Ids contain the time, so with this bound PostgreSQL plans only partitions that may have rows.
     statement = f"{select} AND id >= %s".format(quote(model._meta.db_table))
-    values: list[Any] = [list(without), owner_id, id_floor(max(since, EPOCH) - dt.timedelta(days=1))]
+    values: list[Any] = [list(without), owner_id, id_floor(first_id_time(since))]
     for name in old:
         statement += f" UNION ALL {select}".format(quote(name))
         values += [list(without), owner_id]
@@ -67,5 +68,6 @@ def archived_owner_rows(
     """Yield an owner's rows from the archives, by their indexes. All values are texts, and null is ""."""
     column, owner = model.retention.owner_column, str(owner_id)
     hashes = [address_hash(owner)]
-    for record in archived_partitions(table=model._meta.db_table, since=since, using="default"):
+    first = first_id_time(since)
+    for record in archived_partitions(table=model._meta.db_table, since=first, using="default"):
         yield from find_rows(record=record, wanted=lambda row: row[column] == owner, hashes=hashes)
