@@ -30,6 +30,8 @@ from outbox.telemetry import instruments
 log = structlog.get_logger(__name__)
 
 SCOPE = "events:write"
+#: A list reads its token again after so long, because a list whose orders are locked may take minutes.
+TOKEN_SECONDS = 1.0
 RESULTS = {"done": ("processed", "handled"), "repeat": ("repeated", "repeated")}
 Answer = dict[str, str | None]
 
@@ -80,11 +82,11 @@ class InboundEvents(ApiView):
         tags=["events"],
     )
     def post(self, request: Request) -> HttpResponse:
-        token = self.first_read.token
+        token, self._token_read_at = self.first_read.token, time.monotonic()
         _check_pause()
         events, is_list = read_events(request)
         if is_list:
-            return json_response({"results": [_answer_in_list(event, token) for event in events]})
+            return json_response({"results": [self._answer_in_list(event) for event in events]})
         (event,) = events
         try:
             return json_response(_process(event, token))
@@ -93,26 +95,31 @@ class InboundEvents(ApiView):
         except Rejected as reason:
             raise Problem(UNUSABLE_EVENT, detail=str(reason), event_id=event.event_id) from None
 
+    def _answer_in_list(self, event: SentEvent) -> Answer:
+        """Process an event of a list. Raise only errors after which the sender must repeat the whole list.
+
+        Raise `AuthenticationFailed` if the token was revoked or has expired since the list began.
+        """
+        _check_pause()
+        if time.monotonic() - self._token_read_at >= TOKEN_SECONDS:
+            self.read_again()
+            self._token_read_at = time.monotonic()
+        try:
+            return _process(event, self.first_read.token)
+        except Rejected as reason:
+            return {"event_id": event.event_id, "result": "refused", "problem": str(reason)}
+        except Exception as error:
+            if is_temporary(error):
+                raise
+            log.exception("event failed", event_id=event.event_id)
+            problem = "It failed here, and the cause was logged. Send it again."
+            return {"event_id": event.event_id, "result": "refused", "problem": problem}
+
 
 def _check_pause() -> None:
     """Raise the 503 problem while the consumers are paused. Events of the list may have been processed."""
     if _pause.is_paused():
         raise paused()
-
-
-def _answer_in_list(event: SentEvent, token: ApiToken) -> Answer:
-    """Process an event of a list. Raise only errors after which the sender must repeat the whole list."""
-    _check_pause()
-    try:
-        return _process(event, token)
-    except Rejected as reason:
-        return {"event_id": event.event_id, "result": "refused", "problem": str(reason)}
-    except Exception as error:
-        if is_temporary(error):
-            raise
-        log.exception("event failed", event_id=event.event_id)
-        problem = "It failed here, and the cause was logged. Send it again."
-        return {"event_id": event.event_id, "result": "refused", "problem": problem}
 
 
 def _process(event: SentEvent, token: ApiToken) -> Answer:

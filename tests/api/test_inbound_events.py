@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import threading
 import uuid
 from typing import Any
@@ -375,7 +376,9 @@ def test_stock_that_is_missing_cancels_with_the_customers_message(api):
 
 
 def test_each_event_costs_the_same_statements_alone_and_in_a_list(api, monkeypatch):
-    monkeypatch.setattr(inbound, "_check_pause", lambda: None)  # at most one more statement a second
+    # Each is at most one more statement a second.
+    monkeypatch.setattr(inbound, "_check_pause", lambda: None)
+    monkeypatch.setattr(inbound, "TOKEN_SECONDS", math.inf)
     alone, listed = [paid(order()) for _ in range(2)], [paid(order()) for _ in range(11)]
     api.post(URL, alone[0])
     with CaptureQueriesContext(connection) as one:

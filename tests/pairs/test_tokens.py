@@ -1,0 +1,39 @@
+"""A token that is revoked while one of its requests is being worked on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from orders.api import inbound
+from orders.inbound import payments_and_stock
+from outbox.events.consuming.envelope import Envelope
+from outbox.models import ApiToken, ProcessedEvent
+from tests.api.conftest import Api, assert_problem, make_token
+from tests.outbox.events.inbound import PAID, envelope, order, status
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.parametrize("end", ["revoked_at", "expires_at"])
+def test_a_list_of_events_ends_where_its_token_ends_and_a_new_token_repeats_it(monkeypatch, end):
+    orders = [order() for _ in range(4)]
+    events = [envelope(PAID, {"orderId": str(one.id)}) for one in orders]
+    pay = payments_and_stock.OTHER_SERVICES[PAID]
+
+    def end_token(event: Envelope) -> None:
+        pay(event)
+        if event.data["orderId"] == str(orders[1].id):
+            ApiToken.objects.update(**{end: Now()})
+
+    monkeypatch.setattr(inbound, "TOKEN_SECONDS", 0.0)
+    with monkeypatch.context() as patched:
+        patched.setitem(payments_and_stock.OTHER_SERVICES, PAID, end_token)
+        assert_problem(Api(make_token()).post("/api/v1/events", events), 401, "unauthenticated")
+    assert [status(one) for one in orders] == ["paid", "paid", "pending", "pending"]
+    assert ProcessedEvent.objects.count() == 2
+    answer: Any = Api(make_token()).post("/api/v1/events", events).json()
+    found = [one["result"] for one in answer["results"]]
+    assert found == ["repeated", "repeated", "processed", "processed"]
