@@ -34,6 +34,7 @@ from outbox.events.publishing.publish import write_event
 from outbox.events.transports import Received
 from outbox.models import InboundDeadLetter, ProcessedEvent
 from outbox.models.inbox import Receipt
+from outbox.privacy import ERASED
 from outbox.telemetry import context, tracing
 from outbox.telemetry.event_ids import event_ids
 
@@ -91,7 +92,8 @@ def process_or_reject(
     if receipt.is_first:
         return "done"
     letters = InboundDeadLetter.objects.filter(event_id=envelope.id, consumer=consumer, replayed_at=None)
-    if any(receipt.source in _sources_of(letter) for letter in letters):
+    # An erased letter does not tell its source. It had no effect, so the event must not count as a repeat.
+    if any(letter.envelope == ERASED or receipt.source in _sources_of(letter) for letter in letters):
         raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
     return "repeat"
 
@@ -199,11 +201,16 @@ def replay_next(
 
 
 def fail_replay(*, letter: InboundDeadLetter, reason: str) -> None:
-    """Make a letter dead again after its replay failed."""
-    InboundDeadLetter.objects.filter(id=letter.id, replayed_at=None).update(
-        error=_storable(reason)[:1000], failed_at=Now(), replay_requested_at=None
-    )
-    after_commit(lambda: log.error("event is dead", **_ids_of(letter), topic=letter.topic, reason=reason))
+    """Make a letter dead again after its replay failed, unless it was discarded or erased meanwhile.
+
+    The reason may quote the event, so it must not be written into an erased letter.
+    """
+    if (
+        InboundDeadLetter.objects.unresolved()
+        .filter(id=letter.id)
+        .update(error=_storable(reason)[:1000], failed_at=Now(), replay_requested_at=None)
+    ):
+        after_commit(lambda: log.error("event is dead", **_ids_of(letter), topic=letter.topic, reason=reason))
 
 
 def known_of(received: Received) -> Envelope:

@@ -1,0 +1,115 @@
+"""An erasure, and the replay of a dead letter that names the person."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connections
+
+from orders.inbound.payments_and_stock import HANDLERS, NAME
+from orders.models import Order
+from orders.privacy.erasure import erase_person
+from outbox.events.consuming.inbox import fail_replay, replay_next
+from outbox.models import InboundDeadLetter
+from outbox.privacy import ERASED, ERASED_ADDRESS
+from tests.api.conftest import Api, assert_problem, make_token
+from tests.orders.external import SHOP, give, new_id, told
+from tests.orders.test_commands import PLACE
+from tests.orders.test_privacy import grep
+from tests.outbox.events.inbound import envelope
+from tests.outbox.retention.months import Steps, dsn
+from tests.waiting import until
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
+    pytest.mark.usefixtures("archive_folder"),
+]
+ADDRESS = "ann@example.com"
+
+
+@pytest.fixture(autouse=True)
+def _sources(settings: Any) -> None:
+    settings.ORDER_SOURCES = [SHOP]
+
+
+def erase() -> None:
+    erase_person(email=ADDRESS, report=Steps(), force=True)
+
+
+def dead_command() -> InboundDeadLetter:
+    """Keep a command to place an order of the person, whose replay an operator has requested."""
+    event = envelope(PLACE, {"userId": str(uuid.uuid4()), "email": ADDRESS, "name": "Ann", "totalAmount": 5})
+    letter = InboundDeadLetter.objects.create(
+        topic=PLACE, event_id=event["eventId"], consumer=NAME, envelope=json.dumps(event), error="a defect"
+    )
+    assert InboundDeadLetter.objects.request_replay(ids=[letter.id]) == [letter.id]
+    return letter
+
+
+def test_an_erasure_during_a_replay_erases_the_order_that_the_replay_places():
+    dead_command()
+    placed, erased = threading.Event(), threading.Event()
+
+    def place_slowly(event: Any) -> None:
+        HANDLERS[PLACE](event)
+        placed.set()
+        assert erased.wait(20)
+
+    def replay() -> None:
+        replay_next(consumer=NAME, handlers=HANDLERS | {PLACE: place_slowly})
+        connections.close_all()
+
+    def erase_meanwhile() -> None:
+        erase()
+        connections.close_all()
+
+    with ThreadPoolExecutor(2) as pool:
+        replaying = pool.submit(replay)
+        assert placed.wait(20)
+        erasing = pool.submit(erase_meanwhile)
+        until(lambda: waits_for_a_lock() or erasing.done())
+        erased.set()
+        replaying.result(20)
+        erasing.result(20)
+    assert Order.objects.get().email == ERASED_ADDRESS
+    assert grep(ADDRESS) == []
+    letter = InboundDeadLetter.objects.get()
+    assert letter.replayed_at and letter.discarded_at is None
+
+
+def waits_for_a_lock() -> bool:
+    with psycopg.connect(dsn()) as watcher:
+        return watcher.execute("SELECT FROM pg_locks WHERE NOT granted").fetchone() is not None
+
+
+def test_a_replay_that_fails_after_the_erasure_writes_nothing_into_the_letter():
+    letter = dead_command()
+
+    def fail(event: Any) -> None:
+        raise ValueError(f"no mailbox {event.data['email']}")
+
+    found = replay_next(consumer=NAME, handlers=HANDLERS | {PLACE: fail})
+    assert found is not None and found[1] is not None
+    erase()
+    fail_replay(letter=found[0], reason=str(found[1]))
+    letter.refresh_from_db()
+    assert (letter.envelope, letter.error, bool(letter.discarded_at)) == (ERASED, ERASED, True)
+    assert not InboundDeadLetter.objects.replay_requested().exists()
+    assert grep(ADDRESS) == []
+
+
+def test_an_event_whose_dead_letter_was_erased_is_refused_over_http_because_it_had_no_effect():
+    event = told("paid", new_id(), 1, email=ADDRESS, totalAmount="x")
+    assert give(event) == "dead"
+    api = Api(make_token())
+    before = assert_problem(api.post("/api/v1/events", event), 422, "unusable-event")
+    erase()
+    assert InboundDeadLetter.objects.get().envelope == ERASED
+    after = assert_problem(api.post("/api/v1/events", event), 422, "unusable-event")
+    assert after["detail"] == before["detail"]
