@@ -20,18 +20,21 @@ PAUSE_SECONDS = 0.02
 TOKEN_DAYS = 30
 JOB_DAYS = 90
 LONGEST_YEAR_DAYS = 366
+#: A person decided to replay the dead letter, and its consumer is paused or stopped.
+_REPLAY_WAITS = "replay_requested_at IS NOT NULL AND replayed_at IS NULL AND discarded_at IS NULL"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rule:
-    """Rows of `table` whose `column` is older than `days`, by the database's clock.
+    """Rows of `table` whose `column` is older than `days`, by the database's clock, except those to `keep`.
 
-    The column has an index, or the table is small.
+    The column has an index, or the table is small. `keep` is a condition in SQL.
     """
 
     table: str
     column: str
     days: int
+    keep: str = "false"
 
 
 def rules() -> list[Rule]:
@@ -39,7 +42,7 @@ def rules() -> list[Rule]:
     return [
         Rule("idempotency_keys", "created_at", settings.IDEMPOTENCY_DAYS),
         Rule("processed_events", "processed_at", settings.PROCESSED_EVENT_DAYS),
-        Rule("dead_events", "failed_at", settings.DEAD_EVENT_DAYS),
+        Rule("dead_events", "failed_at", settings.DEAD_EVENT_DAYS, keep=_REPLAY_WAITS),
         Rule("api_tokens", "expires_at", TOKEN_DAYS),
         Rule("api_tokens", "revoked_at", TOKEN_DAYS),
         Rule("bulk_jobs", "finished_at", JOB_DAYS),  # failed ones, too
@@ -60,7 +63,7 @@ def purge(*, rule: Rule) -> int:
             cursor.execute(
                 f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("  # noqa: S608 - names are ours
                 f"SELECT ctid FROM {table} WHERE {column} < statement_timestamp() - %s * interval '1 day'"
-                f" ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))",
+                f" AND NOT ({rule.keep}) ORDER BY {column} LIMIT %s FOR UPDATE SKIP LOCKED))",
                 [rule.days, BATCH],
             )
             found = int(cursor.rowcount)

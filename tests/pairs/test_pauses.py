@@ -1,16 +1,27 @@
-"""A pause of the delivery, and what else changes the e-mails that wait for its end."""
+"""A pause, and what else changes the e-mails and events that wait for its end."""
 
 from __future__ import annotations
 
+import datetime as dt
+import uuid
+
 import pytest
+from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
 from orders.privacy.erasure import erase_person
 from orders.services import pay_order
-from outbox.models import Pause
+from outbox.database.ids import id_floor, new_id
+from outbox.events import pause_watch
+from outbox.events.publishing.relay import Relay
+from outbox.models import InboundDeadLetter, OutboxEvent, Pause
+from outbox.retention import rollover
 from tests.factories import statuses
 from tests.outbox.events.inbound import order
-from tests.outbox.retention.months import Steps
+from tests.outbox.events.test_consumer import Hand, consume
+from tests.outbox.events.test_inbox import dead_refund, refunded
+from tests.outbox.events.test_relay import Memory
+from tests.outbox.retention.months import Steps, make_partition, states
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 
@@ -23,3 +34,41 @@ def test_an_email_that_waits_for_the_end_of_a_pause_is_not_sent_after_its_person
     Pause.objects.resume(parts=["delivery"], username="x")
     assert EmailNotification.objects.claim(limit=5) == []
     assert statuses() == {"discarded": 1}
+
+
+def test_a_day_of_events_stays_attached_until_a_paused_relay_has_published_them(archive_folder, monkeypatch):
+    monkeypatch.setattr(pause_watch, "SECONDS", 0.0)
+    old, broker = make_partition(OutboxEvent, back=12), Memory()
+    event = {"aggregate_type": "t", "aggregate_id": new_id(), "event_type": "t.v1", "shard": 1}
+    when = old.since + dt.timedelta(hours=1)
+    id = uuid.UUID(int=id_floor(when).int | 7 << 76 | 2 << 62)
+    OutboxEvent.objects.create(id=id, created_at=when, sequence=1, payload={"text": "old"}, **event)
+    Pause.objects.pause(parts=["relay"], reason="", username="x")
+    relay = Relay(using="default", transport=broker)
+    try:
+        assert relay.step() == 0
+        assert [held.partition for held in rollover.rollover(report=Steps()).held] == [old.name]
+        Pause.objects.resume(parts=["relay"], username="x")
+        assert relay.step() == 1 and broker.texts() == ["old"]
+    finally:
+        relay.close()
+    assert not rollover.rollover(report=Steps()).held
+    assert states(OutboxEvent)[old.name] == "detached"
+
+
+def test_a_replay_that_waits_for_paused_consumers_outlives_the_days_of_its_letter(settings, monkeypatch):
+    monkeypatch.setattr(pause_watch, "SECONDS", 0.0)
+    it, letter = dead_refund()
+    Pause.objects.pause(parts=["consumers"], reason="", username="x")
+    InboundDeadLetter.objects.request_replay(ids=[letter.id])
+    old = Now() - dt.timedelta(days=settings.DEAD_EVENT_DAYS + 1)
+    InboundDeadLetter.objects.update(failed_at=old)
+    consumer = consume(Hand())
+    consumer.step(seconds=0.01)
+    rollover.rollover(report=Steps())
+    assert refunded(it) == 0
+    Pause.objects.resume(parts=["consumers"], username="x")
+    consumer.step(seconds=0.01)
+    assert refunded(it) == 10
+    rollover.rollover(report=Steps())
+    assert not InboundDeadLetter.objects.exists()
