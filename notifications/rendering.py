@@ -17,6 +17,7 @@ import datetime as dt
 import functools
 import gettext
 import re
+import traceback
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from jinja2 import (
     FileSystemLoader,
     PrefixLoader,
     StrictUndefined,
+    TemplateSyntaxError,
     select_autoescape,
 )
 
@@ -70,6 +72,17 @@ class UnknownEmail(LookupError):
     """The event has no templates."""
 
 
+class TemplateFailed(Exception):
+    """A template raised `__cause__`. The text names the file and the line.
+
+    It leaves out the cause's text, which may quote a customer's data: dead letters and jobs store the reason.
+    """
+
+    def __init__(self, *, event_type: str, error: Exception) -> None:
+        what = f"{type(error).__name__}{place_of(error)}"
+        super().__init__(f"the e-mail of {event_type} cannot be rendered: {what}")
+
+
 @dataclass(frozen=True, slots=True)
 class RenderedEmail:
     """The content of an e-mail. The subject has one line."""
@@ -90,7 +103,7 @@ def render_email(*, event_type: str, locale: str, context: Mapping[str, object])
     - every other string as one line without control characters;
     - a list of mappings by the same rules.
 
-    Raise `UnknownEmail`, or `jinja2.UndefinedError` if a template uses a variable that `context` lacks.
+    Raise `UnknownEmail`, or `TemplateFailed`, for example if a template uses a variable that `context` lacks.
     """
     if event_type not in event_types():
         raise UnknownEmail(f"no e-mail templates for the event {event_type!r}")
@@ -104,15 +117,29 @@ def render_email(*, event_type: str, locale: str, context: Mapping[str, object])
         "shop_url": _safe_url(settings.SHOP_URL),
     }
     _catalogue.set(_translations(reader.language))
-    subject = _one_line(_render(f"{event_type}/subject.txt", data))
-    data["subject"] = subject = _shortened(subject)
-    text = _render(f"{event_type}/body.txt", data)
-    html = _render(f"{event_type}/body.html", data)
+    try:
+        subject = _one_line(_render(f"{event_type}/subject.txt", data))
+        data["subject"] = subject = _shortened(subject)
+        text = _render(f"{event_type}/body.txt", data)
+        html = _render(f"{event_type}/body.html", data)
+    except Exception as error:
+        raise TemplateFailed(event_type=event_type, error=error) from error
     return RenderedEmail(
         subject=subject,
         body_html=_INDENT.sub("\n", html).strip() + "\n",
         body_text=_BLANK_LINES.sub("\n\n", text).strip() + "\n",
     )
+
+
+def place_of(error: Exception) -> str:
+    """Return " (file, line n)" for the innermost template frame of an error, or ""."""
+    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, TemplateSyntaxError):
+        places.append((str(error.filename), error.lineno))
+    for file, line in reversed(places):
+        if file.endswith((".txt", ".html")):
+            return f" ({file}, line {line})"
+    return ""
 
 
 def format_amount(*, amount: int, currency: str, locale: str) -> str:

@@ -7,16 +7,23 @@ of an order that owes the e-mail. `warm_up` also loads the catalogues and Babel'
 from __future__ import annotations
 
 import datetime as dt
-import traceback
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
-from jinja2 import TemplateError, TemplateSyntaxError, meta, nodes
+from jinja2 import TemplateSyntaxError, meta, nodes
 
-from notifications.rendering import environment, event_types, is_currency, our_folder, render_email
+from notifications.rendering import (
+    TemplateFailed,
+    environment,
+    event_types,
+    is_currency,
+    our_folder,
+    place_of,
+    render_email,
+)
 
 PARTS = ("subject.txt", "body.txt", "body.html")
 #: Every variable of docs/guides/templates.md except those that `render_email` adds.
@@ -72,7 +79,7 @@ def check_templates(*, declared: Collection[str]) -> None:
             environment().get_template(name)
         except (TemplateSyntaxError, UnicodeDecodeError) as error:
             raise ImproperlyConfigured(
-                f"The e-mail template {name} does not compile: {error}{_place(error)}"
+                f"The e-mail template {name} does not compile: {error}{place_of(error)}"
             ) from error
     if theirs:
         _check_variables(theirs, ours)
@@ -80,15 +87,16 @@ def check_templates(*, declared: Collection[str]) -> None:
         for context in (SAMPLE, _BARE):
             try:
                 render_email(event_type=event, locale="en", context=context)
-            except RecursionError as error:
-                raise ImproperlyConfigured(
-                    f"The e-mail of {event} cannot be rendered: a template extends or includes itself. "
-                    "To extend the file that it replaces, it names orderpost/<file>."
-                ) from error
-            except (TemplateError, TypeError, ValueError, LookupError) as error:
-                raise ImproperlyConfigured(
-                    f"The e-mail of {event} cannot be rendered: {error!r}{_place(error)}"
-                ) from error
+            except TemplateFailed as failed:
+                error = failed.__cause__
+                assert isinstance(error, Exception)
+                why = f"{error!r}{place_of(error)}"
+                if isinstance(error, RecursionError):
+                    why = (
+                        "a template extends or includes itself. "
+                        "To extend the file that it replaces, it names orderpost/<file>."
+                    )
+                raise ImproperlyConfigured(f"The e-mail of {event} cannot be rendered: {why}") from error
 
 
 def warm_up() -> None:
@@ -140,14 +148,3 @@ def _files(folder: Path) -> AbstractSet[str]:
     """Return the names of the files below a folder. Skip hidden ones, which editors and volumes make."""
     names = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return {str(name) for name in names if not any(part.startswith(".") for part in name.parts)}
-
-
-def _place(error: Exception) -> str:
-    """Return " (file, line n)" for the innermost template frame of an error, or ""."""
-    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    if isinstance(error, TemplateSyntaxError):
-        places.append((str(error.filename), error.lineno))
-    for file, line in reversed(places):
-        if file.endswith((".txt", ".html")):
-            return f" ({file}, line {line})"
-    return ""

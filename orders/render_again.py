@@ -12,12 +12,10 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jinja2 import TemplateError
-
 from notifications.copies import add_copy
 from notifications.inserts import version_of
 from notifications.models import EmailNotification
-from notifications.rendering import RenderedEmail, render_email
+from notifications.rendering import RenderedEmail, TemplateFailed, render_email
 from notifications.services import give_up
 from notifications.suppressions import suppressed_among
 from orders.emails import email_context
@@ -170,7 +168,7 @@ def _render(
     try:
         context = email_context(order=order, change=change)
         return render_email(event_type=mail.event_type, locale=mail.locale, context=context)
-    except TemplateError as error:
-        raise NotRendered(f"its template fails: {error}") from error
-    except Exception as error:  # of a filter; the text may have a customer's data
+    except TemplateFailed as error:
+        raise NotRendered(str(error)) from error
+    except Exception as error:  # the text may have a customer's data
         raise NotRendered(f"its template fails: {type(error).__name__}") from error

@@ -13,7 +13,7 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 
 from notifications.admin.email_preview import framed
-from notifications.rendering import RenderedEmail, render_email
+from notifications.rendering import RenderedEmail, TemplateFailed, render_email
 from notifications.services import send_preview
 from orders.emails import email_context, present_change
 from orders.events import EMAILS
@@ -66,8 +66,12 @@ class PreviewPages(admin.ModelAdmin[Order]):
         if not form.is_valid():
             return order, form, None
         context = email_context(order=order, change=present_change(order))
-        chosen = form.cleaned_data
-        return order, form, render_email(event_type=chosen["event"], locale=chosen["locale"], context=context)
+        event, locale = form.cleaned_data["event"], form.cleaned_data["locale"]
+        try:
+            return order, form, render_email(event_type=event, locale=locale, context=context)
+        except TemplateFailed as error:
+            form.add_error(None, f"{error}: {error.__cause__}")
+            return order, form, None
 
     def _send_to_me(
         self, request: HttpRequest, order: Order, form: TemplateForm, mail: RenderedEmail

@@ -7,9 +7,9 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from jinja2 import UndefinedError
 
 from notifications.rendering import (
+    TemplateFailed,
     UnknownEmail,
     event_types,
     format_amount,
@@ -205,8 +205,11 @@ def test_it_knows_the_events_that_have_an_email():
 
 def test_it_refuses_a_context_without_a_variable_of_the_template():
     context = {key: value for key, value in SAMPLE.items() if key != "total_amount"}
-    with pytest.raises(UndefinedError, match="total_amount"):
+    with pytest.raises(
+        TemplateFailed, match=r"UndefinedError .*/order\.paid/body\.txt, line \d+\)$"
+    ) as caught:
         render_email(event_type="order.paid", locale="en", context=context)
+    assert "total_amount" in str(caught.value.__cause__)
 
 
 def test_threads_that_render_at_once_keep_their_languages():

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import OperationalError, connection
+from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
 from orders.privacy.erasure import erase_person
 from outbox import bulk
 from outbox.models import BulkJob
+from outbox.models.jobs import RETRY_BASE
 from outbox.retention import rollover
 from tests.bulk import run_jobs
 from tests.factories import make_mail, make_order
@@ -59,3 +64,54 @@ def test_a_job_whose_reason_names_a_person_goes_on_after_the_erasure_without_the
     messages = LogEntry.objects.values_list("change_message", flat=True)
     assert not [message for message in messages if "Groot" in message]
     assert len([message for message in messages if "[erased]" in message]) == 5
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_a_job_whose_server_turns_read_only_in_a_batch_does_each_row_once_on_the_next(monkeypatch, batch):
+    """A former primary that was demoted answers like this. The next connection finds the new one."""
+    mails = [make_mail(status="dead_lettered") for _ in range(5)]
+    job = start()
+    log, calls = bulk._log, []
+
+    def demoted(*arguments):
+        calls.append(arguments)
+        if len(calls) == batch:
+            with connection.cursor() as cursor:
+                cursor.execute("SET TRANSACTION READ ONLY")
+        log(*arguments)
+
+    monkeypatch.setattr(bulk, "_log", demoted)
+    with pytest.raises(OperationalError, match="read-only"):
+        run_jobs()
+    job.refresh_from_db()
+    assert (job.state, job.error, job.tries, job.done_count) == ("running", "", 1, (batch - 1) * 2)
+    goes_on(job)
+    assert logged() == dict.fromkeys((str(mail.id) for mail in mails), 1)
+
+
+def test_a_job_whose_commit_is_lost_with_the_server_does_no_row_twice(monkeypatch):
+    """The server committed the batch, and the connection broke before its answer."""
+    mails = [make_mail(status="dead_lettered") for _ in range(5)]
+    job = start()
+    work = bulk._work
+
+    def lose_the_answer(id):
+        work(id)
+        connection.close()
+        raise OperationalError("server closed the connection unexpectedly")
+
+    monkeypatch.setattr(bulk, "_work", lose_the_answer)
+    for _ in range(3):
+        with pytest.raises(OperationalError):
+            run_jobs()
+    job.refresh_from_db()
+    assert (job.state, job.error, job.tries, job.done_count) == ("done", "", 0, 5)
+    assert logged() == dict.fromkeys((str(mail.id) for mail in mails), 1)
+
+
+def goes_on(job: BulkJob) -> None:
+    """Let the time until the next try pass, and check that the job then ends."""
+    BulkJob.objects.filter(id=job.id).update(updated_at=Now() - dt.timedelta(seconds=RETRY_BASE))
+    run_jobs()
+    job.refresh_from_db()
+    assert (job.state, job.error, job.tries, job.done_count) == ("done", "", 0, 5)

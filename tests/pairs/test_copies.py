@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from notifications import services
+from notifications.copies import NotCopied
 from notifications.delivery.process import current
 from notifications.delivery.screening import screen
 from notifications.delivery.sending import pinned_to
@@ -17,6 +18,7 @@ from outbox.models import Pause
 from outbox.retention import rollover
 from tests.api.conftest import Api, assert_problem, make_token
 from tests.factories import make_mail, make_order
+from tests.notifications.test_webhooks import event, post
 from tests.outbox.retention.months import Steps, fill, make_partition, states
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -77,3 +79,48 @@ def test_a_copy_of_an_email_that_a_provider_may_have_is_neither_held_nor_pinned_
     (copy,) = EmailNotification.objects.claim(limit=5)
     assert (copy.id, copy.errors, pinned_to(copy)) == (copy_id, [], None)
     assert screen(current(), [copy]) == {}
+
+
+class TestTheWebhookOfTheOriginal:
+    """It proves or judges the original alone. Both have the same order, event and content, but not one id."""
+
+    @pytest.fixture(autouse=True)
+    def _unsigned(self, settings):
+        settings.WEBHOOKS_UNSIGNED, settings.EMAIL_PROVIDERS = True, ["sendgrid"]
+
+    def tell(self, kind: str, mail: EmailNotification, **fields: str) -> None:
+        assert post([event(mail, kind, sg_message_id="first.x", **fields)]).status_code == 200
+
+    def copied(self, **fields: str) -> tuple[EmailNotification, EmailNotification]:
+        mail = dead_letter()
+        copy_id = send_copy(notification_id=mail.id, **fields)
+        return mail, EmailNotification.objects.get(id=copy_id)
+
+    def test_that_proves_its_acceptance_makes_it_sent_and_the_copy_is_still_sent(self):
+        mail, copy = self.copied(recipient_email=RIGHT)
+        self.tell("delivered", mail)
+        mail.refresh_from_db()
+        assert mail.status == "sent" and mail.delivered_at
+        assert copy.updated_at == EmailNotification.objects.get(id=copy.id).updated_at
+        assert [row.id for row in EmailNotification.objects.claim(limit=5)] == [copy.id]
+
+    def test_that_reports_a_hard_bounce_stops_a_copy_to_the_same_address_but_no_other(self):
+        mail, same = self.copied()
+        other_id = send_copy(notification_id=mail.id, recipient_email=RIGHT)
+        self.tell("bounce", mail, type="bounce", status="5.1.1")
+        claimed = EmailNotification.objects.claim(limit=5)
+        assert {row.id for row in claimed} == {same.id, other_id}
+        outcomes = screen(current(), claimed)
+        assert {id: outcome.verdict for id, outcome in outcomes.items()} == {same.id: Verdict.SUPPRESSED}
+        with pytest.raises(NotCopied):
+            send_copy(notification_id=mail.id)
+
+    def test_that_comes_while_the_copy_is_being_sent_leaves_its_claim(self):
+        mail, copy = self.copied(recipient_email=RIGHT)
+        (claimed,) = EmailNotification.objects.claim(limit=5)
+        self.tell("delivered", mail)
+        accepted = Settlement(copy.id, Outcome(Verdict.ACCEPTED, "sendgrid", "second"), claimed.claim_token)
+        (change,) = EmailNotification.objects.settle([accepted])
+        assert (change.row.id, change.now) == (copy.id, "sent")
+        ids = EmailNotification.objects.values_list("status", "provider_message_id")
+        assert sorted(ids) == [("sent", "first"), ("sent", "second")]

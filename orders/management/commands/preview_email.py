@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.template.loader import render_to_string
 
-from notifications.rendering import is_locale, render_email
+from notifications.rendering import TemplateFailed, is_locale, render_email
 from orders.emails import email_context, present_change
 from orders.events import EMAILS
 from orders.models import Order
@@ -46,10 +46,11 @@ class Command(BaseCommand):
         context = email_context(
             order=shown, change=present_change(shown) if order else CHANGES.get(event, {})
         )
-        mails = [
-            (tag, render_email(event_type=event, locale=tag, context=context))
-            for tag in ([locale] if locale else [tag for tag, _ in settings.LANGUAGES])
-        ]
+        tags = [locale] if locale else [tag for tag, _ in settings.LANGUAGES]
+        try:
+            mails = [(tag, render_email(event_type=event, locale=tag, context=context)) for tag in tags]
+        except TemplateFailed as error:
+            raise CommandError(f"{error}: {error.__cause__}") from error
         target = output or Path(settings.BASE_DIR) / "var" / "preview" / f"{event}.html"
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(render_to_string("preview_email.html", {"event": event, "mails": mails}))
