@@ -1,10 +1,13 @@
-"""2,000 dead letters of one cause: resent by a job whose worker is killed in the middle, none doubled."""
+"""2,000 dead letters of one cause: resent by a job with a kill or a failover in its middle, none doubled."""
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
+from tests.flows.paired import PairedShop
 from tests.flows.shop import Shop
+from tests.flows.test_failover import SETTINGS
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 COUNT = 2000
@@ -25,6 +28,14 @@ START = (
 )
 
 
+def assert_each_row_once(shop: Shop) -> None:
+    assert shop.query("SELECT state, done_count, refused_count FROM bulk_jobs") == [("done", COUNT, 0)]
+    [(lines, rows)] = shop.query(
+        "SELECT count(*), count(DISTINCT object_id) FROM django_admin_log WHERE change_message LIKE 'Resent%'"
+    )
+    assert lines == rows == COUNT
+
+
 def test_all_are_sent_once_though_the_worker_is_killed_in_the_middle():
     with Shop(EMAIL_RATE_LIMIT="300") as shop:
         shop.query(MAKE)
@@ -36,14 +47,30 @@ def test_all_are_sent_once_though_the_worker_is_killed_in_the_middle():
         [(stopped_at,)] = shop.query(done)
         shop.start("worker")
         shop.until(lambda: shop.all_sent(COUNT), "all are sent")
-        assert shop.query("SELECT state, done_count, refused_count FROM bulk_jobs") == [("done", COUNT, 0)]
-        [(lines, rows)] = shop.query(
-            "SELECT count(*), count(DISTINCT object_id) FROM django_admin_log "
-            " WHERE change_message LIKE 'Resent%'"
-        )
-        assert lines == rows == COUNT
+        assert_each_row_once(shop)
         assert stopped_at <= COUNT
         accepted = shop.accepted()
         assert len(accepted) == COUNT
         # What was in flight when the worker died may have been accepted; the job itself doubles nothing.
         assert sum(accepted.values()) - COUNT <= 32
+
+
+def test_all_are_sent_once_though_postgresql_fails_over_in_the_middle():
+    with PairedShop(**SETTINGS, EMAIL_RATE_LIMIT="300") as shop:
+        shop.query(MAKE)
+        shop.manage("shell", "-c", START)
+        shop.start("worker", "beat")
+        done = "SELECT done_count FROM bulk_jobs"
+        shop.until(lambda: shop.query(done)[0][0] >= 500, "the job has done a batch")
+        shop.pair.fail_over()
+        assert shop.processes["worker"].poll() is None
+
+        def all_sent() -> bool:
+            try:
+                return shop.all_sent(COUNT)
+            except psycopg.OperationalError:
+                return False
+
+        shop.until(all_sent, "all are sent")
+        assert_each_row_once(shop)
+        assert list(shop.accepted().values()) == [1] * COUNT
