@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import uuid
 
 import structlog
@@ -16,7 +17,7 @@ from orders.models import Order
 from outbox.database.clock import read_database_time
 from outbox.events.consuming.consumer import GROUP
 from outbox.events.transports import BrokerAway, consumer_lags
-from outbox.models import Pause
+from outbox.models import InboundDeadLetter, Pause
 from outbox.telemetry.context import Context, new_correlation_id, working_for
 
 log = structlog.get_logger(__name__)
@@ -25,17 +26,21 @@ log = structlog.get_logger(__name__)
 MOST = 1000
 #: Payments that wait for so long at the broker mean that the consumers do not keep up.
 LATE_SECONDS = 60.0
+_UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 
 
 def cancel_unpaid() -> int:
     """Cancel pending orders without a change for PENDING_ORDER_HOURS, the oldest first. Return their number.
 
-    Cancel none while payments may be unread.
+    Cancel none while payments may be unread, and no order whose payment is a dead letter.
     """
     if settings.PENDING_ORDER_HOURS is None or _are_payments_unread():
         return 0
     before = read_database_time() - dt.timedelta(hours=settings.PENDING_ORDER_HOURS)
-    ids = list(Order.objects.unpaid(before=before).order_by("id").values_list("id", flat=True)[:MOST])
+    orders = Order.objects.unpaid(before=before)
+    if orders.exists():
+        orders = orders.exclude(id__in=_named_by_dead_payments())
+    ids = list(orders.order_by("id").values_list("id", flat=True)[:MOST])
     cancelled = sum(_cancel(id, before) for id in ids)
     if cancelled:
         log.info("unpaid orders cancelled", count=cancelled)
@@ -50,6 +55,16 @@ def _are_payments_unread() -> bool:
         return any(lag.seconds > LATE_SECONDS for lag in consumer_lags(topics=[PAYMENT], group=GROUP))
     except BrokerAway:
         return True
+
+
+def _named_by_dead_payments() -> set[uuid.UUID]:
+    """Return the ids in payments that are dead letters, which an operator or a replay will decide.
+
+    Their customers may have paid. An envelope that cannot be read may still have an order's id.
+    """
+    letters = InboundDeadLetter.objects.unresolved().filter(topic=PAYMENT)
+    envelopes = letters.values_list("envelope", flat=True).iterator()
+    return {uuid.UUID(id) for envelope in envelopes for id in _UUID.findall(envelope)}
 
 
 def _cancel(id: uuid.UUID, before: dt.datetime) -> bool:

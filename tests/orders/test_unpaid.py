@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -21,12 +22,12 @@ from orders.privacy.erasure import erase_person
 from orders.tasks import cancel_unpaid
 from orders.timeline import read_timeline
 from outbox.database.clock import read_database_time
-from outbox.database.ids import id_floor
+from outbox.database.ids import id_floor, new_id
 from outbox.events.consuming.consumer import GROUP
 from outbox.events.transports import BrokerAway
-from outbox.models import OutboxEvent
+from outbox.models import InboundDeadLetter, OutboxEvent
 from tests.factories import make_mail, make_order
-from tests.outbox.events.inbound import FAILED, PAID, give, status
+from tests.outbox.events.inbound import FAILED, PAID, envelope, give, status
 from tests.outbox.retention.months import Steps
 from tests.plans import rows_visited
 
@@ -150,6 +151,25 @@ def test_while_payments_wait_at_the_broker_it_cancels_none(broker):
     broker.xreadgroup(GROUP, "one", {PAID: ">"})
     assert unpaid.cancel_unpaid() == 0  # it is read, and not yet done
     broker.xack(PAID, GROUP, id)
+    assert unpaid.cancel_unpaid() == 1
+    assert status(it) == "cancelled"
+
+
+@pytest.mark.parametrize("decided", [False, True])
+def test_an_order_whose_payment_is_a_dead_letter_waits_for_a_person_and_holds_up_no_other(
+    monkeypatch, decided
+):
+    monkeypatch.setattr(unpaid, "MOST", 1)
+    it, other = old_order(), old_order(number=1)
+    payment = envelope(PAID, {"orderId": str(it.id).upper()})
+    letter = InboundDeadLetter.objects.create(
+        topic=PAID, event_id=new_id(), consumer="orders", envelope=json.dumps(payment), error="a template"
+    )
+    if decided:
+        InboundDeadLetter.objects.request_replay(ids=[letter.id])
+    assert unpaid.cancel_unpaid() == 1
+    assert [status(it), status(other)] == ["pending", "cancelled"]
+    InboundDeadLetter.objects.discard(ids=[letter.id])
     assert unpaid.cancel_unpaid() == 1
     assert status(it) == "cancelled"
 
