@@ -88,15 +88,15 @@ def check_templates(*, declared: Collection[str]) -> None:
             try:
                 render_email(event_type=event, locale="en", context=context)
             except TemplateFailed as failed:
-                error = failed.__cause__
-                assert isinstance(error, Exception)
-                why = f"{error!r}{place_of(error)}"
-                if isinstance(error, RecursionError):
+                cause = failed.__cause__
+                assert isinstance(cause, Exception)
+                why = f"{cause!r}{place_of(cause)}"
+                if isinstance(cause, RecursionError):
                     why = (
                         "a template extends or includes itself. "
                         "To extend the file that it replaces, it names orderpost/<file>."
                     )
-                raise ImproperlyConfigured(f"The e-mail of {event} cannot be rendered: {why}") from error
+                raise ImproperlyConfigured(f"The e-mail of {event} cannot be rendered: {why}") from cause
 
 
 def warm_up() -> None:

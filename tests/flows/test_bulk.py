@@ -67,7 +67,7 @@ def test_all_are_sent_once_though_postgresql_fails_over_in_the_middle():
 
         def all_sent() -> bool:
             try:
-                return shop.all_sent(COUNT)
+                return bool(shop.all_sent(COUNT))
             except psycopg.OperationalError:
                 return False
 

@@ -91,13 +91,13 @@ class TestTheWebhookOfTheOriginal:
     def tell(self, kind: str, mail: EmailNotification, **fields: str) -> None:
         assert post([event(mail, kind, sg_message_id="first.x", **fields)]).status_code == 200
 
-    def copied(self, **fields: str) -> tuple[EmailNotification, EmailNotification]:
+    def copied(self, to: str = "") -> tuple[EmailNotification, EmailNotification]:
         mail = dead_letter()
-        copy_id = send_copy(notification_id=mail.id, **fields)
+        copy_id = send_copy(notification_id=mail.id, recipient_email=to)
         return mail, EmailNotification.objects.get(id=copy_id)
 
     def test_that_proves_its_acceptance_makes_it_sent_and_the_copy_is_still_sent(self):
-        mail, copy = self.copied(recipient_email=RIGHT)
+        mail, copy = self.copied(RIGHT)
         self.tell("delivered", mail)
         mail.refresh_from_db()
         assert mail.status == "sent" and mail.delivered_at
@@ -116,7 +116,7 @@ class TestTheWebhookOfTheOriginal:
             send_copy(notification_id=mail.id)
 
     def test_that_comes_while_the_copy_is_being_sent_leaves_its_claim(self):
-        mail, copy = self.copied(recipient_email=RIGHT)
+        mail, copy = self.copied(RIGHT)
         (claimed,) = EmailNotification.objects.claim(limit=5)
         self.tell("delivered", mail)
         accepted = Settlement(copy.id, Outcome(Verdict.ACCEPTED, "sendgrid", "second"), claimed.claim_token)

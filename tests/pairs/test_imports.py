@@ -36,7 +36,7 @@ def mails(id: str) -> list[str]:
 
 def state(id: str) -> dict[str, Any]:
     """Return what the order shows, but not when a row was written."""
-    (row,) = Order.objects.filter(id=id).values()
+    row: dict[str, Any] = dict(Order.objects.filter(id=id).values().get())
     return {
         name: row[name] for name in row if name not in ("id", "updated_at", "correlation_id", "traceparent")
     }
