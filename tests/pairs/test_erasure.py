@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from django.db import connections
 
+from notifications.models import EmailNotification
 from orders.inbound.payments_and_stock import HANDLERS, NAME
 from orders.models import Order
 from orders.privacy.erasure import erase_person
@@ -102,6 +103,25 @@ def test_a_replay_that_fails_after_the_erasure_writes_nothing_into_the_letter():
     assert (letter.envelope, letter.error, bool(letter.discarded_at)) == (ERASED, ERASED, True)
     assert not InboundDeadLetter.objects.replay_requested().exists()
     assert grep(ADDRESS) == []
+
+
+def test_a_replay_of_a_letter_that_names_the_person_otherwise_brings_nothing_back(settings):
+    """The shop's own number leads to no order here, and the address is another one of the person."""
+    settings.ORDER_SOURCES = []
+    assert give(told("paid", "A-1", 2, email="ann@work.example", name="Ann", reference="A-1")) == "dead"
+    settings.ORDER_SOURCES = [SHOP]
+    assert give(told("completed", "A-1", 3, email=ADDRESS, name="Ann")) == "done"
+    erase()
+    letter = InboundDeadLetter.objects.get()
+    assert InboundDeadLetter.objects.request_replay(ids=[letter.id]) == [letter.id]
+    assert replay_next(consumer=NAME, handlers=HANDLERS) is not None
+    letter.refresh_from_db()
+    assert letter.replayed_at
+    order = Order.objects.get()
+    assert (order.email, order.name, order.status) == (ERASED_ADDRESS, "", "completed")
+    mails = EmailNotification.objects.order_by("event_type").values_list("event_type", "status", "to_name")
+    assert list(mails) == [("order.completed", "discarded", ""), ("order.paid", "suppressed", "")]
+    assert not {"orders", "email_notifications"}.intersection(grep("ann@work"))
 
 
 def test_an_event_whose_dead_letter_was_erased_is_refused_over_http_because_it_had_no_effect():
