@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 
 from environs import ValidationError, validate
 
+from outbox.addresses import NotAnAddress, read_address
+
 positive = validate.Range(min=0, min_inclusive=False)
 at_least_one = validate.Range(min=1)
 not_negative = validate.Range(min=0)
@@ -43,10 +45,19 @@ def limits(values: dict[str, int]) -> None:
 
 
 def mail_address(value: str) -> None:
-    """Accept an address with or without a name: `orders@example.com`, `Shop <orders@example.com>`."""
-    local, _, domain = parseaddr(value)[1].rpartition("@")
-    if not local or not domain or " " in local + domain:
-        raise ValidationError("This is not an e-mail address, such as 'Shop <orders@example.com>'.")
+    """Accept an address with or without a name: `orders@example.com`, `Shop <orders@example.com>`.
+
+    The address must have the form in which addresses are stored, because it is used as it is.
+    """
+    given = parseaddr(value)[1]
+    try:
+        address = read_address(given)
+    except NotAnAddress as error:
+        raise ValidationError(
+            f"This is not an e-mail address, such as 'Shop <orders@example.com>'. {error}"
+        ) from error
+    if address != given:
+        raise ValidationError(f"Write the address as {address}.")
 
 
 def mail_address_or_empty(value: str) -> None:

@@ -5,28 +5,35 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 
 from django.conf import settings
+
+from outbox.addresses import LONGEST, as_stored
 
 ERASED = "[erased]"
 #: Replaces an address. The domain can never exist (RFC 2606).
 ERASED_ADDRESS = "erased@privacy.invalid"
 
-#: RFC 3696: no address is longer.
-_LONGEST = 254
 _LOCAL = re.compile(r"""[^\s@"<>(),:;\[\]\\\x00-\x1f]+\Z""")
-_DOMAIN = re.compile(rf"(?:[^\W_]|[.-]){{1,{_LONGEST}}}")
+_DOMAIN = re.compile(rf"(?:[^\W_]|[.-]){{1,{LONGEST}}}")
+#: A domain outside ASCII may also have the dots of Chinese and Japanese, marks such as vowel signs, and
+#: joiners and invisible characters, which UTS 46 drops.
+_DOTS = "\u3002\uff0e\uff61"
+_MARKS = ("Mn", "Mc")
+_INVISIBLE = "\u00ad\u200b\u200c\u200d\u2060\ufeff"
 #: RFC 5322 allows these in a local part, but `email=ann@…` and `refund/ann@…` are more common.
 _RARE = re.compile(r"[=/|`{}]")
 _TOP_LEVEL_DOMAIN = re.compile(r"xn--[a-z0-9-]+|[^\W\d_]{2,63}", re.IGNORECASE)
-#: An escape in JSON, or in JSON inside a JSON string: a character's code, white space or a slash.
-_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|[nrtbf]|(/))")
+#: An escape in JSON, or in JSON inside a JSON string: a character's code, white space or a slash. It begins
+#: at the first backslash, because otherwise many backslashes take quadratic time.
+_ESCAPE = re.compile(r"(?<!\\)\\+(?:u([0-9a-fA-F]{4})|[nrtbf]|(/))")
 
 
 def address_hash(recipient_email: str) -> str:
-    """Return the HMAC-SHA256 (hex) of an address with PRIVACY_KEY. Ignore case and surrounding spaces."""
-    key, text = str(settings.PRIVACY_KEY), recipient_email.strip().lower()
+    """Return the HMAC-SHA256 (hex) of an address with PRIVACY_KEY, as it is stored, in any case."""
+    key, text = str(settings.PRIVACY_KEY), as_stored(recipient_email).lower()
     return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
@@ -49,7 +56,9 @@ def find_address_hashes(text: str) -> set[str]:
 
 
 def find_addresses(text: str) -> set[str]:
-    r"""Return the complete addresses in a text, in lower case, even if JSON escapes their characters.
+    r"""Return the complete addresses in a text, even if JSON escapes their characters.
+
+    They have the form in which they are stored, in lower case.
 
     An address ends with its domain. If that end is uncertain, return both readings.
 
@@ -57,8 +66,8 @@ def find_addresses(text: str) -> set[str]:
     ['ann@example.com', 'jo-ann@example.co.uk']
     >>> sorted(find_addresses("o'ann@example.com b'ann@example.com' \\nann\\u0040example.com."))
     ['ann@example.com', "o'ann@example.com"]
-    >>> sorted(find_addresses("ann@example.com-018f"))
-    ['ann@example.com', 'ann@example.com-018f']
+    >>> sorted(find_addresses("ann@example.com-018f, Ann@EXÄMPLE.com"))
+    ['ann@example.com', 'ann@example.com-018f', 'ann@xn--exmple-cua.com']
     """
     return {address for _, _, addresses in _found(_plain(text)) for address in addresses}
 
@@ -83,13 +92,16 @@ def hide_addresses(text: str, *, but: Callable[[str], bool]) -> str:
     hidden = [(start, end) for start, end, addresses in _found(plain) if not any(map(but, addresses))]
     if not hidden:
         return text
-    for start, end in reversed(hidden):
-        plain = plain[:start] + ERASED_ADDRESS + plain[end:]
-    return plain
+    shown, after = [], 0
+    for start, end in hidden:
+        if start >= after:
+            shown += [plain[after:start], ERASED_ADDRESS]
+        after = max(after, end)
+    return "".join([*shown, plain[after:]])
 
 
 def _found(plain: str) -> Iterator[tuple[int, int, set[str]]]:
-    """Yield the widest bounds of each address, and the addresses that it may be, in lower case."""
+    """Yield the widest bounds of each address, and the addresses that it may be, as stored, in lower case."""
     for at in re.finditer("@", plain):
         domains = _domains(plain, at.end())
         locals_ = {
@@ -100,7 +112,11 @@ def _found(plain: str) -> Iterator[tuple[int, int, set[str]]]:
         if locals_:
             start = at.start() - max(map(len, locals_))
             end = max(end for _, end in domains)
-            yield start, end, {f"{local}@{domain}".lower() for local in locals_ for domain, _ in domains}
+            yield (
+                start,
+                end,
+                {as_stored(f"{local}@{domain}").lower() for local in locals_ for domain, _ in domains},
+            )
 
 
 def _plain(text: str) -> str:
@@ -109,11 +125,11 @@ def _plain(text: str) -> str:
 
 def _unescaped(escape: re.Match[str]) -> str:
     character = chr(int(escape[1], 16)) if escape[1] else escape[2] or " "
-    return character if character.isprintable() else " "
+    return character if character.isprintable() or character in _INVISIBLE else " "
 
 
 def _locals(text: str, end: int, *, in_quotes: bool) -> set[str]:
-    found = _LOCAL.search(text, max(0, end - _LONGEST), end)
+    found = _LOCAL.search(text, max(0, end - LONGEST), end)
     local = found[0] if found else ""
     if in_quotes and "'" in local:
         local = local.partition("'")[2]
@@ -122,13 +138,36 @@ def _locals(text: str, end: int, *, in_quotes: bool) -> set[str]:
 
 
 def _domains(text: str, start: int) -> list[tuple[str, int]]:
-    """Return the longest domain and the longest with a possible top-level domain, each with its end.
+    """Return the domains that may begin at `start`, each with its end.
+
+    Outside ASCII, it may end before the first character of `_DOTS`, `_MARKS` or `_INVISIBLE`, after them, or
+    before the last of `_DOTS`, which may end the sentence.
+    """
+    found = _DOMAIN.match(text, start)
+    if not found:
+        return []
+    wide = _wide_end(text, found.end(), start + LONGEST)
+    ends = {found.end(), wide, *(text.rfind(dot, start, wide) for dot in _DOTS)} - {-1}
+    readings = {one for end in ends for one in _readings(text[start:end])}
+    return [(one, start + len(one)) for one in readings if one]
+
+
+def _wide_end(text: str, end: int, last: int) -> int:
+    """Return the end of a domain that continues at `end` with characters outside ASCII."""
+    for one in text[end:last]:
+        is_mark = one in _DOTS or one in _INVISIBLE or unicodedata.category(one) in _MARKS
+        if not (one.isalnum() or one in ".-" or is_mark):
+            break
+        end += 1
+    return end
+
+
+def _readings(text: str) -> list[str]:
+    """Return the longest domain and the longest with a possible top-level domain.
 
     So `-018f` is cut from `example.com-018f`, but `-op.com` is not cut from `example.co-op.com`.
     """
-    found = _DOMAIN.match(text, start)
-    whole = domain = found[0].rstrip(".-") if found else ""
+    whole = domain = text.rstrip(f".-{_DOTS}")
     while domain and not _TOP_LEVEL_DOMAIN.fullmatch(domain.rpartition(".")[2]):
         domain = domain[: max(domain.rfind("."), domain.rfind("-"), 0)].rstrip(".-")
-    both = [whole, domain] if "." in domain and domain != whole else [whole]
-    return [(one, start + len(one)) for one in both if one]
+    return [whole, domain] if "." in domain and domain != whole else [whole]

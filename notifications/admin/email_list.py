@@ -19,6 +19,7 @@ from notifications.admin.attention import provider_conditions
 from notifications.delivery.process import gate
 from notifications.models import LAST_ERROR_AT, EmailNotification, EmailNotificationQuerySet
 from notifications.rendering import event_types
+from outbox.addresses import as_stored
 from outbox.admin.front import bounded, count_each
 from outbox.admin.shared.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
 from outbox.admin.shared.period import PeriodFilter
@@ -169,7 +170,7 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         if not (text := search_term.strip()):
             return queryset, False
         if "@" in text:
-            return queryset.filter(recipient_email__iexact=text), False
+            return queryset.filter(recipient_email__iexact=as_stored(text)), False
         if wanted := as_uuid(text):
             if queryset.filter(id=wanted).exists():
                 return queryset.filter(id=wanted), False

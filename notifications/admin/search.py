@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from notifications.models import EmailNotification
+from outbox.addresses import as_stored
 from outbox.admin.shared.base import as_uuid
 from outbox.admin.shared.search import SHOWN, Hit, searches
 
@@ -23,7 +24,7 @@ def mails(request: HttpRequest, term: str) -> Iterator[Hit]:
         return
     named = Q(provider_message_id=term) | Q(correlation_id=term)
     if "@" in term:
-        named |= Q(recipient_email__iexact=term)
+        named |= Q(recipient_email__iexact=as_stored(term))
     if id := as_uuid(term):
         named |= Q(id=id)
     rows = EmailNotification.objects.filter(named).only("id", "event_type", "recipient_email", "status")

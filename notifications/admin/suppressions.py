@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 
 from notifications.models import Suppression
 from notifications.suppressions import suppression_of
+from outbox.admin.shared.address_field import AddressField
 from outbox.admin.shared.base import ChoiceFilter, EstimatingPaginator, ago
 from outbox.menu import MenuItem
 from outbox.privacy import address_hash
@@ -28,7 +29,7 @@ class ReasonFilter(ChoiceFilter):
 
 
 class SuppressionForm(forms.ModelForm[Suppression]):
-    address = forms.EmailField(help_text="Only a keyed hash of the address is stored.")
+    address = AddressField(help_text="Only a keyed hash of the address is stored.")
 
     class Meta:
         model = Suppression

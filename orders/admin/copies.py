@@ -14,20 +14,19 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from rest_framework.exceptions import ValidationError as FieldError
 
 from notifications.copies import NotCopied
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
-from outbox.api.fields import EmailAddress
+from outbox.admin.shared.address_field import AddressField
 from outbox.privacy import AddressGiven, refuse_addresses
 
 
 class CopyForm(forms.Form):
     """The copy's address. `may_correct`: whether the user may correct the order's address, too."""
 
-    recipient_email = forms.CharField(label="Send it to", max_length=254, widget=forms.EmailInput)
+    recipient_email = AddressField(label="Send it to")
     update_order = forms.BooleanField(
         label="Correct the order's address, so that later e-mails go there, too", required=False
     )
@@ -45,14 +44,6 @@ class CopyForm(forms.Form):
         except AddressGiven as error:
             raise ValidationError(str(error)) from error
         return reason
-
-    def clean_recipient_email(self) -> str:
-        """Accept the addresses that the API accepts."""
-        try:
-            return str(EmailAddress().run_validation(self.cleaned_data["recipient_email"]))
-        except FieldError as error:
-            assert isinstance(error.detail, list)
-            raise ValidationError([str(one) for one in error.detail]) from error
 
 
 class CopyPage(admin.ModelAdmin[Order]):

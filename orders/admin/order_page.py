@@ -16,6 +16,7 @@ from notifications.rendering import format_amount
 from orders.admin.timeline import lines_of
 from orders.models import STUCK, Order
 from orders.timeline import read_timeline
+from outbox.addresses import as_stored
 from outbox.admin.shared.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
 from outbox.admin.shared.period import PeriodFilter
 
@@ -139,7 +140,7 @@ class OrderPage(admin.ModelAdmin[Order]):
         if not (text := search_term.strip()):
             return queryset, False
         if "@" in text:
-            return queryset.filter(email__iexact=text), False
+            return queryset.filter(email__iexact=as_stored(text)), False
         if wanted := as_uuid(text):
             return queryset.filter(id=wanted), False
         return queryset.filter(reference=text), False

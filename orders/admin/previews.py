@@ -18,6 +18,7 @@ from notifications.services import send_preview
 from orders.emails import email_context, present_change
 from orders.events import EMAILS
 from orders.models import Order
+from outbox.addresses import NotAnAddress, read_address
 from outbox.admin.shared.acts import record_act
 from outbox.privacy import address_hash
 
@@ -81,6 +82,11 @@ class PreviewPages(admin.ModelAdmin[Order]):
             raise PermissionDenied
         if not address:
             self.message_user(request, "Your account has no e-mail address.", messages.ERROR)
+            return
+        try:
+            address = read_address(address)
+        except NotAnAddress as error:
+            self.message_user(request, f"Correct your account's e-mail address. {error}", messages.ERROR)
             return
         refusal = send_preview(
             mail=mail, order_id=order.id, event_type=form.cleaned_data["event"], recipient_email=address

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from orders.models import Order
+from outbox.addresses import as_stored
 from outbox.admin.shared.base import as_uuid
 from outbox.admin.shared.search import SHOWN, Hit, searches
 
@@ -20,7 +21,7 @@ def orders(request: HttpRequest, term: str) -> Iterator[Hit]:
         return
     named = Q(reference=term) | Q(correlation_id=term)
     if "@" in term:
-        named |= Q(email__iexact=term)
+        named |= Q(email__iexact=as_stored(term))
     if id := as_uuid(term):
         named |= Q(id=id)
     for order in Order.objects.filter(named).order_by("-id")[:SHOWN]:

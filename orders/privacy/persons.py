@@ -16,6 +16,7 @@ from django.db.models import QuerySet
 
 from notifications.models import EmailNotification
 from orders.models import Order
+from outbox.addresses import as_stored
 from outbox.database.ids import EPOCH, id_time
 from outbox.database.periods import first_id_time
 from outbox.privacy import ERASED_ADDRESS
@@ -43,10 +44,11 @@ class Count:
 
 
 def check_address(email: str) -> str:
-    """Return the address without spaces around it. Raise `NoPerson` for `ERASED_ADDRESS`."""
-    if email.strip().lower() == ERASED_ADDRESS:
+    """Return the address as it is stored. Raise `NoPerson` for `ERASED_ADDRESS`."""
+    stored = as_stored(email)
+    if stored.lower() == ERASED_ADDRESS:
         raise NoPerson(f"{ERASED_ADDRESS} replaces the address of every erased person.")
-    return email.strip()
+    return stored
 
 
 def own_orders(email: str) -> QuerySet[Order]:

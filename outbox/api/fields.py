@@ -13,9 +13,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from django.core.exceptions import ValidationError as DjangoValidationError
-from django.core.validators import EmailValidator, URLValidator
+from django.core.validators import URLValidator
 from django.utils.text import get_text_list
 from rest_framework import serializers
+
+from outbox.addresses import LONGEST, NotAnAddress, read_address
 
 _CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _INSTANT = re.compile(
@@ -23,7 +25,6 @@ _INSTANT = re.compile(
     re.IGNORECASE,
 )
 _DIGITS = re.compile(r"[0-9]{1,9}")
-_is_email = EmailValidator(allowlist=[])
 _is_web_address = URLValidator(schemes=["http", "https"])
 
 
@@ -145,24 +146,16 @@ class Flag(serializers.BooleanField):
 
 
 class EmailAddress(Text):
-    """An address that every provider accepts: ASCII (an IDN domain as xn--…) with an unquoted local part."""
-
-    default_error_messages = {"email": "This must be an e-mail address in ASCII (a domain as xn--…)."}
+    """An address that every provider accepts. Its value is the address as it is stored."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(max_length=254, **options)
+        super().__init__(max_length=LONGEST, **options)
 
     def to_internal_value(self, data: Any) -> str:
-        """Accept what Django's validator accepts, except forms that mail servers commonly refuse."""
-        value = super().to_internal_value(data)
-        local, _, domain = value.rpartition("@")
         try:
-            _is_email(value)
-        except DjangoValidationError:
-            self.fail("email")
-        if not value.isascii() or '"' in local or len(local) > 64 or domain.startswith("["):
-            self.fail("email")
-        return value
+            return read_address(super().to_internal_value(data))
+        except NotAnAddress as error:
+            raise serializers.ValidationError(str(error), code="email") from None
 
 
 class WebAddress(Text):

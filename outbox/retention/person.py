@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from outbox.addresses import as_stored
 from outbox.database.partitioned import Quotes, RetentionRules
 from outbox.privacy import address_hash, find_address_hashes, hide_addresses
 
@@ -26,7 +27,12 @@ class Person:
     @classmethod
     def of(cls, address: str, owner_ids: frozenset[uuid.UUID] = frozenset()) -> Person:
         """Return the person who has this address."""
-        return cls(owner_ids, frozenset([address_hash(address)]), address.strip())
+        return cls(owner_ids, frozenset([address_hash(address)]), as_stored(address))
+
+    def spellings(self) -> list[str]:
+        """Return texts, one of which is in every spelling of the address. Only its domain has several."""
+        local, at, _ = self.address.rpartition("@")
+        return [local + at] if at else []
 
     def has_address(self, address: str) -> bool:
         return bool(address) and address_hash(address) in self.address_hashes

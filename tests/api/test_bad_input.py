@@ -35,7 +35,7 @@ FIELDS = [
     *each("email", None, 1, True, "", "x", "@", "a@", "@b.example", "a@b", "a b@example.com", []),
     *each("email", " a@example.com", "a@example.com ", "a@exa mple.com", "a@example.com,b@example.com"),
     *each("email", "Alice <a@example.com>", '"a b"@example.com', "a@[127.0.0.1]", "a@localhost"),
-    *each("email", "zoë@example.com", "a@bücher.example", "a" * 65 + "@example.com"),
+    *each("email", "zoë@example.com", "a@i❤.example", "a@1.2.3.4", "a" * 65 + "@example.com"),
     ("email", "a@" + "b." * 123 + "example"),
     *each("total_amount", None, True, False, 1.0, 1.5, "1", "", [], {}, 0, -1, 10**12 + 1, 10**40),
     *each("name", None, 1, True, [], {}, " ", "\u3000", "x" * 201),

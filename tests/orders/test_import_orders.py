@@ -264,13 +264,19 @@ def test_the_token_comes_from_the_environment(run):
 def test_the_endpoint_takes_its_events_and_sends_no_email(settings, run, live_server):
     settings.ORDER_SOURCES, settings.FAST_PATH = ["shop-a"], False
     secret = make_token(scopes=["events:write"], source="shop-a")
-    lines = rows(102) + rows(1, order_id="B-1", email="nobody") + rows(1, order_id="B-2", name="a\0b")
+    lines = (
+        rows(101)
+        + rows(1, order_id="B-0", email="Ann@EXÄMPLE.com")
+        + rows(1, order_id="B-1", email="nobody")
+        + rows(1, order_id="B-2", name="a\0b")
+    )
     status, out, err = run(written(lines), token=secret, url=live_server.url)
     assert (status, out) == (1, "102 processed, 0 repeated, 2 refused")
     assert err.startswith("line 104: ") and "email" in err and "\nline 105: " in err
     assert run(written(lines), token=secret, url=live_server.url)[1] == "0 processed, 102 repeated, 2 refused"
     assert Order.objects.filter(source="shop-a", status="completed").count() == 102
     assert Order.objects.filter(completed_at=None, created_at__year=2025).count() == 102
+    assert Order.objects.get(reference="B-0").email == "Ann@xn--exmple-cua.com"
     assert not EmailNotification.objects.exists()
     items = json.dumps([ITEM | {"name": "x" * 200}] * 200)
     large = rows(30, items=items, sequence="2")

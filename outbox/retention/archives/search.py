@@ -7,6 +7,7 @@ import datetime as dt
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 
+from outbox.addresses import as_stored
 from outbox.database.partitioned import PartitionedModel
 from outbox.models import DetachedPartition
 from outbox.privacy import address_hash
@@ -30,6 +31,10 @@ class Search:
     def by_columns(self, *, model: PartitionedModel, conditions: Mapping[str, str]) -> Iterator[Found]:
         """Yield the rows in which each of these columns has the value, in any case."""
         rules = model.retention
+        conditions = {
+            name: as_stored(value) if name == rules.address_column else value
+            for name, value in conditions.items()
+        }
         indexed = [
             conditions[name] for name in (rules.owner_column, rules.address_column) if name in conditions
         ]

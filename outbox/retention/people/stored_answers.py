@@ -66,7 +66,7 @@ def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
                 )
                 counts["idempotency_keys"] += 1
         columns = "id, key, envelope, error"
-        events = _rows(cursor, columns, _DEAD_EVENTS, json_patterns(_texts(person)), lock=True)
+        events = _rows(cursor, columns, _DEAD_EVENTS, _event_patterns(person), lock=True)
         cursor.execute(
             """
             UPDATE dead_events SET key = '', envelope = %s, error = %s,
@@ -87,7 +87,7 @@ def export_answers(*, person: Person, using: str = "default") -> dict[str, list[
     """
     with no_statement_timeout(using=using) as cursor:
         answers = _rows(cursor, "*", _ANSWERS, *_answer_values(person))
-        events = _rows(cursor, "*", _DEAD_EVENTS, json_patterns(_texts(person)))
+        events = _rows(cursor, "*", _DEAD_EVENTS, _event_patterns(person))
     return {
         "idempotency_keys": [
             row
@@ -102,13 +102,13 @@ def export_answers(*, person: Person, using: str = "default") -> dict[str, list[
     }
 
 
-def _texts(person: Person) -> list[str]:
-    return [*map(str, person.owner_ids), *filter(None, [person.address])]
-
-
 def _answer_values(person: Person) -> tuple[list[str], list[str]]:
-    patterns = like_patterns(_texts(person))
+    patterns = like_patterns([*map(str, person.owner_ids), *filter(None, [person.address])])
     return patterns, patterns
+
+
+def _event_patterns(person: Person) -> list[str]:
+    return json_patterns([*map(str, person.owner_ids), *person.spellings()])
 
 
 def _rows(

@@ -44,7 +44,7 @@ def erase_typed_texts(
     def named_in_theirs(text: str) -> bool:
         return person.is_named_in(text, orders=False) or has_word(text)
 
-    patterns = json_patterns([*([person.address] if person.address else []), *full])
+    patterns = json_patterns([*person.spellings(), *full])
     counts: Counter[str] = Counter()
     # First the jobs, because a batch that runs now writes the reason into the log.
     with no_statement_timeout(using=using) as cursor:

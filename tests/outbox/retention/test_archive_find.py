@@ -122,6 +122,17 @@ class TestFind:
         assert find("nobody@example.com") == [] == find(str(new_id()))
         assert whole == []
 
+    @pytest.mark.parametrize("text", ["ann@EXÄMPLE.com", "ANN@xn--exmple-cua.com"])
+    def test_by_address_or_its_column_reads_every_spelling_of_a_domain(self, old, text):
+        (mail,) = fill(old, 1, recipient_email="Ann@xn--exmple-cua.com", to_name="x")
+        day = make_partition(OutboxEvent, back=12)
+        quoting = event_in(
+            day, order=new_id(), event_type="payment.v1.dlt", originalEvent='{"to": "Ann@Exämple.com"}'
+        )
+        roll()
+        assert ids(find(text)) == {str(mail), quoting}
+        assert ids(find(f"recipient_email={text}")) == {str(mail)}
+
     def test_by_columns_reads_by_the_index_where_one_of_them_is_indexed(self, old, monkeypatch):
         fill(old, 20)
         fill(old, 1, recipient_email=ANN, idempotency_key="ann", to_name="x", event_type="order.placed")
