@@ -40,7 +40,7 @@ def cancel_unpaid() -> int:
     orders = Order.objects.unpaid(before=before)
     if orders.exists():
         orders = orders.exclude(id__in=_named_by_dead_payments())
-    ids = list(orders.order_by("id").values_list("id", flat=True)[:MOST])
+    ids = list(orders.order_by("created_at", "id").values_list("id", flat=True)[:MOST])
     cancelled = sum(_cancel(id, before) for id in ids)
     if cancelled:
         log.info("unpaid orders cancelled", count=cancelled)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 from django.db.models import QuerySet
@@ -32,6 +32,35 @@ def rows_visited(rows: QuerySet[Any]) -> int:
     (plan,) = json.loads(rows.explain(format="json", analyze=True))
     scans = [node for node in _nodes(plan["Plan"]) if "Relation Name" in node]
     return sum(round(node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) for node in scans)
+
+
+class Plan(NamedTuple):
+    """How a statement found its rows: its indexes, the kinds of its nodes, and what it read.
+
+    `visited` is the number of rows, without those that the index alone excluded. `buffers` is that of pages.
+    """
+
+    indexes: set[str]
+    visited: int
+    buffers: int
+    kinds: set[str]
+
+
+def plan_of(statement: str) -> Plan:
+    """Run a statement and return its plan."""
+    with connection.cursor() as cursor:
+        cursor.execute("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + statement)
+        (answer,) = cursor.fetchone()
+    plan = json.loads(answer) if isinstance(answer, str) else answer
+    nodes = list(_nodes(plan[0]["Plan"]))
+    visited = sum(
+        round((node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"])
+        for node in nodes
+        if "Relation Name" in node
+    )
+    indexes = {node["Index Name"] for node in nodes if "Index Name" in node}
+    buffers = sum(plan[0]["Plan"][f"Shared {kind} Blocks"] for kind in ("Hit", "Read"))
+    return Plan(indexes, visited, buffers, {node["Node Type"] for node in nodes})
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

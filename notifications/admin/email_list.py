@@ -177,8 +177,8 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
             return queryset.filter(order_id=wanted), False
         orders = EmailNotification._meta.get_field("order").related_model
         assert isinstance(orders, type)
-        found = orders._default_manager.filter(reference=text).order_by("-id").values_list("id", flat=True)
-        return queryset.filter(order_id__in=list(found[:100])), False
+        found = orders._default_manager.filter(reference=text).order_by("-created_at", "-id")
+        return queryset.filter(order_id__in=list(found.values_list("id", flat=True)[:100])), False
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from notifications.rendering import format_amount
 from orders.admin.timeline import lines_of
-from orders.models import STUCK, Order
+from orders.models import NEWEST_FIRST, STUCK, Order
 from orders.timeline import read_timeline
 from outbox.addresses import as_stored
 from outbox.admin.shared.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
@@ -38,13 +38,22 @@ class StuckFilter(ChoiceFilter):
         state = self.value()
         if state not in STUCK:
             return queryset
-        # A subquery, because other filters made `queryset`, and a plan by `id` would read every order.
+        # A subquery, because other filters made `queryset`, and a plan by time would read every order.
         return queryset.filter(id__in=Order.objects.stuck(state).values("id"))
+
+
+class PlacedAge(AgeFilter):
+    column = "created_at"  # other systems choose the ids of their orders
+
+
+class PlacedPeriod(PeriodFilter):
+    column = "created_at"
 
 
 class OrderPage(admin.ModelAdmin[Order]):
     list_display = ["shown", "owner", "state", "total", "refunded", "email", "created"]
-    list_filter = [StatusFilter, StuckFilter, AgeFilter, PeriodFilter]
+    list_filter = [StatusFilter, StuckFilter, PlacedAge, PlacedPeriod]
+    ordering = list(NEWEST_FIRST)
     csv_columns: tuple[str, ...] = (
         *("id", "reference", "status", "version", "email", "name", "locale"),
         *(

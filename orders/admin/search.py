@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.urls import reverse
 
-from orders.models import Order
+from orders.models import NEWEST_FIRST, Order
 from outbox.addresses import as_stored
 from outbox.admin.shared.base import as_uuid
 from outbox.admin.shared.search import SHOWN, Hit, searches
@@ -24,7 +24,7 @@ def orders(request: HttpRequest, term: str) -> Iterator[Hit]:
         named |= Q(email__iexact=as_stored(term))
     if id := as_uuid(term):
         named |= Q(id=id)
-    for order in Order.objects.filter(named).order_by("-id")[:SHOWN]:
+    for order in Order.objects.filter(named).order_by(*NEWEST_FIRST)[:SHOWN]:
         yield Hit(
             key=f"order {order.id}",
             kind="order",

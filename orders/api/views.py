@@ -24,11 +24,11 @@ from orders.api.serializers import (
     OrderSerializer,
 )
 from orders.bodies import CancelBody, CompleteBody, OrderBody, RefundBody
-from orders.models import SEEN_COLUMNS, Order
+from orders.models import NEWEST_FIRST, SEEN_COLUMNS, Order
 from orders.transitions import ExternallyOwned, InvalidTransition, RefundExceedsBalance
 from outbox.api.fields import Nothing, StrictSerializer
 from outbox.api.first_read import Beside, FirstRead
-from outbox.api.pages import PageQuery, hot_since, paginate, parse_sequence
+from outbox.api.pages import PageQuery, hot_since, paginate
 from outbox.api.problem_types import FORBIDDEN, declare_type
 from outbox.api.problems import Problem, not_found
 from outbox.api.schema import operation
@@ -58,7 +58,7 @@ REFUND_EXCEEDS_BALANCE = declare_type(
     reason="The amount is more than was paid and not yet refunded.",
     advice="Refund at most left, which is in minor units.",
 )
-#: Parameters that filter by one column. No id bounds a period, because other systems choose orders' ids.
+#: Parameters that filter by one column.
 LOOKUPS = {
     "user_id": "user_id",
     "status": "status",
@@ -88,7 +88,9 @@ class Orders(ApiView):
         filters = {LOOKUPS[name]: value for name, value in self.query.items() if name in LOOKUPS}
         rows = visible_orders(Order.objects.filter(**filters), self.first_read.token)
         return json_response(
-            paginate(request=request, query=self.query, rows=rows, serializer=OrderSerializer)
+            paginate(
+                request=request, query=self.query, rows=rows, serializer=OrderSerializer, order=NEWEST_FIRST
+            )
         )
 
     @operation(
@@ -272,7 +274,7 @@ class OrderNotifications(ApiView):
         order_id = find_order_id(id, self.first_read.token)
         rows = with_columns(EmailNotification.objects.filter(order_id=order_id))
         page = paginate(
-            request=request, query=self.query, rows=rows, serializer=NotificationSerializer, order="id"
+            request=request, query=self.query, rows=rows, serializer=NotificationSerializer, order=["id"]
         )
         return json_response(page | {"since": hot_since(model=EmailNotification)})
 
@@ -301,7 +303,6 @@ class OrderEvents(ApiView):
                 aggregate_type="order", aggregate_id=find_order_id(id, self.first_read.token)
             ),
             serializer=EventSerializer,
-            order="sequence",
-            parse=parse_sequence,
+            order=["sequence"],
         )
         return json_response(page | {"since": hot_since(model=OutboxEvent)})

@@ -14,9 +14,7 @@ def find_order(text: str) -> Order | None:
     Raise `CommandError` if several orders have the reference.
     """
     id = parse_uuid(text)
-    found = list(
-        Order.objects.filter(id=id) if id else Order.objects.filter(reference=text).order_by("-id")[:2]
-    )
+    found = list(Order.objects.filter(id=id) if id else Order.objects.filter(reference=text)[:2])
     if len(found) > 1:
         raise CommandError(f"Several orders have the reference {text}. Give an order's id.")
     return found[0] if found else None

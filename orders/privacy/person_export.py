@@ -35,7 +35,7 @@ def export_person(*, email: str, report: Report, by_index_only: bool = False) ->
     those that cannot be read are left out, and `archives_left_out` names them. Raise `NoPerson`.
     """
     email = check_address(email)
-    orders = list(own_orders(email).order_by("id").values())
+    orders = list(own_orders(email).order_by("created_at", "id").values())
     person = Person.of(email, frozenset(order["id"] for order in orders))
     document: dict[str, Any] = {"email": email, "orders": orders}
     left_out: LeftOut | None = [] if by_index_only else None

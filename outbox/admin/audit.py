@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 from django.contrib import admin
@@ -12,14 +11,12 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 from django.urls import NoReverseMatch, URLPattern, path, reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from outbox.admin.shared.acts import record_download
 from outbox.admin.shared.base import AgeFilter, TriageAdmin
 from outbox.admin.shared.csv import csv_response, rows_by_key
-from outbox.database import periods
 from outbox.menu import MenuItem
 
 ACTS = {1: "added", 2: "changed", 3: "deleted"}
@@ -28,11 +25,7 @@ ACTS = {1: "added", 2: "changed", 3: "deleted"}
 class TimeFilter(AgeFilter):
     """Filters by the time of the act, which has an index."""
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        hours = periods.AGES.get(self.value() or "")
-        if hours is None:
-            return queryset
-        return queryset.filter(action_time__gte=timezone.now() - dt.timedelta(hours=hours))
+    column = "action_time"
 
 
 class KindFilter(admin.SimpleListFilter):

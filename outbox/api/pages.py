@@ -1,14 +1,15 @@
 """Pagination by cursor, without an offset or a count. Rows that are added meanwhile do not shift a page.
 
-A cursor is a direction and the last value of the column that orders the list.
+A cursor is a direction and a row's values of the columns that order the list: "n1790000000000000.01a2…".
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
@@ -18,12 +19,15 @@ from rest_framework.request import Request
 
 from outbox.api.fields import Digits, Instant, StrictSerializer, Text, kept, parse_uuid
 from outbox.api.problems import Fault, invalid
+from outbox.database.keyset import columns_of, read_page
 from outbox.database.partitioned import PartitionedModel
 from outbox.retention.partitions import partitions
 
 DEFAULT_SIZE = 50
 MAX_SIZE = 200
 _HOT_SINCE_SECONDS = 60
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECONDS = re.compile(r"-?[0-9]{1,18}")
 
 Row = TypeVar("Row", bound=models.Model)
 
@@ -42,31 +46,25 @@ class PeriodQuery(PageQuery):
     created_before = Instant(required=False, help_text="Only rows of an earlier `created_at`")
 
 
-def parse_sequence(text: str) -> int | None:
-    """Parse a position of at most nine digits. Return None for anything else."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
-
-
 def paginate(
     *,
     request: Request,
     query: dict[str, Any],
     rows: models.QuerySet[Row],
     serializer: type[serializers.Serializer[Any]],
-    order: str = "-id",
-    parse: Callable[[str], Any] = parse_uuid,
+    order: Sequence[str] = ("-id",),
 ) -> dict[str, Any]:
     """Return one page of `rows`: `next` and `previous` (absolute URLs or None) and `results`.
 
-    `order` names one unique column with an index. `parse` parses a value of it, or returns None. `query` is a
-    validated `PageQuery`. Raise the 400 problem for a cursor that this API did not make.
+    `order` is as for `read_page`, and has an index. `query` is a validated `PageQuery`. Raise the 400
+    problem for a cursor that this API did not make.
     """
-    column, size = order.lstrip("-"), query["page_size"]
-    backwards, position = _read_cursor(query.get("cursor"), parse)
-    downwards = order.startswith("-") is not backwards
-    if position is not None:
-        rows = rows.filter(**{f"{column}__{'lt' if downwards else 'gt'}": position})
-    found = list(rows.order_by(f"-{column}" if downwards else column)[: size + 1])
+    names, size = columns_of(order), query["page_size"]
+    fields = [rows.model._meta.get_field(name) for name in names]
+    backwards, position = _read_cursor(query.get("cursor"), fields)
+    if backwards:
+        order = names if order[0].startswith("-") else [f"-{name}" for name in names]
+    found = read_page(rows=rows, order=order, after=position, size=size + 1)
     more, page = len(found) > size, found[:size]
     if backwards:
         page.reverse()
@@ -74,7 +72,7 @@ def paginate(
     def link(direction: str, there: bool, row: Row | None) -> str | None:
         if not there:
             return None
-        return _url(request, f"{direction}{getattr(row, column)}" if row else None)
+        return _url(request, direction + _write_position(row, fields) if row else None)
 
     first, last = (page[0], page[-1]) if page else (None, None)
     return {
@@ -84,13 +82,46 @@ def paginate(
     }
 
 
-def _read_cursor(cursor: str | None, parse: Callable[[str], Any]) -> tuple[bool, Any]:
+def _write_position(row: models.Model, fields: Sequence[Any]) -> str:
+    values = (getattr(row, field.attname) for field in fields)
+    return ".".join(
+        str((value - _EPOCH) // dt.timedelta(microseconds=1) if isinstance(value, dt.datetime) else value)
+        for value in values
+    )
+
+
+def _read_cursor(cursor: str | None, fields: Sequence[Any]) -> tuple[bool, list[Any] | None]:
+    """Return whether the page is before the position, and the position, which is None for the first page."""
     if cursor is None:
         return False, None
-    position = parse(cursor[1:])
-    if cursor[0] not in "np" or position is None:
-        raise invalid([Fault(("cursor",), "This cursor is none of ours.", "query")])
+    texts = cursor[1:].split(".")
+    position = [_PARSERS[type(field)](text) for field, text in zip(fields, texts, strict=False)]
+    if cursor[0] not in "np" or len(texts) != len(fields) or None in position:
+        raise invalid([Fault(("cursor",), "Unknown cursor. Start again without it.", "query")])
     return cursor[0] == "p", position
+
+
+def _parse_microseconds(text: str) -> dt.datetime | None:
+    """Parse a time, as microseconds since 1970. Return None for anything else."""
+    if not _MICROSECONDS.fullmatch(text):
+        return None
+    try:
+        return _EPOCH + dt.timedelta(microseconds=int(text))
+    except OverflowError:
+        return None
+
+
+def _parse_sequence(text: str) -> int | None:
+    """Parse a number of at most nine digits. Return None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+#: How to read a value in a cursor, by the type of its column.
+_PARSERS: dict[type[models.Field[Any, Any]], Callable[[str], Any]] = {
+    models.DateTimeField: _parse_microseconds,
+    models.PositiveIntegerField: _parse_sequence,
+    models.UUIDField: parse_uuid,
+}
 
 
 def _url(request: Request, cursor: str | None) -> str:

@@ -1,4 +1,7 @@
-"""Periods as ranges of ids, which contain the time. Filters prune partitions and use the primary key."""
+"""Periods as ranges of ids, which contain the time, or of a time with an index.
+
+Ranges of ids prune partitions and use the primary key.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,21 @@ NAMES = ("age", "since", "until")
 Rows = TypeVar("Rows", bound=QuerySet[Any])
 
 
-def narrow_to_period(rows: Rows, params: Mapping[str, str], *, now: dt.datetime) -> Rows:
+def narrow_to_period(rows: Rows, params: Mapping[str, str], *, now: dt.datetime, column: str = "id") -> Rows:
     """Keep rows made in the last `age`, from `since`, and to the end of the day or moment `until` (UTC).
 
-    Ignore values that cannot be read.
+    Compare `column`, which is `id` or has a time. Ignore values that cannot be read.
     """
+
+    def bound(time: dt.datetime) -> object:
+        return id_floor(time) if column == "id" else time
+
     if hours := AGES.get(params.get("age", "")):
-        rows = rows.filter(id__gte=id_floor(now - dt.timedelta(hours=hours)))
+        rows = rows.filter(**{f"{column}__gte": bound(now - dt.timedelta(hours=hours))})
     if since := read_time(params.get("since", "")):
-        rows = rows.filter(id__gte=id_floor(since))
+        rows = rows.filter(**{f"{column}__gte": bound(since)})
     if until := read_time(params.get("until", ""), is_end=True):
-        rows = rows.filter(id__lt=id_floor(until))
+        rows = rows.filter(**{f"{column}__lt": bound(until)})
     return rows
 
 

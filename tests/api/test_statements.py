@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from notifications.api.serializers import with_columns
 from notifications.inserts import NONE_WITHIN
 from notifications.models import EmailNotification
-from orders.models import Order
+from orders.models import NEWEST_FIRST, Order
 from orders.services import fail_payment, pay_order
 from outbox.api import pages
 from outbox.models import OutboxEvent
@@ -166,10 +166,10 @@ def test_every_list_reads_by_an_index():
     order = orders[1500]
     mails = with_columns(EmailNotification.objects.all())
     lists = {
-        "orders_pkey": Order.objects.order_by("-id"),
-        "orders_user": Order.objects.filter(user_id=order.user_id).order_by("-id"),
-        "orders_status": Order.objects.filter(status="refunded").order_by("-id"),
-        "orders_reference": Order.objects.filter(reference=order.reference).order_by("-id"),
+        "orders_newest": Order.objects.order_by(*NEWEST_FIRST),
+        "orders_user_newest": Order.objects.filter(user_id=order.user_id).order_by(*NEWEST_FIRST),
+        "orders_status_newest": Order.objects.filter(status="refunded").order_by(*NEWEST_FIRST),
+        "orders_reference_newest": Order.objects.filter(reference=order.reference).order_by(*NEWEST_FIRST),
         "_upper_id_idx": mails.filter(recipient_email__iexact="User7@Example.com").order_by("-id"),
         # Release 0.1.0 asks this.
         "_recipient_email_id_idx": mails.filter(recipient_email="user7@example.com").order_by("-id"),

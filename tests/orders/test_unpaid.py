@@ -231,5 +231,7 @@ def test_it_reads_none_of_the_younger_pending_orders():
         Order(user_id=order.id, email="a@example.com", total_amount=1)
         for order in [Order() for _ in range(2000)]
     )
-    found = Order.objects.unpaid(before=read_database_time() - 48 * HOUR).order_by("id")[: unpaid.MOST]
+    found = Order.objects.unpaid(before=read_database_time() - 48 * HOUR).order_by("created_at", "id")[
+        : unpaid.MOST
+    ]
     assert rows_visited(found) == 1

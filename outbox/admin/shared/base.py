@@ -1,4 +1,4 @@
-"""The base of admin pages over big tables: read-only, without exact counts, filtered by the age of the id.
+"""The base of admin pages over big tables: read-only, without exact counts, filtered by age.
 
 For the admin modules of all apps. A page reads no more rows than it shows.
 """
@@ -72,17 +72,21 @@ class ChoiceFilter(admin.SimpleListFilter):
 
 
 class AgeFilter(admin.SimpleListFilter):
-    """Filters by ranges of the id, which contains the time, so that PostgreSQL prunes partitions."""
+    """Filters by ranges of the id, which contains the time, so that PostgreSQL prunes partitions.
+
+    Subclasses may name a column with a time instead.
+    """
 
     title = "age"
     parameter_name = "age"
+    column = "id"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [("1h", "last hour"), ("24h", "last 24 hours"), ("7d", "last 7 days"), ("31d", "last 31 days")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Row]) -> QuerySet[Row]:
         params = {"age": self.value() or ""}
-        return periods.narrow_to_period(queryset, params, now=timezone.now())
+        return periods.narrow_to_period(queryset, params, now=timezone.now(), column=self.column)
 
 
 class TriageAdmin(admin.ModelAdmin[Row]):
@@ -93,6 +97,7 @@ class TriageAdmin(admin.ModelAdmin[Row]):
     show_facets = admin.ShowFacets.NEVER
     list_per_page = 50
     list_max_show_all = 50
+    #: Of the list and of its CSV file, as for `read_page`.
     ordering = ["-id"]
     list_select_related = False
     #: The text of an empty list.
@@ -133,7 +138,9 @@ class TriageAdmin(admin.ModelAdmin[Row]):
             header=self.csv_columns,
             rows=(
                 [getattr(row, column) for column in self.csv_columns]
-                for row in rows_by_key(queryset=rows.only(*self.csv_columns))
+                for row in rows_by_key(
+                    queryset=rows.only(*self.csv_columns), order=list(map(str, self.ordering))
+                )
             ),
         )
 

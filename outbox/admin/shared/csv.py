@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from django.db.models import Model, QuerySet
 from django.http import StreamingHttpResponse
 
+from outbox.database.keyset import columns_of, read_page
+
 #: A spreadsheet reads a cell that begins with one of these as a formula.
 #: Source: OWASP, "CSV Injection". The last four are the full-width forms of the first four.
 _FORMULA = tuple("=+-@\t\r\n＝＋－＠")
@@ -63,17 +65,18 @@ def csv_response(
     )
 
 
-def rows_by_key(*, queryset: QuerySet[Row], size: int = CHUNK) -> Iterator[Row]:
-    """Yield the rows of a queryset, the greatest primary key first, with `size` rows in each statement.
+def rows_by_key(
+    *, queryset: QuerySet[Row], order: Sequence[str] = ("-pk",), size: int = CHUNK
+) -> Iterator[Row]:
+    """Yield the rows of a queryset in an order (as for `read_page`), with `size` rows in each statement.
 
     No cursor stays open between the statements. So a slow reader keeps no old snapshot open, and no statement
     runs longer than DATABASE_TIMEOUT.
     """
-    page: QuerySet[Row] = queryset.order_by("-pk")
-    last: Any = None
+    last: list[Any] | None = None
     while True:
-        rows = list((page if last is None else page.filter(pk__lt=last))[:size])
+        rows = read_page(rows=queryset, order=order, after=last, size=size)
         yield from rows
         if len(rows) < size:
             return
-        last = rows[-1].pk
+        last = [getattr(rows[-1], name) for name in columns_of(order)]

@@ -1,4 +1,4 @@
-"""A filter by two dates, for lists of rows whose id contains their time."""
+"""A filter by two dates, by the time in the rows' ids or by a column with a time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from outbox.database import periods
 
 
 class PeriodFilter(admin.ListFilter):
-    """Filters from a date to the end of another (UTC), by a range of ids."""
+    """Filters from a date to the end of another (UTC), by a range of ids or of a subclass's column."""
 
     title = "date"
     template = "admin/period_filter.html"
     names = ("since", "until")
+    column = "id"
 
     def __init__(
         self,
@@ -52,4 +53,4 @@ class PeriodFilter(admin.ListFilter):
         }
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        return periods.narrow_to_period(queryset, self.values, now=timezone.now())
+        return periods.narrow_to_period(queryset, self.values, now=timezone.now(), column=self.column)

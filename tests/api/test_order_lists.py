@@ -1,0 +1,229 @@
+"""Lists of orders: newest first whoever owns them, walked while orders arrive, and read by an index."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from orders.models import Order
+from tests.api.conftest import Api, assert_problem, make_token
+from tests.factories import make_mail, make_order, make_orders
+from tests.orders.external import SHOP, tell
+from tests.plans import Plan, plan_of
+
+URL = "/api/v1/orders"
+NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
+SECOND = dt.timedelta(seconds=1)
+ID = "01a20c8d-f8ff-748a-b3a8-7f3857def3dd"
+UNKNOWN = "Unknown cursor. Start again without it."
+
+
+def external(**fields: Any) -> Order:
+    """Insert an order of another system, whose id contains no time."""
+    return make_order(**{"id": uuid.uuid4(), "source": SHOP} | fields)
+
+
+def walk(
+    api: Api, address: str, link: str = "next", between: Callable[[], object] = lambda: None
+) -> list[str]:
+    """Return the ids of all pages. Call `between` after each page."""
+    found: list[str] = []
+    for _ in range(100):
+        page = api.get(address).json()
+        found += [row["id"] for row in page["results"]]
+        if not page[link]:
+            return found
+        address = relative(page[link])
+        between()
+    raise AssertionError("The walk has no end.")
+
+
+def relative(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.path}?{parts.query}"
+
+
+def newest_first(orders: list[Order]) -> list[str]:
+    ordered = sorted(orders, key=lambda order: (order.created_at, order.id), reverse=True)
+    return [str(order.id) for order in ordered]
+
+
+@pytest.fixture
+def mixed(db: None) -> list[Order]:
+    """Return 60 orders of this system and of another, newest last."""
+    return [(external if n % 2 else make_order)(created_at=NOON + n * SECOND) for n in range(60)]
+
+
+def test_orders_of_every_owner_are_newest_first(api, mixed):
+    assert walk(api, f"{URL}?page_size=7") == newest_first(mixed)
+
+
+def test_the_way_back_is_the_reverse(api, mixed):
+    pages = [api.get(f"{URL}?page_size=7").json()]
+    while pages[-1]["next"]:
+        pages.append(api.get(relative(pages[-1]["next"])).json())
+    back = [pages[-1]]
+    while back[-1]["previous"]:
+        back.append(api.get(relative(back[-1]["previous"])).json())
+    assert [page["results"] for page in reversed(back)] == [page["results"] for page in pages]
+
+
+@pytest.mark.parametrize("arrives", [make_order, external], ids=["own", "external"])
+def test_an_order_that_arrives_during_a_walk_is_not_in_it_and_moves_no_other(api, mixed, arrives):
+    assert walk(api, f"{URL}?page_size=7", between=arrives) == newest_first(mixed)
+
+
+def test_an_imported_order_takes_its_place_by_the_time_at_which_it_was_placed(api, mixed, settings):
+    settings.ORDER_SOURCES = [SHOP]
+    ahead, behind = str(uuid.uuid4()), str(uuid.uuid4())
+
+    def place(id: str, at: dt.datetime) -> None:
+        assert tell("placed", id, 1, placedAt=at.isoformat(), notify=False) == "done"
+
+    arrivals = iter([(ahead, NOON + 30.5 * SECOND), (behind, NOON + 58.5 * SECOND)])
+    found = walk(api, f"{URL}?page_size=7", between=lambda: [place(*one) for one in arrivals])
+    assert [id for id in found if id != ahead] == newest_first(mixed)
+    assert found[29] == ahead and behind not in found
+    assert walk(api, URL) == newest_first(list(Order.objects.all()))
+
+
+def test_only_an_order_whose_time_moves_during_a_walk_is_repeated(api, mixed, settings):
+    settings.ORDER_SOURCES = [SHOP]
+    moved = mixed[59]
+
+    def move() -> None:
+        earlier = (NOON + 10.5 * SECOND).isoformat()
+        assert tell("placed", str(moved.id), 1, placedAt=earlier) == "done"
+
+    found = walk(api, f"{URL}?page_size=7", between=move)
+    assert found.count(str(moved.id)) == 2
+    found.reverse()
+    found.remove(str(moved.id))
+    assert found[::-1] == newest_first(mixed)
+
+
+def test_orders_of_the_same_moment_are_each_on_one_page(api, db):
+    orders = [external(created_at=NOON) for _ in range(30)] + [make_order(created_at=NOON) for _ in range(5)]
+    assert walk(api, f"{URL}?page_size=4") == newest_first(orders)
+    last = api.get(f"{URL}?page_size=34").json()["next"]
+    back = walk(api, relative(last).replace("page_size=34", "page_size=4"), "previous")
+    assert sorted(back) == sorted(newest_first(orders))
+
+
+@pytest.mark.parametrize("year", [1, 1969, 1970, 9999])
+def test_a_page_may_end_at_any_time_that_an_order_can_have(api, db, year):
+    orders = [external(created_at=dt.datetime(year, 1, 1, microsecond=n, tzinfo=dt.UTC)) for n in (0, 1, 999)]
+    assert walk(api, f"{URL}?page_size=1") == newest_first(orders)
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        *("x", "n", "p", "n.", "n0", "n0.", "n.5", f"n{ID}", f"x0.{ID}", f"n0.{ID}.1", f"n1e3.{ID}"),
+        *(f"n%2B1.{ID}", f"n--1.{ID}", f"n1.{'0' * 32}", f"n\u0661.{ID}", f"n{9 * 10**17}.{ID}"),
+        *(f"n{10**18}.{ID}", f"n-{10**18}.{ID}"),
+    ],
+)
+def test_an_unknown_cursor_is_a_400_that_says_what_to_do(api, cursor):
+    make_order()
+    problem = assert_problem(api.get(f"{URL}?cursor={cursor}"), 400, "validation")
+    assert problem["errors"] == [{"pointer": "#/cursor", "detail": UNKNOWN, "in": "query"}]
+
+
+@pytest.mark.parametrize("path", ["notifications", "orders/{id}/events", "orders/{id}/notifications"])
+def test_every_list_refuses_an_orders_cursor(api, path):
+    order = make_order()
+    url = f"/api/v1/{path.format(id=order.id)}?cursor=n0.{ID}"
+    assert assert_problem(api.get(url), 400, "validation")["detail"] == UNKNOWN
+
+
+#: The parameters of a list, and the index that must find its rows.
+LISTS = {
+    "": "orders_newest",
+    "user_id=00000000-0000-0000-0000-000000000007": "orders_user_newest",
+    "status=refunded": "orders_status_newest",
+    "reference=R-7": "orders_reference_newest",
+    "created_after={old}": "orders_newest",
+    "created_before={young}": "orders_newest",
+    "created_after={old}&created_before={young}": "orders_newest",
+    "created_after={old}&created_before={young}&status=refunded": "orders_status_newest",
+}
+COUNT = 8000
+
+
+def visits(api: Api, address: str) -> tuple[dict[str, Any], Plan]:
+    """Return a page, and the plans of the statements that read it, added up.
+
+    Any index may find the few orders of the moment at which the page before ends, so leave out its name.
+    """
+    with CaptureQueriesContext(connection) as queries:
+        page = api.get(address).json()
+    found = [plan_of(one["sql"]) for one in queries.captured_queries if 'FROM "orders"' in one["sql"]]
+    return page, Plan(
+        indexes=found[-1].indexes,
+        visited=sum(plan.visited for plan in found),
+        buffers=sum(plan.buffers for plan in found),
+        kinds=set().union(*(plan.kinds for plan in found)),
+    )
+
+
+def pages_of(api: Api, filters: str) -> Iterator[tuple[str, Plan]]:
+    """Yield the plans of the first page, of one in the middle, and of the one before it."""
+    address = f"{URL}?page_size=10&{filters}"
+    page, plan = visits(api, address)
+    yield "first", plan
+    assert len(page["results"]) == 10, address
+    middle = api.get(f"{URL}?page_size=10&created_before={of(COUNT // 2)}").json()
+    cursor = parse_qs(urlsplit(middle["next"]).query)["cursor"][0]
+    page, plan = visits(api, f"{address}&cursor={cursor}")
+    yield "middle", plan
+    assert page["results"], address
+    page, plan = visits(api, relative(page["previous"]))
+    yield "backwards", plan
+    assert page["results"], address
+
+
+def of(number: int) -> str:
+    """Return a time `number` seconds ago."""
+    return (dt.datetime.now(dt.UTC) - number * SECOND).isoformat().replace("+", "%2B")
+
+
+@pytest.mark.parametrize("owner", ["own", "external", "mixed"])
+def test_every_list_reads_only_its_page_from_an_index_in_its_order(api, owner):
+    make_orders(COUNT, owner=owner)
+    for filters, index in LISTS.items():
+        filters = filters.format(old=of(COUNT - 100), young=of(100))
+        for name, plan in pages_of(api, filters):
+            assert plan.indexes == {index}, (filters, name, plan)
+            assert not plan.kinds & {"Sort", "Incremental Sort", "Seq Scan"}, (filters, name, plan)
+            assert plan.visited <= 11 and plan.buffers <= 11 + 6, (filters, name, plan)
+
+
+@pytest.mark.parametrize("owner", ["external", "mixed"])
+def test_a_bound_tokens_lists_are_read_like_the_others(db, owner):
+    bound = Api(make_token(source=SHOP))
+    make_orders(COUNT, owner=owner)
+    make_order(source="shop-b")
+    for filters in ("", f"created_after={of(COUNT - 100)}&created_before={of(100)}"):
+        for name, plan in pages_of(bound, filters):
+            # If every second order is the token's, the index of all orders may be as good.
+            assert plan.indexes <= {"orders_source_newest", "orders_newest"}, (filters, name, plan)
+            assert not plan.kinds & {"Sort", "Incremental Sort", "Seq Scan"}, (filters, name, plan)
+            assert plan.visited <= 30 and plan.buffers <= 30 + 6, (filters, name, plan)
+
+
+def test_emails_are_sorted_by_their_id_which_this_system_makes(api, settings, db):
+    settings.ORDER_SOURCES, settings.NOTIFY_ON = [SHOP], ["order.placed", "order.paid"]
+    mails = [make_mail() for _ in range(2)]
+    for change, number in (("placed", 1), ("paid", 2)):
+        assert tell(change, str(uuid.UUID(int=7)), number) == "done"
+    found = walk(api, "/api/v1/notifications?page_size=1")
+    assert found == sorted(found, reverse=True) and found[2:] == [str(mail.id) for mail in mails[::-1]]
+    assert all(uuid.UUID(id).version == 7 for id in found) and len(found) == 4
