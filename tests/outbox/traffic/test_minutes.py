@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 
 import pytest
 from django.db import connection, transaction
@@ -77,6 +78,12 @@ def test_a_minute_has_what_happened_in_it():
     assert sums[when + MINUTE].count("delivered") == 1 and sums[when - MINUTE].count("failed") == 1
     assert found.quantile("sent", share=0.5) == pytest.approx(30, rel=0.1)
     assert found.quantile("sent", share=0.99) == pytest.approx(3601, rel=0.1)
+
+
+def test_an_order_counts_in_the_minute_at_which_it_was_placed_whatever_its_id():
+    make_order(id=uuid.uuid4(), created_at=minutes_ago(3))
+    sum_minutes()
+    assert stored()[minutes_ago(3)].count("placed") == 1
 
 
 def test_a_resent_mail_took_as_long_as_since_it_was_resent():
