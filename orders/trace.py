@@ -61,8 +61,7 @@ def read_trace(*, correlation_id: str, archives: bool = False) -> Trace:
     ids |= set(
         Order.objects.filter(correlation_id=correlation_id).values_list("id", flat=True)[:_MOST_EMAILS]
     )
-    shown = sorted(ids)[:MOST_ORDERS]
-    orders = list(Order.objects.filter(id__in=shown).order_by("id"))
+    orders = list(Order.objects.filter(id__in=ids).order_by("created_at", "id")[:MOST_ORDERS])
     timelines = [read_timeline(order=order, archives=archives) for order in orders]
     parts = [_belonging(timeline, correlation_id) for timeline in timelines]
     inbox = _inbox(entry.cause for part in parts for entry in part)
@@ -73,7 +72,7 @@ def read_trace(*, correlation_id: str, archives: bool = False) -> Trace:
             _tree(order, part, len(timeline) - len(part), inbox)
             for order, timeline, part in zip(orders, timelines, parts, strict=True)
         ],
-        more_orders=len(ids) - len(shown),
+        more_orders=max(0, len(ids) - MOST_ORDERS),
         unread=[] if archives or not orders else _archived_since(min(one.created_at for one in orders)),
     )
 

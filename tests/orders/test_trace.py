@@ -123,6 +123,13 @@ def test_the_orders_of_a_bulk_job_are_not_all_shown(saga, monkeypatch, capsys):
     assert printed(capsys, "saga-1")[-1] == "and 1 more orders"
 
 
+def test_the_oldest_orders_come_first_whatever_their_ids(saga):
+    first = make_order(id=uuid.UUID(int=2**128 - 1), correlation_id="saga-1", reference="R-0")
+    Order.objects.filter(id=first.id).update(created_at=saga[0].created_at - dt.timedelta(days=1))
+    shown = [node.text for node in read_trace(correlation_id="saga-1").orders]
+    assert [name in text for name, text in zip(("R-0", "R-1", "R-2"), shown, strict=True)] == [True] * 3
+
+
 def test_it_reads_by_the_indexes_of_correlation_ids_and_never_a_whole_partition(saga):
     with tidy():
         partition = make_partition(EmailNotification, back=2)
