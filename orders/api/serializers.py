@@ -8,7 +8,7 @@ from typing import Any
 from rest_framework import serializers
 
 from orders.models import Order
-from outbox.api.fields import Choice, Identifier, Text
+from outbox.api.fields import Choice, EmailAddress, Identifier, Text
 from outbox.api.pages import PeriodQuery
 from outbox.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
 
@@ -17,6 +17,7 @@ class OrderQuery(PeriodQuery):
     user_id = Identifier(required=False)
     status = Choice(choices=Order.Status.choices, required=False)
     reference = Text(required=False, max_length=100)
+    email = EmailAddress(required=False, help_text="The whole address, in any case")
 
 
 class ItemSerializer(serializers.Serializer[Any]):

@@ -63,6 +63,7 @@ LOOKUPS = {
     "user_id": "user_id",
     "status": "status",
     "reference": "reference",
+    "email": "email__iexact",
     "created_after": "created_at__gte",
     "created_before": "created_at__lt",
 }

@@ -144,16 +144,73 @@ def test_every_list_refuses_an_orders_cursor(api, path):
     assert assert_problem(api.get(url), 400, "validation")["detail"] == UNKNOWN
 
 
+class TestEmail:
+    @pytest.fixture
+    def ann(self, db: None) -> list[Order]:
+        """Return four orders of one person, oldest first."""
+        made = [
+            make_order(email="ann@example.com"),
+            external(email="Ann@Example.com", status="paid"),
+            external(email="ANN@EXAMPLE.COM", source="shop-b"),
+            make_order(email="ann@example.com", reference="A-7"),
+        ]
+        for other in ("ann@example.co", "joann@example.com", "ann@example.com.org", "a_n@example.com"):
+            make_order(email=other)
+        return made
+
+    @pytest.mark.parametrize("email", ["ann@example.com", "aNN@eXample.COM"])
+    def test_finds_the_exact_address_in_any_case(self, api, ann, email):
+        assert walk(api, f"{URL}?email={email}&page_size=2") == newest_first(ann)
+
+    @pytest.mark.parametrize("email", ["a%25@example.com", "a_n@example.co", "nobody@example.com"])
+    def test_finds_nothing_else(self, api, ann, email):
+        assert walk(api, f"{URL}?email={email}") == []
+
+    @pytest.mark.parametrize(
+        "email", ["", "%20", "ann", "@example.com", "a@b@example.com", "ann@[127.0.0.1]"]
+    )
+    def test_of_no_address_is_a_400_before_a_row_is_read(self, api, ann, email):
+        with CaptureQueriesContext(connection) as queries:
+            problem = assert_problem(api.get(f"{URL}?email={email}"), 400, "validation")
+        assert problem["errors"][0]["pointer"] == "#/email" and problem["errors"][0]["in"] == "query"
+        assert not any('FROM "orders"' in query["sql"] for query in queries.captured_queries)
+
+    def test_narrows_with_the_other_filters(self, api, ann):
+        first, second, third, fourth = (str(order.id) for order in ann)
+        assert walk(api, f"{URL}?email=ann@example.com&status=paid") == [second]
+        assert walk(api, f"{URL}?email=ann@example.com&reference=A-7") == [fourth]
+        assert walk(api, f"{URL}?email=ann@example.com&user_id={ann[0].user_id}") == [first]
+        since = ann[2].created_at.isoformat().replace("+", "%2B")
+        assert walk(api, f"{URL}?email=ann@example.com&created_after={since}") == [fourth, third]
+        assert walk(api, f"{URL}?email=ann@example.com&created_before={since}") == [second, first]
+
+    def test_shows_a_bound_token_only_the_orders_of_its_source(self, ann):
+        bound = Api(make_token(source=SHOP))
+        assert walk(bound, f"{URL}?email=ann@example.com") == [str(ann[1].id)]
+
+    def test_stays_in_the_links(self, api, ann):
+        link = urlsplit(api.get(f"{URL}?email=Ann@example.com&page_size=3").json()["next"])
+        assert parse_qs(link.query)["email"] == ["Ann@example.com"]
+
+    def test_is_in_the_schema(self, api):
+        schema = api.get("/api/schema?format=json").json()
+        parameters = {one["name"]: one for one in schema["paths"][URL]["get"]["parameters"]}
+        assert parameters["email"]["description"] == "The whole address, in any case"
+
+
 #: The parameters of a list, and the index that must find its rows.
 LISTS = {
     "": "orders_newest",
     "user_id=00000000-0000-0000-0000-000000000007": "orders_user_newest",
     "status=refunded": "orders_status_newest",
     "reference=R-7": "orders_reference_newest",
+    "email=user7@EXAMPLE.com": "orders_email_newest",
     "created_after={old}": "orders_newest",
     "created_before={young}": "orders_newest",
     "created_after={old}&created_before={young}": "orders_newest",
     "created_after={old}&created_before={young}&status=refunded": "orders_status_newest",
+    "created_after={old}&created_before={young}&email=user7@EXAMPLE.com": "orders_email_newest",
+    "status=completed&email=user7@EXAMPLE.com": "orders_email_newest",
 }
 COUNT = 8000
 
