@@ -175,9 +175,14 @@ class Order(models.Model):
                 name="orders_reference_newest",
                 condition=~Q(reference=""),
             ),
-            # the lists of a token that is bound to a source
+            # the lists of a token that is bound to a source, and those with a status
             models.Index(
                 fields=["source", "created_at", "id"], name="orders_source_newest", condition=~Q(source="")
+            ),
+            models.Index(
+                fields=["source", "status", "created_at", "id"],
+                name="orders_source_status_newest",
+                condition=~Q(source=""),
             ),
             # stuck orders; the second also finds the last confirmed one
             models.Index(

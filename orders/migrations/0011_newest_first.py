@@ -41,6 +41,14 @@ class Migration(migrations.Migration):
         AddIndexConcurrently(
             model_name="order",
             index=models.Index(
+                fields=["source", "status", "created_at", "id"],
+                name="orders_source_status_newest",
+                condition=models.Q(("source", ""), _negated=True),
+            ),
+        ),
+        AddIndexConcurrently(
+            model_name="order",
+            index=models.Index(
                 Upper("email"),
                 models.F("created_at"),
                 models.F("id"),

@@ -276,6 +276,15 @@ def test_a_bound_tokens_lists_are_read_like_the_others(db, owner):
             assert plan.visited <= 30 and plan.buffers <= 30 + 6, (filters, name, plan)
 
 
+def test_a_bound_tokens_list_of_a_status_reads_no_order_of_another_source(db):
+    make_orders(COUNT, owner="external")
+    Order.objects.filter(status="refunded").update(source="shop-b")
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE orders")
+    page, plan = visits(Api(make_token(source=SHOP)), f"{URL}?status=refunded")
+    assert page["results"] == [] and plan.visited == 0, plan
+
+
 def test_emails_are_sorted_by_their_id_which_this_system_makes(api, settings, db):
     settings.ORDER_SOURCES, settings.NOTIFY_ON = [SHOP], ["order.placed", "order.paid"]
     mails = [make_mail() for _ in range(2)]
