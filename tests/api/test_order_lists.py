@@ -27,7 +27,7 @@ UNKNOWN = "Unknown cursor. Start again without it."
 
 def external(**fields: Any) -> Order:
     """Insert an order of another system, whose id contains no time."""
-    return make_order(**{"id": uuid.uuid4(), "source": SHOP} | fields)
+    return make_order(**{"id": uuid.uuid4(), "source": SHOP, "currency": "EUR"} | fields)
 
 
 def walk(

@@ -63,6 +63,8 @@ def test_each_part_of_the_file_of_a_period_reads_only_its_own_rows(admin_client)
         assert len(downloaded(admin_client, since="2020-01-01", until="2099-01-01")) == 8 * CHUNK
     found = [one["sql"] for one in queries.captured_queries if f"LIMIT {CHUNK}" in one["sql"]]
     assert len(found) > 8
+    with connection.cursor() as cursor:  # because PostgreSQL may rather sort a table as small as this one
+        cursor.execute("SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")
     for plan in map(plan_of, found):
         assert plan.visited <= CHUNK and plan.buffers <= CHUNK + 20, plan
 
