@@ -31,8 +31,6 @@ MANAGE_COMMANDS = {
     "partitions": ["keep_partitions"],
     "migrate": ["migrate", "--noinput"],
 }
-#: Programs to run unchanged, because deployments of release 0.1.0 give the image whole commands.
-PROGRAMS = ("python", "celery", "gunicorn", "sh")
 #: The values of every switch, in any case.
 ON, OFF = ("on", "true", "1", "yes"), ("off", "false", "0", "no")
 PROJECT = Path(__file__).resolve().parent.parent
@@ -121,8 +119,6 @@ def main(arguments: list[str]) -> None:
     )
     command = found.get(name, [sys.executable, "manage.py", name])
     os.chdir(PROJECT)
-    if name in PROGRAMS:
-        os.execvp(name, [name, *rest])  # noqa: S606 - no shell is wanted
     waits = switch_from("WAIT_FOR_MIGRATIONS", environ=os.environ)
     if waits and name in {*found, *AFTER_THEM} - {"migrate"}:
         wait_for_migrations(name if name in found else "")

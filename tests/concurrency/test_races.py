@@ -200,6 +200,7 @@ def test_a_resend_and_giving_up_at_once_leave_each_row_in_one_state_and_say_so()
     assert resent | given_up == set(ids)
 
 
+@pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 def test_beats_that_start_at_once_on_an_empty_database_both_start():
     """Found by tests/flows: the second met the first's half-written schedule."""
     for _ in range(5):

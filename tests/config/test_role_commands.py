@@ -31,10 +31,6 @@ def test_a_command_of_manage_py_is_run_with_its_arguments() -> None:
     assert done.returncode == 1 and done.stderr.startswith("relay: /nonexistent/relay does not exist")
 
 
-def test_a_whole_command_is_run_as_it_stands_because_release_0_1_0_was_deployed_so() -> None:
-    assert orderpost("python", "-c", "print('as it stands')").stdout == "as it stands\n"
-
-
 @pytest.mark.parametrize("given", ["0", "two", "1.5"])
 def test_a_bad_number_stops_the_start_with_a_sentence(given: str) -> None:
     done = orderpost("web", WEB_THREADS=given)

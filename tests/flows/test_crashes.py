@@ -147,7 +147,8 @@ def test_of_two_beats_one_leads_and_the_other_takes_over_when_it_is_killed():
 
 
 def test_a_worker_told_to_stop_finishes_what_is_in_flight_and_gives_back_the_rest():
-    with Shop(EMAIL_CONCURRENCY="4", POLL_INTERVAL="600") as shop:
+    patient = {"EMAIL_READ_TIMEOUT": "20", "LEASE_SECONDS": "60"}  # a late answer would be ambiguous
+    with Shop(EMAIL_CONCURRENCY="4", POLL_INTERVAL="600", **patient) as shop:
         shop.sandbox.latency_seconds = 0.3
         shop.start("web")
         for _ in range(40):
@@ -156,7 +157,7 @@ def test_a_worker_told_to_stop_finishes_what_is_in_flight_and_gives_back_the_res
         shop.until(lambda: ("processing",) in shop.rows(), "the drain runs")
         worker = shop.processes.pop("worker")
         worker.send_signal(signal.SIGTERM)
-        worker.wait(20)
+        worker.wait(60)
         states = {status for (status,) in shop.rows()}
         assert states <= {"sent", "pending"}
         shop.sandbox.latency_seconds = 0.0

@@ -262,7 +262,7 @@ class TestRefused:
         ("change", "spoilt", "reason"),
         [
             ("placed", {"email": None}, "data.email: This field is required."),
-            ("placed", {"email": "secret(at)example"}, "data.email: This must be an e-mail address"),
+            ("placed", {"email": "secret(at)example"}, "data.email: Use an e-mail address"),
             ("placed", {"totalAmount": "1000"}, "data.totalAmount: This must be a whole number."),
             ("placed", {"orderId": 7}, "data.orderId: This must be a string."),
             ("placed", {"orderId": ""}, "data.orderId"),

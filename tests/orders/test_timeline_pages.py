@@ -104,7 +104,7 @@ def test_nobody_sends_a_copy_without_the_permission():
 
 @pytest.mark.parametrize(
     ("address", "said"),
-    [("nobody", "must be an e-mail address"), ("", "required"), ("a@example.com", "pending")],
+    [("nobody", "Use an e-mail address"), ("", "required"), ("a@example.com", "pending")],
 )
 def test_a_refused_copy_says_why_and_changes_nothing(admin_client, address, said):
     mail = dead()

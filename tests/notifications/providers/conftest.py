@@ -18,9 +18,13 @@ from notifications.providers.sending import PROVIDERS
 
 @pytest.fixture
 def provider(settings, monkeypatch) -> Iterator[Sandbox]:
-    """Start a sandbox, and let every provider with an API lead to it, with read timeouts of a second."""
+    """Start a sandbox, and let every provider with an API lead to it.
+
+    Timeouts are long, because a busy machine may need a second for an answer. A test of them calls
+    `set_timeouts`.
+    """
     with Sandbox(api_key="sandbox") as sandbox:
-        anymail: dict[str, Any] = {"REQUESTS_TIMEOUT": (1, 1)}
+        anymail: dict[str, Any] = {}
         for declared in declarations().values():
             places = {setting.name: setting.anymail for setting in declared.settings}
             for name, value in declared.sandbox.items():
@@ -32,10 +36,16 @@ def provider(settings, monkeypatch) -> Iterator[Sandbox]:
                 else:  # the provider's library reads it
                     monkeypatch.setenv(name, value)
         settings.ANYMAIL = settings.ANYMAIL | anymail
-        settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = 1
-        close()
+        set_timeouts(settings, seconds=30)
         yield sandbox
         close()
+
+
+def set_timeouts(settings: Any, *, seconds: int) -> None:
+    """Let a connect and a read take so long, also for the senders that exist."""
+    settings.ANYMAIL = settings.ANYMAIL | {"REQUESTS_TIMEOUT": (seconds, seconds)}
+    settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = seconds
+    close()
 
 
 def close() -> None:

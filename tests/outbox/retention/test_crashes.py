@@ -17,6 +17,7 @@ from outbox.retention.archives import restore
 from tests import warm
 from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states
 from tests.outbox.retention.test_rollover import age_records, count, files
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
@@ -106,10 +107,21 @@ def test_a_rollover_killed_while_it_waits_in_a_detach_is_ended_by_the_next(tmp_p
         other.close()
         process.kill()
         process.wait()
+    until(lambda: not has_advisory_lock(), "the server has noticed the death of its client")
     result = rollover.rollover(report=Steps())
     assert len(result.held) == 1
     assert states()[old.name] == "attached"
     assert EmailNotification.objects.due().get().id == ids[0]
+
+
+def has_advisory_lock() -> bool:
+    """Return whether a session holds an advisory lock in this database, as a rollover does."""
+    with psycopg.connect(dsn()) as other:
+        found = other.execute(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        ).fetchone()
+    return bool(found and found[0])
 
 
 def dying_environment(tmp_path) -> dict[str, str]:
