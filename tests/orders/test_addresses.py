@@ -68,6 +68,14 @@ def test_the_api_finds_emails_by_any_spelling(api, text):
     assert shown["id"] == str(mail.id)
 
 
+@pytest.mark.parametrize("text", SPELLINGS)
+def test_the_api_finds_orders_by_any_spelling(api, text):
+    order = make_order(email=STORED)
+    make_order(email="ann@example.com")
+    (shown,) = api.get(f"/api/v1/orders?{urlencode({'email': text})}").json()["results"]
+    assert shown["id"] == str(order.id)
+
+
 def test_another_systems_event_stores_it_too():
     id = new_id()
     assert tell("paid", id, 1, email="Ann@Exämple.com") == "done"
