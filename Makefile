@@ -33,7 +33,7 @@ setup setup-run setup-bench:
 	exit 1
 
 run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000 KAFKA=1)
-	@exec $(PYTHON) -I -S local/guard.py $(PYTHON) -m local
+	@exec setpriv --pdeathsig KILL $(PYTHON) -m local
 
 test: setup ## Run the tests, or some of them (TESTS=tests/orders ARGS="-x -q")
 	@exec $(PYTHON) -m pytest -n 4 --dist worksteal $(ARGS) $(TESTS)

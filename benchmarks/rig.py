@@ -78,7 +78,7 @@ class Rig:
     def python(self, *arguments: str) -> str:
         """Run Python and return its output."""
         done = subprocess.run(
-            guarded([sys.executable, *arguments], parent=os.getpid()),
+            guarded([sys.executable, *arguments]),
             cwd=PROJECT,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
@@ -106,7 +106,7 @@ class Rig:
         """Start a command in the background under a name."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                guarded(list(command), parent=os.getpid()),
+                guarded(list(command)),
                 cwd=PROJECT,
                 env=self.environment(**settings),
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,

@@ -1,8 +1,7 @@
 """`python -m local`, the command of `make run`: run all of orderpost on this machine until Ctrl-C.
 
 This process locks var/, starts supervisord, prepares the database, shows the logs, and stops everything in
-order. If it is killed, supervisord stops the rest in order. If supervisord is killed, the guard of each
-program stops that program. The next start first stops all processes that an earlier run left. Linux only.
+order. If it or supervisord is killed, the kernel kills the rest (local.machine.guarded). Linux only.
 """
 
 from __future__ import annotations
@@ -12,11 +11,10 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from types import FrameType
+from contextlib import closing, contextmanager, suppress
 
 from local.machine import HOST, LocalRunFailed, free_port, is_free
-from local.stack import VAR, Stack, StopRequested
+from local.stack import VAR, Stack
 
 
 def web_port() -> int:
@@ -57,34 +55,21 @@ def only_one_run() -> Iterator[None]:
         yield
 
 
-def _on_signal(number: int, _frame: FrameType | None) -> None:
-    raise StopRequested(number)
-
-
 def main() -> int:
     """Run the stack. Return 0 after a requested stop. Otherwise print the reason and return 1."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _on_signal)
-    os.environ.pop("GUARD_PID", None)
-    stack: Stack | None = None
+        signal.signal(number, signal.default_int_handler)
     try:
-        with only_one_run():
+        with only_one_run(), closing(Stack(port=web_port())) as stack:
             try:
-                stack = Stack(port=web_port())
                 stack.run()
-            except StopRequested:
-                with suppress(OSError):
+            except KeyboardInterrupt:
+                with suppress(OSError):  # the terminal may be closed
                     print("\nStopping …", flush=True)
-                return 0
-            except BrokenPipeError:  # the reader of our output has exited
-                return 0
-            finally:
-                if stack is not None:
-                    stack.stop()
     except LocalRunFailed as error:
-        print(f"\n{error}", file=sys.stderr, flush=True)
+        print(f"\n\n{error}", file=sys.stderr, flush=True)
         return 1
-    except StopRequested:
+    except (KeyboardInterrupt, BrokenPipeError):  # the reader of our output has exited
         return 0
     return 0
 

@@ -9,7 +9,6 @@ broker, as after a killed process.
 from __future__ import annotations
 
 import os
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +20,6 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from config.roles import MANAGE_COMMANDS, switch_from
-from outbox.process.backoff import add_jitter, compute_ceiling
 from outbox.process.loop import stop_on_signals
 
 log = structlog.get_logger(__name__)
@@ -30,14 +28,14 @@ PARTS = ["relay", "consumer", "standby", "partitions"]
 if switch_from("FOLLOW_WAL", environ=os.environ):
     PARTS.append("follower")
 
-#: Seconds before a part starts again: 1, 2, 4 … 60 with jitter. After a run of a minute they begin at 1.
+#: Seconds before a part starts again: 1, 2, 4 … 60. After a run of a minute they begin at 1.
 BASE_SECONDS, CAP_SECONDS = 1.0, 60.0
 STEADY_SECONDS = 60.0
 
 
 def keep_running(part: str, *, run: Callable[[], object], stopped: threading.Event) -> None:
     """Call `run` again and again until `stopped`, with a pause whenever it returns or fails."""
-    failures = 0
+    seconds = BASE_SECONDS
     while not stopped.is_set():
         began = time.monotonic()
         try:
@@ -48,13 +46,13 @@ def keep_running(part: str, *, run: Callable[[], object], stopped: threading.Eve
             log.exception("a part of the background process failed", part=part, error=str(error))
         if stopped.is_set():
             return
-        failures = 1 if time.monotonic() - began > STEADY_SECONDS else failures + 1
-        longest = compute_ceiling(retry=failures, base_seconds=BASE_SECONDS, cap_seconds=CAP_SECONDS)
-        seconds = add_jitter(seconds=longest, low=0.5, high=1.0, chance=random.random())  # noqa: S311
-        log.warning("a part of the background process starts again", part=part, seconds=round(seconds, 1))
+        if time.monotonic() - began > STEADY_SECONDS:
+            seconds = BASE_SECONDS
+        log.warning("a part of the background process starts again", part=part, seconds=seconds)
         connections.close_all()
         _let_drains_start(stopped)
         stopped.wait(seconds)
+        seconds = min(2 * seconds, CAP_SECONDS)
 
 
 def _let_drains_start(stopped: threading.Event) -> None:

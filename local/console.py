@@ -1,70 +1,42 @@
-"""Print the important lines of a local run's logs as they grow, each with its program's name. For `local`.
-
-The programs write JSON lines to var/log, and supervisord writes their other output there. The console prints
-all warnings, errors and lines that are not JSON. It prints only a few of the other lines, which suffice to
-see a request and its e-mail, so that it stays readable and cheap under load.
-"""
+"""The terminal of a local run: the steps of its start, then warnings and sent e-mails. For `local`."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
-#: The lines below a warning that are printed: at most BURST at once, and then RATE per second.
-BURST, RATE = 20, 2
-SUMMARY_SECONDS = 10
+#: Of the lines with these levels, only those of sent e-mails are shown.
 _QUIET = ('"level": "info"', '"level": "debug"')
+_SENT = '"now": "sent"'
 _UNSHOWN = (
     *("event", "level", "logger", "timestamp", "exception", "stack", "correlation_id"),
     *("service", "version", "role"),  # the label shows which program it is
 )
-COLOURS = (36, 32, 33, 35, 34)  # cyan, green, yellow, magenta, blue
 
 
 class LogFollower:
-    """Read the lines that are appended to one file from now on, also across rotations."""
+    """Read the lines that are appended to one file from now on, also after it was replaced."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: IO[bytes] | None = None
-        self._rest = b""
-        with suppress(FileNotFoundError):
-            self._file = path.open("rb")
-            self._file.seek(0, os.SEEK_END)
+        path.touch()
+        self._inode, self._position = path.stat().st_ino, path.stat().st_size
 
     def lines(self) -> list[str]:
         """Return the lines that were completed since the last call."""
-        chunks: list[bytes] = []
-        if self._file is not None:
-            chunks.append(self._file.read())
-        if self._has_moved_on():
-            self.close()
-            with suppress(FileNotFoundError):
-                self._file = self.path.open("rb")
-                chunks.append(self._file.read())
-        *lines, self._rest = (self._rest + b"".join(chunks)).split(b"\n")
-        return [line.decode(errors="replace").rstrip("\r") for line in lines]
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _has_moved_on(self) -> bool:
-        try:
-            there = self.path.stat()
-        except FileNotFoundError:
-            return False
-        if self._file is None:
-            return True
-        here = os.fstat(self._file.fileno())
-        return here.st_ino != there.st_ino or there.st_size < self._file.tell()
+        if not self.path.exists():  # it was renamed, and its writers have written nothing since
+            return []
+        with self.path.open("rb") as file:
+            if (inode := os.fstat(file.fileno()).st_ino) != self._inode:
+                self._inode, self._position = inode, 0
+            file.seek(self._position)
+            *lines, _ = file.read().split(b"\n")
+        self._position += sum(len(line) + 1 for line in lines)
+        return [line.decode(errors="replace") for line in lines]
 
 
 def readable(line: str) -> str:
@@ -81,42 +53,37 @@ def readable(line: str) -> str:
     return "\n".join([" ".join([level + text, *facts]), *traces])
 
 
+def _sent(line: str) -> str:
+    entry = json.loads(line)
+    to, by = entry["recipient"], entry["provider"]
+    return f"{entry['timestamp'][11:19]} e-mail sent: {entry['event_type']} to {to} by {by}"
+
+
 class Console:
-    """The terminal: the logs of the named programs, and the local run's own messages."""
+    """The steps of the start on one line, and then the important lines of the programs' logs."""
 
     def __init__(self, *, logs: Path, names: Sequence[str]) -> None:
-        self._logs = logs
         self._width = max(map(len, names))
-        self._colours = {name: COLOURS[n % len(COLOURS)] for n, name in enumerate(names)}
-        self._followers = {name: LogFollower(logs / f"{name}.log") for name in names}
-        self._left, self._filled = float(BURST), time.monotonic()
-        self._hidden, self._summed = 0, 0.0
+        self._followers = [LogFollower(logs / f"{name}.log") for name in names]
+        self._steps = 0
+
+    @contextmanager
+    def step(self, what: str) -> Iterator[None]:
+        """Print what happens now, and then how long it took. All steps make one line."""
+        print(f", {what}" if self._steps else what, end="", flush=True)
+        began = time.monotonic()
+        yield
+        print(f" {time.monotonic() - began:.1f} s", end="", flush=True)
+        self._steps += 1
 
     def pump(self) -> None:
         """Print the important lines that the programs have written since the last call."""
-        now = time.monotonic()
-        self._left = min(BURST, self._left + (now - self._filled) * RATE)
-        self._filled = now
-        if self._hidden and now - self._summed > SUMMARY_SECONDS:
-            print(f"… and {self._hidden} more lines in {self._logs}")
-            self._hidden, self._summed = 0, now
-        for name, follower in self._followers.items():
+        for follower in self._followers:
             for line in follower.lines():
-                if any(mark in line for mark in _QUIET):
-                    if self._left < 1:
-                        self._hidden += 1
-                        continue
-                    self._left -= 1
-                line = readable(line)
-                label = f"{name:<{self._width}}"
-                if sys.stdout.isatty():
-                    label = f"\033[{self._colours[name]}m{label}\033[0m"
-                print(f"{label} | {line}")
-        sys.stdout.flush()
+                if not any(mark in line for mark in _QUIET):
+                    self.say(readable(line), program=follower.path.stem)
+                elif _SENT in line:
+                    self.say(_sent(line), program=follower.path.stem)
 
-    def say(self, text: str) -> None:
-        print(text, flush=True)
-
-    def close(self) -> None:
-        for follower in self._followers.values():
-            follower.close()
+    def say(self, text: str, *, program: str = "") -> None:
+        print(f"{program:<{self._width}} | {text}" if program else text, flush=True)

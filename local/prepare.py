@@ -1,46 +1,22 @@
 """`python -m local.prepare [--local-login] [--topics]`: migrate, and create the local login and the topics.
 
-`local` runs it when its servers answer, in a separate process, so that Django's memory is freed afterwards.
+`local` runs it in a separate process, so that Django's memory is freed afterwards. It imports Django while
+`local` starts the servers, and continues when `local` closes its stdin.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import time
 from io import StringIO
 
 import django
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
-from django.db import OperationalError, connection
-from django.db.migrations.executor import MigrationExecutor
+from django.db import OperationalError
 
 from config.roles import switch_from
 from outbox.apps import need_own_session
-
-ATTEMPTS = 10  # a server that DATABASE_URL names may still be starting
-
-
-def wait_for_database() -> None:
-    """Wait until the database accepts a connection. Raise OperationalError after ten attempts."""
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            connection.ensure_connection()
-        except OperationalError:
-            if attempt == ATTEMPTS:
-                raise
-            time.sleep(1)
-        else:
-            return
-
-
-def migrate() -> None:
-    """Run `migrate`, even without new migrations, because the apps' post_migrate handlers must run."""
-    executor = MigrationExecutor(connection)
-    if plan := executor.migration_plan(executor.loader.graph.leaf_nodes()):
-        print(f"  database: {len(plan)} migrations", flush=True)
-    call_command("migrate", interactive=False, verbosity=0)
 
 
 def make_local_login() -> None:
@@ -56,12 +32,13 @@ def main() -> int:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
     try:
         django.setup()
-        wait_for_database()
+        sys.stdin.read()
         need_own_session(using="default")
     except (ImproperlyConfigured, OperationalError) as error:
         print(error, file=sys.stderr)
         return 1
-    migrate()
+    # Even without new migrations, because the apps' post_migrate handlers must run.
+    call_command("migrate", interactive=False, verbosity=0)
     if switch_from("FOLLOW_WAL", environ=os.environ):
         call_command("follow_wal", make_publications=True, stdout=StringIO())
     if "--local-login" in sys.argv[1:]:

@@ -22,9 +22,9 @@ from typing import IO
 
 import psycopg
 
-from local.guard import NOBODY
 from local.machine import (
     HOST,
+    NOBODY,
     Account,
     LocalRunFailed,
     account_for_postgres,
@@ -42,6 +42,7 @@ class Server(ABC):
 
     name: str
     stop_signal: signal.Signals
+    death_signal = signal.SIGKILL  # when the process that started it dies
     account: Account = "self"
 
     def __init__(self, *, port: int) -> None:
@@ -60,7 +61,7 @@ class Server(ABC):
 
     @abstractmethod
     def argv(self) -> list[str]:
-        """Return the server's command without the guard."""
+        """Return the server's command."""
 
     @abstractmethod
     def is_ready(self) -> bool:
@@ -75,9 +76,9 @@ class Server(ABC):
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return {**kept, "LC_ALL": "C", "TZ": "UTC"}
 
-    def command(self, *, parent: int | str) -> list[str]:
-        """Return the command that runs the server until `parent` dies."""
-        return guarded(self.argv(), parent=parent, death_signal=self.stop_signal, account=self.account)
+    def command(self) -> list[str]:
+        """Return the command that runs the server until its parent dies."""
+        return guarded(self.argv(), death_signal=self.death_signal, account=self.account)
 
     def start(self, *, log: Path, timeout_seconds: float = 30.0) -> None:
         """Start the server as a child of this process and wait until it is ready.
@@ -96,7 +97,7 @@ class Server(ABC):
         self.prepare()
         self._log = log.open("ab")
         self._process = subprocess.Popen(
-            self.command(parent=os.getpid()),
+            self.command(),
             env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=self._log,
@@ -158,6 +159,7 @@ class EmbeddedPostgres(Server):
 
     name = "PostgreSQL"
     stop_signal = signal.SIGINT  # a fast shutdown; SIGTERM would wait for clients to disconnect
+    death_signal = signal.SIGQUIT  # its children must stop, too, and its next start repairs the data
 
     def __init__(
         self, *, data: Path, port: int, throwaway: bool = False, account: Account | None = None
@@ -236,7 +238,7 @@ class EmbeddedPostgres(Server):
 
     def _run(self, program: str, *arguments: str | Path, text: str = "") -> None:
         done = subprocess.run(
-            guarded([self.bin / program, *arguments], parent=os.getpid(), account=self.account),
+            guarded([self.bin / program, *arguments], account=self.account),
             env=self.environment(),
             cwd="/",
             input=text,

@@ -4,40 +4,34 @@ from __future__ import annotations
 
 import http.client
 import json
-import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import redis
-from django.core.exceptions import ImproperlyConfigured
 
 from config import roles
-from local import environment, orphans
+from local import environment
 from local.console import Console
 from local.environment import is_given
 from local.kafka.broker import EmbeddedKafka
-from local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded
+from local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, tail
 from local.servers import EmbeddedPostgres, EmbeddedValkey, Server
-from local.supervision import SUPERVISOR, Program, Supervisor, supervised
+from local.supervision import Gate, Program, Supervisor
 from outbox.process.redis_client import make_client
 
 VAR = PROJECT / "var"
-POSTGRES_DATA = VAR / "postgres"
 #: The files of the web's worker processes, from which the web serves their metrics as one.
 WEB_METRICS = VAR / "run" / "metrics"
-READY_SECONDS = 240  # a start takes 16 s of CPU; 90 s were too few on two cores shared with ten others
+READY_SECONDS = 240  # a start takes 10 s of CPU; 90 s were too few on two cores shared with ten others
 
 
-class StopRequested(BaseException):
-    """Ctrl-C, SIGTERM or a closed terminal. Not an Exception, so that no handler swallows it."""
-
-
-PROCESSES = ("web", "worker", "beat", "background")
+FIRST = ("web", "worker")  # the processes that a first e-mail needs; the others start afterwards
+PROCESSES = (*FIRST, "beat", "background")
 PATIENT = 10  # the niceness of all but the web: on a busy machine an e-mail may be late, an answer may not
 
 
@@ -48,7 +42,7 @@ class Stack:
         self.port = port
         given = {name: is_given(name, environ=os.environ) for name in ("DATABASE_URL", "REDIS_URL")}
         self.postgres = (
-            None if given["DATABASE_URL"] else EmbeddedPostgres(data=POSTGRES_DATA, port=free_port())
+            None if given["DATABASE_URL"] else EmbeddedPostgres(data=VAR / "postgres", port=free_port())
         )
         self.valkey = None if given["REDIS_URL"] else EmbeddedValkey(data=VAR / "valkey", port=free_port())
         wants_kafka = roles.switch_from("KAFKA", environ=os.environ) and not is_given(
@@ -67,9 +61,11 @@ class Stack:
             secret_key_file=VAR / "secret_key",
             webhook_keys_file=VAR / "webhook_keys.json",
         )
-        self.environment[orphans.MARKER] = str(VAR)
-        self.console = Console(logs=VAR / "log", names=list(PROCESSES))
-        self.supervisor: Supervisor | None = None
+        self.console = Console(logs=VAR / "log", names=PROCESSES)
+        self.initialised, self.prepared, self.up = (
+            Gate(VAR / "run" / name) for name in ("initialised", "prepared", "up")
+        )
+        self.supervisor = Supervisor(var=VAR)
 
     @property
     def servers(self) -> list[Server]:
@@ -79,44 +75,35 @@ class Stack:
     def run(self) -> None:
         """Start everything and show the logs until a signal stops it.
 
-        Raise LocalRunFailed if a process cannot start or supervisord exits. A signal's handler raises
-        StopRequested.
+        Raise LocalRunFailed if a process cannot start or supervisord exits.
         """
         began = time.monotonic()
-        say = self.console.say
-        ended = orphans.end(var=VAR, postgres_data=self.data, grace_seconds=25)
-        if ended:
-            say(f"  ended {ended} processes that an earlier run had left")
         self.prepare_metrics()
         environment.write_local_env(VAR / "local.env", environment=self.environment)
-        worker_grace = self.check_settings()
-        if self.postgres and not (self.postgres.data / "PG_VERSION").exists():
-            say(f"  database: making a new one in {self.postgres.data}")
-        for server in self.servers:
-            server.prepare()
-        self.supervisor = Supervisor(
-            var=VAR,
-            servers=self.server_programs(),
-            application=application_programs(
-                port=self.port, worker_grace=worker_grace, metrics_ports=self.metrics_ports
-            ),
-        )
-        self.supervisor.start(environment=self.environment)
-        for server in self.servers:
-            server.wait_until_ready(
-                log=VAR / "log" / f"{server.name.lower()}.log", ended=self.supervisor.has_ended
+        with self.console.step(", ".join(server.name for server in self.servers) or "supervisord"):
+            preparing = self.start_preparing()
+            if self.kafka:
+                self.kafka.prepare()  # its command depends on the files that this fetches
+            self.supervisor.start(
+                self.server_programs(), self.application_programs(), environment=self.environment
             )
-        self.prepare_database()
-        say(f"  starting {', '.join(PROCESSES)}")
-        self.supervisor.start_application()
-        self.wait_until_ready()
-        say(self.welcome(seconds=time.monotonic() - began))
+            for server in self.servers:  # supervisord and Django are imported meanwhile
+                server.prepare()
+            self.initialised.open()
+            for server in self.servers:
+                log = VAR / "log" / f"{server.name.lower()}.log"
+                server.wait_until_ready(log=log, ended=self.supervisor.check)
+        with self.console.step("migrations"):
+            self.finish_preparing(preparing)
+        self.prepared.open()
+        with self.console.step("web"):
+            self.wait_until(lambda: answers(port=self.port))
+        with self.console.step("worker"):
+            url = self.environment.get("REDIS_URL") or Path(self.environment["REDIS_URL_FILE"]).read_text()
+            self.wait_until(lambda: is_worker_waiting(url=url.strip()))
+        self.console.say("\n" + self.welcome(seconds=time.monotonic() - began))
+        self.up.open()
         self.follow()
-
-    @property
-    def data(self) -> Path:
-        """The directory of PostgreSQL's data. It is outside var/ if PostgreSQL must run as nobody."""
-        return self.postgres.data if self.postgres else POSTGRES_DATA
 
     def prepare_metrics(self) -> None:
         """Delete the metrics of an earlier run, and list the ports for Prometheus."""
@@ -129,30 +116,41 @@ class Stack:
         ]
         (VAR / "run" / "metrics_targets.json").write_text(json.dumps(targets, indent=1) + "\n")
 
-    def check_settings(self) -> int:
-        """Read the settings as every process does, and return the worker's grace period in seconds.
+    def start_preparing(self) -> subprocess.Popen[bytes]:
+        """Start the process that migrates the database, with a local login in an embedded database.
 
-        Raise LocalRunFailed with the reason if a setting is bad.
+        It reads the settings at once, and waits for `finish_preparing`.
         """
-        os.environ.update(self.environment)
-        try:
-            from config import settings
-        except ImproperlyConfigured as error:
-            raise LocalRunFailed(str(error)) from error
-        return math.ceil(settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT) + 5
+        options = [*(["--local-login"] if self.postgres else []), *(["--topics"] if self.kafka else [])]
+        with (VAR / "log" / "prepare.log").open("wb") as log:
+            return subprocess.Popen(
+                guarded([sys.executable, "-m", "local.prepare", *options]),
+                cwd=PROJECT,
+                env={"LOG_LEVEL": "WARNING"} | self.environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                process_group=0,
+            )
+
+    def finish_preparing(self, preparing: subprocess.Popen[bytes]) -> None:
+        """Let the process continue, and wait until it exits. Raise LocalRunFailed with its reason."""
+        assert preparing.stdin is not None
+        preparing.stdin.close()
+        self.wait_until(lambda: preparing.poll() is not None)
+        if preparing.returncode != 0:
+            raise LocalRunFailed(tail(log=VAR / "log" / "prepare.log"))
 
     def server_programs(self) -> list[Program]:
-        """Return the programs that start before the database is prepared, in order."""
+        """Return the programs that start at once, and stop last."""
         programs = [
             Program(
                 name=server.name.lower(),
-                command=server.command(parent=SUPERVISOR),
-                priority=10 + n,
-                stop_signal=server.stop_signal,
-                stop_seconds=20,
+                command=guarded(self.initialised.before(*server.command())),
                 environment={"LC_ALL": "C", "TZ": "UTC"},
+                stop_signal=server.stop_signal,
             )
-            for n, server in enumerate(self.servers)
+            for server in self.servers
         ]
         if self.sandbox_port is not None:
             arguments = (
@@ -160,138 +158,86 @@ class Stack:
                 *("--webhook-url", f"http://{HOST}:{self.port}/webhooks"),
                 *("--webhook-keys-file", str(VAR / "webhook_keys.json")),
             )
-            command = supervised(sys.executable, "-m", "local.sandbox", *arguments, nice=PATIENT)
-            programs.append(Program(name="sandbox", command=command, priority=20, stop_seconds=5))
+            command = guarded([sys.executable, "-m", "local.sandbox", *arguments], nice=PATIENT)
+            programs.append(Program(name="sandbox", command=command, environment={}))
         return programs
 
-    def prepare_database(self) -> None:
-        """Migrate. Create the local login in an embedded database, and the topics in an embedded Kafka."""
-        options = [*(["--local-login"] if self.postgres else []), *(["--topics"] if self.kafka else [])]
-        command = guarded([sys.executable, "-m", "local.prepare", *options], parent=os.getpid())
-        quietly = {"LOG_LEVEL": "WARNING"} | self.environment
-        if subprocess.run(command, cwd=PROJECT, env=quietly, process_group=0).returncode != 0:
-            raise LocalRunFailed("The database could not be prepared. The reason is above.")
+    def application_programs(self) -> list[Program]:
+        """Return the programs that wait for the database or for the first of them, and stop first."""
+        as_root = {"PYTHONWARNINGS": "ignore:You're running the worker"} if os.geteuid() == 0 else {}
+        commands = roles.commands(host=HOST, port=self.port)
+        commands["background"] = [sys.executable, "-m", "local.background"]
+        return [
+            Program(
+                name=name,
+                command=guarded(
+                    (self.prepared if name in FIRST else self.up).before(*commands[name]),
+                    nice=0 if name == "web" else PATIENT,
+                ),
+                environment={
+                    **(as_root if name in ("worker", "beat") else {}),
+                    **({"PROMETHEUS_MULTIPROC_DIR": str(WEB_METRICS)} if name == "web" else {}),
+                    "METRICS_HOST": HOST,
+                    "METRICS_PORT": str(self.metrics_ports[name]),
+                    # Not through supervisord, because copying the lines took 4 % of the cost of an order.
+                    "LOG_FILE": str(VAR / "log" / f"{name}.log"),
+                },
+            )
+            for name in PROCESSES
+        ]
 
-    def wait_until_ready(self) -> None:
-        """Wait until /readyz answers 200 and the worker accepts e-mails.
-
-        Raise LocalRunFailed after `READY_SECONDS`.
-        """
-        assert self.supervisor is not None
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` is true. Raise LocalRunFailed if a program exits, or after a time."""
         deadline = time.monotonic() + READY_SECONDS
-        while missing := self._what_is_missing():
+        while not condition():
             self.supervisor.check()
-            self.console.pump()
             if time.monotonic() > deadline:
-                raise LocalRunFailed(f"Not ready after {READY_SECONDS} s: {missing}")
-            time.sleep(0.1)
-
-    def _what_is_missing(self) -> str:
-        from config import settings
-
-        if answer := readiness(port=self.port):
-            return f"/readyz says {answer}"
-        if not is_worker_waiting(url=settings.REDIS_URL):
-            return f"the worker takes no task. Its log is {VAR / 'log' / 'worker.log'}."
-        return ""
+                raise LocalRunFailed(
+                    f"It is not ready after {READY_SECONDS} s. The logs are in {VAR / 'log'}."
+                )
+            time.sleep(0.05)
 
     def follow(self) -> None:
-        """Print the logs, and each restart by supervisord, until supervisord exits."""
-        assert self.supervisor is not None
-        pids: dict[str, int] = {}
-        turn = 0
+        """Print the logs, and each exit and restart of a program, until supervisord exits."""
         while not self.supervisor.has_ended():
             self.console.pump()
-            if turn % 10 == 0:
-                with suppress(OSError):
-                    self.supervisor.rotate_logs()
-                    for program in self.supervisor.programs():
-                        name, pid = program["name"], program["pid"]
-                        if pid and pid != pids.get(name, pid):
-                            self.console.say(f"{name} had exited and was started again (process {pid}).")
-                        if pid:
-                            pids[name] = pid
-            turn += 1
+            for line in self.supervisor.news():
+                self.console.say(line, program="supervisord")
+            self.supervisor.rotate_logs()
             time.sleep(0.1)
         raise LocalRunFailed("supervisord exited unexpectedly. Run `make run` again. No data is lost.")
 
-    def stop(self) -> None:
-        """Stop everything in order. At a second signal kill supervisord at once."""
-        if self.supervisor is not None:
-            deadline = time.monotonic() + self.supervisor.stop_seconds() + 5
-            try:
-                self.supervisor.ask_to_stop()
-                while not self.supervisor.has_ended() and time.monotonic() < deadline:
-                    with suppress(OSError):  # the terminal may be closed
-                        self.console.pump()
-                    time.sleep(0.05)
-            except StopRequested:
-                with suppress(OSError):
-                    self.console.say("Stopping at once.")
-            self.supervisor.kill()
-        orphans.end(var=VAR, postgres_data=self.data, grace_seconds=25)
+    def close(self) -> None:
+        """Stop everything in order. At a second signal kill all at once."""
+        self.supervisor.stop()
         (VAR / "local.env").unlink(missing_ok=True)
-        self.console.close()
 
     def welcome(self, *, seconds: float) -> str:
         """Return the addresses of everything, as text for the terminal."""
         web = f"http://{HOST}:{self.port}"
         login = "   (login: admin, password: admin)" if self.postgres else ""
-        lines = [
-            f"\norderpost is up after {seconds:.1f} s.\n",
-            f"  API reference  {web}/api/docs",
-            f"  Admin          {web}/admin/{login}",
-        ]
-        if self.sandbox_port is not None:
-            lines.append(f"  Mailbox        http://{HOST}:{self.sandbox_port}/")
-        if self.postgres is not None:
-            lines.append(f"  PostgreSQL     {self.postgres.url}")
-        if self.valkey is not None:
-            lines.append(f"  Valkey         {self.valkey.url}")
-        if self.kafka is not None:
-            lines.append(f"  Kafka          {self.kafka.url}")
+        mailbox = [("Mailbox", f"http://{HOST}:{self.sandbox_port}/")] if self.sandbox_port else []
         ports = ", ".join(f"{name} {port}" for name, port in self.metrics_ports.items())
-        lines.append(f"  Metrics        http://{HOST}:PORT/metrics: {ports}")
-        lines.append(f"  Logs           {VAR / 'log'}, in full as JSON lines; warnings and a few more here")
-        return "\n".join([*lines, "\nCtrl-C stops everything.\n"])
+        rows = [
+            ("API reference", f"{web}/api/docs"),
+            ("Admin", f"{web}/admin/{login}"),
+            *mailbox,
+            *((server.name, server.url) for server in self.servers),
+            ("Metrics", f"http://{HOST}:PORT/metrics: {ports}"),
+            ("Logs", f"{VAR / 'log'}; only warnings and sent e-mails are shown here"),
+        ]
+        lines = [f"  {name:<13}  {value}" for name, value in rows]
+        up = f"\norderpost is up after {seconds:.1f} s.\n"
+        return "\n".join([up, *lines, "\nCtrl-C stops everything.\n"])
 
 
-def application_programs(*, port: int, worker_grace: int, metrics_ports: Mapping[str, int]) -> list[Program]:
-    """Return the programs that need the database. They stop first, all at once."""
-    as_root = {"PYTHONWARNINGS": "ignore:You're running the worker"} if os.geteuid() == 0 else {}
-    commands = roles.commands(host=HOST, port=port)
-    commands["background"] = [sys.executable, "-m", "local.background"]
-    return [
-        Program(
-            name=name,
-            command=supervised(*commands[name], nice=0 if name == "web" else PATIENT),
-            priority=100,
-            stop_seconds=max(15, worker_grace),
-            environment={
-                **(as_root if name in ("worker", "beat") else {}),
-                **({"PROMETHEUS_MULTIPROC_DIR": str(WEB_METRICS)} if name == "web" else {}),
-                "METRICS_HOST": HOST,
-                "METRICS_PORT": str(metrics_ports[name]),
-                # Not through supervisord, because copying the lines took 4 % of the cost of an order.
-                "LOG_FILE": str(VAR / "log" / f"{name}.log"),
-            },
-        )
-        for name in PROCESSES
-    ]
-
-
-def readiness(*, port: int) -> str:
-    """Return why /readyz does not answer 200, or "" if it does."""
+def answers(*, port: int) -> bool:
+    """Return whether /readyz answers 200."""
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
-    try:
+    with closing(connection), suppress(OSError, http.client.HTTPException):
         connection.request("GET", "/readyz")
-        response = connection.getresponse()
-        body = response.read().decode(errors="replace")
-        return "" if response.status == 200 else f"{response.status} {body[:500]}"
-    except (OSError, http.client.HTTPException) as error:
-        return f"no answer ({error})"
-    finally:
-        connection.close()
+        return connection.getresponse().status == 200
+    return False
 
 
 def is_worker_waiting(*, url: str) -> bool:

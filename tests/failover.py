@@ -11,8 +11,7 @@ from typing import Any
 import psycopg
 import redis
 
-from local.guard import NOBODY
-from local.machine import HOST, free_port
+from local.machine import HOST, NOBODY, free_port
 from local.servers import EmbeddedPostgres, EmbeddedValkey
 from tests.proxy import Proxy
 from tests.waiting import until

@@ -68,7 +68,7 @@ class Collector:
 
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
-            command = guarded([str(self._program), "--config", str(CONFIG)], parent=os.getpid())
+            command = guarded([str(self._program), "--config", str(CONFIG)])
             self._process = subprocess.Popen(command, env=self._environment, stdout=log, stderr=log)
         deadline = time.monotonic() + 30
         while "Everything is ready" not in self._log.read_text():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -61,8 +60,6 @@ class Pooler:
             text.write(file)
         command = guarded(
             [str(PROGRAM), str(settings)],
-            parent=os.getpid(),
-            death_signal=signal.SIGKILL,
             account=account_for_postgres(),
         )
         with (folder / "log").open("wb") as log:

@@ -17,8 +17,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from local.guard import NOBODY
-from local.machine import free_port
+from local.machine import NOBODY, free_port
 from local.servers import EmbeddedPostgres
 from tests import warm
 

@@ -104,7 +104,7 @@ def _server() -> socket.socket:
     command = [sys.executable, "-m", "tests.warm_process", str(its.fileno())]
     with its:
         warm = subprocess.Popen(
-            guarded(command, parent=os.getpid(), death_signal=signal.SIGKILL),
+            guarded(command),
             cwd=PROJECT,
             pass_fds=[its.fileno()],
             start_new_session=True,

@@ -6,6 +6,7 @@ It imports nothing of the project, because each program reads its own environmen
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import gc
 import importlib
@@ -18,6 +19,7 @@ import socket
 import sys
 from typing import Any
 
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 #: Those that take long and need no settings. prometheus_client must not be one: its import reads the
 #: environment.
 LIBRARIES = (
@@ -111,9 +113,10 @@ def _run(request: dict[str, Any]) -> None:
     os.closerange(3, 1024)  # the pipes of this and other programs
     os.environ.clear()
     os.environ.update(request["environment"])
-    from local.guard import end_with_parent  # imports Celery's application, too
-
-    end_with_parent(parent=request["parent"], number=signal.SIGKILL)
+    # As `setpriv --pdeathsig KILL` does for other programs. A fork does not pass through it.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != request["parent"]:  # it died before the call
+        sys.exit("The warm process is gone already.")
     faulthandler.register(signal.SIGUSR2)  # `Shop` asks a program where it hangs
     if os.environ.get("PYTHONUNBUFFERED"):
         sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]

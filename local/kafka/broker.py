@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import shutil
 import signal
 import socket
@@ -142,7 +141,6 @@ class EmbeddedKafka(Server):
         done = subprocess.run(
             guarded(
                 jars.command(jars=self._jars, main="kafka.tools.StorageTool", arguments=options),
-                parent=os.getpid(),
             ),
             env=self.environment(),
             stdout=subprocess.PIPE,

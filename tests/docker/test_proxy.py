@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import ssl
 import subprocess
 import time
@@ -114,8 +113,6 @@ def front() -> Iterator[Front]:
         log.chmod(0o666)  # nginx opens /dev/stdout, which is this file
         command = guarded(
             [str(PROGRAM), "-c", file, "-g", "daemon off;"],
-            parent=os.getpid(),
-            death_signal=signal.SIGKILL,
             account=account_for_postgres(),
         )
         shop.start("web")

@@ -154,7 +154,7 @@ class Monitoring:
         with (self.shop.folder / f"{program}.log").open("ab") as log:
             self._running.append(
                 subprocess.Popen(
-                    guarded([program, *arguments], parent=os.getpid(), death_signal=signal.SIGKILL),
+                    guarded([program, *arguments]),
                     stdout=log,
                     stderr=log,
                     env={**os.environ, "GOMAXPROCS": "1"},

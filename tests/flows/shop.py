@@ -206,7 +206,7 @@ class Shop:
                 )
                 return
             self.processes[name] = subprocess.Popen(
-                guarded(command, parent=os.getpid(), death_signal=signal.SIGKILL),
+                guarded(command),
                 cwd=checkout,
                 env=environment,
                 stdout=log,

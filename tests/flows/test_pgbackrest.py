@@ -117,7 +117,7 @@ class Backups:
     def run(self, command: str) -> str:
         """Run a command as PostgreSQL's account, and return what it prints."""
         done = subprocess.run(
-            guarded(shlex.split(self.here(command)), parent=os.getpid(), account=self.postgres.account),
+            guarded(shlex.split(self.here(command)), account=self.postgres.account),
             env=self.postgres.environment(),
             cwd="/",
             capture_output=True,

@@ -27,7 +27,7 @@ archive_command = 'test ! -f "{archive}/%f" && cp "%p" "{archive}/.%f" && mv "{a
 def run(postgres: EmbeddedPostgres, *arguments: str | Path) -> str:
     """Run a program as the account that runs PostgreSQL, and return what it prints."""
     environment = postgres.environment() | {"PATH": f"{postgres.bin}:{os.environ['PATH']}"}
-    command = guarded([*map(str, arguments)], parent=os.getpid(), account=postgres.account)
+    command = guarded([*map(str, arguments)], account=postgres.account)
     done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from local import environment, orphans
+from local import environment
 from local.machine import PROJECT
 from tests.waiting import until
 
@@ -50,6 +52,7 @@ class Checkout:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,  # by which `processes` finds the run's programs
             )
         return self.process
 
@@ -66,9 +69,19 @@ class Checkout:
         return self.process is not None and self.process.poll() is not None
 
     def processes(self) -> list[int]:
-        """Return every living process of the run except its first one."""
-        var = self.directory / "var"
-        return list(orphans.find(var=var, postgres_data=var / "postgres"))
+        """Return every living process of the run except its first one.
+
+        It has the run's session, or as a child of PostgreSQL its directory.
+        """
+        assert self.process is not None
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != self.process.pid and is_alive(int(entry.name)):
+                with suppress(OSError):  # it has exited, or belongs to another user
+                    in_session = os.getsid(int(entry.name)) == self.process.pid
+                    if in_session or (entry / "cwd").readlink().is_relative_to(self.directory):
+                        found.append(int(entry.name))
+        return found
 
     def pid_of(self, *words: str) -> int:
         """Return the oldest process of the run with these words in its command."""
@@ -80,8 +93,9 @@ class Checkout:
 
     def clean_up(self) -> None:
         """Stop the processes that a failed test has left."""
-        if self.process is not None and self.process.poll() is None:
+        if self.process is not None:
+            for pid in self.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self.process.kill()
             self.process.wait()
-        var = self.directory / "var"
-        orphans.end(var=var, postgres_data=var / "postgres", grace_seconds=10)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from local.console import BURST, Console, LogFollower, readable
+from local.console import Console, LogFollower, readable
 
 
 def append(path: Path, text: str) -> None:
@@ -23,7 +24,6 @@ def test_it_shows_only_what_comes_after_it_started(tmp_path: Path) -> None:
     assert follower.lines() == ["one", "two"]
     append(log, "f\n")
     assert follower.lines() == ["half"]
-    follower.close()
 
 
 def test_it_loses_no_line_when_the_file_is_rotated(tmp_path: Path) -> None:
@@ -31,13 +31,12 @@ def test_it_loses_no_line_when_the_file_is_rotated(tmp_path: Path) -> None:
     follower = LogFollower(log)
     append(log, "first\n")
     assert follower.lines() == ["first"]
-    append(log, "last of the old file\n")
     log.rename(tmp_path / "web.log.1")
+    assert follower.lines() == []
     append(log, "first of the new file\n")
-    assert follower.lines() == ["last of the old file", "first of the new file"]
+    assert follower.lines() == ["first of the new file"]
     append(log, "second\n")
     assert follower.lines() == ["second"]
-    follower.close()
 
 
 def test_it_names_the_program_of_each_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -45,7 +44,6 @@ def test_it_names_the_program_of_each_line(tmp_path: Path, capsys: pytest.Captur
     append(tmp_path / "web.log", "hello\n")
     append(tmp_path / "worker.log", "ready\n")
     console.pump()
-    console.close()
     assert capsys.readouterr().out == "web    | hello\nworker | ready\n"
 
 
@@ -55,32 +53,37 @@ def line(event: str, level: str = "info", **facts: object) -> str:
     return json.dumps({**facts, "event": event, **common})
 
 
-def test_it_shows_every_warning_and_of_other_lines_only_the_first(
+def test_it_shows_warnings_and_each_sent_email_and_is_silent_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    console = Console(logs=tmp_path, names=["worker"])
+    about = {"recipient": "ann***@example.com", "event_type": "order.paid", "provider": "sendgrid"}
+    for entry in (
+        line("request", path="/readyz"),
+        line("notification changed", was="pending", now="processing", **about),
+        line("notification changed", was="processing", now="sent", **about),
+        line("away", "warning"),
+        line("detail", "debug"),
+        "not JSON",
+    ):
+        append(tmp_path / "worker.log", entry + "\n")
+    console.pump()
+    assert capsys.readouterr().out.splitlines() == [
+        "worker | 12:03:04 e-mail sent: order.paid to ann***@example.com by sendgrid",
+        "worker | WARNING 12:03:04 away",
+        "worker | not JSON",
+    ]
+
+
+def test_a_start_is_one_line_that_names_a_step_before_its_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     console = Console(logs=tmp_path, names=["web"])
-    for number in range(500):
-        append(tmp_path / "web.log", line("request", path=f"/{number}") + "\n")
-    for number in range(50):
-        append(tmp_path / "web.log", line(f"away {number}", "warning") + "\n")
-    append(tmp_path / "web.log", "not JSON\n")
-    console.pump()
-    console.close()
-    shown = capsys.readouterr().out.splitlines()
-    assert sum("request" in text for text in shown) == BURST
-    assert sum("WARNING 12:03:04 away" in text for text in shown) == 50
-    assert shown[-1] == "web | not JSON"
-
-
-def test_it_says_how_many_lines_it_left_out_and_where_they_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    console = Console(logs=tmp_path, names=["web"])
-    append(tmp_path / "web.log", "".join(line("request") + "\n" for _ in range(BURST + 7)))
-    console.pump()
-    console.pump()
-    console.close()
-    assert f"… and 7 more lines in {tmp_path}" in capsys.readouterr().out
+    with console.step("PostgreSQL"):
+        assert capsys.readouterr().out == "PostgreSQL"
+    with pytest.raises(ValueError, match="broken"), console.step("migrations"):
+        raise ValueError("broken")
+    assert re.fullmatch(r" \d+\.\d s, migrations", capsys.readouterr().out)
 
 
 def test_a_line_is_readable_and_loses_no_fact() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,22 +17,21 @@ def test_a_long_log_is_moved_aside_and_the_oldest_goes(
 ) -> None:
     logs = tmp_path / "log"
     logs.mkdir()
-    told: list[tuple[int, int]] = []
+    told: list[int] = []
     monkeypatch.setattr(supervision, "LONGEST_LOG", 5)
-    monkeypatch.setattr(os, "kill", lambda *sent: told.append(sent))
-    supervisor = Supervisor(var=tmp_path, servers=[], application=[])
-    answers = SimpleNamespace(supervisor=SimpleNamespace(getPID=lambda: 4711))
-    monkeypatch.setattr(supervisor, "_rpc", lambda: answers)
+    supervisor = Supervisor(var=tmp_path)
+    monkeypatch.setattr(supervisor, "_process", SimpleNamespace(send_signal=told.append))
     (logs / "short.log").write_text("12345")
     for text in ("first…", "second", "third…", "fourth", "fifth…"):
         (logs / "web.log").write_text(text)
         supervisor.rotate_logs()
     assert {log.name: log.read_text() for log in logs.iterdir()} == {
+        "supervisord.log": "",
         "short.log": "12345",
         "web.log.1": "fifth…",
         "web.log.2": "fourth",
         "web.log.3": "third…",
     }
-    assert told == [(4711, signal.SIGUSR2)] * 5
+    assert told == [signal.SIGUSR2] * 5
     supervisor.rotate_logs()
     assert len(told) == 5
