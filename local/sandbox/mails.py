@@ -84,32 +84,6 @@ class Mail:
         parts = self.payload.get("content") or []
         return next((str(part["value"]) for part in parts if part["type"] == media_type), "")
 
-    def summary(self) -> dict[str, Any]:
-        """Return the fields for a list of mails, as JSON values."""
-        return {
-            "message_id": self.message_id,
-            "received_at": self.received_at.isoformat(),
-            "to": list(self.recipients),
-            "subject": self.subject,
-            "notification_id": self.notification_id,
-            "order_id": self.order_id,
-            "event_type": self.event_type,
-            "provider": self.provider,
-        }
-
-    def as_json(self) -> dict[str, Any]:
-        """Return all fields as JSON values."""
-        return {
-            **self.summary(),
-            "from": self.from_email,
-            "text": self.text,
-            "html": self.html,
-            "headers": self.headers,
-            "custom_args": dict(self.custom_args),
-            "request_headers": dict(self.request_headers),
-            "payload": self.payload,
-        }
-
 
 class Mailbox:
     """The received mails and their counts. Any thread may call any method."""
@@ -187,27 +161,13 @@ class Mailbox:
         with self._changed:
             return self._by_id.get(message_id)
 
-    def find(
-        self,
-        *,
-        notification_id: str = "",
-        order_id: str = "",
-        to: str = "",
-        search: str = "",
-        limit: int = 100,
-    ) -> list[Mail]:
-        """Return the newest mails that fit every filter. `to` and `search` are substrings in any case."""
+    def find(self, *, search: str = "", limit: int = 100) -> list[Mail]:
+        """Return the newest mails with a field that contains `search`, in any case."""
         wanted = re.compile(re.escape(search.strip()), re.IGNORECASE) if search.strip() else None
         found: list[Mail] = []
         for mail in reversed(self.all()):
             if len(found) >= limit:
                 break
-            if notification_id and mail.notification_id != notification_id:
-                continue
-            if order_id and mail.order_id != order_id:
-                continue
-            if to and to.casefold() not in mail.to.casefold():
-                continue
             fields = (mail.to, mail.subject, mail.event_type, mail.order_id, mail.notification_id)
             if wanted and not any(wanted.search(field) for field in fields):
                 continue

