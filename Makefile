@@ -1,7 +1,7 @@
 # Every task of developers and of CI. It needs only Linux, make, and Python 3.11 or later.
-# The first target in a fresh checkout makes .venv from the lock files and checks each package's hash. `make run`
-# uses requirements-run.lock, `make bench` requirements-bench.lock, and the others requirements-dev.lock. Each of
-# them adds to requirements.lock, which the image uses.
+# The first target in a fresh checkout makes .venv. `make run` installs requirements/run.txt, `make bench`
+# requirements/bench.txt, and the others requirements/dev.txt. All of them have the versions of
+# requirements/image.txt, which the image uses.
 
 PYTHON := .venv/bin/python
 TESTS ?= tests
@@ -11,26 +11,27 @@ NO_SERVERS := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none REDIS_URL=redis:
 	SECRET_KEY=not-secret-checks-only EMAIL_PROVIDERS=smtp
 
 .DEFAULT_GOAL := help
-# The newest that the tests know comes first. Debian has ensurepip and venv in a package of their own, so an older
-# Python with them is better.
-PYTHONS := python3.13 python3.12 python3.11 python3 python3.14
+# The newest that the tests know comes first.
+PYTHONS := $(or $(ORDERPOST_PYTHON),python3.13 python3.12 python3.11 python3 python3.14)
+# Where .venv is and of which Python. local/setup.sh has the same line.
+ORIGIN := $(strip $(CURDIR) $(realpath .venv/bin/python) $(ORDERPOST_PYTHON))
 
-.PHONY: help setup setup-run setup-bench run image test drills coverage pictures chaos soak bench lint types check docs release lock clean
+.PHONY: help setup setup-run setup-bench again run image test drills coverage pictures chaos soak bench lint types check docs release lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
 
-setup: ## Make .venv for developers, unless it is current
-setup setup-run setup-bench:
-	@set_up() { \
-		"$$1" -c "import sys$$2; sys.exit(sys.version_info < (3, 11))" >/dev/null 2>&1 && \
-			exec "$$1" local/setup.py $(or $(patsubst setup-%,%,$(filter setup-%,$@)),dev); \
-	}; \
-	set_up "$$ORDERPOST_PYTHON"; \
-	for python in $(PYTHONS); do set_up $$python ', ensurepip, venv'; done; \
-	for python in $(PYTHONS); do set_up $$python; done; \
-	echo "orderpost needs Python 3.11 or later. Install python3.11 with its venv module." >&2; \
-	exit 1
+setup: .venv/.installed-dev ## Make .venv for developers, unless it is current
+setup-run: .venv/.installed-run
+setup-bench: .venv/.installed-bench
+
+# A stamp for each file. All are old if the checkout was moved, or Python is another one.
+.venv/.installed-%: requirements/%.txt requirements/uv.txt
+	@flock . local/setup.sh $* $(PYTHONS)
+
+ifneq ($(file <.venv/.origin),$(ORIGIN))
+.venv/.installed-run .venv/.installed-dev .venv/.installed-bench: again
+endif
 
 run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000 KAFKA=1)
 	@exec setpriv --pdeathsig KILL $(PYTHON) -m local
@@ -83,9 +84,15 @@ docs: setup ## Build the documentation site in var/site, and fail on dead links
 release: setup ## Make the files of a release in var/release, for this machine (ARGS="--only documents,chart")
 	@$(PYTHON) local/release.py $(filter-out -q,$(ARGS))
 
-lock: setup ## Write the lock files again with the newest versions (ARGS=--keep: only changes of pyproject.toml)
-	@$(PYTHON) -m uv --version >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet uv
-	@$(PYTHON) local/lock.py $(filter-out -q,$(ARGS))
+# Each file keeps to the versions of the one before, and to its own if it can.
+COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--custom-compile-command "make lock" $(filter-out -q,$(ARGS))
+lock: setup ## Write requirements/ again after a change of pyproject.toml (ARGS=--upgrade: the newest versions)
+	@$(COMPILE) --group uv --output-file requirements/uv.txt
+	@$(COMPILE) pyproject.toml --all-extras --output-file requirements/image.txt
+	@$(COMPILE) pyproject.toml --all-extras --group run --constraints requirements/image.txt --output-file requirements/run.txt
+	@$(COMPILE) pyproject.toml --all-extras --group dev --constraints requirements/run.txt --output-file requirements/dev.txt
+	@$(COMPILE) pyproject.toml --all-extras --group bench --constraints requirements/run.txt --output-file requirements/bench.txt
 
 clean: ## Remove caches and the data of local runs (var/), but keep .venv
 	@[ ! -e var/run/lock ] || flock --nonblock var/run/lock true || \

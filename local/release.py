@@ -29,7 +29,7 @@ RELEASE = PROJECT / "var" / "release"
 CHART = PROJECT / "docker" / "helm" / "orderpost"
 SUMS = "SHA256SUMS"
 PARTS = ("documents", "chart", "image")
-#: One package of a lock file: its name, its version, a marker, and its hashes.
+#: One package of a requirements file: its name, its version, a marker, and its hashes.
 PACKAGE = re.compile(r"^([\w.-]+)==(\S+?)(?: ; .+)? \\\n((?:    --hash=sha256:\w+(?: \\)?\n)+)", re.MULTILINE)
 #: Writes both documents of the API to a folder. It needs settings, but no server.
 WRITE_DOCUMENTS = """
@@ -117,7 +117,7 @@ def make_documents(folder: Path, number: str) -> None:
     pages = [path for path in site.rglob("*") if path.is_file()]
     pack(folder / f"orderpost-docs-{number}.tar.gz", {str(path.relative_to(site)): path for path in pages})
     (folder / "sbom.cdx.json").write_text(
-        bill_of_materials(number, (PROJECT / "requirements.lock").read_text())
+        bill_of_materials(number, (PROJECT / "requirements" / "image.txt").read_text())
     )
 
 
@@ -135,7 +135,7 @@ def pack(archive: Path, files: Mapping[str, Path]) -> None:
 
 
 def bill_of_materials(number: str, lock: str) -> str:
-    """Return the packages of a lock file with their hashes, in CycloneDX 1.6."""
+    """Return the packages of a requirements file with their hashes, in CycloneDX 1.6."""
     packages = [
         {
             "type": "library",

@@ -1,7 +1,8 @@
 """OpenTelemetry's spans, and the `traceparent` that stores a W3C trace in rows and messages.
 
 `OTEL_EXPORTER_OTLP_ENDPOINT` (or `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`) turns spans on, and needs the SDK,
-which requirements.lock has. The SDK reads the other `OTEL_*` variables, such as sampler and service name.
+which requirements/image.txt has. The SDK reads the other `OTEL_*` variables, such as sampler and service
+name.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def start() -> None:
         from opentelemetry.sdk.trace.sampling import ParentBased
     except ImportError as error:
         raise ImproperlyConfigured(
-            f"{ENDPOINTS[0]} is set: install requirements.lock, which has OpenTelemetry's SDK ({error})."
+            f"{ENDPOINTS[0]} is set: install requirements/image.txt, which has OpenTelemetry's SDK ({error})."
         ) from error
     provider = TracerProvider()
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

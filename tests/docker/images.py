@@ -149,7 +149,7 @@ def build() -> None:
 
 
 def make_base(release: str = RELEASE) -> str:
-    """Make an image of Debian with Python, and with this machine's certificates, which pip may need.
+    """Make an image of Debian with Python, and with this machine's certificates, which pip and uv may need.
 
     Return its name.
     """

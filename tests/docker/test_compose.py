@@ -145,7 +145,7 @@ def test_the_image_has_every_package_and_the_lock_every_extra() -> None:
     assert "COPY local " not in copied  # nothing that runs in production imports it
     for package in {*project["tool"]["importlinter"]["root_packages"], "templates", "locale"} - {"local"}:
         assert f"COPY {package} {package}\n" in copied and f"!{package}" in allowed
-    lock = (PROJECT / "requirements.lock").read_text()
+    lock = (PROJECT / "requirements" / "image.txt").read_text()
     extras = project["project"]["optional-dependencies"]
     assert {"kafka", "otel", "s3"} <= set(extras)
     for requirement in [name for names in extras.values() for name in names]:

@@ -20,7 +20,7 @@ from local.release import ReleaseFailed
 from tests.docker import engine, images
 from tests.docker.chart import needs_helm
 
-LOCK = (PROJECT / "requirements.lock").read_text()
+LOCK = (PROJECT / "requirements" / "image.txt").read_text()
 WORKFLOW = yaml.safe_load((PROJECT / ".github" / "workflows" / "release.yml").read_text())
 
 

@@ -162,9 +162,9 @@ with span("asked not to", parent={REMOTE[:-1]!r} + "0") as asked, span("below"):
 def test_without_the_sdk_the_start_fails_and_says_what_to_install(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
-    with pytest.raises(ImproperlyConfigured, match=r"install requirements\.lock"):
+    with pytest.raises(ImproperlyConfigured, match=r"install requirements/image\.txt"):
         tracing.start()
-    pinned = (PROJECT / "requirements.lock").read_text()
+    pinned = (PROJECT / "requirements" / "image.txt").read_text()
     assert "\nopentelemetry-sdk==" in pinned and "\nopentelemetry-exporter-otlp-proto-http==" in pinned
 
 
