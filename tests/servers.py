@@ -81,7 +81,7 @@ def _start_servers(add_cleanup: Callable[[Callable[[], None]], None]) -> None:
         servers["REDIS_URL"] = EmbeddedValkey(data=directory / "valkey", port=free_port(), throwaway=True)
     for name, server in servers.items():
         server.start(log=directory / f"{server.name}.log")
-        # Cleaned up in reverse order, also after Ctrl-C; if pytest is killed, the guard ends the servers.
+        # Cleaned up in reverse order, also after Ctrl-C; if pytest is killed, the kernel kills the servers.
         add_cleanup(server.remove)
         add_cleanup(server.stop)
         os.environ[name] = server.url

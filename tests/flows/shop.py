@@ -1,7 +1,7 @@
 """A whole orderpost of real processes for one test: servers, web, worker, beat, standby, provider.
 
 `with Shop(...) as shop:` starts the two servers and the provider; processes are started by name, killed by
-`kill`, and all of them end with the test, or with pytest if that is killed (local.guard).
+`kill`, and all of them end with the test, or with pytest if that is killed (local.machine.guarded).
 """
 
 from __future__ import annotations
