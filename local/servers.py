@@ -110,7 +110,7 @@ class Server(ABC):
         return self._process is None or self._process.poll() is not None
 
     def wait_until_ready(
-        self, *, log: Path, timeout_seconds: float = 30.0, ended: Callable[[], bool] = lambda: False
+        self, *, log: Path, timeout_seconds: float = 30.0, ended: Callable[[], object] = lambda: False
     ) -> None:
         """Wait until the server answers. Raise LocalRunFailed if it exits, or after `timeout_seconds`."""
         deadline = time.monotonic() + timeout_seconds

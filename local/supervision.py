@@ -62,7 +62,8 @@ class Supervisor:
     def start(self, *groups: Sequence[Program], environment: Mapping[str, str]) -> None:
         """Start supervisord. It starts the groups in their order, and stops them in the reverse."""
         self._configuration.write_text(configuration(groups, logs=self.logs))
-        supervisord = [sys.executable, "-m", "supervisor.supervisord", "--configuration", self._configuration]
+        module = ["-m", "supervisor.supervisord"]
+        supervisord = [sys.executable, *module, "--configuration", str(self._configuration)]
         with (self.logs / "supervisord.err").open("wb") as errors:
             self._process = subprocess.Popen(
                 guarded(supervisord),
