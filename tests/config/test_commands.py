@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import os
 import signal
 import subprocess
@@ -10,12 +11,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 import redis
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import OperationalError, connection, connections
+from django.urls import reverse
 
 from local.sandbox import Sandbox
 from notifications import tasks
@@ -24,6 +27,7 @@ from notifications.delivery import process
 from notifications.delivery.follow import WATCHED
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
+from orders.management.commands import demo
 from orders.models import Order
 from orders.services import pay_order
 from outbox import tasks as upkeep
@@ -34,7 +38,6 @@ from outbox.management.commands import keep_partitions
 from outbox.models import ApiToken, Heartbeat, OutboxEvent
 from outbox.retention.partitions import partitions
 from outbox.wal import publication
-from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_order
 from tests.flows.shop import PAYMENT, payment_event
 from tests.outbox.retention.months import make_partition, states
@@ -306,25 +309,65 @@ def test_the_demo_writes_to_no_real_mail_server(settings):
     assert not Order.objects.exists()
 
 
-def test_the_demo_fills_a_shop_and_tells_what_went_where(provider, settings, capsys):
-    settings.RETRY_BACKOFF_BASE = settings.RETRY_BACKOFF_CAP = 0.05
-    stop = threading.Event()
+@pytest.fixture
+def polling(monkeypatch):
+    """Poll the outbox when the demo sleeps, and never reach the end of its wait."""
+    polls = iter(range(100))
 
-    def work(_: int) -> None:
-        while not stop.is_set():
-            delivery.poll()
-            stop.wait(0.05)
+    def sleep(_: float) -> None:
+        assert next(polls, None) is not None, "the demo still waits"
+        delivery.poll()
 
-    worker = threading.Thread(target=lambda: together(1, work))
-    worker.start()
-    try:
-        call_command("demo", "--orders", "15", "--wait", "1")  # one e-mail is refused for as long as it waits
-        until(lambda: sent() > 5, "most are sent")
-    finally:
-        stop.set()
-        worker.join()
-    assert Order.objects.count() == 15
-    assert "correlation id demo-" in capsys.readouterr().out
+    monkeypatch.setattr(demo, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: 0.0))
+
+
+def test_the_demo_ends_when_each_email_is_sent_dead_or_waits_for_a_retry(provider, polling, capsys):
+    call_command("demo", "--orders", "27")
+    assert Order.objects.count() == 27
+    assert not EmailNotification.objects.filter(status="processing").exists()
+    waiting = EmailNotification.objects.filter(status__in=["pending", "failed"])
+    assert {mail.recipient_email for mail in waiting} == {"down-1@example.com"}
+    dead = EmailNotification.objects.filter(status="dead_lettered")
+    assert {mail.recipient_email for mail in dead} == {"refused-0@example.com", "refused-25@example.com"}
+    said = capsys.readouterr()
+    assert said.err == ""
+    for line in (
+        "27 orders placed and changed.",
+        f"{sent():6} e-mails are sent",
+        f"{dead.count():6} e-mails are dead letters",
+        f"{waiting.count():6} e-mails wait for a retry",
+    ):
+        assert line in said.out.splitlines()
+
+
+def test_the_demo_says_what_to_click_next(provider, polling, capsys):
+    call_command("demo", "--orders", "1")
+    said = capsys.readouterr().out
+    assert f"Open {provider.api_url.partition('/v3')[0]}/ and click" in said
+    assert reverse("admin:notifications_emailnotification_causes") in said
+    assert "Click Heal" in said
+    assert "correlation id demo-" in said
+
+
+def test_the_demo_speaks_of_one_order_and_one_email(provider, polling, settings, capsys):
+    settings.NOTIFY_ON = ["order.paid"]
+    call_command("demo", "--orders", "1")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["1 order placed and changed.", "     1 e-mail is a dead letter"]
+
+
+def test_the_demo_logs_nothing_below_a_warning(provider, polling, caplog):
+    with caplog.at_level(logging.DEBUG):
+        call_command("demo", "--orders", "2")
+        assert not [line for line in caplog.records if line.levelno < logging.WARNING]
+        logging.getLogger("shop").info("after the demo")
+    assert caplog.messages[-1] == "after the demo"
+
+
+def test_the_demo_counts_the_emails_that_nothing_tries(provider, settings, capsys):
+    settings.NOTIFY_ON = ["order.paid"]
+    call_command("demo", "--orders", "1", "--wait", "0")
+    assert "     1 e-mail was not tried yet" in capsys.readouterr().out.splitlines()
 
 
 def test_one_demo_order_comes_with_a_token_as_lines_for_a_shell(provider, client, capsys):

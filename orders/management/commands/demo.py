@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import StringIO
 from operator import attrgetter
 from typing import Any
@@ -23,8 +25,9 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connections, transaction
-from django.db.models import Model
+from django.db.models import Model, Q, QuerySet
 from django.db.models.expressions import DatabaseDefault
+from django.urls import reverse
 from rich.progress import Progress
 
 from notifications.models import EmailNotification
@@ -53,11 +56,35 @@ from outbox.traffic.summed import Window
 MAILPIT_PORT = 8025
 #: How long the token of `--one` is valid.
 TOKEN_DAYS = 7
+#: E-mails without an attempt. Every failed attempt writes `last_error`, but not each uses up a retry.
+UNTRIED = Q(status__in=DUE_STATES, last_error="")
+#: What the demo says of one e-mail and of several, by state.
+ENDS: dict[str, tuple[str, str]] = {
+    Status.SENT: ("e-mail is sent", "e-mails are sent"),
+    Status.DEAD_LETTERED: ("e-mail is a dead letter", "e-mails are dead letters"),
+    Status.SUPPRESSED: ("e-mail is suppressed", "e-mails are suppressed"),
+    Status.DISCARDED: ("e-mail is discarded", "e-mails are discarded"),
+    Status.PROCESSING: ("e-mail is being sent", "e-mails are being sent"),
+}
+RETRIED = ("e-mail waits for a retry", "e-mails wait for a retry")
+WAITING = ("e-mail was not tried yet", "e-mails were not tried yet")
+
+
+@contextmanager
+def only_warnings() -> Iterator[None]:
+    """Log nothing below a warning, because each order would log lines between those of the command."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.INFO))
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 class Command(BaseCommand):
     help = (
-        "Place and change orders on the running stack, wait for their e-mails and count them by state. "
+        "Place and change orders on the running stack. Exit as soon as each e-mail is sent, is a dead"
+        " letter, or waits for a retry. Count the e-mails by state and print what to open and click next. "
         "This works only if the provider is a mailbox: that of `make run`, or Mailpit. "
         "With --one, place one order and print it and a new token as lines for a shell. "
         "With --days, write a history for the admin's charts and lists instead."
@@ -70,12 +97,13 @@ class Command(BaseCommand):
             help=f"place one order; print `export TOKEN=…` (for {TOKEN_DAYS} days) and `export ORDER=…`",
         )
         parser.add_argument("--orders", type=int, help="number of orders (default 300; with --days 20000)")
-        parser.add_argument("--wait", type=float, default=60, help="seconds to wait for e-mails (default 60)")
+        parser.add_argument("--wait", type=float, default=60, help="seconds to wait at most (default 60)")
         parser.add_argument("--days", type=int, help="days of the history to write (1 to 90)")
         parser.add_argument(
             "--force", action="store_true", help="write the history even next to real orders or in production"
         )
 
+    @only_warnings()
     def handle(
         self,
         *args: Any,
@@ -108,9 +136,9 @@ class Command(BaseCommand):
         began = time.monotonic()
         history = write_history(orders=orders, days=days)
         self.stdout.write(
-            f"{len(history[Order]):,} orders, {len(history[EmailNotification]):,} e-mails,"
-            f" {len(history[OutboxEvent]):,} events"
-            f" of the last {days} days, in {time.monotonic() - began:.0f} s."
+            f"{counted(len(history[Order]), 'order')}, {counted(len(history[EmailNotification]), 'e-mail')},"
+            f" {counted(len(history[OutboxEvent]), 'event')}"
+            f" of the last {'day' if days == 1 else f'{days} days'}, in {time.monotonic() - began:.0f} s."
             " Rows whose partition would be detached by now are left out."
             f"\nAll rows have the correlation id {MARK}, references DEMO-… and addresses of {DOMAIN}."
         )
@@ -132,34 +160,70 @@ class Command(BaseCommand):
         self.stdout.write(f"export TOKEN={token.getvalue().strip()}\nexport ORDER={order.id}")
 
     def place(self, *, orders: int, wait: float) -> None:
-        """Place orders. Wait until each of their e-mails was tried once, for at most `wait` seconds."""
+        """Place orders. Wait for at most `wait` seconds until each e-mail ended or waits for a retry."""
         mailbox = find_mailbox()
         for recipient, status in ((REFUSED, 400), (DOWN, 503)) if mailbox else ():
             fault: dict[str, str | int] = {"kind": "status", "status": status, "to": f"^{recipient}-"}
             requests.post(f"{mailbox}/control/faults", json=fault, timeout=5).raise_for_status()
         run = new_run()
         mails = EmailNotification.objects.filter(correlation_id=run)
-        untried = mails.filter(status__in=(*DUE_STATES, Status.PROCESSING), retry_count=0)
-        with Progress() as progress, context.working_for(context.Context(run)):
-            for number in progress.track(range(orders), description="Orders placed and changed"):
+        busy = mails.filter(UNTRIED | Q(status=Status.PROCESSING))
+        bars = Progress(transient=True, disable=not self.stdout.isatty())
+        with bars, context.working_for(context.Context(run)):
+            for number in bars.track(range(orders), description="Orders placed and changed"):
                 place_and_move(number)
             total, deadline = mails.count(), time.monotonic() + wait
-            handled = progress.add_task("E-mails handled", total=total)
-            while (left := untried.count()) and time.monotonic() < deadline:
-                progress.update(handled, completed=total - left)
+            handled = bars.add_task("E-mails handled", total=total)
+            while (left := busy.count()) and time.monotonic() < deadline:
+                bars.update(handled, completed=total - left)
                 time.sleep(0.2)
-            progress.update(handled, completed=total - left)
-        for state, count in Counter(mails.values_list("status", flat=True)).most_common():
-            self.stdout.write(f"{count:6} e-mails are {state}")
-        if mailbox:
-            self.stdout.write(
-                f"The admin lists the dead letters (addresses '{REFUSED}-…') under E-mail notifications."
-                f" Failed e-mails ('{DOWN}-…') are retried.\nThe mailbox is {mailbox}/. Remove the faults"
-                " there, then select the dead letters and resend them."
-            )
-        else:
-            self.stdout.write("The mailbox is Mailpit, on port 8025. It refuses no e-mail.")
-        self.stdout.write(f"All log lines and rows of this run have the correlation id {run}.")
+        self.stdout.write(f"{counted(orders, 'order')} placed and changed.")
+        for line in count_ends(mails):
+            self.stdout.write(line)
+        self.stdout.write(next_steps(mailbox))
+        self.stdout.write(
+            f"The rows of this run and the log lines of its e-mails have the correlation id {run}."
+        )
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, which gets an s unless the number is 1."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def count_ends(mails: QuerySet[EmailNotification]) -> Iterator[str]:
+    """Yield one line for each end that an e-mail can have, the most frequent first."""
+    counts = Counter(_end(status, error) for status, error in mails.values_list("status", "last_error"))
+    for (one, many), count in counts.most_common():
+        yield f"{count:6,} {one if count == 1 else many}"
+
+
+def _end(status: str, error: str) -> tuple[str, str]:
+    if status in DUE_STATES:
+        return RETRIED if error else WAITING
+    return ENDS[status]
+
+
+def next_steps(mailbox: str) -> str:
+    """Return what to open and click now. `mailbox` is the bundled mailbox's URL, or "" for Mailpit."""
+    causes = reverse("admin:notifications_emailnotification_causes")
+    if not mailbox:
+        return (
+            "\nNext, open the mailbox and click an e-mail. It is Mailpit, on port "
+            f"{MAILPIT_PORT}, and refuses no e-mail.\nThen open /admin/, click Orders, and click an order to"
+            " see its timeline.\n"
+        )
+    address = urlsplit(mailbox)
+    web = f"{address.scheme}://{address.hostname}:{(address.port or 1) - 1}"
+    if not _ask(f"{web}/readyz"):  # `make run` took another port for the mailbox than the one after PORT
+        web = ""
+    return (
+        f"\nThe mailbox refuses the addresses {REFUSED}-…, and answers 503 for {DOWN}-….\n"
+        f"1. Open {mailbox}/ and click an e-mail to read it.\n"
+        f"2. Open {web}{causes} to see the dead letters (user admin, password admin).\n"
+        "3. Click Heal in the mailbox, then Resend all in the admin. The e-mails arrive in the mailbox.\n"
+        f"Each e-mail to {DOWN}-… is sent at its next retry after Heal.\n"
+    )
 
 
 def new_run() -> str:
