@@ -19,6 +19,7 @@ from tests.browser.clicks import clicks_on
 from tests.bulk import run_jobs
 from tests.factories import make_mails, statuses
 from tests.notifications.providers.conftest import smtp
+from tests.waiting import until
 
 pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "direct"])]
 __all__ = ["smtp"]  # a fixture
@@ -67,7 +68,8 @@ def test_it_takes_at_most_four_clicks_with_progress_and_a_kill_in_the_middle(ope
     BulkJob.objects.update(updated_at=Now() - dt.timedelta(seconds=RETRY_BASE))
     call_command("drain_outbox")  # goes on with the job, and sends
     expect(page.locator("#job .pill")).to_have_text("done")  # job.js has loaded the page anew
-    assert statuses() == {"sent": 25}
+    # On a busy machine a provider's answer may come too late, so an e-mail is sent by a later drain.
+    until(lambda: statuses() == {"sent": 25}, meanwhile=lambda: call_command("drain_outbox"))
     assert LogEntry.objects.values("object_id").distinct().count() == LogEntry.objects.count() == 25
     assert clicks_on(page) <= 4
 
