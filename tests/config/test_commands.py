@@ -358,7 +358,7 @@ def test_the_demo_speaks_of_one_order_and_one_email(provider, polling, settings,
 
 def test_the_demo_logs_nothing_below_a_warning(provider, polling, caplog):
     with caplog.at_level(logging.DEBUG):
-        call_command("demo", "--orders", "2")
+        call_command("demo", "--orders", "1")
         assert not [line for line in caplog.records if line.levelno < logging.WARNING]
         logging.getLogger("shop").info("after the demo")
     assert caplog.messages[-1] == "after the demo"
