@@ -1,4 +1,4 @@
-"""What an e-mail address is: which ones are accepted, and the form in which they are stored and searched.
+"""Read e-mail addresses: which ones are accepted, and the form in which they are stored and searched.
 
 Every address that enters is read here. All may import this module, because it imports nothing of ours.
 """

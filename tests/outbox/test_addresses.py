@@ -1,4 +1,4 @@
-"""What counts as an address, and the form in which it is stored."""
+"""Which texts are addresses, and the form in which they are stored."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ MAILPIT_PORT = 8025
 TOKEN_DAYS = 7
 #: E-mails without an attempt. Every failed attempt writes `last_error`, but not each uses up a retry.
 UNTRIED = Q(status__in=DUE_STATES, last_error="")
-#: What the demo says of one e-mail and of several, by state.
+#: The demo's words for one e-mail and for several, by state.
 ENDS: dict[str, tuple[str, str]] = {
     Status.SENT: ("e-mail is sent", "e-mails are sent"),
     Status.DEAD_LETTERED: ("e-mail is a dead letter", "e-mails are dead letters"),

@@ -1,4 +1,4 @@
-"""What a person may do with a row, and when. Lists, pages, jobs, commands and the API ask `why_not`."""
+"""Decide what a person may do with a row, and when. Lists, pages, jobs, commands, and the API ask."""
 
 from __future__ import annotations
 
