@@ -58,7 +58,9 @@ class Starts:
         return self._proxies[role]
 
     def have_tried(self, *roles: str) -> bool:
-        return self._refuses or all(self._proxies[role].accepted >= TRIES for role in roles)
+        """Tell whether each has begun its second try. A port that refuses counts no tries."""
+        tried = self._refuses or all(self._proxies[role].accepted >= TRIES for role in roles)
+        return tried and all(warnings(self.shop, role) for role in roles)
 
     def answer(self) -> None:
         """Let the server answer."""
@@ -108,7 +110,7 @@ def test_each_role_waits_for_postgres_says_so_once_and_goes_on(refuses, monkeypa
             shop.until(lambda: starts.have_tried(*roles), "each has tried twice")
             no_pulse = ["no pulse: the database does not answer"]
             shop.until(lambda: warnings(shop, "web") == no_pulse, "web says so, too")
-            assert shop._web_answers(shop.port)
+            shop.until(lambda: shop._web_answers(shop.port), "web does not wait")
             assert health.begun() == sorted(["web", *roles]) and health.main([]) == 0
             line = ["waiting for PostgreSQL"]
             assert stop(shop, *roles) == dict.fromkeys(roles, (0, line))
