@@ -51,6 +51,15 @@ def guarded(
     return [*_BECOME[account], *tie, "nice", "-n", str(nice), *map(str, argv)]
 
 
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
 def is_free(*, port: int) -> bool:
     """Return whether a server could listen on this port of 127.0.0.1."""
     with socket.socket() as candidate:

@@ -30,6 +30,7 @@ from local.machine import (
     account_for_postgres,
     guarded,
     installed,
+    is_alive,
     nobodys_directory,
     postgres_binaries,
     tail,
@@ -135,10 +136,18 @@ class Server(ABC):
             self._log = None
 
     def kill(self) -> None:
-        """Kill the server. `start` then starts it again with the same data and port."""
+        """Kill the server, and wait for its children. `start` then starts it with the same data and port.
+
+        PostgreSQL refuses to start while a child of its killed server runs. A child that computes runs on.
+        """
         if self._process is not None:
+            main = self._process.pid
+            children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
             self._process.kill()
             self._process.wait(20)
+            deadline = time.monotonic() + 60
+            while any(map(is_alive, map(int, children))) and time.monotonic() < deadline:
+                time.sleep(0.01)
         self.stop()
 
 

@@ -246,11 +246,7 @@ class Shop:
 
     def restart_valkey_hard(self, *, pause: float = 0.0) -> None:
         """Kill Valkey (SIGKILL), and start it on the same data and port."""
-        process = self.valkey._process
-        assert process is not None
-        process.kill()
-        process.wait(20)
-        self.valkey.stop()
+        self.valkey.kill()
         time.sleep(pause)
         self.valkey.start(log=self.folder / "valkey.log")
 
@@ -264,11 +260,7 @@ class Shop:
 
     def restart_postgres_hard(self) -> None:
         """Kill PostgreSQL (SIGKILL), and start it on the same data and port."""
-        process = self.postgres._process
-        assert process is not None
-        process.kill()
-        process.wait(20)
-        self.postgres.stop()  # only closes the log
+        self.postgres.kill()
         self.postgres.start(log=self.folder / "postgres.log")
 
     @contextlib.contextmanager

@@ -74,9 +74,7 @@ def work(shop: Shop) -> None:
         shop.kill(name)
     ((segment,),) = shop.query("SELECT pg_walfile_name(pg_switch_wal())")
     shop.until(lambda: (archive / segment).exists(), "the log is archived")
-    shop.postgres._process.kill()  # type: ignore[union-attr]
-    shop.postgres._process.wait(20)  # type: ignore[union-attr]
-    shop.postgres.stop()
+    shop.postgres.kill()
 
     began = time.monotonic()
     said = run(

@@ -12,19 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from local import environment
-from local.machine import PROJECT
+from local.machine import PROJECT, is_alive
 from tests.waiting import until
 
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "var", "__pycache__", ".*_cache", ".hypothesis")
-
-
-def is_alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def without_settings(**changes: str) -> dict[str, str]:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from local.machine import Account, account_for_postgres, guarded
-from tests.local.helpers import is_alive
+from local.machine import Account, account_for_postgres, guarded, is_alive
 from tests.waiting import until
 
 AS_ROOT = os.geteuid() == 0

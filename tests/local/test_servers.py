@@ -143,6 +143,23 @@ def test_a_server_that_ends_is_reported_at_once_with_its_log(tmp_path: Path, log
             server.start(log=log, timeout_seconds=60)
 
 
+def test_a_killed_postgres_starts_again_after_its_busy_session_has_ended(tmp_path: Path, log: Path) -> None:
+    """A session that computes notices the death of its server only when it has finished."""
+    server = EmbeddedPostgres(data=tmp_path / "postgres", port=free_port(), throwaway=True)
+    try:
+        server.start(log=log)
+        busy = psycopg.connect(server.url)
+        busy.pgconn.send_query(b"SELECT count(*) FROM generate_series(1, 10000000)")
+        state = "SELECT state FROM pg_stat_activity WHERE pid = %s"
+        with psycopg.connect(server.url, autocommit=True) as asking:
+            until(lambda: asking.execute(state, [busy.info.backend_pid]).fetchone() == ("active",))
+        server.kill()
+        server.start(log=log)
+        busy.close()
+    finally:
+        server.stop()
+
+
 def test_valkey_keeps_its_data_over_a_restart(tmp_path: Path, log: Path) -> None:
     server = EmbeddedValkey(data=tmp_path / "valkey", port=free_port())
     for found in (None, b"here"):

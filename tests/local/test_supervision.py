@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from local.machine import LocalRunFailed, guarded
+from local.machine import LocalRunFailed, guarded, is_alive
 from local.supervision import Gate, Program, Supervisor
-from tests.local.helpers import is_alive
 from tests.waiting import until
 
 
