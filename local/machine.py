@@ -104,6 +104,14 @@ def tail(*, log: Path, lines: int = 15) -> str:
     return "\n".join(text[-lines:]) or "(its log is empty)"
 
 
+def failed_part(lines: str) -> str:
+    """Return the end of a failed part's log with what a person can do about it."""
+    return (
+        f"{lines}\n\nIf these lines name a setting or a server, correct it and run `make run` again. "
+        "Otherwise `make clean` removes the data of this checkout, so that the next run starts from nothing."
+    )
+
+
 def installed(package: str) -> Path:
     """Return the directory of a package without importing it, because importing some starts a server."""
     spec = importlib.util.find_spec(package)

@@ -19,7 +19,7 @@ from local import environment
 from local.console import Console
 from local.environment import is_given
 from local.kafka.broker import EmbeddedKafka
-from local.machine import HOST, PROJECT, LocalRunFailed, free_port, guarded, tail
+from local.machine import HOST, PROJECT, LocalRunFailed, failed_part, free_port, guarded, tail
 from local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 from local.supervision import Gate, Program, Supervisor
 from outbox.process.redis_client import make_client
@@ -139,7 +139,7 @@ class Stack:
         preparing.stdin.close()
         self.wait_until(lambda: preparing.poll() is not None)
         if preparing.returncode != 0:
-            raise LocalRunFailed(tail(log=VAR / "log" / "prepare.log"))
+            raise LocalRunFailed(failed_part(tail(log=VAR / "log" / "prepare.log")))
 
     def server_programs(self) -> list[Program]:
         """Return the programs that start at once, and stop last."""
@@ -194,6 +194,7 @@ class Stack:
             if time.monotonic() > deadline:
                 raise LocalRunFailed(
                     f"It is not ready after {READY_SECONDS} s. The logs are in {VAR / 'log'}."
+                    " Run `make run` again."
                 )
             time.sleep(0.05)
 

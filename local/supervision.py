@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from local.console import LogFollower, readable
-from local.machine import PROJECT, LocalRunFailed, guarded, tail
+from local.machine import PROJECT, LocalRunFailed, failed_part, guarded, tail
 
 LONGEST_LOG, KEPT_LOGS = 10_000_000, 3  # bytes; older files of each log
 STOP_SECONDS = 60  # a worker finishes its sends before it exits
@@ -87,7 +87,7 @@ class Supervisor:
             if exited := re.match(r"exited: (\w+)", line):
                 log = self.logs / f"{exited[1]}.log"
                 lines = "\n".join(map(readable, tail(log=log).splitlines()))
-                raise LocalRunFailed(f"{line}\nThe end of {log}:\n\n{lines}")
+                raise LocalRunFailed(failed_part(f"{line}\nThe end of {log}:\n\n{lines}"))
 
     def rotate_logs(self) -> None:
         """Rename each log that is longer than LONGEST_LOG. Its writers open a new file and lose no line."""

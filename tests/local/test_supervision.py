@@ -76,7 +76,9 @@ def test_a_killed_program_is_started_again_and_both_are_told(supervisor: Supervi
 
 def test_a_start_fails_with_the_end_of_the_log_of_a_program_that_exits(supervisor: Supervisor) -> None:
     supervisor.start([program("first", "echo the reason; exit 3")], environment=os.environ)
-    with pytest.raises(LocalRunFailed, match=r"(?s)exited: first \(exit status 3.*first\.log.*the reason"):
+    with pytest.raises(
+        LocalRunFailed, match=r"(?s)exited: first \(exit status 3.*first\.log.*the reason.*`make clean`"
+    ):
         until(supervisor.check)
 
 
