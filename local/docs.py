@@ -22,14 +22,14 @@ DOCS = PROJECT / "docs"
 DIAGRAMS = DOCS / "images" / "diagrams"
 #: Files outside docs/ that the site has, too.
 ADDED = {
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "docker/helm/orderpost/README.md": "reference/helm-chart.md",
     "outbox/static/orderpost/icon.svg": "site/icon.svg",
 }
-#: Addresses in released alerts, under the external label `docs`. The site answers them by this page.
-ALERT_LINKS = ("guides/alerts.md", "operations.md")
-ALERTS = "guides/alerts.html"
+#: Each alert links to this address under its external label `docs`. The site answers it by the page.
+ALERT_LINKS, ALERTS = "guides/alerts.md", "guides/alerts.html"
 #: The first characters of a list's item, as CommonMark has them.
 ITEM = re.compile(r"( *)([-*+]|\d+\.) +(?=\S)")
 FENCE = re.compile(r"^( *```.*?^ *``` *$)", re.MULTILINE | re.DOTALL)
@@ -63,8 +63,7 @@ def build(folder: Path) -> Path:
             shutil.copyfile(PROJECT / source, target)
     shutil.copyfile(DOCS / "zensical.toml", work / "zensical.toml")
     generate(work)
-    for address in ALERT_LINKS:
-        redirect(work / "site", address)
+    redirect(work / "site")
     shutil.rmtree(site, ignore_errors=True)
     (work / "site").rename(site)
     return site
@@ -78,9 +77,7 @@ def sources() -> dict[str, str]:
         *(DOCS / "images").glob("*.png"),
         *(DOCS / "site").iterdir(),
     ]
-    own = {str(file.relative_to(PROJECT)): str(file.relative_to(DOCS)) for file in sorted(files)}
-    del own["docs/operations.md"]  # only for readers of the repository: the site redirects its headings
-    return own | ADDED
+    return {str(file.relative_to(PROJECT)): str(file.relative_to(DOCS)) for file in sorted(files)} | ADDED
 
 
 def adapt(text: str, source: str, published: dict[str, str]) -> str:
@@ -180,9 +177,9 @@ def generate(work: Path) -> None:
         raise DocsFailed(output.partition("Traceback")[0] or output)
 
 
-def redirect(site: Path, address: str) -> None:
-    """Let a web server answer `address`, a folder, by the same heading of the page of the alerts."""
-    folder = site / address
+def redirect(site: Path) -> None:
+    """Let a web server answer ALERT_LINKS, a folder, by the same heading of the page of the alerts."""
+    folder = site / ALERT_LINKS
     folder.mkdir(parents=True)
     target = os.path.relpath(site / ALERTS, folder)
     (folder / "index.html").write_text(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -66,12 +65,6 @@ def test_a_paragraph_says_what_it_means_and_for_whom_what_to_check_and_what_to_d
     assert re.findall(r"^- \*(\w+)\*", text, flags=re.MULTILINE) == PARTS
 
 
-def test_the_page_of_failures_has_every_alert():
-    page = (DOCS / "explain" / "failures.md").read_text()
-    named = set(re.findall(r"\[(\w+)\]\(\.\./guides/alerts\.md#(\w+)\)", page))
-    assert named == {(name, name.lower()) for name in alerts()}
-
-
 def test_the_metrics_that_rules_and_dashboards_name_are_documented_and_exist():
     page, code = (DOCS / "reference" / "metrics.md").read_text(), sources()
     names = {name for name in used() - recorded() if not FOREIGN.match(name)}
@@ -85,10 +78,8 @@ def test_what_is_recorded_is_used():
     assert recorded() <= used()
 
 
-@pytest.mark.parametrize(
-    "page", [DOCS / "guides" / "alerts.md", DOCS / "explain" / "failures.md"], ids=lambda page: page.name
-)
-def test_a_link_to_a_paragraph_leads_there(page: Path):
+def test_a_link_to_a_paragraph_leads_there():
+    page = DOCS / "guides" / "alerts.md"
     for target, anchor in re.findall(r"\]\(([\w./-]*)#([\w-]+)\)", page.read_text()):
         text = (page.parent / target).read_text() if target else page.read_text()
         headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The failures of docs/explain/failures.md, each as a context that repairs the failure at its end.
+"""Failures with the alerts that each causes, each as a context that repairs the failure at its end.
 
 Times are a sixtieth of the real ones, as in `tests.flows.monitoring`.
 """
@@ -366,7 +366,7 @@ def breaker_forced(world: World) -> Iterator[None]:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """One line of docs/explain/failures.md: what breaks, and the alerts that it causes.
+    """One failure: what breaks, and the alerts that it causes.
 
     `follows` are further alerts of Prometheus, which Alertmanager inhibits because of the first ones.
     """

