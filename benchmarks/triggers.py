@@ -61,14 +61,6 @@ def processes(*kinds: str) -> Callable[[Rig], AbstractContextManager[None]]:
 
 
 @contextlib.contextmanager
-def following(rig: Rig) -> Iterator[None]:
-    """Run a follower of the WAL."""
-    rig.python("manage.py", "follow_wal", "--make-publications")
-    with processes("follower")(rig):
-        yield
-
-
-@contextlib.contextmanager
 def debezium(rig: Rig) -> Iterator[None]:
     """Run Kafka, Kafka Connect with Debezium, and a consumer of its messages."""
     setup = PROJECT / "docker" / "debezium" / "setup.sql"
@@ -99,7 +91,6 @@ def debezium(rig: Rig) -> Iterator[None]:
 TRIGGERS = {
     "fast path": Trigger(processes("worker"), {"FAST_PATH": "on"}),
     "poll": Trigger(processes("worker", "beat"), {"FAST_PATH": "off"}, least_seconds=120),
-    "follow_wal": Trigger(following, {"FAST_PATH": "off"}),
     "Debezium": Trigger(debezium, {"FAST_PATH": "off"}),
 }
 

@@ -20,14 +20,13 @@ from pathlib import Path
 
 WAIT_SECONDS = 3.0
 #: Commands of manage.py that wait for the migrations if the roles do.
-AFTER_THEM = ("first_login", "follow_wal")
+AFTER_THEM = ("first_login",)
 #: The roles that run a command of manage.py, with its arguments.
 MANAGE_COMMANDS = {
     "standby": ["drain_outbox", "--standby"],
     "relay": ["relay_outbox"],
     "consumer": ["consume_events"],
     "cdc": ["consume_cdc"],
-    "follower": ["follow_wal"],
     "partitions": ["keep_partitions"],
     "migrate": ["migrate", "--noinput"],
 }

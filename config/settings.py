@@ -179,15 +179,8 @@ try:
             max_age=None,
             own_session=True,
         ),
-        # A role with the attribute REPLICATION, not through a pooler. Only `manage.py follow_wal` uses it.
-        "replication": _database(
-            "REPLICATION_DATABASE_URL",
-            env.str("DIRECT_DATABASE_URL", env.str("DATABASE_URL", "")),
-            timeout=DATABASE_TIMEOUT,
-            max_age=None,
-        ),
     }
-    for _alias in ("direct", "owner", "replication"):
+    for _alias in ("direct", "owner"):
         DATABASES[_alias]["TEST"] = {"MIRROR": "default"}
     REDIS_URL = env.str(
         "REDIS_URL", validate=validate.Regexp(r"^(redis|rediss|unix)://", error="must be a redis:// URL")

@@ -1,3 +1,2 @@
 -- The passwords of docker/compose.yaml. Use them nowhere else.
 ALTER ROLE orderpost_app PASSWORD 'orderpost';
-ALTER ROLE orderpost_follower PASSWORD 'orderpost';

@@ -1,9 +1,8 @@
 """`python -m local.background`: run relay, consumer, standby and partitions as threads of one process.
 
-With FOLLOW_WAL=1 it also runs the follower of the WAL. A deployment runs the same commands, each in its own
-process. `make run` saves the 90 MB of memory that each process would take. If a part fails, it starts again
-after a pause that grows, and the other parts continue. Its unfinished work stays in PostgreSQL or at the
-broker, as after a killed process.
+A deployment runs the same commands, each in its own process. `make run` saves the 90 MB of memory that each
+process would take. If a part fails, it starts again after a pause that grows, and the other parts continue.
+Its unfinished work stays in PostgreSQL or at the broker, as after a killed process.
 """
 
 from __future__ import annotations
@@ -19,14 +18,12 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
-from config.roles import MANAGE_COMMANDS, switch_from
+from config.roles import MANAGE_COMMANDS
 from outbox.process.loop import stop_on_signals
 
 log = structlog.get_logger(__name__)
 
 PARTS = ["relay", "consumer", "standby", "partitions"]
-if switch_from("FOLLOW_WAL", environ=os.environ):
-    PARTS.append("follower")
 
 #: Seconds before a part starts again: 1, 2, 4 … 60. After a run of a minute they begin at 1.
 BASE_SECONDS, CAP_SECONDS = 1.0, 60.0
@@ -50,19 +47,8 @@ def keep_running(part: str, *, run: Callable[[], object], stopped: threading.Eve
             seconds = BASE_SECONDS
         log.warning("a part of the background process starts again", part=part, seconds=seconds)
         connections.close_all()
-        _let_drains_start(stopped)
         stopped.wait(seconds)
         seconds = min(2 * seconds, CAP_SECONDS)
-
-
-def _let_drains_start(stopped: threading.Event) -> None:
-    """Undo `drain.stop`, which the follower calls when it fails, because the standby drains here, too."""
-    from notifications.delivery import drain, process
-
-    if process.current().stopping.is_set():
-        process.start_anew()
-    if stopped.is_set():  # since the caller checked
-        drain.stop()
 
 
 def main() -> None:

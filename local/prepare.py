@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import sys
-from io import StringIO
 
 import django
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import OperationalError
 
-from config.roles import switch_from
 from outbox.apps import need_own_session
 
 
@@ -39,8 +37,6 @@ def main() -> int:
         return 1
     # Even without new migrations, because the apps' post_migrate handlers must run.
     call_command("migrate", interactive=False, verbosity=0)
-    if switch_from("FOLLOW_WAL", environ=os.environ):
-        call_command("follow_wal", make_publications=True, stdout=StringIO())
     if "--local-login" in sys.argv[1:]:
         make_local_login()
     if "--topics" in sys.argv[1:]:

@@ -21,7 +21,6 @@ _DATABASE_SETTINGS = {
     "default": "DATABASE_URL",
     "direct": "DIRECT_DATABASE_URL",
     "owner": "PARTITION_DATABASE_URL",
-    "replication": "REPLICATION_DATABASE_URL",
 }
 #: `prefer`, libpq's default, accepts a server that offers no TLS.
 _TLS_MODES = {"require", "verify-ca", "verify-full"}

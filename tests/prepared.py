@@ -69,7 +69,7 @@ def _make(server: EmbeddedPostgres, *, log: Path) -> str:
     server.start(log=log)
     try:
         environment = {**os.environ, **SETTINGS, "DATABASE_URL": server.url}
-        for name in ("DIRECT_DATABASE_URL", "PARTITION_DATABASE_URL", "REPLICATION_DATABASE_URL"):
+        for name in ("DIRECT_DATABASE_URL", "PARTITION_DATABASE_URL"):
             environment.pop(name, None)
         _manage(environment, "migrate", "--verbosity", "0")
         return _manage(environment, "create_token", "flow", "--scope", "all").strip()

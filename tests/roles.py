@@ -5,6 +5,6 @@ from __future__ import annotations
 from config import roles
 
 #: Only some installations have them: docs/guides/triggers.md.
-OPTIONAL = frozenset({"cdc", "follower"})
+OPTIONAL = frozenset({"cdc"})
 #: Every installation has a process of each. `migrate` ends.
 RUNNING = [role for role in roles.commands() if role not in {"migrate", *OPTIONAL}]

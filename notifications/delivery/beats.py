@@ -1,4 +1,4 @@
-"""The heartbeat of follow_wal and consume_cdc, which also tells alerts that the shop uses the trigger."""
+"""The heartbeat of consume_cdc, which also tells alerts that the shop uses the trigger."""
 
 from __future__ import annotations
 

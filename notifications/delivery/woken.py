@@ -1,4 +1,4 @@
-"""The drain of follow_wal and consume_cdc, which a trigger wakes in this process without broker or worker.
+"""The drain of consume_cdc, which a trigger wakes in this process without broker or worker.
 
 A trigger only causes a claim, and the claim decides which process sends a row. So any number of triggers,
 workers and polls may see the same row.
@@ -10,7 +10,6 @@ import contextvars
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
@@ -20,8 +19,6 @@ from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connections
 
 from notifications.delivery import drain
-from notifications.delivery import process as processes
-from outbox.database.transactions import invisible
 from outbox.delivery.sender import Drained
 from outbox.events.publishing import notify
 from outbox.process.loop import run_until_stopped
@@ -32,8 +29,6 @@ log = structlog.get_logger(__name__)
 
 #: Seconds between two claims while changes keep coming. One claim takes the rows of several changes.
 INTERVAL_SECONDS = 0.05
-#: Seconds until the next claim while a committed transaction is not visible yet.
-AGAIN_SECONDS = 0.1
 
 
 class WokenDrain:
@@ -47,12 +42,8 @@ class WokenDrain:
     def __init__(self, *, stopped: threading.Event) -> None:
         self._stopped = stopped
         self._due = threading.Event()
-        self._poll_at = self._due_at = self._claimed_at = 0.0  # monotonic
-        self._every = math.inf
+        self._poll_at = self._due_at = 0.0  # monotonic
         self._polls_now = threading.Event()
-        #: Transactions that the write-ahead log reported. None: those before it came from another stream.
-        self._told: deque[int | None] = deque()
-        self._invisible: set[int] = set()  # the reported transactions that no claim sees yet
         self._error: Exception | None = None
         self._waker = Waker(
             self._claim_again, target="here", interval_seconds=INTERVAL_SECONDS, busy_seconds=INTERVAL_SECONDS
@@ -60,26 +51,10 @@ class WokenDrain:
         context = contextvars.copy_context()  # so that the thread beats for the caller's role
         self._thread = threading.Thread(target=context.run, args=[self._run], name="woken-drain")
 
-    def wake(self, xid: int | None = None) -> None:
-        """Claim due rows soon, without waiting. For any thread.
-
-        With the `xid` of a committed transaction, claim again until its rows are visible.
-        """
-        if xid is not None:
-            self._told.append(xid)
+    def wake(self) -> None:
+        """Claim due rows soon, without waiting. For any thread."""
         drain.note_trigger()
         self._waker.wake()
-
-    def poll_now(self) -> None:
-        """Poll soon, because the trigger may have missed changes. For any thread."""
-        self._told.append(None)
-        self._polls_now.set()
-        self._claim_again()
-
-    def poll_every(self, seconds: float) -> None:
-        """Claim every `seconds` without being woken, until the next call. For any thread."""
-        self._every = seconds
-        self._due.set()  # ends a wait that was longer
 
     def targets(self) -> Mapping[str, Callable[[], None]]:
         """Return the function to call for a change of each table: wake this drain, or the relays by Redis."""
@@ -134,30 +109,16 @@ class WokenDrain:
         if polls:
             self._polls_now.clear()
         try:
-            self._notice_told()
-            triggers = processes.current().triggers
-            kept = list(triggers) if self._invisible else []  # they also cause the claim that sees their rows
             done = drain.poll(record=False) if polls else drain.drain_due()
-            triggers.extend(kept)
         except Exception:
             self._polls_now.set()
             raise
-        self._claimed_at = time.monotonic()
         if polls:
-            self._poll_at = self._claimed_at + settings.POLL_INTERVAL
-        self._due_at = self._claimed_at + (AGAIN_SECONDS if self._invisible else _pause(done))
-
-    def _notice_told(self) -> None:
-        while self._told:
-            if (xid := self._told.popleft()) is None:
-                self._invisible.clear()
-            else:
-                self._invisible.add(xid)
-        if self._invisible:
-            self._invisible = invisible(self._invisible)
+            self._poll_at = time.monotonic() + settings.POLL_INTERVAL
+        self._due_at = time.monotonic() + _pause(done)
 
     def _seconds_left(self) -> float:
-        return min(self._poll_at, self._due_at, self._claimed_at + self._every) - time.monotonic()
+        return min(self._poll_at, self._due_at) - time.monotonic()
 
 
 def _pause(done: Drained | None) -> float:

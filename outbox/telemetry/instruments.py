@@ -45,7 +45,7 @@ OPENINGS = Counter(
     "orderpost_breaker_openings", "Openings of a circuit breaker", ["provider"], registry=REGISTRY
 )
 WAKEUPS = Counter("orderpost_wakeups", "Wake-ups after a commit", ["target", "result"], registry=REGISTRY)
-#: `trigger`: "cdc" or "wal"; `result`: "seen", "ignored" or "malformed".
+#: `trigger`: "cdc"; `result`: "seen", "ignored" or "malformed".
 CHANGES = Counter(
     "orderpost_trigger_changes",
     "Changes of rows that a trigger received",
@@ -59,7 +59,6 @@ CHANGE_DELAYS = Histogram(
     buckets=QUICK,
     registry=REGISTRY,
 )
-WAL_STREAMS = Counter("orderpost_wal_streams", "Streams of the WAL that began", registry=REGISTRY)
 PUBLISHED = Counter("orderpost_events_published", "Events that the broker took", ["topic"], registry=REGISTRY)
 REFUSED = Counter(
     "orderpost_events_refused", "Refusals of events by the broker", ["topic", "result"], registry=REGISTRY

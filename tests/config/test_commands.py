@@ -10,21 +10,19 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import StringIO
 from types import SimpleNamespace
 
 import pytest
 import redis
 from django.core.management import call_command
 from django.core.management.base import CommandError
-from django.db import OperationalError, connection, connections
+from django.db import OperationalError, connections
 from django.urls import reverse
 
 from local.sandbox import Sandbox
 from notifications import tasks
 from notifications.delivery import drain as delivery
 from notifications.delivery import process
-from notifications.delivery.follow import WATCHED
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
 from orders.management.commands import demo
@@ -37,7 +35,6 @@ from outbox.events.publishing import relay
 from outbox.management.commands import keep_partitions
 from outbox.models import ApiToken, Heartbeat, OutboxEvent
 from outbox.retention.partitions import partitions
-from outbox.wal import publication
 from tests.factories import make_mail, make_order
 from tests.flows.shop import PAYMENT, payment_event
 from tests.outbox.retention.months import make_partition, states
@@ -122,87 +119,6 @@ def test_drain_outbox_ends_by_itself_when_nothing_is_due(provider):
     for number, handler in before.items():
         signal.signal(number, handler)
     assert sent() == 1
-
-
-@pytest.fixture
-def publications():
-    """Make the publications of follow_wal, and drop them again: the test database is kept."""
-    said = StringIO()
-    call_command("follow_wal", "--make-publications", stdout=said)
-    yield said.getvalue()
-    drop_publications()
-
-
-def drop_publications() -> None:
-    with connection.cursor() as cursor:
-        for one in WATCHED:
-            cursor.execute(f"DROP PUBLICATION IF EXISTS {publication.name_of(one)}")
-
-
-def test_follow_wal_sends_what_was_there_and_what_is_committed_until_it_is_told_to_stop(
-    provider, publications, settings
-):
-    settings.POLL_INTERVAL = 3600.0
-    make_mail()
-
-    def both() -> bool:
-        if (
-            sent() == EmailNotification.objects.count() == 1
-            and Heartbeat.read_age(name="follower") is not None
-        ):
-            make_mail()
-        return sent() == 2
-
-    with stopped_when(both):
-        call_command("follow_wal")
-
-    def no_slot() -> bool:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT count(*) FROM pg_replication_slots WHERE database = current_database()")
-            return bool(cursor.fetchone() == (0,))
-
-    until(no_slot, "the session that had the slot has ended")
-
-
-def test_follow_wal_outlives_a_database_that_is_away_for_a_moment_and_looks_at_everything_then(
-    provider, publications, settings, monkeypatch
-):
-    settings.POLL_INTERVAL = 3600.0
-    make_mail()
-    real, failures = delivery.poll, iter([OperationalError("gone"), OperationalError("gone")])
-
-    def poll(**options):
-        for error in failures:
-            raise error
-        return real(**options)
-
-    monkeypatch.setattr(delivery, "poll", poll)
-    with stopped_when(lambda: sent() == 1):
-        call_command("follow_wal")
-
-
-def test_follow_wal_makes_its_publications_once_and_mends_one_that_is_wrong(publications):
-    assert publications == "made orderpost_email_notifications\nmade orderpost_outbox_events\n"
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER PUBLICATION orderpost_outbox_events SET (publish = 'delete')")
-    for said in ("made orderpost_outbox_events\n", "every publication exists\n"):
-        out = StringIO()
-        call_command("follow_wal", "--make-publications", stdout=out)
-        assert out.getvalue() == said
-
-
-def test_follow_wal_says_what_is_missing_before_it_starts():
-    with pytest.raises(CommandError, match="--make-publications"):
-        call_command("follow_wal")
-    with connections["owner"].cursor() as cursor:
-        cursor.execute("CREATE ROLE makes_nothing")
-        cursor.execute("SET ROLE makes_nothing")
-        try:
-            with pytest.raises(CommandError, match="PARTITION_DATABASE_URL must have the role that owns"):
-                call_command("follow_wal", "--make-publications")
-        finally:
-            cursor.execute("RESET ROLE")
-            cursor.execute("DROP ROLE makes_nothing")
 
 
 def test_relay_outbox_publishes_until_it_is_told_to_stop_and_outlives_the_database(

@@ -63,7 +63,7 @@ def test_an_alert_tells_of_each_role_that_is_gone() -> None:
     watched = re.findall(
         r'absent\(orderpost_build_info\{job="orderpost", role="(\w+)"\}\)', RULES.read_text()
     )
-    assert ["web", *watched] == [*RUNNING, "follower", "cdc"]  # the web has an alert of its own
+    assert ["web", *watched] == [*RUNNING, "cdc"]  # the web has an alert of its own
     for role in OPTIONAL:  # an installation without it has no heartbeat
         gone = f'absent(orderpost_build_info{{job="orderpost", role="{role}"}})'
         used = f'and on () orderpost_heartbeat_age_seconds{{name="{role}"}}'

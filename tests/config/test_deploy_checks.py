@@ -30,7 +30,7 @@ def warnings() -> list[str]:
 
 def without_tls(url: str, *, environ: dict[str, str] | None = None, **others: str) -> list[tuple[str, str]]:
     """Return the settings and hosts that lack TLS, if each database but those in `others` has `url`."""
-    names = ("default", "direct", "owner", "replication")
+    names = ("default", "direct", "owner")
     databases = {name: parse_database(others.get(name, url)) for name in names}
     return [(name, host) for name, host, _ in databases_without_tls(databases, environ=environ or {})]
 

@@ -176,13 +176,10 @@ def test_the_apps_role_does_all_its_work_and_can_neither_make_nor_drop():
             owner.execute(f"DROP TABLE {far}".encode())
             days = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox_events'::regclass"
             assert owner.execute(days).fetchone()[0] >= 36  # enough for a month in which nobody makes one
-            owner.execute((PROJECT / "docker" / "replication_role.sql").read_bytes())
-        shop.manage("follow_wal", "--make-publications")
         app = shop.postgres.url.replace("orderpost@", "orderpost_app@")
         shop.settings |= {"DATABASE_URL": app, "DIRECT_DATABASE_URL": app}
         shop.start("web", "worker", "beat", "standby", "relay", "consumer")
         shop.start("partitions", PARTITION_DATABASE_URL=shop.postgres.url)
-        shop.start("follower", REPLICATION_DATABASE_URL=app.replace("_app@", "_follower@"))
         with redis.Redis.from_url(shop.valkey.url) as client:  # the consumer pays it
             paid = shop.place()
             client.xadd(PAYMENT, payment_event(paid))
@@ -191,7 +188,6 @@ def test_the_apps_role_does_all_its_work_and_can_neither_make_nor_drop():
         with psycopg.connect(shop.postgres.url, autocommit=True) as owner:
             unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
             shop.until(lambda: owner.execute(unpublished).fetchone() == (0,), "all is published")
-        shop.until(lambda: '"wal is followed"' in shop.log("follower"), "the log is followed")
         with psycopg.connect(app, autocommit=True) as connection:
             for statement in (
                 "CREATE TABLE t (x int)",
@@ -220,5 +216,5 @@ def test_the_apps_role_does_all_its_work_and_can_neither_make_nor_drop():
         shop.start("partitions:2")
         assert shop.processes["partitions:2"].wait(60) == 1
         assert "PARTITION_DATABASE_URL" in shop.log("partitions:2")
-        for name in ("web", "worker", "beat", "relay", "consumer", "partitions", "follower"):
+        for name in ("web", "worker", "beat", "relay", "consumer", "partitions"):
             assert "permission denied" not in shop.log(name)

@@ -50,7 +50,7 @@ shift
 for word do
     shift
     case $word in
-        '*') set -- "$@" monitoring --profile follow-wal --profile kafka --profile cdc --profile tls ;;
+        '*') set -- "$@" monitoring --profile kafka --profile cdc --profile tls ;;
         *) set -- "$@" "$word" ;;
     esac
 done
@@ -274,14 +274,6 @@ def everything(reader: Reader, token: str, block: str) -> None:
     print("orderpost demo works")
     targets = until(all_up, "Prometheus sees every target up")
     print(f"Prometheus sees {len(targets)} targets, all up: {', '.join(targets)}")
-
-    until(lambda: healthy("follower"), "a follower is healthy")
-    followers = [name_of("follower", number) for number in (1, 2)]
-    # A follower polls every second until it receives the log, and no log shows what such a poll sent.
-    until(lambda: counted("orderpost_wal_streams_total", *followers), "a follower receives the log")
-    buys_without_workers(7, token=token)
-    until(lambda: told("wal", *followers), "a follower was told of a row")
-    print("the followers alone: an e-mail without worker, beat and standby")
 
 
 def over_tls(reader: Reader, token: str, block: str) -> None:

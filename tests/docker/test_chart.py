@@ -17,7 +17,7 @@ TEMPLATES = "\n".join(path.read_text() for path in (CHART / "templates").rglob("
 #: What the chart sets itself, or what only a local run reads.
 NOT_IN_VALUES = {"METRICS_PORT", "METRICS_HOST", "HEALTH_DIR", "ARCHIVE_DIR"}
 NOT_IN_VALUES |= {"WAIT_FOR_MIGRATIONS"}  # the chart migrates before it starts anything
-NOT_IN_VALUES |= {"PORT", "KAFKA", "FOLLOW_WAL", "ORDERPOST_PG_BIN", "ORDERPOST_JARS"}
+NOT_IN_VALUES |= {"PORT", "KAFKA", "ORDERPOST_PG_BIN", "ORDERPOST_JARS"}
 #: The sections of the chart's README that say what happens to `replicas`.
 SECTIONS = ("Install", "Autoscaling")
 SECRET = re.compile(r".*(_KEY|_SECRET|_PASSWORD|_TOKEN|_BASIC_AUTH|DATABASE_URL)$")
@@ -47,9 +47,9 @@ def test_the_schema_knows_every_documented_setting_and_keeps_secrets_out_of_the_
         documented_settings() - secret - NOT_IN_VALUES,
     )
     assert listed == documented, f"values.schema.json: add or drop {sorted(listed ^ documented)}"
-    # Each role would get these URLs: they have Secrets of their own.
-    apart = {chart_values()["secrets"][name]["key"] for name in ("owner", "replication")}
-    assert apart == {"PARTITION_DATABASE_URL", "REPLICATION_DATABASE_URL"}
+    # Each role would get this URL: it has a Secret of its own.
+    apart = {chart_values()["secrets"]["owner"]["key"]}
+    assert apart == {"PARTITION_DATABASE_URL"}
     assert set(definitions["secretName"]["enum"]) == secret - apart
 
 

@@ -132,29 +132,16 @@ def having(secret: str, objects: list[Object]) -> dict[str, set[str]]:
     return found
 
 
-def test_the_owners_url_reaches_only_migrations_publications_and_partitions():
+def test_the_owners_url_reaches_only_migrations_and_partitions():
     assert having("orderpost-owner", rendered(FULL)) == {
         "migrate": {"DATABASE_URL_FILE"},
-        "publications": {"DATABASE_URL_FILE"},
         "partitions": {"PARTITION_DATABASE_URL_FILE"},
     }
 
 
-def test_the_replication_roles_url_reaches_only_the_follower():
-    url = {"REPLICATION_DATABASE_URL_FILE"}
-    assert having("orderpost-replication", rendered(FULL)) == {"follower": url}
-    done = helm("template", "--set", "secrets.keys={SECRET_KEY,REPLICATION_DATABASE_URL}", values=SMALLEST)
+def test_a_secret_that_each_role_would_get_cannot_be_the_owners_url():
+    done = helm("template", "--set", "secrets.keys={SECRET_KEY,PARTITION_DATABASE_URL}", values=SMALLEST)
     assert done.returncode != 0 and "secrets.keys.1" in done.stderr.replace("/", "."), done.stderr
-
-
-def test_the_publications_are_made_after_the_migration_and_only_for_a_follower():
-    jobs = of_kind(rendered(FULL), "Job")
-    weights = {name: job["metadata"]["annotations"]["helm.sh/hook-weight"] for name, job in jobs.items()}
-    assert weights == {"migrate": "0", "publications": "1"}
-    (container,) = pods(rendered(FULL))["publications"]["containers"]
-    assert container["args"] == ["follow_wal", "--make-publications"]
-    assert of_kind(rendered(SMALLEST), "Job").keys() == {"migrate"}
-    assert "follower" not in of_kind(rendered(SMALLEST), "Deployment")
 
 
 @pytest.mark.parametrize(("values", "role"), [(FULL, "worker"), (SMALLEST, "migrate")])
@@ -244,8 +231,7 @@ def test_a_changed_setting_starts_the_pods_anew():
 def test_the_rules_are_those_that_are_tested_and_link_to_the_docs():
     shipped = yaml.safe_load(RULES.read_text())
     (rule,) = of_kind(rendered(SMALLEST, "--set", "metrics.rules.enabled=true"), "PrometheusRule").values()
-    gone = 'absent(orderpost_build_info{job="orderpost", role="follower"})'
-    assert rule["spec"] == yaml.safe_load(RULES.read_text().replace(gone, "(vector(1) == 0)")) != shipped
+    assert rule["spec"] == shipped
     (linked,) = of_kind(rendered(FULL), "PrometheusRule").values()
     with_docs = json.dumps(shipped).replace(
         "{{ $externalLabels.docs }}", "https://docs.example.com/orderpost"

@@ -260,16 +260,6 @@ def start_optional(world: World, role: str) -> None:
     world.shop.until(lambda: world.is_scraped(role), f"{role} is scraped")
 
 
-@contextlib.contextmanager
-def follower_gone(world: World) -> Iterator[None]:
-    """Kill the only follower of the WAL."""
-    world.shop.manage("follow_wal", "--make-publications")
-    with forgotten(world, "follower"):
-        start_optional(world, "follower")
-        world.shop.kill("follower")
-        yield
-
-
 def report_row(world: World, *, ago: float = 0.0) -> None:
     """Write what Debezium does about an e-mail that was committed some seconds ago."""
     row = {"id": str(uuid.uuid4()), "__op": "c", "__source_ts_ms": int((time.time() - ago) * 1000)}
@@ -410,7 +400,6 @@ FAILURES = [
         all_senders_gone,
         ("ProcessGone", "PollMissing", "EmailNothingSent", "EmailProcessingStuck"),
     ),
-    Failure("follower-gone", follower_gone, ("ProcessGone",), ("FollowerGone",)),
     Failure("cdc-gone", cdc_gone, ("ProcessGone",), ("ConsumerLag",)),
     Failure("debezium-late", debezium_late, ("TriggerLate",)),
     Failure("replication-slot-unread", slot_unread, ("ReplicationSlotUnread",)),

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-import signal
 import statistics
 import time
-import uuid
-from functools import partial
 
 import psycopg
 import pytest
-import requests
 
 from config.beat import LOCK as BEAT_LOCK
 from outbox.events.publishing.shards import LOCK as RELAY_LOCK
@@ -28,7 +24,7 @@ CUSTOMERS = 4
 LOAD_SECONDS = 1.5  # between two failovers, at least
 PROCESSES = (
     *("web", "worker", "beat:1", "beat:2", "standby", "relay:1", "relay:2"),
-    *("consumer", "partitions", "follower"),
+    *("consumer", "partitions"),
 )
 #: No worker dies here, and no outage is as long as a lease: so no mail may be sent twice.
 SETTINGS = {"LEASE_SECONDS": "60", "DATABASE_TIMEOUT": "4"}
@@ -42,9 +38,6 @@ UNFINISHED = """
         (SELECT count(*) FROM email_notifications WHERE status <> 'sent')
 """
 UNPUBLISHED = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
-
-
-FOLLOWED = '"wal is followed"'
 
 
 def settled(shop: Shop) -> bool:
@@ -79,10 +72,6 @@ def assert_nothing_lost(shop: Shop, customers: Customers) -> None:
     assert set(ended.values()) == {None}, ended
 
 
-def _followed(shop: Shop, *, times: int) -> bool:
-    return shop.log("follower").count(FOLLOWED) >= times
-
-
 def report(what: str, took: list[float], customers: Customers) -> None:
     print(
         f"{what}: {len(took)} times, {len(customers.acknowledged)} changes acknowledged, {customers.repeated}"
@@ -93,14 +82,11 @@ def report(what: str, took: list[float], customers: Customers) -> None:
 
 def test_no_acknowledged_change_is_lost_when_the_primary_is_killed():
     with PairedShop(**SETTINGS) as shop:
-        shop.manage("follow_wal", "--make-publications")
         shop.start(*PROCESSES)
         took: list[float] = []
         with Customers(shop, count=CUSTOMERS) as customers:
-            for number in range(1, FAILOVERS + 1):
+            for _ in range(FAILOVERS):
                 shop.until(lambda: shop.pair.primary.ask(HOLDERS) == [(SHARDS, 1)], "the locks have holders")
-                follows = partial(_followed, shop, times=number)
-                shop.until(follows, "the log of the present primary is followed")
                 time.sleep(LOAD_SECONDS)
                 killed = time.monotonic()
                 shop.pair.fail_over()
@@ -110,37 +96,9 @@ def test_no_acknowledged_change_is_lost_when_the_primary_is_killed():
         assert_nothing_lost(shop, customers)
 
 
-def test_a_follower_of_the_log_sends_what_was_written_before_it_found_the_new_primary():
-    with PairedShop(**SETTINGS, POLL_INTERVAL="600") as shop:  # nothing but the follower sends
-        shop.manage("follow_wal", "--make-publications")
-        shop.start("web", "follower")
-        shop.until(lambda: FOLLOWED in shop.log("follower"), "the log is followed")
-        shop.pay(shop.place())
-        shop.until(lambda: shop.all_sent(1), "it is sent")
-        shop.signal("follower", signal.SIGSTOP)
-        shop.pair.fail_over()
-        body = {"user_id": str(uuid.uuid4()), "email": "ann@example.com", "total_amount": 4200}
-        answers: list[requests.Response] = []
-
-        def placed() -> bool:
-            answers.append(shop.call("POST", "/orders", json=body))
-            return answers[-1].status_code == 201
-
-        shop.until(placed, "an order is placed on the new primary")
-        order = answers[-1].json()["id"]
-        shop.until(lambda: shop.call("POST", f"/orders/{order}/pay").status_code == 200, "it is paid")
-        assert not shop.all_sent(2)
-        shop.signal("follower", signal.SIGCONT)
-        # A follower without a log polls every second, so it may send before it follows again.
-        shop.until(lambda: shop.all_sent(2), "the second one is sent, too")
-        shop.until(partial(_followed, shop, times=2), "the log of the new primary is followed")
-        assert shop.query("SELECT count(*) FROM pg_replication_slots") == [(1,)]
-
-
 @pytest.mark.parametrize("how", ["killed", "switched over"])
 def test_a_replica_of_valkey_takes_over_with_every_published_event(how):
     with ValkeyPairedShop(**SETTINGS, EVENT_REPLICAS="1") as shop:
-        shop.manage("follow_wal", "--make-publications")
         shop.start(*PROCESSES)
         took: list[float] = []
         with Customers(shop, count=CUSTOMERS) as customers:

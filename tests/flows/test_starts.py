@@ -102,7 +102,6 @@ def stop(shop: Shop, *roles: str) -> dict[str, tuple[int, list[str]]]:
 def test_each_role_waits_for_postgres_says_so_once_and_goes_on(refuses, monkeypatch):
     with Shop(KAFKA_BOOTSTRAP_SERVERS=f"127.0.0.1:{free_port()}") as shop:
         monkeypatch.setenv("HEALTH_DIR", str(shop.folder / "health"))
-        shop.manage("follow_wal", "--make-publications")
         url, port = shop.postgres.url, shop.postgres.port
         with Starts(shop, setting="DATABASE_URL", url=url, port=port, refuses=refuses) as starts:
             roles = WAITING_FOR_POSTGRES
@@ -123,7 +122,6 @@ def test_each_role_waits_for_postgres_says_so_once_and_goes_on(refuses, monkeypa
             )
             shop.until(lambda: "this beat leads" in shop.log("beat"), "the beat leads")
             shop.until(lambda: "ready." in shop.log("worker"), "the worker is ready")
-            shop.until(lambda: "wal is followed" in shop.log("follower"), "the follower follows")
             shop.pay(shop.place())
             shop.until(lambda: shop.all_sent(1), "the e-mail is sent")
             unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"

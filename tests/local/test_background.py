@@ -8,7 +8,6 @@ import pytest
 from django.core.management.base import CommandError
 
 from local import background
-from notifications.delivery import drain, process
 
 
 class Stop(threading.Event):
@@ -78,14 +77,3 @@ def test_a_part_that_fails_leaves_the_others_alone(monkeypatch):
     for part in parts:
         part.join(30)
     assert calls == {"bad": 4, "good": 1}
-
-
-def test_the_standby_drains_after_the_follower_has_failed(monkeypatch):
-    monkeypatch.setattr(process, "_process", process.Process())
-
-    def follow() -> None:
-        drain.stop()
-        raise ValueError("poison")
-
-    background.keep_running("follower", run=follow, stopped=Stop(most=1))
-    assert not process.current().stopping.is_set()

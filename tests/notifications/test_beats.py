@@ -38,7 +38,7 @@ def test_a_database_that_is_away_is_no_error(monkeypatch):
 
     monkeypatch.setattr(Heartbeat, "beat", away)
     monkeypatch.setattr(beats.connections, "close_all", lambda: None)
-    Beats("follower").beat()
+    Beats("cdc").beat()
 
 
 def test_the_web_process_logs_once_that_the_database_is_away(monkeypatch, caplog):

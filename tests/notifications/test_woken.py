@@ -7,13 +7,12 @@ import threading
 import pytest
 from django.db import OperationalError, connection
 
-from notifications.delivery import drain, process, woken
+from notifications.delivery import drain, process
 from notifications.delivery.woken import WokenDrain
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
 from outbox.delivery.rows.outcomes import Status
 from outbox.models import Heartbeat
-from outbox.telemetry import tracing
 from tests.factories import make_mail, statuses
 from tests.notifications.test_delivery import sandbox  # noqa: F401
 from tests.waiting import until
@@ -93,25 +92,6 @@ def test_a_database_that_is_away_is_tried_again(sandbox, seldom, monkeypatch):  
     with WokenDrain(stopped=threading.Event()):
         until(lambda: sent(1))
     assert failed.is_set()
-
-
-def test_a_trigger_also_causes_the_claim_that_first_sees_its_rows(seldom, monkeypatch):
-    """PostgreSQL may report a commit before other sessions see it. Claims repeat until they do."""
-    causes: list[list[str]] = []
-
-    def drained(**_):
-        causes.append(process.current().take_triggers())
-
-    monkeypatch.setattr(drain, "poll", drained)
-    monkeypatch.setattr(drain, "drain_due", drained)
-    monkeypatch.setattr(woken, "invisible", lambda xids: xids if len(causes) < 3 else set())
-    with WokenDrain(stopped=threading.Event()) as emails:
-        until(lambda: causes)
-        monkeypatch.setattr(tracing, "current", lambda: "a trigger's span")
-        emails.wake(7)
-        until(lambda: len(causes) >= 4)
-    assert causes[:4] == [[], ["a trigger's span"], ["a trigger's span"], ["a trigger's span"]]
-    assert not any(causes[4:])
 
 
 def test_a_bug_ends_the_process_instead_of_a_thread(seldom, monkeypatch):

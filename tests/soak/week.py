@@ -45,7 +45,7 @@ SETTINGS = {
 }
 #: A release restarts these every day. The second process of each, and the others, live the whole week.
 DEPLOYED = ("web", "worker", "relay")
-LASTING = ("web:2", "worker:2", "relay:2", "beat", "standby", "consumer", "partitions", "follower")
+LASTING = ("web:2", "worker:2", "relay:2", "beat", "standby", "consumer", "partitions")
 #: The length of a day for which the happenings' durations are meant.
 DAY_SECONDS = 480.0
 #: The share of a day before its end, when finished rows age and are archived.
@@ -311,7 +311,6 @@ def run(*, seed: int, days: int, day_seconds: float, rate: float, say: Callable[
         with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
             connection.execute(calendar.PREPARE.encode())
             (now,) = connection.execute("SELECT extract(epoch FROM now())::float").fetchone() or (0.0,)
-        shop.manage("follow_wal", "--make-publications")
         for name in (*DEPLOYED, *LASTING):
             shop.launch(name)
         customers = Customers(

@@ -17,9 +17,6 @@
 {{- else if and .role.owner $owner }}
 - {name: PARTITION_DATABASE_URL_FILE, value: /run/secrets/owner/url}
 {{- end }}
-{{- if and .role.replication .root.Values.secrets.replication.name }}
-- {name: REPLICATION_DATABASE_URL_FILE, value: /run/secrets/replication/url}
-{{- end }}
 {{- range $name, $value := .role.settings }}
 - {name: {{ $name }}, value: {{ include "orderpost.setting" $value }}}
 {{- end }}
@@ -46,13 +43,6 @@
     defaultMode: 0440
     items: [{key: {{ .root.Values.secrets.owner.key }}, path: url}]
 {{- end }}
-{{- if and .role.replication .root.Values.secrets.replication.name }}
-- name: replication
-  secret:
-    secretName: {{ .root.Values.secrets.replication.name }}
-    defaultMode: 0440
-    items: [{key: {{ .root.Values.secrets.replication.key }}, path: url}]
-{{- end }}
 {{- if and .role.archive (not .root.Values.settings.ARCHIVE_S3_BUCKET) }}
 - name: archive
   persistentVolumeClaim: {claimName: {{ .root.Values.archive.existingClaim | default (printf "%s-archive" (include "orderpost.fullname" .root)) }}}
@@ -67,9 +57,6 @@
 - {name: secrets, mountPath: /run/secrets/orderpost, readOnly: true}
 {{- if and .role.owner .root.Values.secrets.owner.name }}
 - {name: owner, mountPath: /run/secrets/owner, readOnly: true}
-{{- end }}
-{{- if and .role.replication .root.Values.secrets.replication.name }}
-- {name: replication, mountPath: /run/secrets/replication, readOnly: true}
 {{- end }}
 {{- if and .role.archive (not .root.Values.settings.ARCHIVE_S3_BUCKET) }}
 - {name: archive, mountPath: /archive}
