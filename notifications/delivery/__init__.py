@@ -1,4 +1,4 @@
-"""Send due e-mails to the providers from this process. Every trigger calls a function of `drain`.
+"""Send due e-mails to the providers from this process. Every task and command calls a function of `drain`.
 
 Imported by the other modules of notifications and by config.
 """

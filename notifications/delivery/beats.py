@@ -26,4 +26,4 @@ class Beats:
         try:
             Heartbeat.beat(name=self._name)
         except (DatabaseError, InterfaceError):
-            connections.close_all()  # the drain's thread has its own connection and reports its loss
+            connections.close_all()  # so that the next one connects again

@@ -1,4 +1,4 @@
-"""The drain of e-mails in this process, and the poll. Tasks, commands and `WokenDrain` call them.
+"""The drain of e-mails in this process, and the poll. Tasks and commands call them.
 
 Any number of threads and processes may call both at any time.
 """
@@ -82,8 +82,7 @@ def drain_emails() -> Drained | None:
         if not process.draining.acquire(blocking=False):
             break
         try:
-            triggers = process.take_triggers()
-            with tracing.span("drain", parent="".join(triggers[:1]), links=triggers[1:]) as span:
+            with tracing.span("drain") as span:
                 process.drain_span = span
                 done = drain.run(seconds=DRAIN_SECONDS, should_stop=process.stopping.is_set)
                 span.set_attribute("orderpost.settled", done.settled)
@@ -133,19 +132,6 @@ def poll(*, record: bool = True) -> Drained | None:
         Heartbeat.beat(name=POLL)
     log_reminders(process)
     return done
-
-
-def note_trigger() -> None:
-    """Make the current span a cause of the process's next drain, and of one that runs. For any thread."""
-    if trigger := tracing.current():
-        process = processes.current()
-        process.triggers.append(trigger)
-        tracing.add_link(process.drain_span, trigger)
-
-
-def claim_again() -> None:
-    """Make a running drain of this process claim once more. Do not wait for it."""
-    _drain_of(processes.current()).wake()
 
 
 def stop() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 from django.conf import settings
@@ -17,7 +16,6 @@ from outbox.delivery.gate.neighbours import Neighbours
 
 #: Seconds between the untried e-mails that an open breaker lets through.
 UNTRIED_SECONDS = 5.0
-MOST_TRIGGERS = 100
 
 
 class Process:
@@ -28,8 +26,6 @@ class Process:
         self.stopping = threading.Event()
         self.neighbours = Neighbours()
         self.drain_span: Span = INVALID_SPAN  # of the latest drain
-        #: The `traceparent`s of the triggers since the latest drain began. More than these are left out.
-        self.triggers: deque[str] = deque(maxlen=MOST_TRIGGERS)
 
     @functools.cached_property
     def pool(self) -> ThreadPoolExecutor:
@@ -47,10 +43,6 @@ class Process:
             burst=settings.EMAIL_RATE_BURST,
             rules=Rules(untried_every_seconds=min(UNTRIED_SECONDS, every), waiting_every_seconds=every),
         )
-
-    def take_triggers(self) -> list[str]:
-        """Return `triggers`, and empty it."""
-        return [self.triggers.popleft() for _ in range(len(self.triggers))]
 
 
 _process = Process()

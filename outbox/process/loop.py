@@ -77,17 +77,16 @@ def run_until_stopped(
     describe: Callable[[Exception], str],
     base_seconds: float | None = None,
     cap_seconds: float | None = None,
-    loop: str = "loop",
 ) -> None:
     """Call `step` repeatedly until `stopped`. `step` itself waits, with `health.wait`.
 
     After one of `errors` (a server is away), log `describe(error)`, call `reconnect`, which drops the
     connection, and wait for `pause_after`. Log only the first of the same descriptions until a step succeeds,
-    which also resets the wait. Raise every other error. `loop` is the loop's name in the role's health.
+    which also resets the wait. Raise every other error.
     """
     failures, told = 0, ""
     while not stopped.is_set():
-        health.beat(loop)
+        health.beat()
         try:
             step()
             failures, told = 0, ""
@@ -98,5 +97,5 @@ def run_until_stopped(
                 log.warning(event, error=str(error).strip())
             told = event
             reconnect()
-            health.beat(loop, within_seconds=seconds + health.WITHIN_SECONDS)
+            health.beat(within_seconds=seconds + health.WITHIN_SECONDS)
             stopped.wait(seconds)

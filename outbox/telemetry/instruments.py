@@ -45,20 +45,6 @@ OPENINGS = Counter(
     "orderpost_breaker_openings", "Openings of a circuit breaker", ["provider"], registry=REGISTRY
 )
 WAKEUPS = Counter("orderpost_wakeups", "Wake-ups after a commit", ["target", "result"], registry=REGISTRY)
-#: `trigger`: "cdc"; `result`: "seen", "ignored" or "malformed".
-CHANGES = Counter(
-    "orderpost_trigger_changes",
-    "Changes of rows that a trigger received",
-    ["trigger", "result"],
-    registry=REGISTRY,
-)
-CHANGE_DELAYS = Histogram(
-    "orderpost_trigger_delay_seconds",
-    "From a row's commit until a trigger received it",
-    ["trigger"],
-    buckets=QUICK,
-    registry=REGISTRY,
-)
 PUBLISHED = Counter("orderpost_events_published", "Events that the broker took", ["topic"], registry=REGISTRY)
 REFUSED = Counter(
     "orderpost_events_refused", "Refusals of events by the broker", ["topic", "result"], registry=REGISTRY

@@ -106,18 +106,6 @@ def traceparent_of(span: Span) -> str:
     return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
 
 
-def current() -> str:
-    """Return the `traceparent` of the thread's current span if it is recorded, else an empty string."""
-    span = trace.get_current_span()
-    return traceparent_of(span) if span.is_recording() else ""
-
-
-def add_link(span: Span, traceparent: str) -> None:
-    """Link a span to other work that also caused it. Do nothing if the span has ended or is not recorded."""
-    if traceparent and span.is_recording():
-        span.add_link(trace.get_current_span(context_of(traceparent)).get_span_context())
-
-
 def is_sampled(traceparent: str) -> bool:
     """Return whether the process that began the trace wants it recorded.
 

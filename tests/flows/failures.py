@@ -10,7 +10,6 @@ import dataclasses
 import json
 import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -260,11 +259,10 @@ def start_optional(world: World, role: str) -> None:
     world.shop.until(lambda: world.is_scraped(role), f"{role} is scraped")
 
 
-def report_row(world: World, *, ago: float = 0.0) -> None:
-    """Write what Debezium does about an e-mail that was committed some seconds ago."""
-    row = {"id": str(uuid.uuid4()), "__op": "c", "__source_ts_ms": int((time.time() - ago) * 1000)}
+def report_row(world: World) -> None:
+    """Write what Debezium does about an e-mail."""
     producer = confluent_kafka.Producer({"bootstrap.servers": world.kafka.url})
-    producer.produce(MAILS, json.dumps(row))
+    producer.produce(MAILS, json.dumps({"id": str(uuid.uuid4())}))
     assert producer.flush(20) == 0
 
 
@@ -292,25 +290,6 @@ def cdc_gone(world: World) -> Iterator[None]:
         world.shop.kill("cdc")
         report_row(world)
         yield
-
-
-@contextlib.contextmanager
-def debezium_late(world: World) -> Iterator[None]:
-    """Report rows that were committed long ago."""
-    ended = threading.Event()
-
-    def report() -> None:
-        while not ended.wait(0.1):
-            report_row(world, ago=20.0)
-
-    with with_cdc(world):
-        thread = threading.Thread(target=report)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
 
 
 @contextlib.contextmanager
@@ -401,7 +380,6 @@ FAILURES = [
         ("ProcessGone", "PollMissing", "EmailNothingSent", "EmailProcessingStuck"),
     ),
     Failure("cdc-gone", cdc_gone, ("ProcessGone",), ("ConsumerLag",)),
-    Failure("debezium-late", debezium_late, ("TriggerLate",)),
     Failure("replication-slot-unread", slot_unread, ("ReplicationSlotUnread",)),
     Failure("relay-gone", lambda world: gone(world, "relay"), ("ProcessGone",), ("RelayLag",)),
     Failure("consumer-gone", consumer_gone, ("ProcessGone",), ("ConsumerLag",)),

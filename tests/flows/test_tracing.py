@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import secrets
-from collections.abc import Callable, Iterator
 from typing import Any
 
-import confluent_kafka
 import pytest
 import redis
 
@@ -47,50 +44,6 @@ def paid_by_another_service(order: str, placed: dict[str, str]) -> Any:
 def test_a_saga_is_one_trace_whose_spans_hang_together_and_lie_within_each_other():
     with Receiver() as receiver:
         assert_one_trace(receiver, receiver.environment)
-
-
-#: A process with these sends only because of a trigger.
-TOLD = {"POLL_INTERVAL": "3600", "FAST_PATH": "off"}
-
-
-@contextlib.contextmanager
-def cdc(shop: Shop) -> Iterator[Callable[[str], None]]:
-    """Consume from librdkafka's mock cluster. Yield what tells of an e-mail, as Debezium does."""
-    mock = confluent_kafka.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
-    found = mock.list_topics(timeout=10).brokers.values()
-    servers = ",".join(f"{broker.host}:{broker.port}" for broker in found)
-
-    def tell(id: str) -> None:
-        mock.produce("orderpost.public.email_notifications", json.dumps({"id": id}))
-        assert mock.flush(20) == 0
-
-    tell("an e-mail from before its start")
-    shop.start("cdc", KAFKA_BOOTSTRAP_SERVERS=servers, OTEL_SERVICE_NAME="cdc")
-    beats = "SELECT 1 FROM heartbeats WHERE name = 'cdc'"
-    shop.until(lambda: shop.query(beats), "its heartbeat is written")
-    yield tell
-
-
-def test_the_trace_of_an_email_leads_to_the_trigger_that_had_it_sent():
-    with Receiver() as receiver, Shop(**receiver.environment, **TOLD) as shop, cdc(shop) as tell:
-        shop.start("web")
-        # It is past its start, at which it polls.
-        receiver.until(lambda found: "trigger cdc" in {span.name for span in found})
-        shop.pay(shop.place())
-        ((id,),) = shop.rows("id::text")
-        tell(id)
-        shop.until(lambda: shop.all_sent(1), "it is sent")
-
-        def drains(found: list[Received]) -> list[Received]:
-            links = {link for span in found if span.name == "send" for link in span.links}
-            return [span for span in found if span.name == "drain" and span.span_id in links]
-
-        spans = receiver.until(lambda found: bool(drains(found)))
-    (drain,) = drains(spans)
-    assert drain.service == "cdc"
-    above = {span.span_id: span for span in spans if span.name == "trigger cdc"}
-    causes = [above[id] for id in (drain.parent_id, *drain.links) if id in above]
-    assert causes and all((one.kind, one.service) == ("CONSUMER", drain.service) for one in causes)
 
 
 @pytest.mark.drill

@@ -1,4 +1,4 @@
-"""`manage.py consume_cdc`: send e-mails as soon as Debezium reports their rows. Any number may run."""
+"""`manage.py consume_cdc`: wake workers and relays as soon as Debezium reports rows. Any number may run."""
 
 from __future__ import annotations
 
@@ -8,37 +8,46 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
-from notifications.delivery import drain
+from notifications import tasks
 from notifications.delivery.beats import Beats
-from notifications.delivery.woken import WokenDrain
 from outbox.events.consuming import cdc
 from outbox.events.consuming.cdc_lag import CDC
+from outbox.events.publishing import notify
 from outbox.events.transports import Consumer, member_name
 from outbox.process.loop import stop_on_signals
 from outbox.process.start import wait_for_postgres
 from outbox.telemetry.metrics_server import watch
 
+#: What a message about a table wakes: the workers or the relays, both through Valkey.
+WAKES: dict[str, Callable[[], None]] = {
+    "email_notifications": tasks.waker.wake,
+    "outbox_events": notify.waker.wake,
+}
+
 
 class Command(BaseCommand):
     help = (
-        "Reads a Debezium connector's messages about new rows of email_notifications and outbox_events from "
-        "Kafka, sends due e-mails in this process and wakes the relays. May run next to workers, polls and "
-        "other triggers, because a message only wakes the drain."
+        "Wakes the workers and the relays through Valkey when a Debezium connector reports new rows of "
+        "email_notifications and outbox_events on Kafka. May run next to polls and other triggers, because a "
+        "message is only a wake-up."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Run until SIGTERM or SIGINT. Then give back the rows that are not begun, and return."""
+        """Run until SIGTERM or SIGINT."""
         connect = _connector()
         watch("cdc")
-        stopped = stop_on_signals(also=drain.stop)
+        stopped = stop_on_signals()
         wait_for_postgres(pause=stopped.wait)
-        with WokenDrain(stopped=stopped) as emails:
-            cdc.run(connect=connect, wakes=emails.targets(), alive=Beats(CDC).beat, stopped=stopped)
+        cdc.run(connect=connect, wakes=WAKES, alive=Beats(CDC).beat, stopped=stopped)
 
 
 def _connector() -> Callable[[], Consumer]:
     if not settings.KAFKA_BOOTSTRAP_SERVERS:
         raise CommandError("consume_cdc needs KAFKA_BOOTSTRAP_SERVERS, such as kafka:9092.")
+    if unknown := [topic for topic in settings.CDC_TOPICS if cdc.table_of(topic) not in WAKES]:
+        raise CommandError(
+            f"CDC_TOPICS has {', '.join(unknown)}. Name only topics that end in .{' or .'.join(WAKES)}."
+        )
     try:
         from outbox.events.transports import kafka
     except ImportError as error:

@@ -17,12 +17,10 @@ from orders.inbound.payments_and_stock import HANDLERS, NAME
 from outbox.database.ids import id_time
 from outbox.database.periods import read_time
 from outbox.events import transports
-from outbox.events.consuming.cdc import RowChangeConsumer, read_row_change
 from outbox.events.consuming.consumer import GROUP, EventConsumer
 from outbox.events.transports import Consumer, Received, consumer_lags
 from outbox.events.transports.redis import Consumer as StreamConsumer
 from outbox.models import InboundDeadLetter
-from outbox.telemetry.metrics import REGISTRY
 from tests.outbox.events.inbound import PAID, envelope, handle, order, received, status
 from tests.waiting import until
 
@@ -155,41 +153,6 @@ def test_kafka_messages_of_any_timestamp_are_received_and_have_a_lag(kafka_topic
     assert [one.written_at for one in found[:-1]] == [None] * (count - 1)
     (lag,) = consumer_lags(topics=[kafka_topic], group="g")
     assert lag.events == count and lag.seconds >= 0
-
-
-@pytest.mark.parametrize(
-    "milliseconds",
-    [1e300, pytest.param(10**400, id="10**400"), -1, 0, 2**63, True, float("nan"), float("inf"), "x"],
-)
-def test_a_change_of_any_time_wakes_and_leaves_the_metric_of_delays_alone(milliseconds):
-    table = "email_notifications"
-    row = json.dumps({"id": "1", "__table": table, "__op": "c", "__source_ts_ms": milliseconds}).encode()
-    woken: list[str] = []
-    name, labels = "orderpost_trigger_delay_seconds_sum", {"trigger": "cdc"}
-    before = REGISTRY.get_sample_value(name, labels)
-    it = RowChangeConsumer(connect=lambda: Once(row), wakes={table: lambda: woken.append(table)})
-    it.step()
-    assert woken == [table, table]  # as it connects, and for the change
-    assert REGISTRY.get_sample_value(name, labels) == before
-    change = read_row_change(topic="t", value=row)
-    assert change and change.committed_at is None
-
-
-class Once(Consumer):
-    """Gives out one message."""
-
-    def __init__(self, value: bytes) -> None:
-        self._left = [Received("db.public.email_notifications", "k", value, None)]
-
-    def receive(self, *, seconds):
-        left, self._left = self._left, []
-        return left
-
-    def done(self, messages):
-        pass
-
-    def close(self):
-        pass
 
 
 @pytest.mark.django_db(transaction=True)

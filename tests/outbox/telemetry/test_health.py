@@ -112,7 +112,7 @@ def test_each_thread_of_a_process_with_several_roles_has_its_own() -> None:
 def test_a_role_that_begins_again_has_one_file_and_no_loop_of_its_first_time(monkeypatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", lambda self: None)
     health.begin("relay")
-    health.beat("woken", within_seconds=-1)
+    health.beat("drain", within_seconds=-1)
     health.begin("relay")
     assert health.roles() == ["relay"]
     health._begun[0].write()

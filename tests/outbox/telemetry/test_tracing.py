@@ -68,38 +68,6 @@ except LookupError:
     assert outer.start <= inner.start <= inner.end <= outer.end
 
 
-def test_a_running_span_gets_a_link_and_one_that_has_ended_does_not():
-    code = """
-from outbox.telemetry.tracing import add_link, current
-with span("drain") as drain:
-    with span("trigger") as trigger:
-        assert current() == traceparent_of(trigger)
-        add_link(drain, current())
-add_link(drain, traceparent_of(trigger))
-assert current() == ""
-"""
-    with Receiver() as receiver:
-        done = run(code, receiver.environment)
-        assert (done.returncode, done.stderr) == (0, "")
-        spans = {span.name: span for span in receiver.until(lambda found: len(found) == 2)}
-    assert spans["drain"].links == (spans["trigger"].span_id,)
-
-
-def test_what_is_not_recorded_is_no_cause_of_other_work():
-    code = f"""
-from outbox.telemetry.tracing import add_link, current
-with span("drain") as drain, span("trigger", parent={REMOTE[:-1]!r} + "0"):
-    assert current() == ""
-    add_link(drain, current())
-    add_link(drain, {REMOTE!r})
-"""
-    with Receiver() as receiver:
-        for environment in ({}, receiver.environment | ROOTS_ARE_NOT_SAMPLED):
-            done = run(code, environment)
-            assert (done.returncode, done.stderr) == (0, "")
-        assert receiver.spans == []
-
-
 def test_a_process_that_forks_records_in_parent_and_child():
     code = """
 import os
