@@ -23,7 +23,7 @@ WAIT_SECONDS = 3.0
 AFTER_THEM = ("first_login",)
 #: The roles that run a command of manage.py, with its arguments.
 MANAGE_COMMANDS = {
-    "standby": ["drain_outbox", "--standby"],
+    "standby": ["drain_outbox", "--loop"],
     "relay": ["relay_outbox"],
     "consumer": ["consume_events"],
     "cdc": ["consume_cdc"],

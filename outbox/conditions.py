@@ -153,8 +153,8 @@ def _all(facts: Facts) -> Iterator[Condition]:
         failing = takes_mail and state is State.OPEN and not forced
         sentence = f"{name} accepts no e-mails, so other providers send them: the reason is below"
         yield Condition("EmailProviderDown", name, failing, 0, sentence)
-    polled = min(facts.jobs.get("poll", math.inf), facts.jobs.get("standby", math.inf))
-    sentence = "no process polls: start worker and beat, or `manage.py drain_outbox --standby`"
+    polled = facts.jobs.get("poll", math.inf)
+    sentence = "no process polls: start worker and beat, or `manage.py drain_outbox --loop`"
     yield Condition("PollMissing", "", polled, max(180.0, 3 * settings.POLL_INTERVAL), sentence)
     for table, rows in facts.rows.items():
         sentence = f"{rows.dead_lettered} dead letters: resend them or give them up"

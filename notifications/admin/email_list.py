@@ -191,7 +191,7 @@ def attention() -> list[dict[str, Any]]:
     statuses = (Status.DEAD_LETTERED, Status.FAILED, Status.PENDING, Status.PROCESSING)
     labels = ("dead letters", "failed, will be retried", "pending", "being sent")
     counts = count_each(EmailNotification.objects.filter(status=status) for status in statuses)
-    beats = Heartbeat.objects.filter(name__in=["poll", "standby"]).annotate(passed=Now() - F("beat_at"))
+    beats = Heartbeat.objects.filter(name="poll").annotate(passed=Now() - F("beat_at"))
     jobs = {name: passed.total_seconds() for name, passed in beats.values_list("name", "passed")}
     found = decide(Facts(jobs=jobs, rows={"": Rows(dead_lettered=counts[0])}))
     codes = {one.code for one in found}

@@ -110,11 +110,10 @@ def drain_due() -> Drained | None:
 
 
 @instruments.POLLS.time()
-def poll(*, record: bool = True) -> Drained | None:
+def poll() -> Drained | None:
     """Recover expired claims and drain. Beat schedules it every `POLL_INTERVAL` seconds.
 
-    The first claim reads every due row. With `record`, write the heartbeat that keeps the standby idle, if
-    the process's drain made progress. The standby itself does not record its polls.
+    The first claim reads every due row. Write the heartbeat of polls if the process's drain made progress.
     """
     process = processes.current()
     while changes := EmailNotification.objects.recover(
@@ -128,7 +127,7 @@ def poll(*, record: bool = True) -> Drained | None:
     fill_fingerprints(EmailNotification.objects.all(), limit=RECOVER_BATCH)
     done = drain_due()
     moving = _drain_of(process).progress_at > time.monotonic() - settings.POLL_INTERVAL
-    if record and (done is not None or moving):
+    if done is not None or moving:
         Heartbeat.beat(name=POLL)
     log_reminders(process)
     return done

@@ -80,21 +80,12 @@ def sent() -> int:
     return EmailNotification.objects.filter(status="sent").count()
 
 
-@pytest.mark.parametrize("mode", ["--loop", "--standby"])
-def test_drain_outbox_sends_until_it_is_told_to_stop(provider, settings, mode):
+def test_drain_outbox_sends_until_it_is_told_to_stop(provider, settings):
     settings.POLL_INTERVAL = 0.2
     make_mail()
     with stopped_when(lambda: sent() == 1):
-        call_command("drain_outbox", mode)
-    assert Heartbeat.objects.filter(name="poll").exists() == (mode == "--loop")
-
-
-def test_a_standby_leaves_the_first_poll_of_a_new_shop_to_beat(provider, settings):
-    settings.POLL_INTERVAL = 2.0
-    make_mail()
-    with stopped_when(lambda: Heartbeat.objects.filter(name="standby").exists()):
-        call_command("drain_outbox", "--standby")
-    assert sent() == 0
+        call_command("drain_outbox", "--loop")
+    assert Heartbeat.objects.filter(name="poll").exists()
 
 
 def test_drain_outbox_outlives_a_database_that_is_away_for_a_moment(provider, settings, monkeypatch):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
+from collections.abc import Callable
 
 import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
+from django.db.models.functions import Now
 
 from notifications.bulk_actions import RESEND
+from notifications.delivery import drain as delivery
 from outbox import bulk
+from outbox.delivery.sender import Drained
 from outbox.models import BulkJob
 from tests.config.test_commands import provider, sent, stopped_when
 from tests.factories import make_mail, make_mails
@@ -22,7 +27,7 @@ def superuser() -> User:
     return User.objects.create_superuser("ann")
 
 
-@pytest.mark.parametrize("mode", [(), ("--loop",), ("--standby",)])
+@pytest.mark.parametrize("mode", [(), ("--loop",)])
 @pytest.mark.parametrize("defect", ["unknown action", "failing batch"])
 def test_a_bulk_job_that_cannot_run_does_not_keep_drain_outbox_from_sending(
     provider, settings, monkeypatch, caplog, mode, defect
@@ -50,8 +55,7 @@ def test_a_bulk_job_that_cannot_run_does_not_keep_drain_outbox_from_sending(
     assert caplog.text.count("bulk job failed") == (0 if defect == "unknown action" else 1)
 
 
-@pytest.mark.parametrize("mode", ["--loop", "--standby"])
-def test_drain_outbox_sends_between_two_batches_of_a_bulk_job(provider, settings, monkeypatch, mode):
+def test_drain_outbox_sends_between_two_batches_of_a_bulk_job(provider, settings, monkeypatch):
     """Each e-mail that a batch makes due is sent before the next batch begins."""
     settings.POLL_INTERVAL = 0.2
     monkeypatch.setattr(bulk, "CHUNK", 2)
@@ -66,6 +70,23 @@ def test_drain_outbox_sends_between_two_batches_of_a_bulk_job(provider, settings
     monkeypatch.setitem(bulk.ACTIONS, RESEND.name, dataclasses.replace(RESEND, change=change))
     make_mail()
     with stopped_when(lambda: sent() == 7 and not BulkJob.objects.running().exists()):
-        call_command("drain_outbox", mode)
+        call_command("drain_outbox", "--loop")
     job.refresh_from_db()
     assert (sent_before, job.state) == ([1, 3, 5], "done")
+
+
+def test_a_row_that_becomes_due_between_two_polls_is_drained_without_a_poll(provider, settings, monkeypatch):
+    """A poll reads everything, so a loop that polled for each due row would cost more than the rows."""
+    settings.POLL_INTERVAL = 3600.0
+    polls: list[int] = []
+    poll: Callable[[], Drained | None] = delivery.poll
+
+    def counted() -> Drained | None:
+        polls.append(sent())
+        return poll()
+
+    monkeypatch.setattr(delivery, "poll", counted)
+    make_mail(next_attempt_at=Now() + dt.timedelta(seconds=0.5))
+    with stopped_when(lambda: sent() == 1):
+        call_command("drain_outbox", "--loop")
+    assert polls == [0]

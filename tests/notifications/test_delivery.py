@@ -184,11 +184,6 @@ def test_a_due_mail_that_another_session_locks_is_asked_for_again_after_a_pause(
     assert (done.claimed, done.next_due_seconds) == (0, SHORT_PAUSE_SECONDS)
 
 
-def test_the_standbys_poll_leaves_no_mark(sandbox):
-    delivery.poll(record=False)
-    assert Heartbeat.read_age(name=delivery.POLL) is None
-
-
 def test_a_stopping_process_starts_no_drain(sandbox):
     make_mail()
     delivery.stop()
