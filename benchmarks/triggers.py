@@ -62,7 +62,7 @@ def processes(*kinds: str) -> Callable[[Rig], AbstractContextManager[None]]:
 
 @contextlib.contextmanager
 def debezium(rig: Rig) -> Iterator[None]:
-    """Run Kafka, Kafka Connect with Debezium, and a consumer of its messages."""
+    """Run Kafka, Kafka Connect with Debezium, a consumer of its messages, and the worker that it wakes."""
     setup = PROJECT / "docker" / "debezium" / "setup.sql"
     rig.query(setup.read_text())
     kafka = EmbeddedKafka(data=rig.folder / "kafka", port=free_port())
@@ -80,7 +80,8 @@ def debezium(rig: Rig) -> Iterator[None]:
         rig.servers |= {"kafka": kafka, "connect": connect}
         rig.run("cdc", commands()["cdc"], KAFKA_BOOTSTRAP_SERVERS=kafka.url)
         try:
-            yield
+            with processes("worker")(rig):
+                yield
         finally:
             rig.stop("cdc")
     finally:

@@ -17,7 +17,7 @@ import redis
 from tests.chaos.world import Entry, World
 from tests.flows.shop import PAYMENT, REFUNDED, payment_event
 
-#: A standby sends within three poll intervals, which are 6 s here. The rest is for a busy machine.
+#: A standby polls every 2 s here. The rest is for a busy machine.
 STANDBY_SECONDS = 30.0
 RESERVED = "warehouse.stock.reserved.v1"
 
