@@ -18,7 +18,7 @@ DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 DASHBOARDS = {
     path.stem: json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))
 }
-TITLES = {"Order events", "Email delivery", "Events and consumers", "PostgreSQL and partitions"}
+TITLES = {"Order events", "Email delivery"}
 WIDTH, MOST_PANELS = 24, 16
 dashboards = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS)
 
