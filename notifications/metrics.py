@@ -16,7 +16,6 @@ from outbox.delivery.gate.breaker import State
 from outbox.delivery.gate.shared_state import read_breakers
 from outbox.delivery.rows.outcomes import NOT_ACCEPTED, Outcome, Status, Verdict
 from outbox.delivery.rows.settlements import Transition
-from outbox.telemetry.instruments import OPENINGS
 from outbox.telemetry.metrics import REGISTRY, from_broker
 
 if TYPE_CHECKING:
@@ -56,12 +55,6 @@ RETRIES = Histogram(
     buckets=(0, 1, 2, 3, 5, 10),
     registry=REGISTRY,
 )
-HOLDS = Counter(
-    "orderpost_email_holds",
-    "Attempts after which an e-mail waits for the provider's webhook",
-    ["provider"],
-    registry=REGISTRY,
-)
 FEEDBACK = Counter(
     "orderpost_email_feedback",
     "E-mails that a provider reported delivered, bounced or complained",
@@ -69,15 +62,11 @@ FEEDBACK = Counter(
     registry=REGISTRY,
 )
 WEBHOOKS = Counter("orderpost_webhooks", "Webhook posts", ["provider", "result"], registry=REGISTRY)
-WEBHOOK_EVENTS = Counter(
-    "orderpost_webhook_events", "Events in accepted posts", ["provider", "known"], registry=REGISTRY
-)
 
 
 def show_zeros() -> None:
     """Export the counters that alerts watch with 0: Prometheus sees no increase in a series' first value."""
     for provider in settings.EMAIL_PROVIDERS:
-        OPENINGS.labels(provider)
         for outcome in (*NOT_ACCEPTED, Verdict.ACCEPTED, Verdict.PERMANENT, Verdict.AMBIGUOUS):
             ATTEMPTS.labels(provider, str(outcome))
         for event in ("delivered", "bounced", "complained"):
@@ -89,12 +78,10 @@ def show_zeros() -> None:
             CHANGES.labels(event_type, str(status))
 
 
-def count_attempt(outcome: Outcome, *, provider: str, seconds: float, is_held: bool) -> None:
-    """Count one answer of a provider. `is_held`: the e-mail now waits for the provider's webhook."""
+def count_attempt(outcome: Outcome, *, provider: str, seconds: float) -> None:
+    """Count one answer of a provider."""
     ATTEMPTS.labels(provider, str(outcome.verdict)).inc()
     SENDS.labels(provider).observe(seconds)
-    if is_held:
-        HOLDS.labels(provider).inc()
 
 
 def count_changes(changes: Sequence[Transition]) -> None:
@@ -114,10 +101,8 @@ def newly_reported(times: EventTimes, stored: Sequence[dt.datetime | None]) -> I
             yield column.removesuffix("_at")
 
 
-def count_feedback(provider: str, *, events: int, unknown: int, news: Mapping[str, int]) -> None:
-    """Count the events of an accepted post. `news` is the number of e-mails by newly reported kind."""
-    WEBHOOK_EVENTS.labels(provider, "no").inc(unknown)
-    WEBHOOK_EVENTS.labels(provider, "yes").inc(events - unknown)
+def count_feedback(provider: str, *, news: Mapping[str, int]) -> None:
+    """Count the number of e-mails by newly reported kind."""
     for event, emails in news.items():
         FEEDBACK.labels(provider, event).inc(emails)
 

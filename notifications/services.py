@@ -202,7 +202,7 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
     unknown = sum(fact.id not in known for fact in facts)
 
     def tell() -> None:
-        metrics.count_feedback(provider, events=len(facts), unknown=unknown, news=news)
+        metrics.count_feedback(provider, news=news)
         log.info(
             "webhook events",
             provider=provider,

@@ -94,7 +94,6 @@ class Stock(NamedTuple):
     interval: Interval
     partitions_ahead: int  # after the current one, without a gap; -1 if even that is missing
     partitions_ahead_seconds: float  # until the last of them ends
-    archive_age_seconds: float | None = None  # of the newest archive; None without one
     archive_overdue: int = 0  # partitions past their hot days and not archived
     archive_overdue_seconds: float = 0.0  # since the hot days of the oldest of them ended
 

@@ -7,7 +7,6 @@ seconds by the database's clock, or 0.0 without such a row.
 from __future__ import annotations
 
 import datetime as dt
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from outbox.conditions import Connections, Events, Facts, Rows, Stock, Stuck
 from outbox.database.ids import id_floor
 from outbox.database.server import SESSIONS
 from outbox.delivery.rows.deliverable import Deliverable
-from outbox.delivery.rows.queryset import DeliverableQuerySet
 from outbox.retention.partitions import partitions
 
 MOST = 10_000
@@ -91,11 +89,10 @@ _PAUSED = """
     FROM pauses ORDER BY part
 """
 _FAILED_JOBS = "SELECT count(*) AS number FROM bulk_jobs WHERE state = 'failed'"
-#: The ends of the detached partitions that are not archived, and the age of the newest archive.
+#: The ends of the detached partitions that are not archived.
 _ARCHIVED = """
-    SELECT "table", array_agg(until) FILTER (WHERE archived_at IS NULL) AS waiting,
-        extract(epoch FROM statement_timestamp() - max(archived_at))::float8 AS age
-    FROM retired_partitions GROUP BY 1
+    SELECT "table", array_agg(until) AS waiting
+    FROM retired_partitions WHERE archived_at IS NULL GROUP BY 1
 """
 
 
@@ -186,7 +183,6 @@ def _stocks(
         ]
         overdue = [age for age in ages if age >= 0]
         yield partitions.stock_of(model=model, now=now, among=among)._replace(
-            archive_age_seconds=record.get("age"),
             archive_overdue=len(overdue),
             archive_overdue_seconds=max(overdue, default=0.0),
         )
@@ -197,11 +193,3 @@ def _connections(sessions: Sequence[Mapping[str, Any]]) -> Connections:
     states |= {one["state"]: one["number"] for one in sessions}
     oldest = max(one["oldest"] or 0.0 for one in sessions)  # never empty, because this session is included
     return Connections(states, max(0, sessions[0]["most"] - sum(states.values())), max(0.0, oldest))
-
-
-def due_query_seconds(model: type[Deliverable]) -> float:
-    """Measure the query that finds the next hundred due rows, without claiming them."""
-    rows = DeliverableQuerySet[Deliverable](model).due().order_by("next_attempt_at")
-    began = time.perf_counter()
-    list(rows.values_list("id", flat=True)[:100])
-    return time.perf_counter() - began

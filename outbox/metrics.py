@@ -30,34 +30,24 @@ def numbers() -> Iterator[GaugeMetricFamily]:
     found = read_facts(now=read_database_time())
     yield from unfinished_rows(found.rows)
     events, connections = found.events, found.connections
-    oldest = connections.oldest_transaction_seconds
     for name, text, value in (
         ("relay_lag_events", "Events not yet published, without dead letters", events.unpublished),
         ("relay_lag_seconds", "Age of the oldest event not yet published", events.unpublished_seconds),
         ("relay_blocked_keys", "Aggregates whose events wait behind a refused one", events.blocked_keys),
-        ("poll_age_seconds", "Time since the outbox was last polled", found.jobs.get("poll")),
         ("database_connections_left", "Connections that an ordinary role can still open", connections.left),
-        ("database_oldest_transaction_seconds", "Age of the longest open transaction", oldest),
     ):
-        if value is not None:
-            yield GaugeMetricFamily(f"orderpost_{name}", text, value=value)
+        yield GaugeMetricFamily(f"orderpost_{name}", text, value=value)
     paused = {one["part"] for one in found.paused}
     values = {part.value: float(part.value in paused) for part in Pause.Part}
     yield gauge("paused", "1 if a person has paused the part, else 0", "part", values)
-    for name, text, field in (
-        ("stuck_orders", f"Orders stuck in a state, counted up to {facts.MOST}", "orders"),
-        ("stuck_orders_oldest_seconds", "How long the oldest has been in the state", "oldest_seconds"),
-    ):
-        yield gauge(name, text, "state", {state: getattr(one, field) for state, one in found.stuck.items()})
+    stuck = {state: one.orders for state, one in found.stuck.items()}
+    yield gauge("stuck_orders", f"Orders stuck in a state, counted up to {facts.MOST}", "state", stuck)
     dead = {"out": events.dead, "in": events.dead_inbound}
     yield gauge("dead_events", "Dead letters that nobody has resolved", "direction", dead)
     yield gauge("heartbeat_age_seconds", "Time since a process last wrote its heartbeat", "name", found.jobs)
     for name, text in (
-        ("partitions_ahead", "Partitions after the current one; -1 if even that is missing"),
         ("partitions_ahead_seconds", "Time until the end of the last partition that follows without a gap"),
-        ("archive_age_seconds", "Time since the newest archive was written"),
-        ("archive_overdue", "Partitions past their hot days without an archive"),
-        ("archive_overdue_seconds", "Time for which the oldest of them has been overdue"),
+        ("archive_overdue_seconds", "Delay of the oldest partition that should have been archived"),
     ):
         yield gauge(name, text, "table", {stock.table: getattr(stock, name) for stock in found.stocks})
     yield gauge("database_connections", "Client connections of the server", "state", connections.by_state)
@@ -75,16 +65,10 @@ def unfinished_rows(found: Mapping[str, Rows]) -> Iterator[GaugeMetricFamily]:
     yield rows
     for name, text, field in (
         ("held", "Failed rows that wait for evidence of an acceptance", "held"),
-        ("oldest_due_seconds", "How long the longest-waiting row has been due", "due_seconds"),
         ("oldest_unfinished_seconds", "Age of the oldest unfinished row, not held", "unfinished_seconds"),
-        ("oldest_held_seconds", "Age of the oldest held row", "held_seconds"),
         ("oldest_processing_seconds", "Age of the oldest current claim", "claimed_seconds"),
     ):
         yield gauge(name, text, "table", {table: getattr(one, field) for table, one in found.items()})
-    seconds = {model._meta.db_table: facts.due_query_seconds(model) for model in facts.deliverables()}
-    yield gauge(
-        "due_query_duration_seconds", "Time of the query that finds the next due rows", "table", seconds
-    )
 
 
 @at_scrape

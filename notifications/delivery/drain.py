@@ -120,7 +120,6 @@ def poll() -> Drained | None:
         lease_seconds=settings.LEASE_SECONDS, limit=RECOVER_BATCH
     ):
         log_changes(changes)
-        instruments.EXPIRED.labels(EmailNotification._meta.db_table).inc(len(changes))
         if len(changes) < RECOVER_BATCH:
             break
     _drain_of(process).lookback.forget()

@@ -107,8 +107,7 @@ def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome
         return outcome  # the provider did not fail, so do not report it to the breaker or the neighbours
     ambiguous = outcome.verdict is Verdict.AMBIGUOUS
     repeat = repeat_in(mail, entry.provider) if ambiguous else None
-    held = ambiguous and repeat is None
-    metrics.count_attempt(outcome, provider=entry.provider, seconds=seconds, is_held=held)
+    metrics.count_attempt(outcome, provider=entry.provider, seconds=seconds)
     outcome = dataclasses.replace(
         outcome, is_probe=entry.permit.is_probe, wait_seconds=repeat if ambiguous else outcome.wait_seconds
     )

@@ -124,7 +124,7 @@ def _check_pause() -> None:
 
 def _process(event: SentEvent, token: ApiToken) -> Answer:
     """Process an event. Raise `Rejected`, and the errors of the database and of the handler."""
-    topic, counted, began = "unknown", "retried", time.perf_counter()
+    topic, counted = "unknown", "retried"
     handlers = over_http()
     try:
         envelope = event.envelope()
@@ -141,7 +141,6 @@ def _process(event: SentEvent, token: ApiToken) -> Answer:
         raise
     finally:
         instruments.RECEIVED.labels(topic, counted).inc()
-        instruments.HANDLINGS.labels(topic).observe(time.perf_counter() - began)
     return {"event_id": str(envelope.id), "result": result}
 
 

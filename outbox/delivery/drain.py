@@ -28,7 +28,7 @@ from outbox.delivery.rows.queryset import DeliverableQuerySet
 from outbox.delivery.rows.settlements import Transition
 from outbox.delivery.sender import Drained, Limits, Sender
 from outbox.delivery.unsettled import SETTLE_SECONDS, Unsettled, settle_until
-from outbox.telemetry import health, instruments
+from outbox.telemetry import health
 
 log = structlog.get_logger(__name__)
 
@@ -80,8 +80,7 @@ class Drain(Generic[Row]):
         self._done = done = Drained()
         self.woken.set()
         try:
-            with instruments.DRAINS.labels(self._table).time():
-                self._run(ends=time.monotonic() + seconds, should_stop=should_stop)
+            self._run(ends=time.monotonic() + seconds, should_stop=should_stop)
         finally:
             health.end("drain")
         done.has_more = self.woken.is_set() and not done.pause_seconds
@@ -102,10 +101,6 @@ class Drain(Generic[Row]):
             connections[self._rows.db].close()
             raise
         self._finish(should_stop)
-
-    @property
-    def _table(self) -> str:
-        return str(self._rows.model._meta.db_table)
 
     def _is_busy(self) -> bool:
         return bool(
@@ -143,7 +138,6 @@ class Drain(Generic[Row]):
     def _screen(self, batch: list[Row]) -> None:
         """Settle claimed rows that must not be sent, and keep the others. On an error, give all back."""
         self._done.claimed += len(batch)
-        instruments.CLAIMED.labels(self._table).inc(len(batch))
         outcomes: Mapping[uuid.UUID, Outcome] = {row.id: NOT_TRIED for row in batch}
         try:
             self._sender.changed([Transition(row, row.was, Status.PROCESSING) for row in batch])

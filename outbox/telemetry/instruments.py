@@ -21,9 +21,6 @@ REQUESTS = Histogram(
 POLLS = Histogram(
     "orderpost_poll_duration_seconds", "Time of a poll, with its drain", buckets=LONG, registry=REGISTRY
 )
-DRAINS = Histogram(
-    "orderpost_drain_duration_seconds", "Time of a drain", ["table"], buckets=LONG, registry=REGISTRY
-)
 CLAIMS = Histogram(
     "orderpost_claim_duration_seconds",
     "Time of a claim's statement, with its commit",
@@ -31,37 +28,8 @@ CLAIMS = Histogram(
     buckets=(0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
     registry=REGISTRY,
 )
-CLAIMED = Counter("orderpost_rows_claimed", "Rows claimed", ["table"], registry=REGISTRY)
-EXPIRED = Counter(
-    "orderpost_leases_expired", "Claims taken back without an outcome", ["table"], registry=REGISTRY
-)
-RATE_WAITS = Histogram(
-    "orderpost_rate_wait_seconds",
-    "Waits of sends for a slot of the rate limit",
-    buckets=(0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
-    registry=REGISTRY,
-)
-OPENINGS = Counter(
-    "orderpost_breaker_openings", "Openings of a circuit breaker", ["provider"], registry=REGISTRY
-)
 WAKEUPS = Counter("orderpost_wakeups", "Wake-ups after a commit", ["target", "result"], registry=REGISTRY)
 PUBLISHED = Counter("orderpost_events_published", "Events that the broker took", ["topic"], registry=REGISTRY)
-REFUSED = Counter(
-    "orderpost_events_refused", "Refusals of events by the broker", ["topic", "result"], registry=REGISTRY
-)
-PUBLISHES = Histogram(
-    "orderpost_relay_publish_duration_seconds",
-    "Time that the broker took for one wave of events",
-    buckets=QUICK,
-    registry=REGISTRY,
-)
 RECEIVED = Counter(
     "orderpost_inbox_events", "Events of other services", ["topic", "result"], registry=REGISTRY
-)
-HANDLINGS = Histogram(
-    "orderpost_inbox_duration_seconds",
-    "Time to process an event of another service",
-    ["topic"],
-    buckets=QUICK,
-    registry=REGISTRY,
 )

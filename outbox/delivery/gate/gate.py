@@ -15,7 +15,6 @@ from outbox.delivery.gate import breaker as circuit
 from outbox.delivery.gate.breaker import Breaker, Permit, Rules, State
 from outbox.delivery.gate.shared_state import SharedState
 from outbox.delivery.gate.slots import Slots
-from outbox.telemetry import instruments
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -124,8 +123,6 @@ class Gate:
             slot = self._slots.take_slot(patience_seconds=give_up - self._clock())
             if not slot.is_taken:
                 return max(0.0, slot.due_at - self._clock())
-            if (left := slot.due_at - self._clock()) > 0:
-                instruments.RATE_WAITS.observe(left)
             while (left := slot.due_at - self._clock()) > 0:
                 if pause(left):
                     return 0.0

@@ -23,7 +23,6 @@ import structlog
 
 from outbox.delivery.gate.breaker import Breaker
 from outbox.process.redis_client import make_client
-from outbox.telemetry import instruments
 
 log = structlog.get_logger(__name__)
 
@@ -274,7 +273,6 @@ def log_change(name: str, before: Breaker, after: Breaker, now: float) -> None:
         log.warning("circuit forced", provider=name, to=after.forced or "nothing", reason=after.reason)
     elif after.epoch != before.epoch and after.opened_at is not None:
         log.error("circuit opened", provider=name, reason=after.reason)
-        instruments.OPENINGS.labels(name).inc()
     elif after.epoch != before.epoch:
         log.info("circuit closed", provider=name)
     elif after.paused_until != before.paused_until:

@@ -115,13 +115,12 @@ class EventConsumer:
         """Process an event. Return whether it is settled."""
         key = (received.topic, received.key)
         try:
-            with instruments.HANDLINGS.labels(received.topic).time():
-                result = process(
-                    received=received,
-                    consumer=self._name,
-                    handlers=self._handlers,
-                    own_topics=self._own_topics,
-                )
+            result = process(
+                received=received,
+                consumer=self._name,
+                handlers=self._handlers,
+                own_topics=self._own_topics,
+            )
         except Exception as error:
             _raise_if_database_is_away(error)
             failures = self._again.get(key, (0.0, 0))[1] + 1

@@ -213,7 +213,6 @@ class Relay:
             dead = event.retry_count >= retries_of(event.topic)
             wait = None if dead else dt.timedelta(seconds=pause_after(event.retry_count + 1))
             self._events().refuse(event_id=event.id, reason=_text(reason), wait=wait)
-            instruments.REFUSED.labels(event.topic, "dead" if dead else "retry").inc()
             write = log.error if dead else log.warning
             write("event refused", **event.ids, topic=event.topic, error=reason, dead=dead)
         taken = {event.topic for event in answers.published}
@@ -221,7 +220,6 @@ class Relay:
             self._held.pop(topic, None)
         for topic, (reason, waiting) in answers.unavailable.items():
             self._hold(topic, reason, len(waiting), partly=topic in taken)
-            instruments.REFUSED.labels(topic, "unavailable").inc(len(waiting))
             self._events().explain_wait(ids=[event.id for event in waiting], reason=_text(reason))
 
     def _hold(self, topic: str, reason: str, count: int, *, partly: bool) -> None:
