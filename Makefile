@@ -16,7 +16,7 @@ PYTHONS := $(or $(ORDERPOST_PYTHON),python3.13 python3.12 python3.11 python3 pyt
 # Where .venv is and of which Python. local/setup.sh has the same line.
 ORIGIN := $(strip $(CURDIR) $(realpath .venv/bin/python) $(ORDERPOST_PYTHON))
 
-.PHONY: help setup setup-run setup-bench again run image test drills coverage pictures chaos soak bench lint types check docs release lock clean
+.PHONY: help setup setup-run setup-bench again run image test drills coverage pictures chaos soak bench lint types check docs lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -80,9 +80,6 @@ check: setup ## Check migrations, schemas of events and production settings
 
 docs: setup ## Build the documentation site in var/site, and fail on dead links
 	@$(PYTHON) local/docs.py
-
-release: setup ## Make the files of a release in var/release, for this machine (ARGS="--only documents,chart")
-	@$(PYTHON) local/release.py $(filter-out -q,$(ARGS))
 
 # Each file keeps to the versions of the one before, and to its own if it can.
 COMPILE = .venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \

@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from local.machine import PROJECT
 from outbox.telemetry.release import version
@@ -128,6 +129,27 @@ class TestRequirements:
         for name, lines in asked.items():
             wanted = {re.split(r"[\[<>=]", line)[0] for line in lines if isinstance(line, str)}
             assert wanted <= names(name), name
+
+
+def test_the_workflow_of_a_release_gives_the_image_what_the_dockerfile_asks_for() -> None:
+    workflow = yaml.safe_load((PROJECT / ".github" / "workflows" / "release.yml").read_text())
+    assert workflow[True]["push"]["tags"] == ["v*"]  # YAML reads `on` as true
+    (job,) = workflow["jobs"].values()
+    (build,) = (step["with"] for step in job["steps"] if "build-push" in step.get("uses", ""))
+    (asked,) = re.findall(r"^ARG (BASE .+)$", (PROJECT / "docker" / "Dockerfile").read_text(), re.MULTILINE)
+    given = set(re.findall(r"^(\w+)=", build["build-args"], re.MULTILINE))
+    assert given == set(re.findall(r"\b([A-Z]+)(?:=\S+)?(?= |$)", asked))
+
+
+def test_the_workflow_of_a_release_refuses_a_tag_of_another_version() -> None:
+    (command,) = re.findall(
+        r"^ +(grep .+)$", (PROJECT / ".github" / "workflows" / "release.yml").read_text(), re.MULTILINE
+    )
+    for tag, status in ((f"v{VERSION}", 0), ("v9.9.9", 1)):
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=PROJECT, env={"GITHUB_REF_NAME": tag}, capture_output=True, check=False
+        )
+        assert done.returncode == status
 
 
 def test_the_workflow_and_the_hooks_call_what_developers_call() -> None:

@@ -92,6 +92,12 @@ def test_it_is_small_and_runs_as_nobody_special() -> None:
     assert facts["Config"]["Entrypoint"] == ["orderpost"]
 
 
+def test_its_labels_name_its_release_and_commit() -> None:
+    labels = inspect(images.IMAGE)["Config"]["Labels"]
+    assert labels["org.opencontainers.image.version"] == "1.2.3"
+    assert labels["org.opencontainers.image.revision"] == "4b825dc"
+
+
 def test_it_has_every_extra_and_no_tool_to_install_more() -> None:
     code = (
         "import confluent_kafka, opentelemetry.sdk, opentelemetry.exporter.otlp.proto.http, storages, boto3"
