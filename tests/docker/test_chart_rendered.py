@@ -264,7 +264,7 @@ def test_nobody_is_told_of_a_role_that_is_not_meant_to_run():
 @pytest.mark.parametrize(
     ("argument", "reason"),
     [
-        ("settings.EMAIL_RATE_LIMT=5", "EMAIL_RATE_LIMT"),
+        ("settings.email_rate_limit=5", "email_rate_limit"),
         ("settings.SECRET_KEY=x", "SECRET_KEY"),
         ("settings.SENDGRID_API_KEY=x", "SENDGRID_API_KEY"),
         ("roles.worker.replica=5", "replica"),
