@@ -19,20 +19,22 @@ import psycopg
 
 from benchmarks.claims import Claims, read_claims
 from benchmarks.rig import TICK, cpu_of_tree
-from config.roles import MANAGE_COMMANDS
 from local.machine import HOST, PROJECT, free_port
 
 READY_SECONDS = 240
 #: The class of a process, by the first pattern that its command line has.
 KINDS = {
-    "web": r"gunicorn|config\.web",
+    "web": r"config\.web|granian",
     "worker": r"celery .*\bworker\b",
     "beat": r"celery .*\bbeat\b",
     "PostgreSQL": r"postgres",
     "Valkey": r"valkey",
     "mailbox": r"local\.sandbox",
     "background": r"local\.background",
-    **{role: MANAGE_COMMANDS[role][0] for role in ("standby", "relay", "consumer", "partitions")},
+    "poller": r"drain_outbox",
+    "relay": r"relay_outbox",
+    "consumer": r"consume_events",
+    "partitions": r"keep_partitions",
     "supervisor and console": r"supervisor|local|make",
 }
 
@@ -70,7 +72,8 @@ class Shop:
             found = re.search(r"^DATABASE_URL=['\"]?([^'\"\s]+)", lines, re.MULTILINE)
             assert found, "make run has left no DATABASE_URL in var/local.env"
             self.dsn = found[1]
-            self.token = self._python("manage.py", "create_token", "bench", "--scope", "all").split()[-1]
+            words = ["create_token"] if self._has_command("create_token") else ["tokens", "create"]
+            self.token = self._python("manage.py", *words, "bench", "--scope", "all").split()[-1]
         except BaseException:
             self.__exit__()
             raise
@@ -116,6 +119,10 @@ class Shop:
         command = [str(self.copy / ".venv" / "bin" / "python"), *arguments]
         done = subprocess.run(command, cwd=self.copy, stdout=subprocess.PIPE, text=True, check=True)
         return done.stdout
+
+    def _has_command(self, name: str) -> bool:
+        """Return whether the checkout has a command. b4f9e77 names some in other words."""
+        return name in self._python("manage.py", "help", "--commands").split()
 
     def load(self, *, rate: float, orders: int, run: str) -> dict[str, Any]:
         """Place and pay orders at a rate. Return the load client's results."""
@@ -188,7 +195,7 @@ class Shop:
         return {
             "commit": commit.stdout.strip(),
             **self.settings,
-            "web": " ".join(re.findall(r"--(?:worker-class|workers|threads) \S+", web))
+            "web": " ".join(re.findall(r"--(?:workers|threads) \S+", web))
             or "config.web's defaults",
             **{f"PostgreSQL's {name}": value for name, value in shown.items()},
             "processes": ", ".join(counted),
