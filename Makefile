@@ -59,7 +59,7 @@ chaos: setup ## Break things for five minutes, and check that nothing is lost (A
 soak: setup ## Simulate a week in an hour, and check that nothing grows (ARGS="--days 7 --day-minutes 8")
 	@exec $(PYTHON) -m tests.soak $(filter-out -q,$(ARGS))
 
-bench: setup-bench ## Measure `make run` and its parts for half an hour (ARGS=--quick: 4 minutes)
+bench: setup-bench ## Measure `make run` and its parts for a quarter of an hour (ARGS=--quick: 3 minutes)
 	@exec $(PYTHON) -m benchmarks $(filter-out -q,$(ARGS))
 
 lint: setup ## Check style, format and the import contracts

@@ -1,7 +1,7 @@
 """`make bench`: the measurements of docs/measurements.md.
 
-    python -m benchmarks [--quick] [--only orders,drain,enqueue,triggers,events]
-    python -m benchmarks --checkout ../release-0.1.0 --pairs 5 [--cost] [--rate 167] [--seconds 60]
+    python -m benchmarks [--quick] [--only orders,drain,enqueue,events]
+    python -m benchmarks --checkout ../older --pairs 5 [--cost] [--rate 167] [--seconds 60]
 
 The first command measures this tree and prints Markdown: `orders` on an unchanged `make run`, the other parts
 on separate servers. The second measures `orders` in turns on this tree and on another checkout, which must be
@@ -19,7 +19,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from benchmarks import claims, drain, enqueue, events, orders, triggers
+from benchmarks import drain, enqueue, events, orders
 from benchmarks.figures import table
 from benchmarks.orders import PEAK
 from benchmarks.rig import Rig
@@ -71,7 +71,6 @@ def measure_drain(*, quick: bool) -> str:
             "CPU ms a mail",
             "ratio",
             "PostgreSQL ms",
-            *claims.SHARES,
         ]
     ]
     for delay, by_name in found.items():
@@ -87,13 +86,11 @@ def measure_drain(*, quick: bool) -> str:
                     f"{one['cpu ms']:.2f}",
                     f"{medians[best]['cpu ms'] / one['cpu ms']:.2f}",
                     f"{one['postgres ms']:.2f}",
-                    *(f"{one[share]:.1f}" if share in one else "" for share in claims.SHARES),
                 ]
             )
     note = (
         f"{count:,} mails of 4 kB (a task for each: half as many; django-mailer: a fiftieth),"
         f" two processes × the threads named, median of {rounds}. Ratios: orderpost's best to this row."
-        " Claims in ms, from their metric."
     )
     return f"{table(rows)}\n\n{note}"
 
@@ -114,7 +111,6 @@ TITLES = {
     "orders": "Orders placed and paid, with everything on the machine",
     "drain": "Draining a backlog",
     "enqueue": "Saving a change with its mail",
-    "triggers": "From the commit to the provider, by trigger",
     "events": "Events of another system's orders",
 }
 
@@ -124,7 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="about four minutes")
+    parser.add_argument("--quick", action="store_true", help="about three minutes")
     parser.add_argument("--only", default=",".join(TITLES), help="parts, separated by commas")
     parser.add_argument(
         "--checkout", type=Path, help="compare `orders` with this checkout, which must be set up"
@@ -132,12 +128,6 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=0, help="measurements of `orders` on each")
     parser.add_argument(
         "--cost", action="store_true", help="`orders` at 50 a second for 30 s, to compare CPU"
-    )
-    parser.add_argument(
-        "--trigger",
-        action="append",
-        choices=list(triggers.TRIGGERS),
-        help="measure only this one of `triggers`",
     )
     parser.add_argument("--rate", type=float, help="orders a second")
     parser.add_argument("--seconds", type=float, help="seconds of each measurement")
@@ -159,15 +149,8 @@ def main() -> None:
             found = measure_drain(quick=given.quick)
         elif part == "events":
             found = events.compare(count=500 if given.quick else 3000, rounds=1 if given.quick else 3)
-        elif part == "enqueue":
-            found = measure_enqueue(quick=given.quick)
         else:
-            rates = (1, 50) if given.quick else (1, 50, 167)
-            found = triggers.compare(
-                rates=(given.rate,) if given.rate else rates,
-                seconds=given.seconds or (10 if given.quick else 60),
-                names=given.trigger or [],
-            )
+            found = measure_enqueue(quick=given.quick)
         print(f"## {TITLES[part]}\n\n{found}\n", flush=True)
 
 

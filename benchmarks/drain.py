@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 
 import psycopg
 
-from benchmarks.claims import Claims, percentiles
 from benchmarks.rig import Rig
 from benchmarks.rows import queue_mails
 
 
 def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int) -> dict[str, float]:
-    """Queue `count` mails and drain them. Return mails per second, CPU ms for each mail, and a claim's ms.
+    """Queue `count` mails and drain them. Return mails per second, and CPU ms for each mail.
 
     `who` is orderpost, post_office, task_each or mailer. Each has two processes of `threads`, except that
     django-mailer sends one mail after the other.
@@ -57,7 +55,8 @@ def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int) -> di
                 rig.processes[name].stdin.flush()  # type: ignore[union-attr]
         _until(rig, taken + count)
         seconds = time.monotonic() - began
-        ends = [_last_line(rig, name) for name in names if who != "task_each"]  # the last outcomes are work
+        for name in names if who != "task_each" else ():
+            rig.processes[name].stdout.readline()  # type: ignore[union-attr]  # the last outcomes are work
         after = rig.cpu()
         extra = rig.provided() - taken - count
     finally:
@@ -70,22 +69,7 @@ def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int) -> di
         "mails/s": count / seconds,
         "cpu ms": (after[who] - before[who]) / count * 1000,
         "postgres ms": (after["postgres"] - before["postgres"]) / count * 1000,
-        **(percentiles(_claims_of(ends)) if who == "orderpost" else {}),
     }
-
-
-def _last_line(rig: Rig, name: str) -> bytes:
-    """Wait until a process has written its last outcomes, and return what it prints then."""
-    line: bytes = rig.processes[name].stdout.readline()  # type: ignore[union-attr]
-    return line
-
-
-def _claims_of(lines: list[bytes]) -> Claims:
-    """Return the claims of all processes, which each printed as JSON."""
-    claims = Claims()
-    for line in lines:
-        claims.update({float(bound): count for bound, count in json.loads(line).items()})
-    return claims
 
 
 def _until(rig: Rig, count: int) -> None:

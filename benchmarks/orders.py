@@ -12,7 +12,6 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from benchmarks.claims import percentiles
 from benchmarks.figures import percentile, table
 from benchmarks.shop import Shop, busy
 from local.machine import PROJECT
@@ -56,13 +55,12 @@ def measure(shop: Shop, *, rate: float, seconds: float) -> dict[str, Any]:
     idling = (sum(shop.cpu().values()) - sum(idle.values())) / (time.monotonic() - rested)
     orders, run = int(rate * seconds), uuid.uuid4().hex[:8]
     sizes: dict[str, float] = dict(shop.query(_BYTES))
-    claims, cpu, machine, began = shop.claims(), shop.cpu(), busy(), time.monotonic()
+    cpu, machine, began = shop.cpu(), busy(), time.monotonic()
     with _Queue(shop) as queue:
         seen = shop.load(rate=rate, orders=orders, run=run)
     loaded = time.monotonic() - began
     drained = _drained(shop, DRAIN_SECONDS)
-    took, used, claimed = time.monotonic() - began, shop.cpu(), shop.claims()
-    claimed.subtract(claims)
+    took, used = time.monotonic() - began, shop.cpu()
     spent = {kind: used[kind] - cpu.get(kind, 0.0) for kind in used}
     grown = {name: size - sizes.get(name, 0.0) for name, size in shop.query(_BYTES)}
     mails = shop.query(_MAILS, run)
@@ -77,7 +75,6 @@ def measure(shop: Shop, *, rate: float, seconds: float) -> dict[str, Any]:
         "place p99": percentile(seen["place"], 0.99),
         "pay p99": percentile(seen["pay"], 0.99),
         **{f"mail {name}": percentile(waits, share) for name, share in SHARES.items()},
-        **percentiles(claimed),
         "mails sent": float(len(waits)),
         "delivered by webhook": float(sum(there for _, there in mails)),
         "queue at half": float(queue.at(loaded / 2)),

@@ -1,26 +1,18 @@
 """`python -m benchmarks.provider PORT DELAY`: accept SendGrid's sends with a 202 after DELAY seconds.
 
 It uses as little CPU as asyncio allows, so that a benchmark measures the sender and not the provider. (The
-sandbox of `make run` parses and stores every mail.) `GET /count` returns the number of mails, and
-`GET /times` the time of each address.
+sandbox of `make run` parses and stores every mail.) `GET /count` returns the number of mails.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import sys
-import time
-
-RECIPIENT = re.compile(rb'"email": ?"(bench-[^"]+)"')
 
 
 class _Connection(asyncio.Protocol):
     taken = 0
     delay = 0.0
-    times: list[tuple[str, float]] = []  # recipients and seconds of Unix time
-    recipient = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -38,11 +30,8 @@ class _Connection(asyncio.Protocol):
         if len(body) < length:
             return
         self.buffer = b""
-        found = RECIPIENT.search(body)
-        self.recipient = found[1].decode() if found else ""
         if head.startswith(b"GET"):
-            answer = _Connection.times if head.startswith(b"GET /times") else _Connection.taken
-            text = json.dumps(answer).encode()
+            text = b"%d" % _Connection.taken
             self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(text), text))
         elif self.delay:
             asyncio.get_running_loop().call_later(self.delay, self.accept)
@@ -52,8 +41,6 @@ class _Connection(asyncio.Protocol):
     def accept(self) -> None:
         """Count the mail and answer."""
         _Connection.taken += 1
-        if self.recipient:
-            _Connection.times.append((self.recipient, time.time()))
         if not self.transport.is_closing():
             self.transport.write(
                 b"HTTP/1.1 202 Accepted\r\nX-Message-Id: m%d\r\nContent-Length: 0\r\n\r\n" % _Connection.taken

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 
 from local.machine import HOST, PROJECT, free_port, guarded
-from local.servers import EmbeddedPostgres, EmbeddedValkey, Server
+from local.servers import EmbeddedPostgres, EmbeddedValkey
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -33,8 +33,6 @@ class Rig:
         self.folder = Path(self._folder.name)
         self.postgres = EmbeddedPostgres(data=self.folder / "postgres", port=free_port())
         self.valkey = EmbeddedValkey(data=self.folder / "valkey", port=free_port())
-        #: Servers whose CPU is counted. A benchmark that adds one must stop it.
-        self.servers: dict[str, Server] = {"postgres": self.postgres, "valkey": self.valkey}
         self.provider_port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.settings = settings
@@ -143,7 +141,7 @@ class Rig:
     def cpu(self) -> dict[str, float]:
         """Return the CPU seconds that each class of processes has used so far."""
         roots = [(name, process.pid) for name, process in self.processes.items()]
-        for name, server in self.servers.items():
+        for name, server in (("postgres", self.postgres), ("valkey", self.valkey)):
             assert server._process is not None
             roots.append((name, server._process.pid))
         total: dict[str, float] = {}

@@ -11,13 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
-from benchmarks.claims import Claims, read_claims
 from benchmarks.rig import TICK, cpu_of_tree
 from local.machine import HOST, PROJECT, free_port
 
@@ -174,16 +172,6 @@ class Shop:
             kilobytes += int(re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)[1])  # type: ignore[index]
         return kilobytes / 1024
 
-    def claims(self) -> Claims:
-        """Return the claims of all processes so far. Releases before 0.2.0 do not measure any."""
-        targets = self.copy / "var" / "run" / "metrics_targets.json"
-        ports = json.loads(targets.read_text()) if targets.exists() else []
-        found = Claims()
-        for address in (address for one in ports for address in one["targets"]):
-            with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
-                found.update(read_claims(answer.read().decode()))
-        return found
-
     def facts(self) -> dict[str, str]:
         """Return the effective settings that affect the figures."""
         web = next((line for _, kind, line, _ in self.processes() if kind == "web"), "")
@@ -195,8 +183,7 @@ class Shop:
         return {
             "commit": commit.stdout.strip(),
             **self.settings,
-            "web": " ".join(re.findall(r"--(?:workers|threads) \S+", web))
-            or "config.web's defaults",
+            "web": " ".join(re.findall(r"--(?:workers|threads) \S+", web)) or "config.web's defaults",
             **{f"PostgreSQL's {name}": value for name, value in shown.items()},
             "processes": ", ".join(counted),
         }
