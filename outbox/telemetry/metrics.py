@@ -19,7 +19,6 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
-from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
 from outbox.telemetry import health, metrics_files
@@ -131,8 +130,6 @@ def _of_the_process() -> Iterator[Metric]:
         if (seconds := health.quiet_seconds(role)) is not None:
             age.add_metric([role], seconds)
     yield from (build, age)
-    if not metrics_files.DIRECTORY:
-        yield from ProcessCollector(registry=None).collect()
 
 
 class _Collected(Collector):

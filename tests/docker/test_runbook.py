@@ -12,8 +12,8 @@ from tests.docker.test_dashboards import DASHBOARDS, queries
 
 DOCS = PROJECT / "docs"
 PARTS = ["Customers", "Check", "Do"]
-#: Prometheus' own, its Python client's, and node_exporter's.
-FOREIGN = re.compile(r"(up|ALERTS|process_\w+|node_\w+)$")
+#: Prometheus' own, and node_exporter's.
+FOREIGN = re.compile(r"(up|ALERTS|node_\w+)$")
 
 
 def sections() -> dict[str, str]:
@@ -28,7 +28,7 @@ def named(expr: str) -> set[str]:
     """Return the metrics that a query names."""
     bare = re.sub(r"\{[^}]*\}|\"[^\"]*\"", "", expr)
     bare = re.sub(r"\b(by|on|without|group_left|ignoring) *\([^)]*\)", "", bare)
-    return set(re.findall(r"\b(?:orderpost[_:][\w:]+|up|ALERTS|process_\w+|node_\w+)\b", bare))
+    return set(re.findall(r"\b(?:orderpost[_:][\w:]+|up|ALERTS|node_\w+)\b", bare))
 
 
 def family(metric: str) -> str:
