@@ -58,7 +58,6 @@ class Rows(NamedTuple):
     held: int = 0  # the failed ones that wait for evidence of an acceptance
     due_seconds: float = 0.0  # since the longest-waiting row became due
     waiting_seconds: float = 0.0  # since the oldest row that is not held was written or resent
-    held_seconds: float = 0.0  # the same for held rows
     processing: int = 0
     claimed_seconds: float = 0.0  # since the oldest current claim
     processing_seconds: float = 0.0  # since the oldest row in processing was written or resent

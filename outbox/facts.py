@@ -28,8 +28,7 @@ _ROWS = """
             count(*) FILTER (WHERE status = 'failed') AS failed, count(*) FILTER (WHERE held) AS held,
             extract(epoch FROM statement_timestamp() - min(next_attempt_at))::float8 AS due_seconds,
             extract(epoch FROM statement_timestamp() - min(since) FILTER (WHERE NOT held))::float8
-                AS waiting_seconds,
-            extract(epoch FROM statement_timestamp() - min(since) FILTER (WHERE held))::float8 AS held_seconds
+                AS waiting_seconds
         FROM (
             SELECT status, next_attempt_at, coalesce(resent_at, created_at) AS since, status = 'failed'
                 AND next_attempt_at > statement_timestamp() AND errors->-1->>'outcome' = 'ambiguous' AS held
