@@ -14,8 +14,7 @@ from benchmarks.rows import queue_mails
 def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int) -> dict[str, float]:
     """Queue `count` mails and drain them. Return mails per second, and CPU ms for each mail.
 
-    `who` is orderpost, post_office, task_each or mailer. Each has two processes of `threads`, except that
-    django-mailer sends one mail after the other.
+    `who` is orderpost, post_office or task_each. Each has two processes of `threads`.
     """
     settings = {"EMAIL_CONCURRENCY": str(threads), "PEER_THREADS": str(threads)}
     rig.start_provider(delay=delay)
@@ -44,7 +43,7 @@ def measure(rig: Rig, who: str, *, count: int, delay: float, threads: int) -> di
                 command = [*python, "benchmarks.ours", "drain"]
             else:
                 rig.python("-m", "benchmarks.peers", "fill", who, str(count))
-                command = [*python, "benchmarks.peers", "drain", who, "2"]
+                command = [*python, "benchmarks.peers", "drain", "2"]
             for name in names:
                 rig.run(name, command, pipes=True, **settings)
             for name in names:

