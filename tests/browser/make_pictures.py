@@ -36,7 +36,7 @@ MERMAID = "12.3.0"
 MERMAID_SHA512 = "4113TdXeLAsMruJ79OpFL5O8+LTFXhQqZ260rF3tgUmiNAtRm4Uume04I+65PRN6yZ69J4f8rVYWW8zRk65UYw=="
 #: The site's colours, light or dark.
 DIAGRAM_CSS = """
-    .node rect, .node path, .node polygon { fill: var(--md-default-bg-color); stroke: var(--md-accent-fg-color); }
+    .node rect, .node path { fill: var(--md-default-bg-color); stroke: var(--md-accent-fg-color); }
     .cluster rect { fill: none; stroke: var(--md-default-fg-color--lighter); }
     .node circle.state-start { fill: var(--md-accent-fg-color); }
     .nodeLabel, .nodeLabel p, .edgeLabel p { color: var(--md-typeset-color); background: none; }
