@@ -77,18 +77,14 @@ def _record(request: HttpRequest, declared: Declaration) -> None:
     key = getattr(settings, declared.webhook_key)
     if not key and not (settings.DEBUG or settings.WEBHOOKS_UNSIGNED):
         raise refusal(UNSIGNED, f"Events are refused because {declared.webhook_key} is not set.")
+    webhook = webhook_of(declared.webhook, key)
     try:
-        evidence = webhook_of(declared.webhook, key).read(request)
+        evidence = webhook.read(request)
     except Unsigned as error:
-        if error.challenge:  # some providers send the password only after a challenge
-            challenge = 'Basic realm="webhooks"'
-            raise refusal(
-                UNSIGNED,
-                f"Use basic authentication with the name and password of {declared.webhook_key}.",
-                **{"WWW-Authenticate": challenge},
-            ) from error
         raise refusal(
-            UNSIGNED, f"The signature or password is missing or wrong. It must fit {declared.webhook_key}."
+            UNSIGNED,
+            f"The signature or password is missing or wrong. It must fit {declared.webhook_key}.",
+            **({"WWW-Authenticate": 'Basic realm="webhooks"'} if webhook.has_password else {}),
         ) from error
     except Malformed as error:
         raise refusal(

@@ -32,10 +32,8 @@ from anymail.exceptions import (
     AnymailWebhookValidationFailure,
 )
 from anymail.signals import AnymailTrackingEvent, EventType, RejectReason
-from anymail.utils import get_request_basic_auth
 from django.conf import settings
 from django.http import HttpRequest
-from django.utils.crypto import constant_time_compare
 
 from notifications.evidence import Evidence
 from notifications.models import Suppression
@@ -50,11 +48,7 @@ warnings.simplefilter("ignore", AnymailInsecureWebhookWarning)
 
 
 class Unsigned(Exception):
-    """Nothing proves that the post is the provider's. `challenge`: ask for basic authentication."""
-
-    def __init__(self, *, challenge: bool = False) -> None:
-        super().__init__()
-        self.challenge = challenge
+    """Nothing proves that the post is the provider's."""
 
 
 class Malformed(Exception):
@@ -67,6 +61,9 @@ class Unverifiable(Exception):
 
 class Webhook(ABC):
     """A provider's webhook. `key` verifies its posts. Without a key, `read` does not call `verify`."""
+
+    #: Whether `key` is user:password. Some providers send it only after a challenge.
+    has_password: bool = False
 
     def __init__(self, *, key: str) -> None:
         self.key = key
@@ -141,13 +138,6 @@ def check_time(sent_at: float, *, retried_for_seconds: float = 0.0) -> None:
     allowed = retried_for_seconds + settings.WEBHOOK_TOLERANCE_SECONDS
     if not abs(time.time() - sent_at) <= allowed:  # this form refuses NaN, too
         raise Unsigned
-
-
-def check_password(request: HttpRequest, *, expected: str) -> None:
-    """Raise `Unsigned` unless the request's basic authentication is `expected`, as user:password."""
-    given = get_request_basic_auth(request)
-    if not given or not constant_time_compare(given, expected):
-        raise Unsigned(challenge="Authorization" not in request.headers)
 
 
 def _plausible(at: Any) -> dt.datetime:

@@ -14,12 +14,14 @@ from anymail.webhooks.postmark import PostmarkTrackingWebhookView
 from django.http import HttpRequest
 
 from notifications.models import Suppression
-from notifications.providers.webhook import Webhook, check_password, raw
+from notifications.providers.webhook import Webhook, raw
 
 
 class Postmark(Webhook):
+    has_password = True
+
     def verify(self, request: HttpRequest) -> None:
-        check_password(request, expected=self.key)
+        PostmarkTrackingWebhookView(webhook_secret=self.key).run_validators(request)
 
     def parse(self, request: HttpRequest) -> Iterable[AnymailTrackingEvent]:
         events = cast("list[AnymailTrackingEvent]", PostmarkTrackingWebhookView().parse_events(request))

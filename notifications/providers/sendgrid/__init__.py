@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from notifications.providers.registry import Declaration, Setting
 
-if TYPE_CHECKING:
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 
-
-def read_key(text: str) -> EllipticCurvePublicKey:
-    """Return the key that SendGrid shows for *Signed Event Webhook*. Raise ValueError for any other text."""
+def check_verification_key(text: str) -> None:
+    """Raise ValueError unless `text` is the key that SendGrid shows for *Signed Event Webhook*."""
     import base64
 
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
@@ -23,7 +18,6 @@ def read_key(text: str) -> EllipticCurvePublicKey:
         raise ValueError("it must be a public key in base64, as SendGrid shows it") from error
     if not isinstance(key, EllipticCurvePublicKey):
         raise ValueError("it must be an elliptic curve key, as SendGrid shows it")
-    return key
 
 
 def make_key() -> tuple[str, str]:
@@ -54,7 +48,7 @@ DECLARATION = Declaration(
     api_key="SENDGRID_API_KEY",
     webhook="notifications.providers.sendgrid.webhook.SendGrid",
     webhook_key="SENDGRID_WEBHOOK_VERIFICATION_KEY",
-    check_key=read_key,
+    check_key=check_verification_key,
     make_key=make_key,
     key_pattern=r"\b(SG\.)[\w-]+\.[\w-]+",
     dialect="notifications.providers.sendgrid.sandbox.SendGrid",

@@ -5,7 +5,6 @@ From "Event Webhook Reference" and "Event Webhook Security Features". SendGrid s
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator
 from typing import cast
@@ -13,30 +12,19 @@ from typing import cast
 import structlog
 from anymail.signals import AnymailTrackingEvent, EventType
 from anymail.webhooks.sendgrid import SendGridTrackingWebhookView
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
 from django.http import HttpRequest
 
 from notifications.models import Suppression
-from notifications.providers.sendgrid import read_key
-from notifications.providers.webhook import UNREADABLE, Unsigned, Webhook, check_time, raw
+from notifications.providers.webhook import UNREADABLE, Webhook, check_time, raw
 
 log = structlog.get_logger(__name__)
 
 
 class SendGrid(Webhook):
     def verify(self, request: HttpRequest) -> None:
-        """Raise `Unsigned` unless the key signed this body with a time that is about now."""
-        timestamp = request.headers.get("X-Twilio-Email-Event-Webhook-Timestamp", "")
-        signature = request.headers.get("X-Twilio-Email-Event-Webhook-Signature", "")
-        try:
-            read_key(self.key).verify(
-                base64.b64decode(signature), timestamp.encode() + request.body, ec.ECDSA(hashes.SHA256())
-            )
-        except (InvalidSignature, ValueError) as error:
-            raise Unsigned from error
-        check_time(float(timestamp))
+        """Raise anymail's error unless the key signed this body, `Unsigned` unless its time is about now."""
+        SendGridTrackingWebhookView(tracking_webhook_verification_key=self.key).run_validators(request)
+        check_time(float(request.headers["X-Twilio-Email-Event-Webhook-Timestamp"]))
 
     def parse(self, request: HttpRequest) -> Iterator[AnymailTrackingEvent]:
         """Yield the events that can be read, so that one bad event does not lose the others."""

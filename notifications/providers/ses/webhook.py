@@ -16,7 +16,7 @@ from anymail.webhooks.amazon_ses import AmazonSESTrackingWebhookView
 from django.http import HttpRequest
 
 from notifications.providers.ses import sns
-from notifications.providers.webhook import Unsigned, Webhook, check_password, check_time, raw
+from notifications.providers.webhook import Webhook, check_time, raw
 
 log = structlog.get_logger(__name__)
 
@@ -27,11 +27,12 @@ _RETRIED_FOR_SECONDS = 3600.0
 
 
 class Ses(Webhook):
+    has_password = True
+
     def verify(self, request: HttpRequest) -> None:
-        check_password(request, expected=self.key)
+        """Raise anymail's error unless password and SNS' headers fit, `Unsigned` unless SNS signed it now."""
+        AmazonSESTrackingWebhookView(webhook_secret=self.key).run_validators(request)
         message = _message(request)
-        if request.headers.get("x-amz-sns-message-type") != message.get("Type"):
-            raise Unsigned
         sns.verify(message)
         sent = dt.datetime.fromisoformat(message["Timestamp"])
         check_time(sent.timestamp(), retried_for_seconds=_RETRIED_FOR_SECONDS)
