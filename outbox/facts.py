@@ -80,7 +80,7 @@ _EVENTS = """
 _BEATS = """
     SELECT CASE WHEN name LIKE 'relay:%' THEN 'relay' ELSE name END AS name,
         extract(epoch FROM statement_timestamp() - max(beat_at))::float8 AS age
-    FROM heartbeats WHERE name NOT LIKE 'reminder:%' GROUP BY 1 ORDER BY 1
+    FROM heartbeats GROUP BY 1 ORDER BY 1
 """
 _PAUSED = """
     SELECT part, round(extract(epoch FROM statement_timestamp() - paused_at), 1)::float8 AS seconds,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from django.conf import settings
 
 from notifications.delivery import process as processes
-from notifications.delivery.log import log_changes, log_reminders
+from notifications.delivery.log import log_changes
 from notifications.delivery.process import Process, fit_into_lease
 from notifications.delivery.screening import screen
 from notifications.delivery.sending import SLOT_SECONDS, send
@@ -128,7 +128,6 @@ def poll() -> Drained | None:
     moving = _drain_of(process).progress_at > time.monotonic() - settings.POLL_INTERVAL
     if done is not None or moving:
         Heartbeat.beat(name=POLL)
-    log_reminders(process)
     return done
 
 

@@ -1,4 +1,4 @@
-"""Log every change of an e-mail's state, and remind of failures that last."""
+"""Log every change of an e-mail's state."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from collections.abc import Sequence
 import structlog
 
 from notifications import metrics
-from notifications.delivery.process import Process
 from notifications.inserts import NewEmail
 from notifications.models import EmailNotification
 from outbox.database.transactions import after_commit
 from outbox.delivery.rows.outcomes import Status
 from outbox.delivery.rows.settlements import Transition
-from outbox.models import Heartbeat
 
 log = structlog.get_logger(__name__)
-
-FAILING_EVERY, FORCED_EVERY = 3600.0, 86400.0
-COUNTED = 10_000
 
 
 def ids_of(mail: EmailNotification) -> dict[str, str]:
@@ -87,25 +82,3 @@ def log_created(email: NewEmail, *, resend_of: uuid.UUID | None = None) -> None:
         now=str(email["status"]),
         **more,
     )
-
-
-def log_reminders(process: Process) -> None:
-    """Log every hour that e-mails keep failing, and every day which breakers a person has forced."""
-    if _is_due("reminder:failing", FAILING_EVERY):
-        failing = EmailNotification.objects.failing()
-        oldest = failing.order_by("next_attempt_at").values_list("created_at", flat=True).first()
-        if oldest is not None:
-            count = failing[:COUNTED].count()
-            log.error("e-mails keep failing", count=count, first_created_at=oldest.isoformat())
-            Heartbeat.beat(name="reminder:failing")
-    for view in process.gate.read_providers():
-        name = f"reminder:forced:{view.provider}"
-        if view.breaker.forced and _is_due(name, FORCED_EVERY):
-            log.warning("a breaker is still forced", provider=view.provider, to=view.breaker.forced)
-            Heartbeat.beat(name=name)
-
-
-def _is_due(name: str, every: float) -> bool:
-    """Return whether the reminder was last logged more than `every` seconds ago, or never."""
-    age = Heartbeat.read_age(name=name)
-    return age is None or age > every

@@ -10,7 +10,6 @@ from django.db.models.functions import Now
 
 from notifications import tasks
 from notifications.delivery import drain, process
-from notifications.delivery.log import log_reminders
 from notifications.delivery.screening import screen
 from notifications.models import EmailNotification
 from outbox.database.ids import new_id
@@ -137,22 +136,13 @@ class TestHold:
         assert outcome.verdict is Verdict.HELD
 
 
-class TestReminders:
-    def test_what_keeps_failing_is_one_error_an_hour(self, here, caplog):
+class TestFailing:
+    def test_what_failed_for_an_hour_is_failing(self):
         old = make_mail(status=Status.FAILED, errors=[entry("transient")])
         make_mail(status=Status.FAILED, errors=[entry("transient")])  # for a moment only
         make_mail()
         EmailNotification.objects.filter(id=old.id).update(created_at=Now() - dt.timedelta(hours=2))
-        for _ in range(3):
-            log_reminders(here)
-        assert caplog.text.count("e-mails keep failing") == 1
         assert EmailNotification.objects.failing().get().id == old.id
-
-    def test_a_forced_breaker_is_one_warning_a_day(self, here, caplog):
-        here.gate.force("resend", "open", reason="by anna")
-        for _ in range(3):
-            log_reminders(here)
-        assert caplog.text.count("a breaker is still forced") == 1
 
 
 class TestDueMeansNow:
