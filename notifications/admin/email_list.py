@@ -1,4 +1,4 @@
-"""The list of e-mails: columns, filters, search, and the tiles above the list."""
+"""The list of e-mails: columns, filters and search."""
 
 from __future__ import annotations
 
@@ -7,26 +7,19 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.contrib import admin
-from django.db.models import F, QuerySet
-from django.db.models.functions import Now
-from django.http import HttpRequest, HttpResponse
+from django.db.models import QuerySet
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from notifications import filters
-from notifications.admin.attention import provider_conditions
-from notifications.delivery.process import gate
 from notifications.models import LAST_ERROR_AT, EmailNotification, EmailNotificationQuerySet
 from notifications.rendering import event_types
 from outbox.addresses import as_stored
-from outbox.admin.front import bounded, count_each
 from outbox.admin.shared.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
 from outbox.admin.shared.period import PeriodFilter
-from outbox.conditions import Facts, Rows, decide
-from outbox.delivery.gate.breaker import State
 from outbox.delivery.rows.outcomes import Status
-from outbox.models import Heartbeat
 
 
 class ParameterFilter(ChoiceFilter):
@@ -179,38 +172,3 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         assert isinstance(orders, type)
         found = orders._default_manager.filter(reference=text).order_by("-created_at", "-id")
         return queryset.filter(order_id__in=list(found.values_list("id", flat=True)[:100])), False
-
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        return super().changelist_view(request, {"attention": attention()} | (extra_context or {}))
-
-
-def attention() -> list[dict[str, Any]]:
-    """Return the tiles. One bounded statement on partial indexes counts the e-mails by state."""
-    statuses = (Status.DEAD_LETTERED, Status.FAILED, Status.PENDING, Status.PROCESSING)
-    labels = ("dead letters", "failed, will be retried", "pending", "being sent")
-    counts = count_each(EmailNotification.objects.filter(status=status) for status in statuses)
-    beats = Heartbeat.objects.filter(name="poll").annotate(passed=Now() - F("beat_at"))
-    jobs = {name: passed.total_seconds() for name, passed in beats.values_list("name", "passed")}
-    found = decide(Facts(jobs=jobs, rows={"": Rows(dead_lettered=counts[0])}))
-    codes = {one.code for one in found}
-    tiles: list[dict[str, Any]] = [
-        {
-            "label": label,
-            "value": bounded(number),
-            "bad": status == Status.DEAD_LETTERED and "EmailDeadLetters" in codes,
-            "query": f"?status={status}",
-        }
-        for label, status, number in zip(labels, statuses, counts, strict=True)
-    ]
-    value = f"{min(jobs.values()):.0f} s ago" if jobs else "never"
-    tiles.append({"label": "last poll", "value": value, "bad": "PollMissing" in codes, "query": ""})
-    providers = reverse("admin:notifications_emailnotification_providers")
-    views = gate().read_providers()
-    shut = {one.subject for one in provider_conditions(views)}
-    for view in views:
-        value = "sends" if view.state is State.CLOSED else view.state
-        bad = bool(shut & {"", view.provider})  # "": a condition of all providers
-        tiles.append({"label": view.provider, "value": value, "bad": bad, "query": providers})
-    return tiles

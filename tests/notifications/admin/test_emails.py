@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection
-from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -243,14 +240,6 @@ def test_the_time_of_each_dead_letter_costs_no_statement_of_its_own(admin_client
     for _ in range(20):
         make_mail(status="dead_lettered", errors=ERRORS)
     assert statements() == of_one
-
-
-def test_a_late_poll_is_flagged(admin_client):
-    from outbox.models import Heartbeat
-
-    Heartbeat.objects.create(name="poll", beat_at=Now() - dt.timedelta(seconds=500))
-    tiles = {tile["label"]: tile for tile in admin_client.get(LIST).context["attention"]}
-    assert tiles["last poll"]["bad"] is True
 
 
 @pytest.mark.django_db(transaction=True)
