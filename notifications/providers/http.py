@@ -7,11 +7,10 @@ says otherwise.
 from __future__ import annotations
 
 import email.utils
-import functools
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -19,8 +18,8 @@ import requests
 from anymail.backends.base import BasePayload
 from anymail.backends.base_requests import AnymailRequestsBackend
 from anymail.exceptions import AnymailConfigurationError, AnymailRequestsAPIError
+from anymail.utils import EmailAddress, parse_address_list
 
-from notifications.providers import addresses
 from notifications.providers.base import Provider
 from notifications.providers.connecting import has_failed_to_connect
 from notifications.providers.session import NeverConnected, Session, make_session
@@ -35,13 +34,19 @@ FROM_A_GATEWAY = frozenset({502, 504, 520, 524})
 _LONGEST_WAIT_SECONDS = 3600.0
 
 
-# Anymail has no setting for its parser of addresses, so replace it here.
+def split_addresses(addresses: str | Sequence[str]) -> list[EmailAddress]:
+    """Split headers with addresses that were checked when they were stored or configured."""
+    found = email.utils.getaddresses([addresses] if isinstance(addresses, str) else addresses)
+    parts = [(name, *address.rpartition("@")) for name, address in found]
+    return [
+        EmailAddress(name, username=user, domain=domain)  # type: ignore[no-untyped-call]
+        for name, user, _, domain in parts
+    ]
+
+
+# Anymail's converter checks each address again, which takes a tenth of the CPU that a send costs its worker.
 BasePayload.base_message_attrs = tuple(  # type: ignore[assignment]
-    (
-        name,
-        combiner,
-        functools.partial(addresses.parse, field=name) if name in ("from_email", "to") else convert,
-    )
+    (name, combiner, split_addresses if convert is parse_address_list else convert)
     for name, combiner, convert in BasePayload.base_message_attrs
 )
 
