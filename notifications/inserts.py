@@ -1,4 +1,9 @@
-"""Insert an e-mail, at most one for each order, event and version of the order."""
+"""Insert an e-mail, at most one for each order, event and version of the order.
+
+No constraint says so, because a unique index of a partitioned table must contain the partition's key. The
+order's row does: one statement makes a version of the order and inserts its e-mails, or makes neither. An
+event of another system can come after that version. Its handler locks the order, and asks `has_email`.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,6 @@ from outbox.database.statement import Part, insert
 from outbox.delivery.rows.outcomes import Status
 
 _NEW = (("retry_count", "0"), ("errors", "'[]'"), ("provider", "''"), ("provider_message_id", "''"))
-_KEY_OF_EMAIL = (
-    ("scope", "'email'"),
-    ("request_hash", "''"),
-    ("answer_body", "''"),
-    ("answer_location", "''"),
-)
 #: An earlier statement has locked the order, so of two changes at the same moment the second sees the e-mail
 #: of the first. A read in the statement that waits for the lock would not see it.
 NONE_WITHIN = (
@@ -46,12 +45,13 @@ class NewEmail(TypedDict):
     traceparent: str
 
 
-def insert_once(
+def insert_email(
     email: NewEmail, *, version: int, interval: dt.timedelta | None = None, on_commit: Callable[[], None]
 ) -> Part:
-    """Return a part of a statement that inserts the e-mail unless it exists.
+    """Return a part of a statement that inserts the e-mail.
 
-    With `interval`, the part inserts nothing either if the order has an e-mail about the same event that was
+    Use it only in the transaction that makes `version`, or under the order's lock after `has_email` returned
+    False. With `interval`, the part inserts nothing if the order has an e-mail about the same event that was
     written within that time of the database's clock.
     """
     steps: tuple[str, ...] = ()
@@ -59,11 +59,8 @@ def insert_once(
     if interval is not None:
         steps, values = (NONE_WITHIN,), [email["order_id"], email["event_type"], interval]
     key = _key(email["order_id"], email["event_type"], version)
-    first = insert(
-        "idempotency_keys", {"key": key, "notification_id": email["id"]}, fixed=_KEY_OF_EMAIL, once=True
-    )
-    then = insert("email_notifications", {**email, "idempotency_key": key}, fixed=_NEW)
-    return Part((*steps, *first.steps, *then.steps), [*values, *first.values, *then.values], on_commit)
+    row = insert("email_notifications", {**email, "idempotency_key": key}, fixed=_NEW)
+    return Part((*steps, *row.steps), [*values, *row.values], on_commit)
 
 
 def insert_copy(email: NewEmail, *, of: uuid.UUID, on_commit: Callable[[], None]) -> Part:
@@ -73,10 +70,7 @@ def insert_copy(email: NewEmail, *, of: uuid.UUID, on_commit: Callable[[], None]
 
 
 def has_email(*, order_id: uuid.UUID, event_type: str, version: int) -> bool:
-    """Tell whether the table has the e-mail.
-
-    Do not rely on `idempotency_keys`, whose rows are dropped sooner.
-    """
+    """Tell whether the table has the e-mail. The caller holds the order's lock until it has inserted it."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT EXISTS (SELECT FROM email_notifications WHERE order_id = %s AND idempotency_key = %s)",

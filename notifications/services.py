@@ -51,9 +51,8 @@ def email_part(
     """Render an e-mail and return its insert, as a part of the statement that changes the order.
 
     Return None if `NOTIFY_ON` does not list the event. The part inserts nothing if the order has an e-mail
-    for this event and version, or one for this event that was written within `interval`. `context` returns
-    the template's data; it is called only if the e-mail is rendered. Raise `UnknownEmail` for an event
-    without templates.
+    for this event that was written within `interval`. `context` returns the template's data; it is called
+    only if the e-mail is rendered. Raise `UnknownEmail` for an event without templates.
     """
     if event_type not in settings.NOTIFY_ON:
         return None
@@ -83,7 +82,7 @@ def email_part(
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,
     }
-    return inserts.insert_once(email, version=version, interval=interval, on_commit=on_commit)
+    return inserts.insert_email(email, version=version, interval=interval, on_commit=on_commit)
 
 
 def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, recipient_email: str) -> str:

@@ -42,19 +42,18 @@ __all__ = [
 
 
 class IdempotencyKey(models.Model):
-    """The result of the work under a key: the stored answer to a request, or an event's notification.
+    """The stored answer to a request with an Idempotency-Key.
 
     The transaction that does the work writes it. It is kept for IDEMPOTENCY_DAYS.
     """
 
     pk = models.CompositePrimaryKey("scope", "key")
-    scope = models.CharField(max_length=50)  # "email", or "token:<id>" for a request
+    scope = models.CharField(max_length=50)  # "token:<id>"
     key = models.CharField(max_length=255)
     request_hash = models.CharField(max_length=64, default="")
     answer_status = models.PositiveSmallIntegerField(null=True)
     answer_body = models.TextField(default="")  # as sent, byte for byte
     answer_location = models.TextField(default="")
-    notification_id = models.UUIDField(null=True)
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:

@@ -214,6 +214,17 @@ def test_a_key_older_than_seven_days_is_free_again(api):
     assert Order.objects.count() == 2
 
 
+def test_a_repeat_after_its_key_has_expired_owes_no_second_email(api):
+    path = api.place()
+    assert api.post(f"{path}/pay", key="k").status_code == 200
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE idempotency_keys SET created_at = now() - interval '8 days'")
+    assert_problem(api.post(f"{path}/pay", key="k"), 409, "invalid-transition")
+    IdempotencyKey.objects.all().delete()
+    assert_problem(api.post(f"{path}/pay", key="k"), 409, "invalid-transition")
+    assert EmailNotification.objects.get().event_type == "order.paid"
+
+
 def test_a_key_of_six_days_is_still_kept(api):
     body = order_body()
     first = api.post("/api/v1/orders", body, key="k")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import random
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from django.db import connection, connections, transaction
+from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 
@@ -16,7 +20,7 @@ from orders.inbound.external import own_id
 from orders.inbound.payments_and_stock import OWN_TOPICS, subscribed
 from orders.models import Order
 from orders.services import pay_order, place_order
-from outbox.models import IdempotencyKey, InboundDeadLetter, OutboxEvent, ProcessedEvent
+from outbox.models import InboundDeadLetter, OutboxEvent, ProcessedEvent
 from outbox.privacy import ERASED_ADDRESS
 from tests.api.conftest import Api, assert_problem, make_token
 from tests.concurrency.helpers import together
@@ -32,6 +36,7 @@ from tests.orders.external import (
     topic_of,
 )
 from tests.outbox.events.inbound import PAID, envelope, handle, received
+from tests.waiting import until
 
 pytestmark = pytest.mark.django_db
 EVERY_MAIL = [
@@ -64,6 +69,14 @@ def mails(order_id: str) -> list[str]:
     """Return the e-mails as `<event>:<sequence>`; each must be there once."""
     keys = EmailNotification.objects.filter(order_id=order_id).values_list("idempotency_key", flat=True)
     return sorted(key.partition(":")[2] for key in keys)
+
+
+def waiting_sessions() -> int:
+    """Return the number of sessions that wait for a lock."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")
+        number: int = cursor.fetchone()[0]
+        return number
 
 
 class TestStory:
@@ -153,12 +166,33 @@ class TestArrivals:
         assert late.recipient_email == "ann@example.com"
         assert "refunded" not in late.body_text.lower()
 
-    def test_a_mail_is_not_sent_again_when_its_key_is_forgotten_and_the_event_comes_with_another_id(self):
+    @pytest.mark.parametrize("days", [0, 8])
+    def test_a_mail_is_not_sent_again_when_its_event_comes_with_another_id(self, days):
         id = new_id()
         give(told("placed", id, 1))
         give(told("paid", id, 2))
-        IdempotencyKey.objects.filter(scope="email").delete()  # after IDEMPOTENCY_DAYS
-        give(told("placed", id, 1))
+        EmailNotification.objects.update(created_at=Now() - dt.timedelta(days=days))
+        for change, sequence in (("placed", 1), ("paid", 2), ("placed", 1)):
+            assert give(told(change, id, sequence)) == "done"
+        assert mails(id) == ["order.paid:2", "order.placed:1"]
+
+    @pytest.mark.django_db(transaction=True)
+    def test_an_overtaken_event_under_two_ids_at_once_sends_one_mail(self):
+        id = new_id()
+        give(told("paid", id, 2))
+
+        def late() -> str:
+            try:
+                return give(told("placed", id, 1))
+            finally:
+                connections.close_all()
+
+        with ThreadPoolExecutor(2) as pool:
+            with transaction.atomic():  # so that both have begun before one of them reads the e-mails
+                Order.objects.select_for_update().get(id=id)
+                both = [pool.submit(late), pool.submit(late)]
+                until(lambda: waiting_sessions() == 2)
+            assert [one.result(30) for one in both] == ["done"] * 2
         assert mails(id) == ["order.paid:2", "order.placed:1"]
 
     @pytest.mark.django_db(transaction=True)

@@ -9,8 +9,6 @@ import pytest
 from django.db import DatabaseError, transaction
 
 from notifications.models import EmailNotification
-from notifications.services import email_part
-from notifications.template_checks import SAMPLE
 from orders.models import Order
 from orders.services import (
     OrderNotFound,
@@ -22,10 +20,9 @@ from orders.services import (
     refund_order,
 )
 from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, allowed_actions
-from outbox.database.statement import execute
 from outbox.database.transactions import TransactionRequired
 from outbox.events.publishing.publish import write_event
-from outbox.models import IdempotencyKey, OutboxEvent
+from outbox.models import OutboxEvent
 from outbox.telemetry import context
 from tests.concurrency.helpers import broken, together
 
@@ -230,7 +227,7 @@ def test_an_unknown_order_is_an_error_of_its_own():
         pay_order(order_id=uuid.uuid4())
 
 
-@pytest.mark.parametrize("table", ["orders", "outbox_events", "email_notifications", "idempotency_keys"])
+@pytest.mark.parametrize("table", ["orders", "outbox_events", "email_notifications"])
 @pytest.mark.parametrize("joins", [False, True])
 def test_a_change_that_fails_in_one_table_leaves_nothing_in_the_others(table, joins):
     order = place()
@@ -238,27 +235,10 @@ def test_a_change_that_fails_in_one_table_leaves_nothing_in_the_others(table, jo
         pay_order(order_id=order.id)
     assert Order.objects.get(id=order.id).status == S.PENDING
     assert events(order) == [("placed", 1)]
-    assert mails(order) == [] and not IdempotencyKey.objects.exists()
+    assert mails(order) == []
     assert pay_order(order_id=order.id).status == S.PAID
 
 
 def test_an_event_is_refused_outside_a_transaction():
     with pytest.raises(TransactionRequired):
         write_event(aggregate_type="order", aggregate_id=uuid.uuid4(), event_type="t", sequence=1, payload={})
-
-
-def test_the_same_email_asked_for_twice_is_one():
-    order = reach(S.PAID)
-    mail = EmailNotification.objects.get()
-    again = email_part(
-        order_id=order.id,
-        event_type="order.paid",
-        version=2,
-        recipient_email="a@example.com",
-        to_name="",
-        locale="en",
-        context=lambda: SAMPLE,
-    )
-    assert again is not None
-    execute(inserts=[again])
-    assert EmailNotification.objects.get().id == mail.id

@@ -45,13 +45,6 @@ def test_has_one_text_and_one_kind_of_parameters_for_all_values_of_the_same_colu
     assert [type(value) for value in small.values] == [type(value) for value in large.values]
 
 
-def test_inserts_once_under_a_key():
-    new = row()
-    for number in (1, 2):
-        execute(inserts=[insert(TABLE, {**new, "n": number}, once=True)])
-    assert stored() == [(1, "é", "1")]
-
-
 def test_inserts_nothing_after_a_step_without_a_row():
     execute(guard=Part(("SELECT 1 WHERE false",), []), inserts=[insert(TABLE, row())])
     assert stored() == []
