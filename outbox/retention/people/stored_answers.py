@@ -20,9 +20,7 @@ from outbox.retention.person import Person
 #: The fields of our API's answers that have an address, and the other personal ones with their replacements.
 _ADDRESSES = ("email", "recipient_email")
 _PERSONAL = {"name": "", "subject": ERASED, "last_error": ERASED}
-_ANSWERS = (
-    "idempotency_keys WHERE scope <> 'email' AND (lower(answer_body) LIKE ANY(%s) OR lower(key) LIKE ANY(%s))"
-)
+_ANSWERS = "idempotency_keys WHERE lower(answer_body) LIKE ANY(%s) OR lower(key) LIKE ANY(%s)"
 _DEAD_EVENTS = "dead_events WHERE lower(concat_ws(' ', key, envelope, error)) ~ ANY(%s)"
 
 
