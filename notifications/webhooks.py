@@ -6,7 +6,6 @@ The first request to a provider's address loads its webhook module. config.urls 
 from __future__ import annotations
 
 import functools
-import time
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -30,7 +29,6 @@ from outbox.api.problems import Problem, problem_response, unknown_path
 from outbox.models import Heartbeat
 
 MOST_BYTES = 1_000_000
-NOTE_SECONDS = 5.0
 UNSIGNED = declare_type(
     slug="unsigned",
     status=401,
@@ -48,7 +46,6 @@ UNVERIFIABLE = declare_type(
 )
 #: The problems that a provider's post can cause. The metrics count all others as `error`.
 REFUSALS = frozenset({UNSIGNED, MALFORMED, TOO_LARGE, UNVERIFIABLE})
-_noted: dict[str, float] = {}
 
 
 @csrf_exempt
@@ -94,7 +91,7 @@ def _record(request: HttpRequest, declared: Declaration) -> None:
         detail = "The signature cannot be checked now."
         raise refusal(UNVERIFIABLE, detail, **{"Retry-After": "60"}) from error
     record_evidence(provider=declared.name, evidence=evidence)
-    _note(declared.name)
+    Heartbeat.beat(name=f"webhook:{declared.name}", every=5.0)  # holds depend on it
 
 
 @functools.lru_cache
@@ -102,14 +99,6 @@ def webhook_of(dotted_path: str, key: str) -> Webhook:
     """Return a provider's webhook object. Cached."""
     made: Webhook = import_string(dotted_path)(key=key)
     return made
-
-
-def _note(provider: str) -> None:
-    """Record, at most every five seconds, that this provider's events arrive. Holds depend on it."""
-    now = time.monotonic()
-    if now - _noted.get(provider, -NOTE_SECONDS) >= NOTE_SECONDS:
-        _noted[provider] = now
-        Heartbeat.beat(name=f"webhook:{provider}")
 
 
 def refusal(type: ProblemType, detail: str, **headers: str) -> Problem:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import math
 import secrets
+import time
+from typing import ClassVar
 
 from django.db import connection, models
 from django.db.migrations.recorder import MigrationRecorder
@@ -124,6 +127,8 @@ class Heartbeat(models.Model):
 
     #: Seconds without a beat that count as a gap.
     GAP = 15.0
+    #: When this process last beat, by name (monotonic).
+    _beat_at: ClassVar[dict[str, float]] = {}
 
     class Meta:
         db_table = "heartbeats"
@@ -132,8 +137,12 @@ class Heartbeat(models.Model):
         return f"{self.name} at {self.beat_at:%Y-%m-%d %H:%M:%S}"
 
     @classmethod
-    def beat(cls, *, name: str) -> None:
-        """Record that the job `name` runs now."""
+    def beat(cls, *, name: str, every: float = 0.0) -> None:
+        """Record that the job `name` runs now, at most once in `every` seconds for each process."""
+        now = time.monotonic()
+        if now - cls._beat_at.get(name, -math.inf) < every:
+            return
+        cls._beat_at[name] = now
         with connection.cursor() as cursor:
             cursor.execute(
                 """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
 
 from notifications.delivery import beats, pulse
 from notifications.delivery.beats import Beats
@@ -14,26 +15,26 @@ from outbox.models import Heartbeat
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def written(monkeypatch) -> list[str]:
-    """Gather the heartbeats that are written."""
-    names: list[str] = []
-    monkeypatch.setattr(Heartbeat, "beat", lambda *, name: names.append(name))
-    return names
+@pytest.fixture(autouse=True)
+def _never_beat(monkeypatch):
+    monkeypatch.setattr(Heartbeat, "_beat_at", {})
 
 
-def test_it_is_written_at_once_and_then_not_with_every_round(written, monkeypatch):
-    one = Beats("cdc")
-    for _ in range(100):
-        one.beat()
-    assert written == ["cdc"]
-    monkeypatch.setattr(beats, "BEAT_SECONDS", 0.0)
-    one.beat()
-    assert written == ["cdc"] * 2
+def test_it_is_written_at_once_and_then_not_with_every_round():
+    with CaptureQueriesContext(connection) as written:
+        for _ in range(100):
+            Heartbeat.beat(name="cdc", every=5.0)
+        assert len(written) == 1
+        Heartbeat._beat_at["cdc"] -= 5.0
+        Heartbeat.beat(name="cdc", every=5.0)
+        assert len(written) == 2
+        Heartbeat.beat(name="poll")
+        Heartbeat.beat(name="poll")
+        assert len(written) == 4
 
 
 def test_a_database_that_is_away_is_no_error(monkeypatch):
-    def away(*, name):
+    def away(*, name, every):
         raise OperationalError(name)
 
     monkeypatch.setattr(Heartbeat, "beat", away)

@@ -38,7 +38,7 @@ WITH_WEBHOOKS = [name for name, declared in declarations().items() if declared.w
 @pytest.fixture(autouse=True)
 def _open(settings, monkeypatch):
     """Every provider is configured, and unsigned posts are believed: signatures have tests of their own."""
-    monkeypatch.setattr(view, "_noted", {})
+    monkeypatch.setattr(Heartbeat, "_beat_at", {})
     settings.WEBHOOKS_UNSIGNED = True
     settings.EMAIL_PROVIDERS = list(declarations())
 
