@@ -8,8 +8,8 @@ import pytest
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from notifications.delivery import beats, pulse
-from notifications.delivery.beats import Beats
+from notifications.delivery import pulse
+from notifications.management.commands import consume_cdc
 from outbox.models import Heartbeat
 
 pytestmark = pytest.mark.django_db
@@ -38,8 +38,8 @@ def test_a_database_that_is_away_is_no_error(monkeypatch):
         raise OperationalError(name)
 
     monkeypatch.setattr(Heartbeat, "beat", away)
-    monkeypatch.setattr(beats.connections, "close_all", lambda: None)
-    Beats("cdc").beat()
+    monkeypatch.setattr(consume_cdc.connections, "close_all", lambda: None)
+    consume_cdc.beat()
 
 
 def test_the_web_process_logs_once_that_the_database_is_away(monkeypatch, caplog):
