@@ -272,6 +272,8 @@ try:
         "email_notifications": env.int("EMAIL_HOT_DAYS", 30, validate=at_least_one),
         "outbox_events": env.int("EVENT_HOT_DAYS", 7, validate=at_least_one),
     }
+    # Days after its last row until a file replaces a partition, by table. No file replaces a day of events.
+    WARM_DAYS = {"email_notifications": env.int("EMAIL_WARM_DAYS", 730, validate=at_least_one)}
     PROCESSED_EVENT_DAYS = env.int("PROCESSED_EVENT_DAYS", 30, validate=at_least_one)
     DEAD_EVENT_DAYS = env.int("DEAD_EVENT_DAYS", 90, validate=at_least_one)
     PARTITION_GRACE_DAYS = env.int("PARTITION_GRACE_DAYS", 7, validate=not_negative)

@@ -1,14 +1,13 @@
 """One order's timeline: every change, e-mail, attempt, delivery, event and act of a person, by time.
 
 For the API, the admin, `manage.py timeline` and orders.trace. A timeline reads live rows and detached
-partitions. It reads archives only if asked, because it reads each archive from end to end.
+partitions.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -24,7 +23,7 @@ from outbox.api.fields import parse_uuid
 from outbox.database.partitioned import PartitionedModel
 from outbox.delivery.rows.outcomes import DUE_STATES, Status
 from outbox.models import OutboxEvent
-from outbox.retention.people.owner_rows import archived_owner_rows, owner_rows
+from outbox.retention.people.owner_rows import owner_rows
 
 Kind = Literal["change", "event", "email", "attempt", "delivery", "person", "plan"]
 Row = Mapping[str, Any]
@@ -62,18 +61,14 @@ class Entry:
     cause: uuid.UUID | None = None
 
 
-def read_timeline(*, order: Order, archives: bool = False) -> list[Entry]:
+def read_timeline(*, order: Order) -> list[Entry]:
     """Return all entries of an order, oldest first, with planned entries last.
 
-    Without archives it runs at most seven statements, however long the timeline is.
+    It runs at most seven statements, however long the timeline is.
     """
-    mails = _rows(EmailNotification, order, archives, without=("body", "body_text"))
+    mails = _rows(EmailNotification, order, without=("body", "body_text"))
     # A shop chooses the ids of its orders, so another aggregate may have the same id.
-    events = [
-        event
-        for event in _rows(OutboxEvent, order, archives, without=())
-        if event["aggregate_type"] == "order"
-    ]
+    events = [event for event in _rows(OutboxEvent, order, without=()) if event["aggregate_type"] == "order"]
     acts = _acts(order, mails)
     entries = [
         *_of_order(order, events),
@@ -84,13 +79,8 @@ def read_timeline(*, order: Order, archives: bool = False) -> list[Entry]:
     return sorted(entries, key=lambda entry: (entry.kind == "plan", entry.at))
 
 
-def _rows(model: PartitionedModel, order: Order, archives: bool, without: tuple[str, ...]) -> list[Row]:
-    rows = owner_rows(model=model, owner_id=order.id, since=order.created_at, without=without)
-    if not archives:
-        return list(rows)
-    seen = {row["id"] for row in rows}
-    old = archived_owner_rows(model=model, owner_id=order.id, since=order.created_at)
-    return [*(row for row in old if row["id"] not in seen), *rows]
+def _rows(model: PartitionedModel, order: Order, without: tuple[str, ...]) -> list[Row]:
+    return list(owner_rows(model=model, owner_id=order.id, since=order.created_at, without=without))
 
 
 def _acts(order: Order, mails: Iterable[Row]) -> list[LogEntry]:
@@ -129,7 +119,7 @@ def _of_order(order: Order, events: Iterable[Row]) -> Iterator[Entry]:
 
 def _of_event(event: Row) -> Iterator[Entry]:
     id, topic = uuid.UUID(str(event["id"])), str(event["event_type"])
-    payload, metadata = _json(event["payload"]), _json(event["metadata"])
+    payload, metadata = event["payload"], event["metadata"]
     name = CHANGES.get(topic)
     at = _time(event["created_at"])
     assert at is not None
@@ -189,7 +179,7 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
     yield from entry(
         mail["created_at"], "email", "created", f"E-mail {name} for {mail['recipient_email']} saved{of}"
     )
-    for one in _json(mail["errors"]):
+    for one in mail["errors"]:
         verdict = str(one.get("outcome", ""))
         provider = str(one.get("provider", ""))
         text = f"{name}: {provider or 'no provider'}: {VERDICTS.get(verdict, verdict)}: {one.get('text', '')}"
@@ -227,11 +217,7 @@ def _of_act(act: LogEntry) -> Entry:
 
 
 def _time(value: Any) -> dt.datetime | None:
-    """Read a time: a datetime, ISO 8601, or an archive's text of PostgreSQL ("" for null)."""
+    """Read a time: a datetime, or ISO 8601."""
     if isinstance(value, dt.datetime):
         return value
     return dt.datetime.fromisoformat(str(value)) if value else None
-
-
-def _json(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value

@@ -8,14 +8,12 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from notifications.models import EmailNotification
 from orders.models import Order
 from orders.timeline import Entry, read_timeline
-from outbox.database.periods import first_id_time
-from outbox.models import OutboxEvent, ProcessedEvent
-from outbox.retention.archives.archive import archived_partitions
+from outbox.models import ProcessedEvent
 
 #: A trace of more orders, such as a bulk job's, shows only its oldest ones.
 MOST_ORDERS = 100
@@ -38,13 +36,12 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """`orders` are the roots of trees. `unread` names the archived partitions that may have more entries."""
+    """`orders` are the roots of trees."""
 
     correlation_id: str
     trace_ids: list[str]
     orders: list[Node]
     more_orders: int
-    unread: list[str]
 
 
 def is_known(*, correlation_id: str) -> bool:
@@ -54,7 +51,7 @@ def is_known(*, correlation_id: str) -> bool:
     )
 
 
-def read_trace(*, correlation_id: str, archives: bool = False) -> Trace:
+def read_trace(*, correlation_id: str) -> Trace:
     """Read the trace: a few statements, and those of the timeline of each order shown."""
     mailed = EmailNotification.objects.filter(correlation_id=correlation_id)
     ids = set(mailed.values_list("order_id", flat=True)[:_MOST_EMAILS])
@@ -62,7 +59,7 @@ def read_trace(*, correlation_id: str, archives: bool = False) -> Trace:
         Order.objects.filter(correlation_id=correlation_id).values_list("id", flat=True)[:_MOST_EMAILS]
     )
     orders = list(Order.objects.filter(id__in=ids).order_by("created_at", "id")[:MOST_ORDERS])
-    timelines = [read_timeline(order=order, archives=archives) for order in orders]
+    timelines = [read_timeline(order=order) for order in orders]
     parts = [_belonging(timeline, correlation_id) for timeline in timelines]
     inbox = _inbox(entry.cause for part in parts for entry in part)
     return Trace(
@@ -73,7 +70,6 @@ def read_trace(*, correlation_id: str, archives: bool = False) -> Trace:
             for order, timeline, part in zip(orders, timelines, parts, strict=True)
         ],
         more_orders=max(0, len(ids) - MOST_ORDERS),
-        unread=[] if archives or not orders else _archived_since(min(one.created_at for one in orders)),
     )
 
 
@@ -139,14 +135,3 @@ def _received(id: uuid.UUID, at: dt.datetime, inbox: dict[uuid.UUID, ProcessedEv
     return Node(
         f"Event {row.event_type} of {row.source} taken by {row.consumer}{times} [{id}]", row.processed_at
     )
-
-
-def _archived_since(since: dt.datetime) -> list[str]:
-    models: Collection[type[EmailNotification] | type[OutboxEvent]] = (EmailNotification, OutboxEvent)
-    return [
-        record.name
-        for model in models
-        for record in archived_partitions(
-            table=model._meta.db_table, since=first_id_time(since), using="default"
-        )
-    ]

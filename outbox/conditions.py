@@ -93,8 +93,8 @@ class Stock(NamedTuple):
     interval: Interval
     partitions_ahead: int  # after the current one, without a gap; -1 if even that is missing
     partitions_ahead_seconds: float  # until the last of them ends
-    archive_overdue: int = 0  # partitions past their hot days and not archived
-    archive_overdue_seconds: float = 0.0  # since the hot days of the oldest of them ended
+    archive_overdue: int = 0  # partitions past their warm days and not archived
+    archive_overdue_seconds: float = 0.0  # since the warm days of the oldest of them ended
 
 
 class Connections(NamedTuple):

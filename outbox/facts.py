@@ -89,9 +89,8 @@ _PAUSED = """
 """
 _FAILED_JOBS = "SELECT count(*) AS number FROM bulk_jobs WHERE state = 'failed'"
 #: The ends of the detached partitions that are not archived.
-_ARCHIVED = """
-    SELECT "table", array_agg(until) AS waiting
-    FROM retired_partitions WHERE archived_at IS NULL GROUP BY 1
+_UNARCHIVED = """
+    SELECT "table", array_agg(until) AS ends FROM retired_partitions WHERE archived_at IS NULL GROUP BY 1
 """
 
 
@@ -112,7 +111,7 @@ def deliverables() -> list[type[Deliverable]]:
 def read_facts(*, now: dt.datetime) -> Facts:
     """Read all facts that PostgreSQL has."""
     models = deliverables()
-    paused, beats, events, jobs, holding, stuck, sessions, attached, archived, *rows = _read_together(
+    paused, beats, events, jobs, holding, stuck, sessions, attached, unarchived, *rows = _read_together(
         _PAUSED,
         _BEATS,
         _EVENTS.format(floor=id_floor(now + dt.timedelta(days=3)), most=MOST),
@@ -121,7 +120,7 @@ def read_facts(*, now: dt.datetime) -> Facts:
         _stuck(),
         SESSIONS,
         partitions.attached_statement(models=partitions.partitioned_models()),
-        _ARCHIVED,
+        _UNARCHIVED,
         *map(rows_statement, models),
     )
     return Facts(
@@ -134,7 +133,7 @@ def read_facts(*, now: dt.datetime) -> Facts:
         failed_jobs=jobs[0]["number"],
         holding=holding[0]["number"],
         stuck={one["state"]: Stuck(one["orders"], one["oldest_seconds"]) for one in stuck},
-        stocks=list(_stocks(now, attached, {one["table"]: one for one in archived})),
+        stocks=list(_stocks(now, attached, {one["table"]: one["ends"] for one in unarchived})),
         connections=_connections(sessions),
     )
 
@@ -168,19 +167,18 @@ def _holding(now: dt.datetime) -> str:
 
 
 def _stocks(
-    now: dt.datetime, attached: Sequence[Mapping[str, str]], archived: Mapping[str, Mapping[str, Any]]
+    now: dt.datetime, attached: Sequence[Mapping[str, str]], unarchived: Mapping[str, Sequence[str]]
 ) -> Iterable[Stock]:
     for model in partitions.partitioned_models():
         table = model._meta.db_table
         among = partitions.parse_bounds(
             (one["name"], one["bounds"]) for one in attached if one["parent"] == table
         )
-        record = archived.get(table, {})
-        ends = [dt.datetime.fromisoformat(until) for until in record.get("waiting") or ()]
-        ages = [
-            (now - until - model.hot()).total_seconds() for until in (*ends, *(one.until for one in among))
-        ]
-        overdue = [age for age in ages if age >= 0]
+        overdue = []
+        if (warm := model.warm()) is not None:
+            ends = [dt.datetime.fromisoformat(until) for until in unarchived.get(table, ())]
+            ages = [(now - until - warm).total_seconds() for until in (*ends, *(one.until for one in among))]
+            overdue = [age for age in ages if age >= 0]
         yield partitions.stock_of(model=model, now=now, among=among)._replace(
             archive_overdue=len(overdue),
             archive_overdue_seconds=max(overdue, default=0.0),

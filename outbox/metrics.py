@@ -47,7 +47,7 @@ def numbers() -> Iterator[GaugeMetricFamily]:
     yield gauge("heartbeat_age_seconds", "Time since a process last wrote its heartbeat", "name", found.jobs)
     for name, text in (
         ("partitions_ahead_seconds", "Time until the end of the last partition that follows without a gap"),
-        ("archive_overdue_seconds", "Delay of the oldest partition that should have been archived"),
+        ("archive_overdue_seconds", "Time since the oldest month without an archive should have had one"),
     ):
         yield gauge(name, text, "table", {stock.table: getattr(stock, name) for stock in found.stocks})
     yield gauge("database_connections", "Client connections of the server", "state", connections.by_state)

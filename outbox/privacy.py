@@ -50,11 +50,6 @@ def key_hash(key: str) -> str:
     return f"sha256:{hashlib.sha256((key_hash_salt() + key).encode()).hexdigest()}"
 
 
-def find_address_hashes(text: str) -> set[str]:
-    """Return the hash of each complete address in a text."""
-    return {address_hash(address) for address in find_addresses(text)}
-
-
 def find_addresses(text: str) -> set[str]:
     r"""Return the complete addresses in a text, even if JSON escapes their characters.
 

@@ -128,11 +128,15 @@ def valkey_url() -> Iterator[str]:
 
 @pytest.fixture
 def archive_folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
-    """Write archives to a folder of the test, and drop the partitions that it made."""
+    """Write archives to a folder of the test, and drop the partitions that it made.
+
+    A detached month is past its warm days at once.
+    """
     from tests.outbox.retention.months import tidy  # needs Django's apps
 
     options = {"location": str(tmp_path / "archive")}
     backend = {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": options}
     settings.STORAGES = settings.STORAGES | {"archive": backend}
+    settings.WARM_DAYS = {"email_notifications": 1}
     with tidy():
         yield tmp_path / "archive"

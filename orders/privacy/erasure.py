@@ -1,8 +1,8 @@
-"""Erase a person's data: typed texts, live rows, detached tables, archives, stored answers, dead events.
+"""Erase a person's data: typed texts, detached tables, dead events, stored answers, live rows, archives.
 
 `persons` decides which rows belong to a person. Called by `manage.py privacy` and the admin. An erasure may
-be killed at any point and repeated. It first records the person (a keyed hash of the address, and the ids of
-their orders), and every later step changes only rows that are not erased yet.
+be killed at any point and repeated. It first records a keyed hash of the address. It erases the orders last,
+because until then they lead to all other rows, and every step changes only rows that are not erased yet.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from django.db.models.functions import Now
 
 from notifications.services import withdraw_emails
 from orders.models import Order
-from orders.privacy.persons import DIRECT, check_address, first_row, own_mails, own_orders
-from outbox.database.ids import EPOCH
+from orders.privacy.persons import DIRECT, check_address, own_mails, own_orders
 from outbox.database.transactions import after_commit
 from outbox.delivery.rows.outcomes import UNFINISHED, Status
-from outbox.models import Erasure
+from outbox.models import Erasure, OutboxEvent
 from outbox.privacy import ERASED_ADDRESS, address_hash
 from outbox.retention.archives.archive import archived_partitions
-from outbox.retention.archives.index import has_candidates
 from outbox.retention.partitions.locks import Report, exclusive_lock
 from outbox.retention.partitions.partitions import partitioned_models, require_owner
-from outbox.retention.people.erasure import erase_from_archive, erase_quotes, erase_rows, side_tables
-from outbox.retention.people.stored_answers import erase_answers
+from outbox.retention.people.erasure import erase_from_archive, erase_keys, erase_rows, side_tables
+from outbox.retention.people.stored_answers import erase_answers, erase_copies
 from outbox.retention.people.typed_texts import erase_typed_texts
 from outbox.retention.person import Person
 
@@ -95,8 +93,9 @@ def erase_person(
         for model in partitioned_models():
             patience = PATIENCE_SECONDS if wait else 0.0
             locks.enter_context(exclusive_lock(model=model, using=DIRECT, patience_seconds=patience))
+        owned: frozenset[uuid.UUID] = frozenset()
         for number in range(PASSES):
-            found = _find(email, erasure)
+            found = _find(email)
             if number and not found.is_ready:
                 break
             if not force:
@@ -104,15 +103,15 @@ def erase_person(
             if recorded := _record(email, erasure, found):
                 erasure = recorded
                 report("recorded", orders=len(found.owned))
-            counts.update(_erase_everywhere(email, found, erasure, report))
+            owned |= found.owned
+            counts.update(_erase_everywhere(email, found, report))
+        # Erase what was stored meanwhile, too, but nothing of orders that were corrected meanwhile.
+        erased = Order.objects.filter(id__in=owned, email=ERASED_ADDRESS).values_list("id", flat=True)
+        counts.update(_erase_texts(Person.of(email, frozenset(erased))))
         if erasure is not None:
             counts.update(_erase_late(email, report, wait))
             totals = Counter(erasure.counts) + counts
-            Erasure.objects.filter(id=erasure.id).update(
-                owner_ids=sorted(map(str, _still_owned(email, erasure))),
-                counts=dict(totals),
-                finished_at=Now(),
-            )
+            Erasure.objects.filter(id=erasure.id).update(counts=dict(totals), finished_at=Now())
             if archives_now:
                 _rewrite_archives(counts, report)
             erasure.refresh_from_db()
@@ -131,7 +130,7 @@ def erase_person(
 class _Found:
     """A person's rows in the live tables."""
 
-    #: The orders with the address, and those that an earlier run recorded and erased.
+    #: The orders with the address.
     owned: frozenset[uuid.UUID]
     #: The orders of e-mails to the person, whoever owns the orders now.
     mailed: frozenset[uuid.UUID]
@@ -139,24 +138,13 @@ class _Found:
     is_ready: bool
 
 
-def _find(email: str, erasure: Erasure | None) -> _Found:
-    new, mails = own_orders(email).values_list("id", flat=True), own_mails(email)
+def _find(email: str) -> _Found:
+    owned, mails = frozenset(own_orders(email).values_list("id", flat=True)), own_mails(email)
     return _Found(
-        owned=_still_owned(email, erasure).union(new),
+        owned=owned,
         mailed=frozenset(mails.values_list("order_id", flat=True)),
-        is_ready=new.exists() or mails.exclude(status=Status.PROCESSING).exists(),
+        is_ready=bool(owned) or mails.exclude(status=Status.PROCESSING).exists(),
     )
-
-
-def _still_owned(email: str, erasure: Erasure | None) -> frozenset[uuid.UUID]:
-    """Return the recorded orders that do not belong to somebody else.
-
-    An order can belong to somebody else because its address was corrected after it was recorded, or because
-    release 0.1.0 recorded it for an e-mail.
-    """
-    known = _ids(erasure)
-    others = Order.objects.filter(id__in=known).exclude(email=ERASED_ADDRESS).exclude(email__iexact=email)
-    return frozenset(known.difference(others.values_list("id", flat=True)))
 
 
 def _check_not_in_flight(email: str) -> None:
@@ -170,44 +158,41 @@ def _check_not_in_flight(email: str) -> None:
 def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | None:
     """Record the person and the archives before the rows that lead to them are erased.
 
-    Return None, and record nothing, if nothing is stored of the person. Leave out an archive of e-mails if
-    its index does not have the address.
+    Return None, and record nothing, if nothing is stored of the person. Only reading an archive tells whether
+    it has the person's e-mails, so record all of them.
     """
-    person = Person.of(email, found.owned)
     waiting = set(erasure.archives) if erasure else set()
     for model in partitioned_models():
-        table = model._meta.db_table
-        if model.retention.address_column:
-            archives = archived_partitions(table=table, since=EPOCH, using=DIRECT)
-            waiting |= {
-                record.name
-                for record in archives
-                if has_candidates(model=model, record=record, hashes=person.address_hashes)
-            }
-        elif new := found.owned.difference(_ids(erasure)):
-            since = first_row(new)
-            waiting |= {one.name for one in archived_partitions(table=table, since=since, using=DIRECT)}
+        waiting |= {one.name for one in archived_partitions(table=model._meta.db_table, using=DIRECT)}
     if erasure is None and not (found.owned or found.mailed or waiting):
         return None
-    values = {"owner_ids": sorted(map(str, found.owned)), "archives": sorted(waiting), "finished_at": None}
+    values = {"archives": sorted(waiting), "finished_at": None}
     recorded, _ = Erasure.objects.update_or_create(address_hash=address_hash(email), defaults=values)
     return recorded
 
 
-def _erase_everywhere(email: str, found: _Found, erasure: Erasure | None, report: Report) -> Counter[str]:
+def _erase_everywhere(email: str, found: _Found, report: Report) -> Counter[str]:
     counts = _erase_typed_texts(email, found)
-    for chunk in _chunks(found.owned | found.mailed):
-        counts.update(_erase_live(email, chunk, found.owned))
-        report("erased", orders=counts["orders"], emails=counts["email_notifications"])
-    person = Person.of(email, _still_owned(email, erasure))
+    person = Person.of(email, found.owned)
     for model in partitioned_models():
-        counts[model._meta.db_table] += erase_quotes(model=model, person=person, using="default")
+        table = model._meta.db_table
         for name in side_tables(model=model, using=DIRECT):
-            counts[model._meta.db_table] += erase_rows(
-                model=model, person=person, using=DIRECT, table=name
-            ) + erase_quotes(model=model, person=person, using=DIRECT, table=name)
+            counts[table] += erase_rows(model=model, person=person, using=DIRECT, table=name)
+            if model is OutboxEvent:
+                counts[table] += erase_copies(person=person, using=DIRECT, table=name)
+                counts[table] += erase_keys(person=person, using=DIRECT, table=name)
             report("erased", partition=name)
-    counts.update(erase_answers(person=person))
+    counts.update(_erase_texts(person))
+    for chunk in _chunks(found.owned | found.mailed):
+        counts.update(_erase_live(email, chunk))
+        report("erased", orders=counts["orders"], emails=counts["email_notifications"])
+    return counts
+
+
+def _erase_texts(person: Person) -> Counter[str]:
+    """Erase a person from stored answers, dead events, and callers' keys in live events."""
+    counts = erase_answers(person=person)
+    counts["outbox_events"] += erase_keys(person=person, using="default")
     return counts
 
 
@@ -222,16 +207,17 @@ def _erase_typed_texts(email: str, found: _Found) -> Counter[str]:
     )
 
 
-def _erase_live(email: str, ids: list[uuid.UUID], owned: Collection[uuid.UUID]) -> Counter[str]:
+def _erase_live(email: str, ids: list[uuid.UUID]) -> Counter[str]:
     """Erase a person's data in some orders and their e-mails.
 
     One transaction locks the orders and then their e-mails, in the order in which a change locks them. It
-    compares the address under the lock, because a corrected order belongs to somebody else.
+    compares the address under the lock, because a corrected order belongs to somebody else. An order that is
+    erased already may have got a new event meanwhile.
     """
     with transaction.atomic():
         orders = list(Order.objects.filter(id__in=ids).order_by("id").select_for_update())
         mine = [order.id for order in orders if order.email.lower() == email.lower()]
-        erased = [order.id for order in orders if order.email == ERASED_ADDRESS and order.id in owned]
+        erased = [order.id for order in orders if order.email == ERASED_ADDRESS]
         person = Person.of(email, frozenset([*mine, *erased]))
         unsent = own_mails(email).filter(order_id__in=ids, status__in=UNFINISHED)
         withdraw_emails(ids=unsent.values_list("id", flat=True))
@@ -259,7 +245,7 @@ def _erase_late(email: str, report: Report, wait: bool) -> Counter[str]:
     while True:
         settled = own_mails(email).exclude(status=Status.PROCESSING).values_list("order_id", flat=True)
         for chunk in _chunks(set(settled)):
-            counts.update(_erase_live(email, chunk, ()))
+            counts.update(_erase_live(email, chunk))
         left = own_mails(email).count()
         if not left:
             return counts
@@ -267,10 +253,6 @@ def _erase_late(email: str, report: Report, wait: bool) -> Counter[str]:
         if time.monotonic() >= deadline:
             raise StillSending(f"{left} e-mails are being sent now. Run the erasure again in a few minutes.")
         time.sleep(0.5)
-
-
-def _ids(erasure: Erasure | None) -> set[uuid.UUID]:
-    return {uuid.UUID(id) for id in erasure.owner_ids} if erasure else set()
 
 
 def _chunks(owners: Collection[uuid.UUID]) -> Iterator[list[uuid.UUID]]:
@@ -281,7 +263,7 @@ def _chunks(owners: Collection[uuid.UUID]) -> Iterator[list[uuid.UUID]]:
 def _rewrite_archives(counts: Counter[str], report: Report) -> None:
     for model in partitioned_models():
         table = model._meta.db_table
-        for record in archived_partitions(table=table, since=EPOCH, using=OWNER):
+        for record in archived_partitions(table=table, using=OWNER):
             counts[f"{table} (archived)"] += erase_from_archive(model=model, record=record, report=report)
 
 

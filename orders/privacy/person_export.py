@@ -5,15 +5,13 @@ orders.privacy.persons decides which rows belong to a person. Called by `manage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import structlog
 
-from orders.privacy.persons import DIRECT, check_address, first_row, own_orders
-from outbox.database.ids import EPOCH
+from orders.privacy.persons import DIRECT, check_address, own_orders
 from outbox.database.partitioned import PartitionedModel
-from outbox.models import DetachedPartition
 from outbox.privacy import address_hash
 from outbox.retention.archives.archive import archived_partitions
 from outbox.retention.partitions.locks import Report
@@ -24,47 +22,50 @@ from outbox.retention.person import Person
 
 log = structlog.get_logger(__name__)
 
-LeftOut = list[dict[str, str]]
 
-
-def export_person(*, email: str, report: Report, by_index_only: bool = False) -> dict[str, Any]:
+def export_person(*, email: str, report: Report, archives: bool = True) -> dict[str, Any]:
     """Return everything that is stored of a person as one document.
 
     `orders` has rows of the orders, and each partitioned table has a list of rows, which name their table or
-    archive in `stored_in`. Archives without an index are read from end to end. With `by_index_only` they and
-    those that cannot be read are left out, and `archives_left_out` names them. Raise `NoPerson`.
+    archive in `stored_in`. Archives are read from end to end. Without `archives`, those of dropped tables are
+    left out, and `archives_left_out` names them. Raise `NoPerson`.
     """
     email = check_address(email)
     orders = list(own_orders(email).order_by("created_at", "id").values())
     person = Person.of(email, frozenset(order["id"] for order in orders))
     document: dict[str, Any] = {"email": email, "orders": orders}
-    left_out: LeftOut | None = [] if by_index_only else None
     for model in partitioned_models():
-        document[model._meta.db_table] = list(_export_rows(model, person, report, left_out))
-    if left_out is not None:
+        document[model._meta.db_table] = list(_export_rows(model, person, report, archives))
+    left_out = [] if archives else _dropped()
+    if not archives:
         document["archives_left_out"] = left_out
     document |= export_answers(person=person)
-    names = [one["archive"] for one in left_out or ()]
-    log.info("person exported", address_hash=address_hash(email), left_out=names)
+    log.info("person exported", address_hash=address_hash(email), left_out=left_out)
     return document
 
 
+def _dropped() -> list[str]:
+    return [
+        record.name
+        for model in partitioned_models()
+        for record in archived_partitions(table=model._meta.db_table, using=DIRECT)
+        if record.dropped_at is not None
+    ]
+
+
 def _export_rows(
-    model: PartitionedModel, person: Person, report: Report, left_out: LeftOut | None
+    model: PartitionedModel, person: Person, report: Report, archives: bool
 ) -> Iterator[dict[str, Any]]:
-    for place, row in _rows(model, person, report, left_out):
+    for place, row in _rows(model, person, report, archives):
         # Export an e-mail unchanged, because it was sent to the person. Other rows may name somebody else.
         shown = row if model.retention.address_column else person.only_their_address(row)
         yield {"stored_in": place, **shown}
 
 
 def _rows(
-    model: PartitionedModel, person: Person, report: Report, left_out: LeftOut | None
+    model: PartitionedModel, person: Person, report: Report, archives: bool
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each of the person's rows after the name of its table or archive.
-
-    With a list in `left_out`, add the archives to it that cannot be read by their index.
-    """
+    """Yield each of the person's rows after the name of its table or archive."""
     table = model._meta.db_table
     seen = set()
     for name in [table, *side_tables(model=model, using=DIRECT)]:
@@ -73,36 +74,8 @@ def _rows(
         for row in table_rows(model=model, person=person, using=using, table=name):
             seen.add(str(row["id"]))
             yield name, row
-    if model.retention.address_column:
-        since = EPOCH  # a corrected order does not show its earlier e-mails
-    elif person.owner_ids:
-        since = first_row(person.owner_ids)
-    else:
-        return
-    for record in archived_partitions(table=table, since=since, using=DIRECT):
+    for record in archived_partitions(table=table, using=DIRECT) if archives else ():
         report("reading", archive=record.name)
-        if left_out is None:
-            archived = archived_rows(model=model, record=record, person=person, export=True)
-        else:
-            archived = _indexed_rows(model, record, person, left_out)
-        for found in archived:
+        for found in archived_rows(model=model, record=record, hashes=[address_hash(person.address)]):
             if found["id"] not in seen:
                 yield f"archive {record.name}", {**found}
-
-
-def _indexed_rows(
-    model: PartitionedModel, record: DetachedPartition, person: Person, left_out: LeftOut
-) -> Iterable[dict[str, str]]:
-    try:
-        return list(archived_rows(model=model, record=record, person=person, export=True, by_index_only=True))
-    except Exception as error:  # noqa: BLE001 - no index, a damaged file, and a store has errors of its own
-        if record.dropped_at is not None:  # else the detached table has all of its rows
-            left_out.append(
-                {
-                    "archive": record.name,
-                    "since": record.since.isoformat(),
-                    "until": record.until.isoformat(),
-                    "reason": type(error).__name__,
-                }
-            )
-        return []

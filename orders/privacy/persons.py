@@ -8,17 +8,12 @@ orders.privacy.person_export and the admin.
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
-import uuid
-from collections.abc import Collection
 
 from django.db.models import QuerySet
 
 from notifications.models import EmailNotification
 from orders.models import Order
 from outbox.addresses import as_stored
-from outbox.database.ids import EPOCH, id_time
-from outbox.database.periods import first_id_time
 from outbox.privacy import ERASED_ADDRESS
 
 #: The connection of the app role without a pooler. The role reads and writes the rows of every table.
@@ -69,19 +64,3 @@ def count_person(*, email: str) -> Count:
         mails_of_other_orders=sum(order not in orders for order in mails),
         mails_to_others=len(others.exclude(recipient_email=ERASED_ADDRESS).values_list("id")[:MANY]),
     )
-
-
-def first_row(order_ids: Collection[uuid.UUID]) -> dt.datetime:
-    """Return a time before every e-mail and event of these orders. `order_ids` must not be empty.
-
-    The id of our order contains its time. For another system's order use `created_at`, because its id may
-    contain no time. Allow for a wrong clock: of that system, or of the process that made the order's id.
-    """
-    rows = Order.objects.filter(id__in=order_ids).values_list("id", "source", "created_at")
-    known = {id: (source, created_at) for id, source, created_at in rows}
-
-    def placed_at(id: uuid.UUID) -> dt.datetime:
-        source, created_at = known.get(id, ("unknown", EPOCH))
-        return created_at if source else id_time(id)
-
-    return first_id_time(min(map(placed_at, order_ids)))

@@ -14,19 +14,6 @@ Interval = Literal["month", "day"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Quotes:
-    """Rows with a text from elsewhere that may name a person."""
-
-    #: The condition of such rows, the column with the text, and the values that replace columns.
-    condition: str
-    column: str
-    erased: Mapping[str, str]
-    #: Whether a row that names the person or an order of theirs is about the person, so that it is exported.
-    #: If not, only rows that name the address are erased.
-    is_about_person: bool = True
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
     """How a table is partitioned, which rows keep a partition attached, and which values are personal.
 
@@ -46,7 +33,6 @@ class RetentionRules:
     personal: str
     #: The SQL value that replaces each column with personal data.
     erased: Mapping[str, str]
-    quotes: tuple[Quotes, ...] = ()
 
 
 class Partitioned(models.Model):
@@ -61,6 +47,15 @@ class Partitioned(models.Model):
     def hot(cls) -> dt.timedelta:
         """Return how long a partition stays attached after its last id."""
         return dt.timedelta(days=settings.HOT_DAYS[cls._meta.db_table])
+
+    @classmethod
+    def warm(cls) -> dt.timedelta | None:
+        """Return how long a partition stays a table after its last id, until a file replaces it.
+
+        Return None if no file replaces it.
+        """
+        days = settings.WARM_DAYS.get(cls._meta.db_table)
+        return None if days is None else dt.timedelta(days=days)
 
 
 PartitionedModel = type[Partitioned]

@@ -206,7 +206,6 @@ class Erasure(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     address_hash = models.CharField(max_length=64, unique=True)
-    owner_ids = models.JSONField(default=list)  # the person's orders, whose rows are erased
     archives = models.JSONField(default=list)  # partitions whose archives must still be rewritten
     counts = models.JSONField(default=dict)  # rows changed, by table
     requested_at = models.DateTimeField(db_default=Now())

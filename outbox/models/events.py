@@ -16,9 +16,8 @@ from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
 from outbox.database.ids import id_floor, new_id
-from outbox.database.partitioned import Partitioned
+from outbox.database.partitioned import Partitioned, RetentionRules
 from outbox.database.transactions import after_commit
-from outbox.models.event_retention import EVENT_RETENTION
 from outbox.models.outgoing import BLOCKING, COLUMNS, DUE_SQL, ENVELOPE, LOG_IDS, OutgoingEvent
 from outbox.privacy import key_hash_salt
 from outbox.telemetry.event_ids import event_ids
@@ -28,6 +27,10 @@ log = structlog.get_logger(__name__)
 SHARDS = 64
 
 _INT = attrgetter("int")  # UUIDs compare slowly
+
+#: In SQL, an event whose caller's idempotency key has an address, and its `metadata` with another key.
+KEY_WITH_ADDRESS = "metadata->>'idempotencyKey' LIKE '%@%'"
+KEY_ERASED = "jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text))"
 
 #: The relay must still publish these.
 _UNPUBLISHED = Q(published_at__isnull=True, dead_lettered_at__isnull=True)
@@ -189,7 +192,21 @@ class OutboxEvent(Partitioned):
     The relay publishes the events of a shard in the order of `position`. A payload has no name or address.
     """
 
-    retention = EVENT_RETENTION
+    retention = RetentionRules(
+        interval="day",
+        unfinished={
+            "not published": "published_at IS NULL AND dead_lettered_at IS NULL",
+            "dead-lettered": "published_at IS NULL AND dead_lettered_at IS NOT NULL AND discarded_at IS NULL",
+        },
+        unfinished_help="They leave after the relay has published them or an operator has discarded them.",
+        owner_column="aggregate_id",
+        # A tracking link may contain a customer's token, and a caller's idempotency key may contain any text.
+        personal=f"(payload ? 'trackingUrl' OR {KEY_WITH_ADDRESS})",
+        erased={
+            "payload": "payload - 'trackingUrl'",
+            "metadata": f"CASE WHEN {KEY_WITH_ADDRESS} THEN {KEY_ERASED} ELSE metadata END",
+        },
+    )
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     aggregate_type = models.CharField(max_length=50)

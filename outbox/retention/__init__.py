@@ -1,5 +1,5 @@
-"""Make, detach, archive, search, restore, erase and delete partitions, so that old rows leave the tables.
+"""Make, detach, archive, restore, erase and delete partitions, so that old rows leave the tables.
 
 `rollover` is the daily run of all steps. `purge` deletes old rows of the small tables. `person` says whose
-rows are exported, erased or searched.
+rows are exported or erased.
 """

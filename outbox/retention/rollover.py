@@ -3,9 +3,10 @@
 For each partitioned table, under a lock that only one run can hold:
 - finish the steps of a killed run;
 - detach partitions that are past their hot days and have no unfinished row;
-- archive detached partitions, and rewrite archives that have rows of an erased person;
-- drop archived partitions after their grace, and delete archives past their years;
-- index archives without an index.
+- drop detached days of events after their grace;
+- archive months of e-mails that are past their warm days, and rewrite archives that have rows of an erased
+person;
+- drop archived months after their grace, and delete archives past their years.
 
 Then purge the small tables. A run may be killed after every step, because the next one continues from the
 catalogue, the records and the store, and repeats no step.
@@ -29,8 +30,7 @@ from outbox.models import DetachedPartition, Heartbeat
 from outbox.retention import purge
 from outbox.retention.archives import archive, files
 from outbox.retention.archives.files import Tick
-from outbox.retention.archives.index_build import index_archive
-from outbox.retention.archives.manifest import Manifest
+from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
 from outbox.retention.partitions import detach
 from outbox.retention.partitions.catalogue import PartitionTable, has_table, partition_tables
 from outbox.retention.partitions.detach import PartitionHeld, StillPending
@@ -135,33 +135,42 @@ class _Run:
 
     def _finish(self, record: DetachedPartition) -> None:
         """Do all due steps of a detached partition."""
-        if record.deleted_at is not None:
-            return
-        if record.archived_at is None:
+        warm = self.model.warm()
+        if warm is None:
+            self._drop(record, since=record.detached_at)
+        elif record.archived_at is not None:
+            self._keep_archive(record)
+        elif record.until + warm <= self.now:
             if self.dry_run:
                 self.report("would archive", partition=record.name)
-                return
-            archive_partition(record=record, report=self.report)
-        if not self.dry_run:
-            erase_from_archive(
-                model=self.model,
-                record=record,
-                report=self.report,
-                before=start_of(interval="month", when=self.now),
-            )
-        grace = dt.timedelta(days=settings.PARTITION_GRACE_DAYS)
-        if record.dropped_at is None and record.detached_at + grace <= self.now:
-            if self.dry_run:
-                self.report("would drop", partition=record.name)
             else:
-                drop_partition(record=record, report=self.report)
+                archive_partition(record=record, report=self.report)
+
+    def _keep_archive(self, record: DetachedPartition) -> None:
+        """Do all due steps of an archived partition."""
+        if record.deleted_at is not None:
+            return
+        if record.dropped_at is not None:
+            files.check_present(manifest=Manifest.of(record))
+        if not self.dry_run:
+            before = start_of(interval="month", when=self.now)
+            erase_from_archive(model=self.model, record=record, report=self.report, before=before)
+        self._drop(record, since=record.archived_at)
         if record.dropped_at is not None and years_after(record.until, settings.ARCHIVE_YEARS) <= self.now:
             if self.dry_run:
                 self.report("would delete the archive", partition=record.name)
             else:
                 delete_archive(record=record, report=self.report)
-        if not self.dry_run and record.deleted_at is None:
-            index_archive(model=self.model, record=record, report=self.report)
+
+    def _drop(self, record: DetachedPartition, *, since: dt.datetime | None) -> None:
+        """Drop the table if its grace since the last step is over."""
+        grace = dt.timedelta(days=settings.PARTITION_GRACE_DAYS)
+        if record.dropped_at is not None or since is None or since + grace > self.now:
+            return
+        if self.dry_run:
+            self.report("would drop", partition=record.name)
+        else:
+            drop_partition(model=self.model, record=record, report=self.report)
 
 
 def detach_from_any_state(*, model: PartitionedModel, table: PartitionTable, report: Report) -> None:
@@ -192,17 +201,28 @@ def _ticker(record: DetachedPartition, report: Report) -> Tick:
     return lambda count: report("bytes", partition=record.name, bytes=count)
 
 
-def drop_partition(*, record: DetachedPartition, report: Report) -> None:
-    """Compare a detached table with its archive again and drop it.
+def drop_partition(*, model: PartitionedModel, record: DetachedPartition, report: Report) -> None:
+    """Drop a detached table: a day of events at once, a month of e-mails if it equals its archive.
 
     Raise `ArchiveDiffers` if they differ or no archive exists.
     """
-    manifest = Manifest.of(record)
-    table = record.name if has_table(name=record.name) else ""
-    archive.verify(manifest=manifest, table=table, tick=_ticker(record, report))
-    report("compared", partition=record.name)
+    if model.warm() is not None:
+        _compare(record, report)
     detach.drop(record=record, report=report)
     record.refresh_from_db(using=OWNER_DATABASE)
+
+
+def _compare(record: DetachedPartition, report: Report) -> None:
+    manifest = Manifest.of(record)
+    table = record.name if has_table(name=record.name) else ""
+    try:
+        archive.verify(manifest=manifest, table=table, tick=_ticker(record, report))
+    except ArchiveDiffers:
+        if table:  # so the next run writes the archive again
+            record.archived_at = None
+            record.save(using=OWNER_DATABASE, update_fields=["archived_at"])
+        raise
+    report("compared", partition=record.name)
 
 
 def delete_archive(*, record: DetachedPartition, report: Report) -> None:

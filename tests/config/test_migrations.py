@@ -50,6 +50,7 @@ KNOWN = {
     "0005_indexes_of_the_relay": "require-concurrent-index-deletion",  # of a partitioned table: there is none
     "0017_failed_bulk_jobs": "ban-drop-constraint",  # the wider one of the same name is added with it
     "0022_only_keys_of_requests": "ban-drop-column",  # no release used it
+    "0023_erasure_without_owner_ids": "ban-drop-column",  # nobody runs an older release
 }
 
 
@@ -59,6 +60,7 @@ SMALL = (
     "0003_heartbeats_without_a_gap",
     "0012_bulk_jobs",
     "0016_pauses",
+    "0023_erasure_without_owner_ids",
 )
 
 

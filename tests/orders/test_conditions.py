@@ -145,7 +145,7 @@ class Breaks:
         fill(make_partition(EmailNotification, back=4), 2, status="dead_lettered")
 
     def ArchiveOverdue(self) -> None:
-        make_partition(EmailNotification, back=4)
+        make_partition(EmailNotification, back=27)
 
     def DatabaseConnectionsLow(self) -> None:
         few = conditions.Connections({"idle": 95}, 5, 0.0)

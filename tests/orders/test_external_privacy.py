@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
-import uuid
 from typing import Any
 
 import pytest
@@ -13,7 +11,6 @@ from django.db.models.functions import Now
 from notifications.models import EmailNotification
 from orders.models import Order
 from orders.privacy import erasure, person_export
-from orders.privacy.persons import first_row
 from outbox.models import InboundDeadLetter, OutboxEvent
 from outbox.privacy import ERASED, ERASED_ADDRESS
 from tests.orders.external import SHOP, give, new_id, tell, told
@@ -65,10 +62,3 @@ def test_a_dead_letter_is_found_when_its_json_escapes_the_address(address, escap
     assert envelopes[0] == ERASED and "bob@example.com" in envelopes[1]
     notes = list(OutboxEvent.objects.order_by("position"))
     assert ["originalEvent" in note.payload for note in notes] == [False, True]
-
-
-def test_archives_of_an_order_with_an_id_that_tells_no_time_are_found():
-    late = uuid.UUID("ffffffff-ffff-4fff-bfff-ffffffffffff")
-    tell("placed", str(late), 1, email=ADDRESS)
-    placed = Order.objects.get(id=late).created_at
-    assert first_row([late]) == placed - dt.timedelta(days=1)

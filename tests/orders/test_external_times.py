@@ -48,7 +48,7 @@ def test_is_shown_exported_and_erased(placed_at, admin_client):
     assert api.get("/api/v1/orders").status_code == 200
     for path in ("", f"{id}/change/", f"{id}/emails/"):
         assert admin_client.get(f"/admin/orders/order/{path}").status_code == 200, path
-    call_command("timeline", id, "--archives")
+    call_command("timeline", id)
     action = {"action": "export_person", "_selected_action": [id]}
     exported = admin_client.post("/admin/orders/order/", action).json()
     assert [len(exported[name]) for name in ("orders", "email_notifications")] == [1, 3]

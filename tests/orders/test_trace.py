@@ -17,7 +17,7 @@ from orders.services import complete_order, place_order
 from orders.trace import read_trace
 from outbox.delivery.rows.outcomes import Outcome, Verdict
 from outbox.delivery.rows.settlements import Settlement
-from outbox.models import DetachedPartition, OutboxEvent
+from outbox.models import OutboxEvent
 from outbox.telemetry import context
 from tests.factories import make_mails, make_order
 from tests.orders.test_timeline import settle
@@ -100,22 +100,6 @@ def test_an_order_without_a_correlation_id_has_a_timeline(db):
     order = make_order(reference="OLD")
     with pytest.raises(CommandError, match=f"manage.py timeline {order.id}"):
         call_command("trace", "OLD")
-
-
-def test_archived_rows_are_said_to_be_unread(saga, capsys):
-    now = dt.datetime.now(dt.UTC)
-    month, day = dt.timedelta(days=30), dt.timedelta(days=1)
-    for stamp, until in (("209901", now + month), ("200001", now - 2 * day)):
-        DetachedPartition.objects.create(
-            name=f"email_notifications_p{stamp}",
-            table="email_notifications",
-            since=until - month,
-            until=until,
-            archived_at=now,
-        )
-    assert printed(capsys, "saga-1")[-1] == (
-        "Archives that may have more entries: email_notifications_p209901 (--archives reads them)"
-    )
 
 
 def test_the_orders_of_a_bulk_job_are_not_all_shown(saga, monkeypatch, capsys):

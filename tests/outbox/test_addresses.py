@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.addresses import NotAnAddress, as_stored, read_address
-from outbox.privacy import address_hash, find_address_hashes, find_addresses, hide_addresses
+from outbox.privacy import address_hash, find_addresses, hide_addresses
 from tests.outbox import addresses
 
 LABEL = "x" * 63
@@ -95,8 +95,8 @@ def test_one_person_has_one_hash_in_every_spelling(text, stored):
 )
 def test_a_text_names_the_person_in_every_spelling(text, around):
     quoted = around.format(text)
-    assert address_hash(text) in find_address_hashes(quoted)
-    assert address_hash(text) in find_address_hashes(quoted.replace("@", "\\u0040"))
+    assert as_stored(text).lower() in find_addresses(quoted)
+    assert as_stored(text).lower() in find_addresses(quoted.replace("@", "\\u0040"))
     assert text not in hide_addresses(quoted, but=lambda address: False)
     assert hide_addresses(quoted, but=read_address(text).lower().__eq__) == quoted
 

@@ -16,14 +16,12 @@ from orders.models import Order
 from orders.privacy.erasure import erase_person
 from orders.privacy.person_export import export_person
 from orders.timeline import read_timeline
-from orders.trace import read_trace
 from outbox.database.ids import id_floor
 from outbox.models import OutboxEvent
 from outbox.retention import rollover
 from outbox.retention.partitions.partitions import Partition
-from tests.orders.test_privacy import grep_archives
+from tests.orders.test_privacy import grep
 from tests.outbox.retention.months import Steps, make_partition, states
-from tests.outbox.retention.test_rollover import age_records
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
@@ -72,36 +70,24 @@ def order_of(day: Partition, *, by_a_late_clock: bool) -> Order:
     return order
 
 
-def retire(*, drop: bool) -> None:
+def retire(day: Partition) -> None:
     rollover.rollover(report=Steps())
-    if drop:
-        age_records()
-        rollover.rollover(report=Steps())
+    assert states(OutboxEvent)[day.name] == "detached"
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_an_erasure_and_an_export_find_the_archive_of_the_day_before(tmp_path, late):
-    order_of(make_partition(OutboxEvent, back=12), by_a_late_clock=late)
-    retire(drop=True)
-    assert grep_archives(tmp_path, LINK)
+def test_an_erasure_and_an_export_find_the_events_of_the_day_before(late):
+    day = make_partition(OutboxEvent, back=12)
+    order_of(day, by_a_late_clock=late)
+    retire(day)
     (event,) = export_person(email=ADDRESS, report=Steps())["outbox_events"]
     assert LINK in str(event)
-    erase_person(email=ADDRESS, report=Steps(), archives_now=True)
-    assert not grep_archives(tmp_path, LINK)
+    erase_person(email=ADDRESS, report=Steps())
+    assert grep(LINK) == []
 
 
-@pytest.mark.parametrize("drop", [True, False])
-def test_a_timeline_has_the_events_of_the_day_before(drop):
+def test_a_timeline_has_the_events_of_the_day_before():
     day = make_partition(OutboxEvent, back=12)
     order = order_of(day, by_a_late_clock=True)
-    retire(drop=drop)
-    assert states(OutboxEvent).get(day.name) == (None if drop else "detached")
-    entries = read_timeline(order=order, archives=drop)
-    assert [entry.what for entry in entries if entry.event_id] != []
-
-
-def test_a_trace_names_the_archive_of_the_day_before():
-    day = make_partition(OutboxEvent, back=12)
-    order_of(day, by_a_late_clock=True)
-    retire(drop=True)
-    assert day.name in read_trace(correlation_id="work").unread
+    retire(day)
+    assert [entry.what for entry in read_timeline(order=order) if entry.event_id] != []

@@ -41,6 +41,7 @@ SETTINGS = {
     "DATABASE_TIMEOUT": "4",
     "LEASE_SECONDS": "20",
     "EVENT_STREAM_LENGTH": "500",
+    "EMAIL_WARM_DAYS": "1",
     "PARTITION_GRACE_DAYS": "0",
 }
 #: A release restarts these every day. The second process of each, and the others, live the whole week.
@@ -227,11 +228,7 @@ def dead_letters(week: Week) -> str:
 
 
 def erasure(week: Week) -> str:
-    """Erase a customer of today whose order is finished.
-
-    An erasure skips archives that are older than the order, and the rows of earlier days are in such
-    archives.
-    """
+    """Erase a customer of today whose order is finished."""
     rows = week.shop.query(
         "SELECT email FROM orders WHERE status IN ('completed', 'refunded') AND email LIKE '%@example.com'"
         f" AND created_at > to_timestamp({week.morning}) AND created_at < now() - interval '30 s'"
@@ -398,7 +395,7 @@ def wait_for_archives(week: Week) -> None:
         if rows:
             week.wrong.append(f"{rows} aged rows of {table} were not archived")
     for one in week.aged:
-        if one.rows:
+        if one.rows and one.table == "email_notifications":
             week.manage("partitions", "restore", one.partition)
 
 

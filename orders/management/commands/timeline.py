@@ -7,13 +7,11 @@ import datetime as dt
 import json
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
 from orders.management.find import find_order
 from orders.timeline import Entry, read_timeline
-from outbox.database.postgres.connection import patient
 
 
 class Command(BaseCommand):
@@ -21,19 +19,13 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("order", help="the order's id or its reference")
-        parser.add_argument(
-            "--archives", action="store_true", help="also read the archives: minutes for a year"
-        )
         parser.add_argument("--json", action="store_true", help="print one JSON list instead of lines")
 
-    def handle(self, *args: Any, order: str, archives: bool, **options: Any) -> None:
-        with patient(
-            seconds=settings.DATABASE_MAINTENANCE_TIMEOUT if archives else settings.DATABASE_TIMEOUT
-        ):
-            found = find_order(order)
-            if found is None:
-                raise CommandError(f"There is no order {order}. Give an order's id or reference.")
-            entries = read_timeline(order=found, archives=archives)
+    def handle(self, *args: Any, order: str, **options: Any) -> None:
+        found = find_order(order)
+        if found is None:
+            raise CommandError(f"There is no order {order}. Give an order's id or reference.")
+        entries = read_timeline(order=found)
         if options["json"]:
             shown = [dataclasses.asdict(entry) for entry in entries]
             self.stdout.write(json.dumps(shown, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False))

@@ -6,12 +6,10 @@ import datetime as dt
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orders.management.find import find_order
 from orders.trace import Node, Trace, is_known, read_trace
-from outbox.database.postgres.connection import patient
 
 
 class Command(BaseCommand):
@@ -25,15 +23,9 @@ class Command(BaseCommand):
             "correlation_id",
             help="or the id or reference of the order that it placed",
         )
-        parser.add_argument(
-            "--archives", action="store_true", help="also read the archives: minutes for a year"
-        )
 
-    def handle(self, *args: Any, correlation_id: str, archives: bool, **options: Any) -> None:
-        with patient(
-            seconds=settings.DATABASE_MAINTENANCE_TIMEOUT if archives else settings.DATABASE_TIMEOUT
-        ):
-            trace = read_trace(correlation_id=_resolve(correlation_id), archives=archives)
+    def handle(self, *args: Any, correlation_id: str, **options: Any) -> None:
+        trace = read_trace(correlation_id=_resolve(correlation_id))
         for line in _lines(trace):
             self.stdout.write(line)
 
@@ -69,8 +61,6 @@ def _lines(trace: Trace) -> Iterator[str]:
         yield from _branches(order.children, "", times[0] if times else None)
     if trace.more_orders:
         yield f"and {trace.more_orders} more orders"
-    if trace.unread:
-        yield f"Archives that may have more entries: {', '.join(trace.unread)} (--archives reads them)"
 
 
 def _branches(nodes: Sequence[Node], indent: str, start: dt.datetime | None) -> Iterator[str]:

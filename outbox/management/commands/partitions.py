@@ -9,7 +9,7 @@ owner (`PARTITION_DATABASE_URL`).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -19,10 +19,10 @@ from outbox.database.partitioned import PartitionedModel
 from outbox.management.progress import Reporter
 from outbox.models import DetachedPartition
 from outbox.retention import rollover
-from outbox.retention.archives import archive, restore
-from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
+from outbox.retention.archives import restore
+from outbox.retention.archives.manifest import ArchiveDiffers
 from outbox.retention.partitions import detach, partitions
-from outbox.retention.partitions.catalogue import has_table, partition_named, partition_tables
+from outbox.retention.partitions.catalogue import has_table, partition_named
 from outbox.retention.partitions.listing import list_partitions
 from outbox.retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, exclusive_lock
 
@@ -30,7 +30,7 @@ OPERATOR, LATER, USAGE = 1, 75, 2
 
 
 class Command(BaseCommand):
-    help = "List, make, detach, archive, restore and drop the partitions of the big tables."
+    help = "List, make, restore and drop the partitions of the big tables, or do all that is due."
 
     def add_arguments(self, parser: CommandParser) -> None:
         verbs = parser.add_subparsers(dest="verb", required=True)
@@ -39,11 +39,8 @@ class Command(BaseCommand):
         ensure.add_argument("--ahead", type=int, help="how many intervals ahead (default: 6 months, 35 days)")
         verbs.add_parser("rollover", help="do everything that is due today, as keep_partitions does daily")
         for verb, words in {
-            "detach": "take a finished partition out of its table",
-            "archive": "write a detached partition to the archive, read it back and compare",
-            "verify": "read a whole archive and compare it with its table, if that exists",
             "restore": "load an archive into a separate table, NAME_restored",
-            "drop": "drop a detached and archived partition, or a restored one (NAME_restored)",
+            "drop": "drop a detached day, an archived month, or a restored one (NAME_restored)",
         }.items():
             verbs.add_parser(verb, help=words).add_argument(
                 "name", help="the partition's name, as `list` shows it"
@@ -108,53 +105,16 @@ def _one(verb: str, name: str, report: Reporter, dry_run: bool) -> None:
             restore.drop_restored(name=name)
         return
     if dry_run:
-        _record_or_partition(model, name, verb)
-        detach.check_finished(model=model, name=name) if verb == "detach" else None
+        _record(name)
         report(f"would {verb}", partition=name)
         return
     with exclusive_lock(model=model):
-        _VERBS[verb](model, name, report)
-
-
-def _detach(model: PartitionedModel, name: str, report: Reporter) -> None:
-    for table in partition_tables(model=model):
-        if table.name == name:
-            rollover.detach_from_any_state(model=model, table=table, report=report)
-            return
-    raise _unknown(name)
-
-
-def _archive(model: PartitionedModel, name: str, report: Reporter) -> None:
-    record = _record(name)
-    if record.dropped_at is None:  # keep a correct archive, write a wrong one again
-        rollover.archive_partition(record=record, report=report)
-
-
-def _verify(model: PartitionedModel, name: str, report: Reporter) -> None:
-    record = _record(name)
-    table = name if record.dropped_at is None and has_table(name=name) else ""
-    archive.verify(manifest=Manifest.of(record), table=table, tick=report.tick(name))
-    report("verified", partition=name, against="table" if table else "manifest")
-
-
-def _restore(model: PartitionedModel, name: str, report: Reporter) -> None:
-    made = restore.restore(record=_record(name), tick=report.tick(name))
-    report("restored", partition=name, table=made)
-
-
-def _drop(model: PartitionedModel, name: str, report: Reporter) -> None:
-    record = _record(name)
-    if record.dropped_at is None:
-        rollover.drop_partition(record=record, report=report)
-
-
-_VERBS: dict[str, Callable[[PartitionedModel, str, Reporter], None]] = {
-    "detach": _detach,
-    "archive": _archive,
-    "verify": _verify,
-    "restore": _restore,
-    "drop": _drop,
-}
+        record = _record(name)
+        if verb == "restore":
+            made = restore.restore(record=record, tick=report.tick(name))
+            report("restored", partition=name, table=made)
+        elif record.dropped_at is None:
+            rollover.drop_partition(model=model, record=record, report=report)
 
 
 def _model_of(name: str) -> PartitionedModel:
@@ -162,26 +122,15 @@ def _model_of(name: str) -> PartitionedModel:
     for model in partitions.partitioned_models():
         if partition_named(model=model, name=bare):
             return model
-    raise _unknown(name)
-
-
-def _unknown(name: str) -> CommandError:
     text = f"Unknown partition {name}. Use a name that `partitions list` shows."
-    return CommandError(text, returncode=USAGE)
+    raise CommandError(text, returncode=USAGE)
 
 
 def _record(name: str) -> DetachedPartition:
     record = DetachedPartition.objects.using(OWNER_DATABASE).filter(name=name).first()
     if record is None:
-        raise CommandError(f"{name} is not detached. Run `partitions detach {name}` first.", returncode=USAGE)
+        raise CommandError(f"{name} is not detached. `partitions rollover` detaches it.", returncode=USAGE)
     return record
-
-
-def _record_or_partition(model: PartitionedModel, name: str, verb: str) -> None:
-    if verb != "detach":
-        _record(name)
-    elif not has_table(name=name):
-        raise _unknown(name)
 
 
 @contextlib.contextmanager

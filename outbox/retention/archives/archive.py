@@ -1,4 +1,4 @@
-"""Archives of detached partitions: a table as CSV in zstandard with a manifest, in a folder or on S3.
+"""Archives of detached months: a table as CSV in zstandard with a manifest, in a folder or on S3.
 
 `write_archive` and `verify` compare every byte with the table before the table is dropped. A file's name
 contains its SHA-256, so a new archive never overwrites an old one. The record in `retired_partitions` names
@@ -10,11 +10,10 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
-import datetime as dt
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from django.apps import apps
 from django.core.files.base import ContentFile, File
@@ -25,12 +24,9 @@ from django.utils import timezone
 from outbox.models import DetachedPartition
 from outbox.retention.archives import files
 from outbox.retention.archives.files import Digest, Tick, ignore_ticks, store
-from outbox.retention.archives.index import Index, NoIndex, index_name
 from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
-from outbox.retention.archives.pieces import pack
 from outbox.retention.archives.table_copy import columns_of, copy_out, extent, snapshot
 from outbox.retention.partitions.locks import OWNER_DATABASE
-from outbox.retention.partitions.partitions import model_of
 
 csv.field_size_limit(sys.maxsize)  # an e-mail's body is one field
 
@@ -48,7 +44,7 @@ def write_archive(*, record: DetachedPartition, table: str = "", tick: Tick = ig
             columns = columns_of(table=table, using=OWNER_DATABASE)
             rows, first, last = extent(table=table)
             rows_as_csv = copy_out(table=table, columns=columns)
-            file.writelines(packed.of(pack(plain.of(rows_as_csv))))
+            file.writelines(packed.of(files.pack(plain.of(rows_as_csv))))
         csv_sha, csv_bytes = plain.value
         file_sha, file_bytes = packed.value
         manifest = Manifest(
@@ -124,7 +120,6 @@ def delete_unrecorded(*, record: DetachedPartition) -> list[str]:
         keep = {manifest.file, manifest.name}
         if not all(store().exists(name) for name in keep):
             raise ArchiveDiffers(f"{manifest.file} or its manifest is not in the store")
-        keep.add(index_name(manifest))
     gone = [name for name in files.stored_names(record=record) if name not in keep]
     for name in gone:
         store().delete(name)
@@ -132,54 +127,22 @@ def delete_unrecorded(*, record: DetachedPartition) -> list[str]:
 
 
 def find_rows(
-    *,
-    record: DetachedPartition,
-    wanted: Callable[[dict[str, str]], bool],
-    hashes: Collection[str] | None = None,
-    by_index_only: bool = False,
+    *, record: DetachedPartition, wanted: Callable[[dict[str, str]], bool]
 ) -> Iterator[dict[str, str]]:
-    """Yield the wanted rows of an archive, with all values as text.
+    """Yield the wanted rows of an archive, with all values as text. Read the archive from end to end.
 
-    `hashes` are keyed hashes of addresses and ids, one of which each wanted row must have. With them, read
-    only pages that the archive's index names. Without them or without an index, read the whole archive, or
-    with `by_index_only` raise `NoIndex`. Raise `ArchiveDiffers` for a missing or damaged archive, for a
-    damaged one perhaps after some rows.
+    Raise `ArchiveDiffers` for a missing or damaged archive, for a damaged one perhaps after some rows.
     """
-    manifest = Manifest.of(record)
-    try:
-        rows = _indexed_rows(record, manifest, hashes)
-    except NoIndex:
-        if by_index_only:
-            raise
-        rows = None
-    for row in rows or _all_rows(manifest):
-        if wanted(row):
-            yield row
+    chunks = files.read_csv(manifest=Manifest.of(record))
+    rows = csv.DictReader(line.decode(errors="replace") for line in files.lines_of(chunks))
+    return (row for row in rows if wanted(row))
 
 
-def _indexed_rows(
-    record: DetachedPartition, manifest: Manifest, hashes: Collection[str] | None
-) -> Iterator[dict[str, str]] | None:
-    if hashes is None:
-        return None
-    index = Index(model=model_of(table=record.table), manifest=manifest)
-    pages = index.pages_with(hashes)
-    files.check_present(manifest=manifest)
-    return index.rows(pages)
-
-
-def _all_rows(manifest: Manifest) -> Iterator[dict[str, str]]:
-    chunks = files.read_csv(manifest=manifest)
-    return iter(csv.DictReader(line.decode(errors="replace") for line in files.lines_of(chunks)))
-
-
-def archived_partitions(
-    *, table: str, since: dt.datetime, using: str = "owner"
-) -> Iterable[DetachedPartition]:
-    """List the partitions with an archive that may hold ids made at `since` or later, oldest first."""
+def archived_partitions(*, table: str, using: str = OWNER_DATABASE) -> Iterable[DetachedPartition]:
+    """List the partitions of a table with an archive, oldest first."""
     return (
         DetachedPartition.objects.using(using)
-        .filter(table=table, until__gt=since, archived_at__isnull=False, deleted_at=None)
+        .filter(table=table, archived_at__isnull=False, deleted_at=None)
         .order_by("since")
     )
 

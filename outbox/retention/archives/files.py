@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import IO, cast
 
 import zstandard
 from django.core.files.base import File
@@ -14,10 +14,10 @@ from django.core.files.storage import FileSystemStorage, Storage, storages
 
 from outbox.models import DetachedPartition
 from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
-from outbox.retention.archives.pieces import unpack
 
-#: How many bytes of an archive to unpack at once, which bounds memory, and to request from S3 at once.
-_CHUNK, _REQUEST = 1 << 16, 1 << 20
+#: How many bytes of CSV to unpack at once, which bounds memory.
+_CHUNK = 1 << 16
+_LEVEL = 6
 #: A function for progress bars. It is called with the number of bytes of CSV that have just passed.
 Tick = Callable[[int], None]
 
@@ -89,52 +89,44 @@ def _fsync(path: Path) -> None:
         os.close(handle)
 
 
-def read_csv(
-    *, manifest: Manifest, tick: Tick = ignore_ticks, bounds: list[tuple[int, int]] | None = None
-) -> Iterator[bytes]:
-    """Yield the CSV of an archive in chunks. `unpack` describes `bounds`.
+def pack(csv: Iterable[bytes]) -> Iterator[bytes]:
+    """Compress the CSV, whose chunks may have any size, as one zstandard frame with a checksum."""
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()
+    for data in csv:
+        yield compressor.compress(data)
+    yield compressor.flush()
+
+
+class _Counted:
+    """A file that counts in a digest what is read from it."""
+
+    def __init__(self, file: File, digest: Digest) -> None:  # type: ignore[type-arg]
+        self._file, self._digest = file, digest
+
+    def read(self, size: int) -> bytes:
+        return b"".join(self._digest.of([self._file.read(size)]))
+
+
+def read_csv(*, manifest: Manifest, tick: Tick = ignore_ticks) -> Iterator[bytes]:
+    """Yield the CSV of an archive in chunks.
 
     Raise `ArchiveDiffers`, for a wrong checksum only after the last chunk.
     """
     packed, plain = Digest(), Digest(tick)
-    with _explaining(manifest), store().open(manifest.file) as file:
-        chunks = iter(lambda: file.read(_CHUNK), b"")
-        yield from plain.of(unpack(packed.of(chunks), bounds))
-    if packed.value != (manifest.file_sha256, manifest.file_bytes):
-        raise ArchiveDiffers(f"{manifest.file} is not the file that its manifest names")
-    if plain.value != (manifest.csv_sha256, manifest.csv_bytes):
-        raise ArchiveDiffers(f"{manifest.file} does not contain what its manifest says")
-
-
-def read_frame(*, manifest: Manifest, start: int, end: int) -> Iterator[bytes]:
-    """Yield the CSV of the frame in the bytes [start, end) of an archive. Raise `ArchiveDiffers`."""
-
-    def chunks() -> Iterator[bytes]:
-        for begin in range(start, end, _REQUEST):
-            data = read_range(name=manifest.file, start=begin, end=min(begin + _REQUEST, end))
-            yield from (data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK))
-
-    with _explaining(manifest):
-        yield from unpack(chunks())
-
-
-@contextlib.contextmanager
-def _explaining(manifest: Manifest) -> Iterator[None]:
     try:
-        yield
+        with store().open(manifest.file) as file:
+            # A reader of one frame would ignore bytes after its end.
+            counted = cast("IO[bytes]", _Counted(file, packed))
+            reader = zstandard.ZstdDecompressor().stream_reader(counted, read_across_frames=True)
+            yield from plain.of(iter(lambda: reader.read(_CHUNK), b""))
     except FileNotFoundError as error:  # perhaps because an erasure has just replaced it
         raise ArchiveDiffers(f"{manifest.file} is not in the store") from error
     except zstandard.ZstdError as error:
         raise ArchiveDiffers(f"{manifest.file} cannot be read: {error}") from error
-
-
-def read_range(*, name: str, start: int, end: int) -> bytes:
-    """Read the bytes [start, end) of a file, or up to its end. Raise `FileNotFoundError`."""
-    with store().open(name) as file:
-        if (remote := getattr(file, "obj", None)) is not None:  # on S3, fetch only these bytes
-            return bytes(remote.get(Range=f"bytes={start}-{end - 1}")["Body"].read())
-        file.seek(start)
-        return bytes(file.read(end - start))
+    if packed.value != (manifest.file_sha256, manifest.file_bytes):
+        raise ArchiveDiffers(f"{manifest.file} is not the file that its manifest names")
+    if plain.value != (manifest.csv_sha256, manifest.csv_bytes):
+        raise ArchiveDiffers(f"{manifest.file} does not contain what its manifest says")
 
 
 def check_present(*, manifest: Manifest) -> None:

@@ -6,8 +6,6 @@ import dataclasses
 
 from outbox.models import DetachedPartition
 
-FORMAT = 1
-
 
 class ArchiveDiffers(RuntimeError):
     """An archive is missing, damaged, or differs from its manifest or its table."""
@@ -32,7 +30,6 @@ class Manifest:
     file_sha256: str
     file_bytes: int
     written_at: str
-    format: int = FORMAT
 
     @property
     def name(self) -> str:

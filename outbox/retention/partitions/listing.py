@@ -54,6 +54,8 @@ def _state(table: PartitionTable | None, record: DetachedPartition | None) -> st
         return "detached"
     if record.deleted_at:
         return "deleted"
+    if record.dropped_at and not record.archived_at:
+        return "dropped"
     if record.dropped_at:
         return "archived"
     return "detached, archived" if record.archived_at else "detached"

@@ -1,9 +1,8 @@
 """Erase a person from the rows of partitioned tables (live, detached, restored) and from archives.
 
 A model's `retention` rules say what is personal in a row. A person owns the rows that are addressed to them,
-or in a table without addresses the rows of their orders. Rows quote a person if a text has a complete address
-or an order id of theirs. stored_answers.py erases from tables that are not partitioned.
-orders.privacy.erasure calls this module, and for archives also outbox.retention.rollover.
+or in a table without addresses the rows of their orders. stored_answers.py erases from tables that are not
+partitioned. orders.privacy.erasure calls this module, and for archives also outbox.retention.rollover.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import connections, transaction
 
-from outbox.database.partitioned import PartitionedModel, Quotes
-from outbox.models import DetachedPartition, Erasure
+from outbox.database.partitioned import PartitionedModel
+from outbox.models import DetachedPartition, Erasure, OutboxEvent
+from outbox.models.events import KEY_ERASED, KEY_WITH_ADDRESS
 from outbox.privacy import address_hash
 from outbox.retention.archives import archive, restore
 from outbox.retention.archives.table_copy import columns_of
 from outbox.retention.partitions.catalogue import existing, partition_tables
 from outbox.retention.partitions.locks import OWNER_DATABASE, Report, no_statement_timeout
-from outbox.retention.people.stored_answers import like_patterns
 from outbox.retention.person import Person
 
 _BATCH = 500
@@ -39,7 +38,7 @@ def erase_rows(
     that were erased before do not change.
     """
     rules = model.retention
-    condition, values = _owned(model, person, using, table)
+    condition, values = _owned(model, person, using)
     condition += f" AND {_escaped(rules.personal)}"
     if orders:
         condition += f" AND {connections[using].ops.quote_name(rules.owner_column)} = ANY(%s)"
@@ -48,40 +47,46 @@ def erase_rows(
         return _update(cursor, model, table, using, rules.erased, condition, values)
 
 
-def erase_quotes(*, model: PartitionedModel, person: Person, using: str, table: str = "") -> int:
-    """Erase the texts of a table that quote a person. Return the number of changed rows."""
+def erase_keys(*, person: Person, using: str, table: str = "") -> int:
+    """Erase callers' idempotency keys in events that have a person's address, whoever owns the order.
+
+    Return the number of changed rows.
+    """
     changed = 0
-    for quotes in model.retention.quotes:
-        for batch in _quoting_rows(model, quotes, person, using, table):
-            with no_statement_timeout(using=using) as cursor:
-                changed += _update(cursor, model, table, using, quotes.erased, "id = ANY(%s)", [batch])
+
+    def is_named(metadata: str) -> bool:
+        return person.is_named_in(metadata, orders=False)
+
+    for batch in _matching(OutboxEvent, "metadata", _escaped(KEY_WITH_ADDRESS), is_named, using, table):
+        with no_statement_timeout(using=using) as cursor:
+            erased = {"metadata": KEY_ERASED}
+            changed += _update(cursor, OutboxEvent, table, using, erased, "id = ANY(%s)", [batch])
     return changed
 
 
-def _owned(model: PartitionedModel, person: Person, using: str, table: str) -> tuple[str, list[Any]]:
+def _erase_hashed(model: PartitionedModel, hashes: Collection[str], table: str) -> int:
+    """Erase the rows that are addressed to one of these keyed hashes.
+
+    PostgreSQL cannot compute them, so compare row by row.
+    """
+    rules, changed = model.retention, 0
+
+    def is_theirs(address: str) -> bool:
+        return address_hash(address) in hashes
+
+    for batch in _matching(model, rules.address_column, "true", is_theirs, OWNER_DATABASE, table):
+        with no_statement_timeout(using=OWNER_DATABASE) as cursor:
+            condition = f"id = ANY(%s) AND {_escaped(rules.personal)}"
+            changed += _update(cursor, model, table, OWNER_DATABASE, rules.erased, condition, [batch])
+    return changed
+
+
+def _owned(model: PartitionedModel, person: Person, using: str) -> tuple[str, list[Any]]:
     """Return the condition of the rows that a person owns, and its parameters."""
     rules, quote = model.retention, connections[using].ops.quote_name
-    if not rules.address_column:
-        return f"{quote(rules.owner_column)} = ANY(%s)", [list(person.owner_ids)]
-    if person.address:
+    if rules.address_column:
         return f"upper({quote(rules.address_column)}) = upper(%s)", [person.address]
-    # Only the hash is known. PostgreSQL cannot compute it, so compare row by row.
-    batches = _matching(model, rules.address_column, "true", person.has_address, using, table)
-    return "id = ANY(%s)", [[id for batch in batches for id in batch]]
-
-
-def _quoting_rows(
-    model: PartitionedModel, quotes: Quotes, person: Person, using: str, table: str
-) -> Iterator[list[uuid.UUID]]:
-    """Yield the ids of rows that quote the person. SQL preselects, and Python compares the hashes."""
-    patterns = ["%@%", *like_patterns(str(owner) for owner in person.owner_ids if quotes.is_about_person)]
-    column = f"{connections[using].ops.quote_name(quotes.column)}::text"
-    condition = f"{_escaped(quotes.condition)} AND lower({column}) LIKE ANY(%s)"
-
-    def named(text: str) -> bool:
-        return person.is_named_in(text, orders=quotes.is_about_person)
-
-    return _matching(model, quotes.column, condition, named, using, table, [patterns])
+    return f"{quote(rules.owner_column)} = ANY(%s)", [list(person.owner_ids)]
 
 
 def _matching(
@@ -91,7 +96,6 @@ def _matching(
     matches: Callable[[str], bool],
     using: str,
     table: str,
-    values: Sequence[Any] = (),
 ) -> Iterator[list[uuid.UUID]]:
     """Yield the ids of the rows whose column matches, in id order and in batches."""
     quote = connections[using].ops.quote_name
@@ -102,7 +106,7 @@ def _matching(
             cursor.execute(
                 f"SELECT id, {quote(column)}::text FROM {name}"  # noqa: S608 - all from our own models
                 f" WHERE id > %s AND {condition} ORDER BY id LIMIT {_BATCH}",
-                [after, *values],
+                [after],
             )
             rows = cursor.fetchall()
         if found := [id for id, text in rows if matches(text)]:
@@ -171,14 +175,10 @@ def erase_from_archive(
     late = before is None or any(erasure.requested_at < before for erasure in waiting)
     if not waiting or not (late or record.dropped_at is None):
         return 0
-    person = Person(
-        owner_ids=frozenset(uuid.UUID(id) for erasure in waiting for id in erasure.owner_ids),
-        address_hashes=frozenset(erasure.address_hash for erasure in waiting),
-    )
+    hashes = {erasure.address_hash for erasure in waiting}
 
     def erase(table: str) -> int:
-        rows = erase_rows(model=model, person=person, using=OWNER_DATABASE, table=table)
-        return rows + erase_quotes(model=model, person=person, using=OWNER_DATABASE, table=table)
+        return _erase_hashed(model, hashes, table)
 
     if record.dropped_at is None:
         changed = erase(record.name)
@@ -186,7 +186,7 @@ def erase_from_archive(
         record.manifest = dataclasses.asdict(manifest)
         record.save(using=OWNER_DATABASE, update_fields=["manifest"])
         archive.delete_unrecorded(record=record)
-    elif any(archived_rows(model=model, record=record, person=person)):
+    elif any(archived_rows(model=model, record=record, hashes=hashes)):
         changed = restore.change_archive(record=record, change=erase)
     else:
         changed = 0
@@ -200,50 +200,21 @@ def erase_from_archive(
 
 
 def archived_rows(
-    *,
-    model: PartitionedModel,
-    record: DetachedPartition,
-    person: Person,
-    export: bool = False,
-    by_index_only: bool = False,
-) -> Iterable[dict[str, str]]:
-    """Yield the rows of an archive that a person owns or that quote a person, as text.
-
-    An export uses the archive's index if it has one, and with `by_index_only` reads no archive without one.
-    An erasure reads the whole archive.
-    """
-    rules = model.retention
-
-    def wanted(row: dict[str, str]) -> bool:
-        return person.is_owner_of(rules=rules, row=row) or any(
-            person.is_quoted_in(quotes=quotes, row=row)
-            for quotes in rules.quotes
-            if quotes.is_about_person or not export
-        )
-
-    hashes = {*map(address_hash, map(str, person.owner_ids)), *person.address_hashes} if export else None
-    return archive.find_rows(record=record, wanted=wanted, hashes=hashes, by_index_only=by_index_only)
+    *, model: PartitionedModel, record: DetachedPartition, hashes: Collection[str]
+) -> Iterator[dict[str, str]]:
+    """Yield the rows of an archive that are addressed to one of these keyed hashes, as text."""
+    column = model.retention.address_column
+    return archive.find_rows(record=record, wanted=lambda row: address_hash(row[column]) in hashes)
 
 
 def table_rows(
     *, model: PartitionedModel, person: Person, using: str, table: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table that a person owns, or that quote a person and are about them."""
-    quote = connections[using].ops.quote_name
-    quoting = [
-        id
-        for quotes in model.retention.quotes
-        if quotes.is_about_person
-        for batch in _quoting_rows(model, quotes, person, using, table)
-        for id in batch
-    ]
-    owned, values = _owned(model, person, using, table)
+    """Yield the rows of a table that a person owns."""
+    name = connections[using].ops.quote_name(table or model._meta.db_table)
+    owned, values = _owned(model, person, using)
     with no_statement_timeout(using=using) as cursor:
-        cursor.execute(
-            f"SELECT * FROM {quote(table or model._meta.db_table)}"  # noqa: S608
-            f" WHERE {owned} OR id = ANY(%s) ORDER BY id",
-            [*values, quoting],
-        )
+        cursor.execute(f"SELECT * FROM {name} WHERE {owned} ORDER BY id", values)  # noqa: S608
         names = [column.name for column in cursor.description or ()]
         for row in cursor.fetchall():
             yield dict(zip(names, row, strict=True))

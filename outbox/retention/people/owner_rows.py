@@ -1,4 +1,4 @@
-"""Read one owner's rows of a partitioned table: live, in detached partitions, and in archives.
+"""Read one owner's rows of a partitioned table, live and in detached partitions.
 
 The timeline of an order uses this. A detached partition may lack columns that were added later, so rows are
 mappings, and a reader must not expect every key.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 from django.db import ProgrammingError, connections
@@ -18,8 +18,6 @@ from psycopg import errors
 from outbox.database.ids import id_floor
 from outbox.database.partitioned import PartitionedModel
 from outbox.database.periods import first_id_time
-from outbox.privacy import address_hash
-from outbox.retention.archives.archive import archived_partitions, find_rows
 from outbox.retention.partitions.catalogue import partition_tables
 
 
@@ -60,14 +58,3 @@ def _owner_rows(
         cursor.execute(statement, values)
         rows = [json.loads(row) if isinstance(row, str) else row for (row,) in cursor.fetchall()]
     return sorted({row["id"]: row for row in rows}.values(), key=lambda row: str(row["id"]))
-
-
-def archived_owner_rows(
-    *, model: PartitionedModel, owner_id: uuid.UUID, since: dt.datetime
-) -> Iterator[dict[str, Any]]:
-    """Yield an owner's rows from the archives, by their indexes. All values are texts, and null is ""."""
-    column, owner = model.retention.owner_column, str(owner_id)
-    hashes = [address_hash(owner)]
-    first = first_id_time(since)
-    for record in archived_partitions(table=model._meta.db_table, since=first, using="default"):
-        yield from find_rows(record=record, wanted=lambda row: row[column] == owner, hashes=hashes)

@@ -63,8 +63,11 @@ def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
                     [new_key, new_body, row["scope"], row["key"]],
                 )
                 counts["idempotency_keys"] += 1
-        columns = "id, key, envelope, error"
+        columns = "id, event_id, key, envelope, error"
         events = _rows(cursor, columns, _DEAD_EVENTS, _event_patterns(person), lock=True)
+        events = [row for row in events if _names(row, person)]
+        ids = [row["event_id"] for row in events]
+        counts["outbox_events"] += _erase_copies(cursor, "outbox_events", ids)
         cursor.execute(
             """
             UPDATE dead_events SET key = '', envelope = %s, error = %s,
@@ -72,10 +75,33 @@ def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
                     THEN coalesce(discarded_at, statement_timestamp()) ELSE discarded_at END
             WHERE id = ANY(%s)
             """,
-            [ERASED, ERASED, [row["id"] for row in events if _names(row, person)]],
+            [ERASED, ERASED, [row["id"] for row in events]],
         )
         counts["dead_events"] += cursor.rowcount
     return counts
+
+
+def erase_copies(*, person: Person, using: str, table: str) -> int:
+    """Erase the copies of a person's dead events in a detached day. Return the number of changed rows.
+
+    Call this before `erase_answers`, because afterwards no dead event leads to the person.
+    """
+    with no_statement_timeout(using=using) as cursor:
+        columns = "id, event_id, key, envelope, error"
+        events = _rows(cursor, columns, _DEAD_EVENTS, _event_patterns(person))
+        return _erase_copies(cursor, table, [row["event_id"] for row in events if _names(row, person)])
+
+
+def _erase_copies(cursor: Any, table: str, event_ids: list[Any]) -> int:
+    """Erase what the `.dlt` events of some dead events quote. Their `aggregate_id` is the dead event's id."""
+    cursor.execute(
+        f"""
+        UPDATE {table} SET payload = (payload - 'originalEvent') || '{{"errorMessage": "[erased]"}}'
+        WHERE aggregate_id = ANY(%s) AND event_type LIKE '%%.dlt' AND payload ? 'originalEvent'
+        """,  # noqa: S608 - the name of a partition
+        [event_ids],
+    )
+    return int(cursor.rowcount)
 
 
 def export_answers(*, person: Person, using: str = "default") -> dict[str, list[dict[str, Any]]]:
