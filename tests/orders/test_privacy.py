@@ -443,6 +443,19 @@ class TestErase:
         call_command("privacy", "erase", "--email", ADDRESS)
         assert grep(ADDRESS) == []
 
+    def test_erases_what_was_stored_after_its_first_look_at_the_answers(self, monkeypatch):
+        order = bought()
+        live = erasure._erase_live
+
+        def answer_before(*args):
+            named = json.dumps({"id": str(order.id), "email": BOB, "name": "Anna Example"})
+            IdempotencyKey.objects.create(scope="token:1", key="k", answer_status=200, answer_body=named)
+            return live(*args)
+
+        monkeypatch.setattr(erasure, "_erase_live", answer_before)
+        call_command("privacy", "erase", "--email", ADDRESS)
+        assert grep(ADDRESS) == [] and grep("Anna Example") == []
+
     def test_may_be_repeated_and_the_hash_alone_says_who(self):
         bought()
         call_command("privacy", "erase", "--email", ADDRESS)

@@ -3,8 +3,8 @@
 A detach is refused while the partition has unfinished rows, and undone if one appears afterwards, for example
 by a resend. It never blocks readers or writers of the table, because DETACH CONCURRENTLY waits for older
 transactions without a lock that others want. If the wait is interrupted, the partition is *pending* and its
-rows are already invisible, so the next caller finishes the detach at once. outbox.retention.rollover and
-`manage.py partitions` call this on the owner's direct connection, in autocommit.
+rows are already invisible, so the next caller finishes the detach at once. outbox.retention.rollover calls
+this on the owner's direct connection, in autocommit.
 """
 
 from __future__ import annotations
