@@ -155,6 +155,7 @@ class _Run:
         if not self.dry_run:
             before = start_of(interval="month", when=self.now)
             erase_from_archive(model=self.model, record=record, report=self.report, before=before)
+        # Also just after an erasure changed the archive, because daily erasures would keep the table.
         self._drop(record, since=record.archived_at)
         if record.dropped_at is not None and years_after(record.until, settings.ARCHIVE_YEARS) <= self.now:
             if self.dry_run:
@@ -202,12 +203,14 @@ def _ticker(record: DetachedPartition, report: Report) -> Tick:
 
 
 def drop_partition(*, model: PartitionedModel, record: DetachedPartition, report: Report) -> None:
-    """Drop a detached table: a day of events at once, a month of e-mails if it equals its archive.
+    """Drop a detached table: a day of finished events, or a month of e-mails that equals its archive.
 
-    Raise `ArchiveDiffers` if they differ or no archive exists.
+    Raise `PartitionHeld` for an unfinished event, and `ArchiveDiffers` if the archive differs or is missing.
     """
     if model.warm() is not None:
         _compare(record, report)
+    elif has_table(name=record.name):
+        detach.check_finished(model=model, name=record.name)
     detach.drop(record=record, report=report)
     record.refresh_from_db(using=OWNER_DATABASE)
 

@@ -172,7 +172,7 @@ def attach(*, model: PartitionedModel, name: str) -> None:
 
 
 def drop(*, record: DetachedPartition, report: Report) -> None:
-    """Drop a detached table and record it. The caller has verified its archive."""
+    """Drop a detached table and record it. The caller has checked that it is not needed any more."""
     with short_lock_timeout() as cursor:
         cursor.execute(f"DROP TABLE IF EXISTS {connections[OWNER_DATABASE].ops.quote_name(record.name)}")
     report("dropped", partition=record.name)

@@ -115,6 +115,18 @@ class TestRollover:
         (line,) = [one for one in list_partitions(using="default") if one["partition"] == day.name]
         assert (line["state"], line["archive"]) == ("dropped", None)
 
+    def test_never_drops_a_detached_day_with_an_unfinished_event(self):
+        day = make_partition(OutboxEvent, back=12)
+        event_in(day)
+        OutboxEvent.objects.update(published_at=Now())
+        roll()
+        with connection.cursor() as cursor:
+            cursor.execute(f"UPDATE {day.name} SET published_at = NULL")
+        age_records()
+        result, _ = roll()
+        assert len(result.failed) == 1 and "not published" in result.failed[0]
+        assert states(OutboxEvent)[day.name] == "detached"
+
     def test_leaves_the_present_and_the_hot_months_alone(self):
         hot = make_partition(EmailNotification, back=2)  # may be over for less than 30 days
         before = states()
