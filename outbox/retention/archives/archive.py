@@ -15,10 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 
-from django.apps import apps
 from django.core.files.base import ContentFile, File
-from django.db import connections
-from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
 from outbox.models import DetachedPartition
@@ -52,7 +49,6 @@ def write_archive(*, record: DetachedPartition, table: str = "", tick: Tick = ig
             table=record.table,
             since=record.since.isoformat(),
             until=record.until.isoformat(),
-            schema=_schema(record.table),
             columns=columns,
             rows=rows,
             first_id=first,
@@ -145,9 +141,3 @@ def archived_partitions(*, table: str, using: str = OWNER_DATABASE) -> Iterable[
         .filter(table=table, archived_at__isnull=False, deleted_at=None)
         .order_by("since")
     )
-
-
-def _schema(table: str) -> str:
-    app = next((model._meta.app_label for model in apps.get_models() if model._meta.db_table == table), "")
-    applied = MigrationRecorder(connections[OWNER_DATABASE]).applied_migrations()
-    return max((f"{label}.{name}" for label, name in applied if label == app), default="")

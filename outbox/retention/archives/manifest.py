@@ -19,7 +19,6 @@ class Manifest:
     table: str
     since: str
     until: str
-    schema: str  # the last migration of the table's app
     columns: list[list[str]]  # name and type, in the CSV's order
     rows: int
     first_id: str | None
