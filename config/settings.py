@@ -212,7 +212,6 @@ try:
     REPLY_TO_EMAIL = env.str("REPLY_TO_EMAIL", "", validate=mail_address_or_empty)
     IDEMPOTENCY_DAYS = 7
     STUCK_ORDER_HOURS = env.int("STUCK_ORDER_HOURS", 24, validate=validate.Range(min=1, max=8760))
-    PENDING_ORDER_HOURS = env.int("PENDING_ORDER_HOURS", None, validate=validate.Range(min=1, max=8760))
     if LEASE_SECONDS <= EMAIL_CONNECT_TIMEOUT + EMAIL_READ_TIMEOUT:
         raise ImproperlyConfigured(
             "LEASE_SECONDS must be longer than EMAIL_CONNECT_TIMEOUT + EMAIL_READ_TIMEOUT, "

@@ -228,13 +228,6 @@ def cancel(seen: Seen, *, reason: str = "", cause: Mapping[str, str] | None = No
     return change
 
 
-def cancel_unpaid(seen: Seen, *, before: dt.datetime) -> OrderChange:
-    """Cancel a pending order that was last changed before that time. Otherwise nothing changes."""
-    if seen.order.status != Order.Status.PENDING or seen.order.updated_at >= before:
-        return _unchanged(seen)
-    return cancel(seen, cause={"reason": "NOT_PAID"})
-
-
 def refund(seen: Seen, *, amount: int | None = None, currency: str | None = None) -> OrderChange:
     """Refund `amount` minor units, or the whole balance.
 

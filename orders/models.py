@@ -76,14 +76,6 @@ class OrderQuerySet(models.QuerySet["Order"]):
         )
         return found.filter(Exists(confirmed))
 
-    def unpaid(self, *, before: dt.datetime) -> OrderQuerySet:
-        """Keep the pending orders of this system that were last changed before that time.
-
-        A failed payment is a change, because its customer may be about to pay again.
-        """
-        # The bound of `created_at` keeps a scan of the index by status away from the younger pending orders.
-        return self.filter(source="", status="pending", created_at__lt=before, updated_at__lt=before)
-
     def lock(self, *, order_id: uuid.UUID) -> Seen:
         """Lock an order's row until the transaction ends. Raise `Order.DoesNotExist`."""
         with connections[self.db].cursor() as cursor:
@@ -167,7 +159,7 @@ class Order(models.Model):
             models.Index(fields=["created_at", "id"], name="orders_newest"),
             # GET /orders?user_id=
             models.Index(fields=["user_id", "created_at", "id"], name="orders_user_newest"),
-            # GET /orders?status=, the admin's filter, unpaid orders
+            # GET /orders?status=, the admin's filter
             models.Index(fields=["status", "created_at", "id"], name="orders_status_newest"),
             # GET /orders?reference=, the admin's search
             models.Index(

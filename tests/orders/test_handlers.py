@@ -59,6 +59,12 @@ class TestSaga:
         it.refresh_from_db()
         assert (it.status, it.refunded_amount) == ("cancelled", 1000)
 
+    def test_a_payment_of_a_cancelled_order_is_for_a_person(self):
+        it = order()
+        give(INSUFFICIENT, it)
+        assert give(PAID, it) == "dead"
+        assert (status(it), InboundDeadLetter.objects.count()) == ("cancelled", 1)
+
     def test_what_is_no_code_stays_out_of_the_event(self):
         it = order()
         give(INSUFFICIENT, it, reason="Ann ordered too much", productId="ann@example.com")
