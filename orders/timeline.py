@@ -1,7 +1,6 @@
 """One order's timeline: every change, e-mail, attempt, delivery, event and act of a person, by time.
 
-For the API, the admin, `manage.py timeline` and orders.trace. A timeline reads live rows and detached
-partitions.
+For the API, the admin and `manage.py timeline`. A timeline reads live rows and detached partitions.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from notifications.models import EmailNotification
 from notifications.rendering import format_amount
 from orders.events import EVENTS
 from orders.models import Order
-from outbox.api.fields import parse_uuid
 from outbox.database.partitioned import PartitionedModel
 from outbox.delivery.rows.outcomes import DUE_STATES, Status
 from outbox.models import OutboxEvent
@@ -43,10 +41,7 @@ VERDICTS = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One thing that happened, or will happen (`plan`). `by` is the login of the person who did it.
-
-    `cause` is the id of another service's event that caused the change.
-    """
+    """One thing that happened, or will happen (`plan`). `by` is the login of the person who did it."""
 
     at: dt.datetime
     kind: Kind
@@ -56,9 +51,6 @@ class Entry:
     event_id: uuid.UUID | None = None
     provider: str = ""
     by: str = ""
-    correlation_id: str = ""
-    trace_id: str = ""
-    cause: uuid.UUID | None = None
 
 
 def read_timeline(*, order: Order) -> list[Entry]:
@@ -100,15 +92,7 @@ def _of_order(order: Order, events: Iterable[Row]) -> Iterator[Entry]:
         ("order.completed", order.completed_at, "Order completed"),
     ):
         if at and name not in told:
-            placed = name == "order.placed"
-            yield Entry(
-                at=at,
-                kind="change",
-                what=name,
-                text=text,
-                correlation_id=order.correlation_id if placed else "",
-                trace_id=order.traceparent[3:35] if placed else "",
-            )
+            yield Entry(at=at, kind="change", what=name, text=text)
     ended = f"order.{order.status}"
     if ended in ("order.cancelled", "order.part_refunded", "order.refunded") and ended not in told:
         words = order.status.replace("_", "-")
@@ -119,23 +103,13 @@ def _of_order(order: Order, events: Iterable[Row]) -> Iterator[Entry]:
 
 def _of_event(event: Row) -> Iterator[Entry]:
     id, topic = uuid.UUID(str(event["id"])), str(event["event_type"])
-    payload, metadata = event["payload"], event["metadata"]
+    payload = event["payload"]
     name = CHANGES.get(topic)
     at = _time(event["created_at"])
     assert at is not None
-    key = str(metadata.get("idempotencyKey") or "")
 
     def entry(at: dt.datetime, kind: Kind, what: str, text: str) -> Entry:
-        return Entry(
-            at=at,
-            kind=kind,
-            what=what,
-            text=text,
-            event_id=id,
-            correlation_id=str(metadata.get("correlationId") or ""),
-            trace_id=str(metadata.get("traceparent") or "")[3:35],
-            cause=parse_uuid(key.removeprefix("event:")) if key.startswith("event:") else None,
-        )
+        return Entry(at=at, kind=kind, what=what, text=text, event_id=id)
 
     if name:
         yield entry(at, "change", name, _change(name, payload, event))
@@ -164,16 +138,7 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
 
     def entry(at: Any, kind: Kind, what: str, text: str, provider: str = "") -> Iterator[Entry]:
         if (time := _time(at)) is not None:
-            yield Entry(
-                at=time,
-                kind=kind,
-                what=what,
-                text=text,
-                notification_id=id,
-                provider=provider,
-                correlation_id=str(mail.get("correlation_id") or ""),
-                trace_id=str(mail.get("traceparent") or "")[3:35],
-            )
+            yield Entry(at=time, kind=kind, what=what, text=text, notification_id=id, provider=provider)
 
     of = f", a copy of {mail['resend_of']}" if mail.get("resend_of") else ""
     yield from entry(

@@ -10,8 +10,9 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
-from orders.management.find import find_order
+from orders.models import Order
 from orders.timeline import Entry, read_timeline
+from outbox.api.fields import parse_uuid
 
 
 class Command(BaseCommand):
@@ -34,6 +35,18 @@ class Command(BaseCommand):
         for entry in entries:
             self.stdout.write(_line(entry, before))
             before = entry.at
+
+
+def find_order(text: str) -> Order | None:
+    """Return the order with this id or this reference, or None.
+
+    Raise `CommandError` if several orders have the reference.
+    """
+    id = parse_uuid(text)
+    found = list(Order.objects.filter(id=id) if id else Order.objects.filter(reference=text)[:2])
+    if len(found) > 1:
+        raise CommandError(f"Several orders have the reference {text}. Give an order's id.")
+    return found[0] if found else None
 
 
 def _line(entry: Entry, before: dt.datetime | None) -> str:
