@@ -9,11 +9,10 @@ from django.conf import settings
 
 from orders.events import EVENTS, Email
 
-#: The code that may name an event. preview_email does so where its example needs details.
+#: The code that may name an event.
 DECIDES = {"orders/events.py", "orders/changes.py"}
 SHOWS = {
     "orders/timeline.py",
-    "orders/management/commands/preview_email.py",
     "orders/render_again.py",  # which e-mails show what only the event has
 }
 #: Where the event of another system is taken, too.
