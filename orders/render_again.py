@@ -1,6 +1,6 @@
 """Replace e-mails that a mistake in a template spoiled by copies that are rendered again.
 
-Called by the bulk action and by `manage.py render_again`. A copy shows the order and its recipient as they
+Called by the bulk action. A copy shows the order and its recipient as they
 are now, and the change as its event recorded it.
 """
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -19,6 +17,7 @@ from notifications import copies
 from notifications.models import EmailNotification, Suppression
 from notifications.services import resend
 from orders import services
+from orders.bulk_actions import RENDER_AGAIN
 from orders.corrections import send_copy
 from orders.models import Order
 from orders.privacy.erasure import erase_person
@@ -267,12 +266,11 @@ def test_a_crash_between_two_copies_loses_no_email(monkeypatch):
 
 def test_a_filter_is_a_job_and_its_reads_do_not_grow_with_the_batch(monkeypatch):
     monkeypatch.setattr(bulk.waker, "wake", lambda: None)
-    User.objects.create_superuser("ann")
+    ann = User.objects.create_superuser("ann")
     mails = [spoil(paid(), "order.paid") for _ in range(12)]
     spoil(paid(), "order.paid", status="failed")
-    answer = StringIO()
-    call_command("render_again", "--event-type", "order.paid", "--user", "ann", stdout=answer)
-    assert "for 12 e-mails" in answer.getvalue()
+    wanted = {"status": "dead_lettered", "event_type": "order.paid"}
+    assert bulk.start_job(action=RENDER_AGAIN.name, filter=wanted, user=ann).total == 12
     with CaptureQueriesContext(connection) as queries:
         run_jobs()
     reads = [one["sql"] for one in queries if one["sql"].startswith("SELECT") and "orders" in one["sql"]]
@@ -282,35 +280,6 @@ def test_a_filter_is_a_job_and_its_reads_do_not_grow_with_the_batch(monkeypatch)
     assert EmailNotification.objects.filter(status="discarded").count() == 12
     assert EmailNotification.objects.filter(resend_of__in=[mail.id for mail in mails]).count() == 12
     assert LogEntry.objects.filter(change_message__startswith="Rendered again as ").count() == 12
-
-
-def test_the_command_takes_ids_and_says_what_it_left_alone():
-    good, bad = spoil(paid(), "order.paid"), spoil(paid(), "order.paid", status="discarded")
-    answer, errors = StringIO(), StringIO()
-    with pytest.raises(CommandError, match=r"Rendered again: 1\. Left alone: 1\."):
-        call_command("render_again", str(good.id), str(bad.id), stdout=answer, stderr=errors)
-    copy = EmailNotification.objects.get(resend_of=good.id)
-    assert answer.getvalue() == f"{good.id}: rendered again as {copy.id}\n"
-    assert errors.getvalue() == f"{bad.id}: it is discarded, not dead_lettered or failed\n"
-
-
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [
-        ([], "Give either ids or a filter"),
-        (["0199c2b8-0000-7000-8000-000000000000", "--status", "failed"], "Give either ids or a filter"),
-        (["--status", "failed"], "--user: a login with the permission"),
-        (["--status", "failed", "--user", "viewer"], "--user: a login with the permission"),
-        (["--status", "failed", "--user", "ann", "--reason", "of ann@example.com"], "address"),
-        (["0199c2b8-0000-7000-8000-000000000000"], "Left alone: 1"),
-    ],
-)
-def test_the_command_refuses_what_it_cannot_do(given, why):
-    User.objects.create_superuser("ann")
-    User.objects.create_user("viewer")
-    with pytest.raises(CommandError, match=why):
-        call_command("render_again", *given, stderr=StringIO())
-    assert not BulkJob.objects.exists()
 
 
 def test_the_admin_asks_and_then_renders_the_ticked_emails_again(admin_client):
