@@ -108,7 +108,8 @@ def compare(*, count: int, rounds: int) -> str:
     found: dict[str, list[dict[str, float]]] = {name: [] for name in WAYS}
     with Rig(ORDER_SOURCES=SOURCE, LOG_LEVEL="WARNING", ALLOWED_HOSTS=HOST) as rig:
         port = free_port()
-        made = rig.python("manage.py", "create_token", "bench", "--scope", "events:write", "--source", SOURCE)
+        scope = ("--scope", "events:write", "--source", SOURCE)
+        made = rig.python("manage.py", "tokens", "create", "bench", *scope)
         for name in ("web", "consumer"):
             rig.run(name, commands(host=HOST, port=port)[name])
         for round in range(rounds + 1):  # the first warms up

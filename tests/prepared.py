@@ -72,7 +72,7 @@ def _make(server: EmbeddedPostgres, *, log: Path) -> str:
         for name in ("DIRECT_DATABASE_URL", "PARTITION_DATABASE_URL"):
             environment.pop(name, None)
         _manage(environment, "migrate", "--verbosity", "0")
-        return _manage(environment, "create_token", "flow", "--scope", "all").strip()
+        return _manage(environment, "tokens", "create", "flow", "--scope", "all").strip()
     finally:
         server.stop()
 

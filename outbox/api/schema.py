@@ -180,7 +180,7 @@ class _TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
         return {
             "type": "http",
             "scheme": "bearer",
-            "description": "A token of `manage.py create_token`. Each operation names the scope it needs.",
+            "description": "A token of `manage.py tokens create`. Each operation names the scope it needs.",
         }
 
 

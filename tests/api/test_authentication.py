@@ -113,7 +113,7 @@ def test_a_token_is_good_until_it_expires_and_its_scheme_may_be_written_in_any_c
 
 def _create_token(*args: str) -> tuple[str, str]:
     out, err = io.StringIO(), io.StringIO()
-    call_command("create_token", *args, stdout=out, stderr=err)
+    call_command("tokens", "create", *args, stdout=out, stderr=err)
     return out.getvalue(), err.getvalue()
 
 
@@ -130,7 +130,7 @@ def test_first_login_makes_an_administrator_and_a_token_and_shows_them_once(db):
     assert ApiToken.objects.count() == get_user_model().objects.count() == 1
 
 
-def test_create_token_prints_the_secret_alone_and_stores_only_its_hash(db):
+def test_tokens_create_prints_the_secret_alone_and_stores_only_its_hash(db):
     out, err = _create_token("shop", "--scope", "orders:read,notifications:read", "--scope", "orders:write")
     secret = out.strip()
     token = ApiToken.objects.get()
@@ -141,7 +141,7 @@ def test_create_token_prints_the_secret_alone_and_stores_only_its_hash(db):
     assert Api(secret).get("/api/v1/orders").status_code == 200
 
 
-def test_create_token_knows_all_and_an_expiry(db):
+def test_tokens_create_knows_all_and_an_expiry(db):
     _create_token("shop", "--scope", "all", "--expires-days", "2")
     token = ApiToken.objects.get()
     assert token.scopes == list(ApiToken.SCOPES)
@@ -160,7 +160,7 @@ def test_create_token_knows_all_and_an_expiry(db):
         (["shop", "--scope", "all", "--expires-days", "0"], "--expires-days"),
     ],
 )
-def test_create_token_refuses_what_it_cannot_do_with_a_clear_word(db, args, word):
+def test_tokens_create_refuses_what_it_cannot_do_with_a_clear_word(db, args, word):
     with pytest.raises(CommandError, match=word.replace("(", r"\(").replace(")", r"\)")):
         _create_token(*args)
     assert not ApiToken.objects.exists()

@@ -119,18 +119,18 @@ def test_a_shop_that_left_order_sources_is_refused(bound, settings):
     assert "ORDER_SOURCES" in problem["detail"]
 
 
-def test_create_token_binds_a_token_and_the_list_shows_it(db):
+def test_tokens_create_binds_a_token_and_the_list_shows_it(db):
     out, err = io.StringIO(), io.StringIO()
     options = ("--scope", "events:write", "--source")
-    call_command("create_token", "shop", *options, SHOP, stdout=out, stderr=err)
+    call_command("tokens", "create", "shop", *options, SHOP, stdout=out, stderr=err)
     assert ApiToken.objects.get().source == SHOP and "until" not in err.getvalue()
     assert Api(out.getvalue().strip()).post(URL, told("paid", new_id(), 1)).status_code == 200
-    call_command("create_token", "later", *options, "shop-c", stdout=out, stderr=err)
+    call_command("tokens", "create", "later", *options, "shop-c", stdout=out, stderr=err)
     assert "Events of shop-c are refused until" in err.getvalue()
     listed = io.StringIO()
     call_command("tokens", "list", stdout=listed)
     assert f"only {SHOP}" in listed.getvalue()
     for wrong in ("order-service", "x" * 101, "a\nb"):
         with pytest.raises(CommandError, match="ORDER_SOURCES"):
-            call_command("create_token", "wrong", *options, wrong)
+            call_command("tokens", "create", "wrong", *options, wrong)
     assert ApiToken.objects.count() == 2

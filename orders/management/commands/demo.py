@@ -149,14 +149,8 @@ class Command(BaseCommand):
         token = StringIO()
         with context.working_for(context.Context(new_run())), transaction.atomic():
             order = place_one()
-            call_command(
-                "create_token",
-                "demo",
-                scope=["all"],
-                expires_days=TOKEN_DAYS,
-                stdout=token,
-                stderr=StringIO(),
-            )
+            create = ("tokens", "create", "demo", "--scope", "all", "--expires-days", str(TOKEN_DAYS))
+            call_command(*create, stdout=token, stderr=StringIO())
         self.stdout.write(f"export TOKEN={token.getvalue().strip()}\nexport ORDER={order.id}")
 
     def place(self, *, orders: int, wait: float) -> None:

@@ -31,7 +31,8 @@ class Command(BaseCommand):
         password, token = secrets.token_urlsafe(12), StringIO()
         with transaction.atomic():
             users.create_superuser(username=username, password=password)
-            call_command("create_token", "first login", scope=["all"], stdout=token, stderr=StringIO())
+            create = ("tokens", "create", "first login", "--scope", "all")
+            call_command(*create, stdout=token, stderr=StringIO())
         self.stdout.write(f"Admin      user {username}, password {password}")
         self.stdout.write(f"API token  {token.getvalue().strip()}")
         self.stdout.write("Neither is shown again. You can create and revoke both in the admin.")
