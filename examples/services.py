@@ -5,8 +5,7 @@
 They know the broker (Redis Streams, or Kafka if EVENT_TRANSPORT selects it) and the envelope, and import
 nothing of orderpost. The payment service captures the money of each placed order and returns it when a paid
 order is cancelled. The warehouse reserves stock, and has none of a sku that starts with "rare". Each service
-remembers the ids of handled events, because an event may come twice. Each also reads `<its name>.resend`, to
-which `manage.py resend_events --to` sends events for that service only.
+remembers the ids of handled events, because an event may come twice.
 """
 
 from __future__ import annotations
@@ -98,7 +97,7 @@ class Service:
     def __init__(self, name: str, handlers: dict[str, Callable[[Event], tuple[str, Event] | None]]) -> None:
         self.name, self.handlers = name, handlers
         broker = Topics if setting("EVENT_TRANSPORT") == "kafka" else Streams
-        self.broker: Topics | Streams = broker(name, [*handlers, f"{name}.resend"])
+        self.broker: Topics | Streams = broker(name, list(handlers))
         self.seen: set[str] = set()  # a real service stores these in the transaction of its change
 
     def run(self, stopped: threading.Event) -> None:

@@ -6,9 +6,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.helpers import ActionForm
 from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -25,7 +23,6 @@ from outbox.events.transports import BrokerAway
 from outbox.menu import MenuItem
 from outbox.models import InboundDeadLetter, OutboxEvent
 from outbox.models.events import OutboxEventQuerySet
-from outbox.privacy import refuse_addresses
 
 MOST_AT_ONCE = 5000
 Verb = Callable[..., list[uuid.UUID]]
@@ -47,12 +44,6 @@ class EventStateFilter(ChoiceFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         state = self.states.get(self.value() or "")
         return state(queryset) if state and isinstance(queryset, OutboxEventQuerySet) else queryset
-
-
-class EventActionForm(ActionForm):
-    """The bar above the list: the action, and the consumer to which events are sent again."""
-
-    consumer = forms.CharField(required=False, label="to one consumer (send again)")
 
 
 @admin.register(OutboxEvent)
@@ -80,7 +71,6 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
     search_fields = ["aggregate_id"]
     search_help_text = "An event's id, or an aggregate's (an order's)."
     actions = ["republish", "discard", "send_again"]
-    action_form = EventActionForm
 
     @admin.display(description="state")
     def state(self, event: OutboxEvent) -> SafeString:
@@ -136,23 +126,18 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
 
     @admin.action(description="Send again what was published", permissions=["resolve"])
     def send_again(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
-        """Send published events again to their topics, or to the consumer named in the action's form."""
+        """Send published events to their topics again."""
         ids = list(queryset.order_by("id").values_list("id", flat=True)[:MOST_AT_ONCE])
         events = OutboxEvent.objects.published().filter(id__in=ids)
-        consumer = request.POST.get("consumer", "").strip()
         try:
-            refuse_addresses(consumer)
-            result = resend_events(events=events, consumer=consumer, limit=MOST_AT_ONCE)
-        except ValueError as error:
-            self.message_user(request, str(error), messages.ERROR)
-            return
+            result = resend_events(events=events, limit=MOST_AT_ONCE)
         except BrokerAway as error:
             words = f"The broker does not take them now ({error}). Some may have been sent. Send them again."
             self.message_user(request, words, messages.ERROR)
             return
         with transaction.atomic():
             for event in events.exclude(id__in=list(result.refused)):
-                self.log_change(request, event, f"Sent again{f' to {consumer}' if consumer else ''}.")
+                self.log_change(request, event, "Sent again.")
         left = len(ids) - result.sent - len(result.refused)
         refused = len(result.refused)
         self.message_user(request, f"Sent again: {result.sent}. Refused: {refused}. Left alone: {left}.")

@@ -35,9 +35,7 @@ def shop_on(transport: str) -> Iterator[Shop]:
         kafka.cluster() as cluster,
         Shop(EVENT_TRANSPORT="kafka", KAFKA_BOOTSTRAP_SERVERS=cluster.url) as shop,
     ):
-        said = shop.manage(
-            "make_topics", *kafka.ONE_BROKER_OPTIONS, "payment-service.resend", "warehouse-service.resend"
-        )
+        said = shop.manage("make_topics", *kafka.ONE_BROKER_OPTIONS)
         assert said.count(": made") == len(said.splitlines())
         yield shop
 

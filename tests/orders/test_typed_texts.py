@@ -64,12 +64,6 @@ class TestRefused:
         assert REFUSED in page.content.decode()
         assert not BulkJob.objects.exists()
 
-    def test_an_event_is_not_sent_again_to_an_address(self, admin_client):
-        event = make_event(published_at=Now())
-        posted = {"action": "send_again", "_selected_action": [str(event.id)], "consumer": "ann@example.com"}
-        page = admin_client.post("/admin/outbox/outboxevent/", posted, follow=True)
-        assert REFUSED in page.content.decode() and not LogEntry.objects.exists()
-
     @pytest.mark.parametrize("to", ["pause", "resume"])
     def test_a_pause_takes_none(self, admin_client, to):
         posted = {"part": "relay", "to": to, "reason": REASON}

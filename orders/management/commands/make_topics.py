@@ -41,9 +41,6 @@ class Command(BaseCommand):
         ):
             text = f"{meaning} (default {default})"
             parser.add_argument(name, type=at_least_one, default=default, metavar="NUMBER", help=text)
-        parser.add_argument(
-            "topic", nargs="*", help="further topics, such as <consumer>.resend of `resend_events --to`"
-        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         if settings.EVENT_TRANSPORT != "kafka":
@@ -62,7 +59,7 @@ class Command(BaseCommand):
         )
         failed = 0
         try:
-            for one in make_topics([*topics(), *options["topic"]], policy=policy, dry_run=options["dry_run"]):
+            for one in make_topics(topics(), policy=policy, dry_run=options["dry_run"]):
                 failed += bool(one.reason)
                 made = "would be made" if options["dry_run"] else "made"
                 text = one.reason or (made if one.is_made else "; ".join(one.differs) or "exists")

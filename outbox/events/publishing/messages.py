@@ -12,14 +12,14 @@ from outbox.models.outgoing import OutgoingEvent
 from outbox.telemetry import tracing
 
 
-def message_of(event: OutgoingEvent, *, topic: str = "", traceparent: str = "") -> Message:
-    """Make an event's message with its ids as headers, for its own topic unless `topic` is given."""
+def message_of(event: OutgoingEvent, *, traceparent: str = "") -> Message:
+    """Make an event's message with its ids as headers."""
     headers = [("eventId", str(event.id))]
     if event.correlation_id:
         headers.append(("correlationId", event.correlation_id))
     if trace := traceparent or event.traceparent:
         headers.append(("traceparent", trace))
-    return Message(topic or event.topic, str(event.aggregate_id), event.envelope, tuple(headers))
+    return Message(event.topic, str(event.aggregate_id), event.envelope, tuple(headers))
 
 
 def publish_events(transport: Publisher, events: Sequence[OutgoingEvent]) -> list[BrokerAnswer]:

@@ -1,7 +1,10 @@
-"""Send published events again: to their topics, or to one consumer that lost or missed them.
+"""Send published events again, because a consumer lost or missed them.
 
 An event keeps its id, so a consumer that has processed it drops it as a repeat. `outbox_events` does not
 change. `manage.py resend_events` and the admin use this.
+
+A resend publishes without the relay. So a million resent events delay no new event, and a resent event that
+the broker refuses holds back no other.
 """
 
 from __future__ import annotations
@@ -9,7 +12,6 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import itertools
-import re
 import uuid
 from collections.abc import Sequence
 
@@ -24,7 +26,6 @@ from outbox.models.outgoing import OutgoingEvent
 log = structlog.get_logger(__name__)
 
 BATCH = 500
-_CONSUMER = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 @dataclasses.dataclass(slots=True)
@@ -33,15 +34,6 @@ class Resent:
 
     sent: int = 0
     refused: dict[uuid.UUID, str] = dataclasses.field(default_factory=dict)
-
-
-def resend_topic(consumer: str) -> str:
-    """Return the topic that only `consumer` reads. Raise `ValueError` if a topic cannot have that name."""
-    if not _CONSUMER.fullmatch(consumer):
-        raise ValueError(
-            f"{consumer!r} is not a consumer's name: use up to 100 letters, digits, '.', '_' and '-'."
-        )
-    return f"{consumer}.resend"
 
 
 def select_events(
@@ -68,27 +60,25 @@ def select_events(
     return events
 
 
-def resend_events(*, events: OutboxEventQuerySet, consumer: str = "", limit: int | None = None) -> Resent:
-    """Publish the published ones of `events` again, in the relay's order.
+def resend_events(*, events: OutboxEventQuerySet, limit: int | None = None) -> Resent:
+    """Publish the published ones of `events` to their topics again, in the relay's order.
 
-    Send them to their own topics, or to the topic `<consumer>.resend`. Raise `BrokerAway` if the broker or a
-    topic does not take them now. Some may have been sent then.
+    Raise `BrokerAway` if the broker or a topic does not take them now. Some may have been sent then.
     """
-    topic = resend_topic(consumer) if consumer else ""
     outgoing = events.published().outgoing(limit=limit)
     result = Resent()
     transport = publisher()
     try:
         while batch := list(itertools.islice(outgoing, BATCH)):
-            _send(transport, batch, topic, result)
+            _send(transport, batch, result)
     finally:
         transport.close()
-        log.info("events sent again", count=result.sent, refused=len(result.refused), consumer=consumer)
+        log.info("events sent again", count=result.sent, refused=len(result.refused))
     return result
 
 
-def _send(transport: Publisher, batch: Sequence[OutgoingEvent], topic: str, result: Resent) -> None:
-    messages = [message_of(event, topic=topic) for event in batch]
+def _send(transport: Publisher, batch: Sequence[OutgoingEvent], result: Resent) -> None:
+    messages = [message_of(event) for event in batch]
     stopped: BrokerAway | None = None
     for event, answer in zip(batch, transport.publish(messages), strict=True):
         if answer is None:
@@ -97,6 +87,6 @@ def _send(transport: Publisher, batch: Sequence[OutgoingEvent], topic: str, resu
             result.refused[event.id] = answer.reason
         else:
             reason = answer.reason if isinstance(answer, TopicUnavailable) else str(answer)
-            stopped = BrokerAway(f"{topic or event.topic}: {reason}")
+            stopped = BrokerAway(f"{event.topic}: {reason}")
     if stopped:
         raise stopped

@@ -1,4 +1,4 @@
-"""`manage.py resend_events`: send published events again to their topics or to one consumer."""
+"""`manage.py resend_events`: send published events again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from outbox.events.publishing.resend import resend_events, resend_topic, select_events
+from outbox.events.publishing.resend import resend_events, select_events
 from outbox.events.transports import BrokerAway
 from outbox.models import OutboxEvent
 
@@ -38,9 +38,6 @@ class Command(BaseCommand):
         parser.add_argument("--until", type=_time, help="events before this time")
         parser.add_argument("--type", action="append", default=[], help="events of this topic (repeatable)")
         parser.add_argument("--order", type=uuid.UUID, help="events of this order (or other aggregate)")
-        parser.add_argument(
-            "--to", default="", metavar="CONSUMER", help="send to CONSUMER.resend, not to the topics"
-        )
         parser.add_argument("--dry-run", action="store_true", help="only print the number of events")
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -55,15 +52,11 @@ class Command(BaseCommand):
             types=options["type"],
             aggregate_id=options["order"],
         )
+        if options["dry_run"]:
+            self.stdout.write(f"{events.count()} published events.")
+            return
         try:
-            if options["to"]:
-                resend_topic(options["to"])
-            if options["dry_run"]:
-                self.stdout.write(f"{events.count()} published events.")
-                return
-            result = resend_events(events=events, consumer=options["to"])
-        except ValueError as error:
-            raise CommandError(str(error)) from error
+            result = resend_events(events=events)
         except BrokerAway as error:
             words = "Some may have been sent. It is safe to run this again."
             raise CommandError(f"The broker does not take them now ({error}). {words}") from error
