@@ -1,6 +1,6 @@
 """Make the pictures of README and docs: `make pictures`. Fixtures start the servers and Chromium.
 
-The admin shows the history of `manage.py demo --days 30`, the mailbox the e-mails of a drain. `make docs`
+The admin shows the history of 30 days (`history`), the mailbox the e-mails of a drain. `make docs`
 puts the diagrams into the pages, so that these need not load Mermaid.
 """
 
@@ -13,7 +13,6 @@ import subprocess
 import tarfile
 
 import pytest
-from django.core.management import call_command
 from django.db.models.functions import Now
 
 from local.docs import DIAGRAMS, diagrams, drawing
@@ -23,10 +22,11 @@ from notifications.delivery import process
 from notifications.delivery.drain import poll
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
-from orders.demo import MARK, place_and_move
+from orders.demo import place_and_move
 from outbox.models import Heartbeat
 from outbox.telemetry import context
 from outbox.traffic import minutes
+from tests.browser.history import MARK, write_history
 from tests.outbox.retention.months import tidy
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
@@ -59,7 +59,7 @@ def mailbox(settings, valkey_url):
 
 
 def test_make_the_pictures(mailbox, open_page, make_page):
-    call_command("demo", "--days", "30")
+    write_history(orders=20_000, days=30)
     with context.working_for(context.Context("demo-pictures")):
         for number in range(1, 25):
             place_and_move(number)

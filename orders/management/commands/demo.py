@@ -1,4 +1,4 @@
-"""`manage.py demo`: place orders on a stack with a mailbox, or fill the tables with a history (`--days`).
+"""`manage.py demo`: place orders on a stack with a mailbox.
 
 `--one` prints a token and an order for a shell: `eval "$(.venv/bin/python manage.py demo --one)"`.
 
@@ -8,15 +8,12 @@ Mailpit, the mailbox of docker/compose.yaml, refuses none.
 
 from __future__ import annotations
 
-import dataclasses
-import datetime as dt
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
-from operator import attrgetter
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,34 +21,21 @@ import requests
 from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import connections, transaction
-from django.db.models import Model, Q, QuerySet
-from django.db.models.expressions import DatabaseDefault
+from django.db import transaction
+from django.db.models import Q, QuerySet
 from django.urls import reverse
 from rich.progress import Progress
 
 from notifications.models import EmailNotification
 from notifications.providers.sending import api_url
 from orders.demo import (
-    DOMAIN,
     DOWN,
-    MARK,
     REFUSED,
-    History,
-    make_history,
-    outage_end,
     place_and_move,
     place_one,
 )
-from orders.models import Order
-from outbox.database.clock import read_database_time
-from outbox.database.partitioned import PartitionedModel
 from outbox.delivery.rows.outcomes import DUE_STATES, Status
-from outbox.models import OutboxEvent, TrafficSum
-from outbox.retention.partitions import partitions
 from outbox.telemetry import context
-from outbox.traffic import minutes
-from outbox.traffic.summed import Window
 
 MAILPIT_PORT = 8025
 #: How long the token of `--one` is valid.
@@ -86,8 +70,7 @@ class Command(BaseCommand):
         "Place and change orders on the running stack. Exit as soon as each e-mail is sent, is a dead"
         " letter, or waits for a retry. Count the e-mails by state and print what to open and click next. "
         "This works only if the provider is a mailbox: that of `make run`, or Mailpit. "
-        "With --one, place one order and print it and a new token as lines for a shell. "
-        "With --days, write a history for the admin's charts and lists instead."
+        "With --one, place one order and print it and a new token as lines for a shell."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -96,52 +79,20 @@ class Command(BaseCommand):
             action="store_true",
             help=f"place one order; print `export TOKEN=…` (for {TOKEN_DAYS} days) and `export ORDER=…`",
         )
-        parser.add_argument("--orders", type=int, help="number of orders (default 300; with --days 20000)")
+        parser.add_argument("--orders", type=int, help="number of orders (default 300)")
         parser.add_argument("--wait", type=float, default=60, help="seconds to wait at most (default 60)")
-        parser.add_argument("--days", type=int, help="days of the history to write (1 to 90)")
-        parser.add_argument(
-            "--force", action="store_true", help="write the history even next to real orders or in production"
-        )
 
     @only_warnings()
-    def handle(
-        self,
-        *args: Any,
-        one: bool,
-        orders: int | None,
-        wait: float,
-        days: int | None,
-        force: bool,
-        **options: Any,
-    ) -> None:
+    def handle(self, *args: Any, one: bool, orders: int | None, wait: float, **options: Any) -> None:
         if one:
-            if orders is not None or days is not None:
-                raise CommandError("--one allows neither --orders nor --days.")
+            if orders is not None:
+                raise CommandError("--one does not allow --orders.")
             self.place_one()
             return
-        orders = orders or (20_000 if days else 300)
+        orders = 300 if orders is None else orders
         if not 1 <= orders <= 100_000:
             raise CommandError("--orders must be from 1 to 100000.")
-        if days is None:
-            self.place(orders=orders, wait=wait)
-            return
-        if not 1 <= days <= 90:
-            raise CommandError("--days must be from 1 to 90.")
-        if Order.objects.filter(correlation_id=MARK).exists():
-            raise CommandError("The demo's history already exists. `make clean` deletes all local data.")
-        if not force and settings.HTTPS:
-            raise CommandError("This looks like production: HTTPS is on. --force writes demo data anyway.")
-        if not force and Order.objects.exclude(correlation_id__startswith="demo-").exists():
-            raise CommandError("The database has real orders. --force writes demo data next to them.")
-        began = time.monotonic()
-        history = write_history(orders=orders, days=days)
-        self.stdout.write(
-            f"{counted(len(history[Order]), 'order')}, {counted(len(history[EmailNotification]), 'e-mail')},"
-            f" {counted(len(history[OutboxEvent]), 'event')}"
-            f" of the last {'day' if days == 1 else f'{days} days'}, in {time.monotonic() - began:.0f} s."
-            " Rows whose partition would be detached by now are left out."
-            f"\nAll rows have the correlation id {MARK}, references DEMO-… and addresses of {DOMAIN}."
-        )
+        self.place(orders=orders, wait=wait)
 
     def place_one(self) -> None:
         """Place one order. Print a new token and the order's id as lines that a shell can evaluate."""
@@ -245,51 +196,3 @@ def _ask(url: str) -> dict[str, Any]:
         return dict(answer.json())
     except (requests.RequestException, ValueError):
         return {}
-
-
-def write_history(*, orders: int, days: int) -> History:
-    """Write the history of the last `days` and its sums, without rows whose partition would be detached."""
-    now = read_database_time()
-    oldest = {model: _oldest(model, days=days) for model in partitions.partitioned_models()}
-    history = make_history(orders=orders, days=days, now=now, oldest=oldest)
-    with transaction.atomic():
-        for model, rows in history.items():
-            _copy(model, sorted(rows, key=attrgetter("id")))
-    with connections["owner"].cursor() as cursor:
-        cursor.execute("VACUUM ANALYZE orders, email_notifications, outbox_events")
-    minute = now.replace(second=0, microsecond=0)
-    hour, past = minute.replace(minute=0), dt.timedelta(days=days)
-    _sum(TrafficSum.HOUR, hour - past, hour + minutes.HOUR, now=now)
-    _sum(TrafficSum.MINUTE, minute - min(minutes.KEEP_MINUTES, past), minute, now=now)
-    return history
-
-
-def _copy(model: type[Model], rows: Sequence[Model]) -> None:
-    """Write rows by COPY, because INSERT takes more than twice the time."""
-    if not rows:
-        return
-    connection, everything = connections["default"], model._meta.concrete_fields
-    fields = [one for one in everything if not isinstance(getattr(rows[0], one.attname), DatabaseDefault)]
-    columns = ", ".join(connection.ops.quote_name(str(field.column)) for field in fields)
-    statement = f"COPY {model._meta.db_table} ({columns}) FROM STDIN"
-    with connection.cursor() as cursor, cursor.copy(statement) as copy:
-        for row in rows:
-            values = [field.get_db_prep_save(getattr(row, field.attname), connection) for field in fields]
-            copy.write_row(values)
-
-
-def _oldest(model: PartitionedModel, *, days: int) -> dt.datetime:
-    """Make the partitions of the last `days` that would still be attached. Return the start of the oldest."""
-    back = days + 1 if model.retention.interval == "day" else days // 28 + 1
-    partitions.make_missing(model=model, using="owner", behind=back, ahead=0)
-    return partitions.attached(model=model, using="owner")[0].since
-
-
-def _sum(span: int, since: dt.datetime, until: dt.datetime, *, now: dt.datetime) -> None:
-    """Write the sums of the history, with an open breaker during its outages. `span` is in seconds."""
-    sums = minutes.read_window(Window(since=since, until=until, span=span))
-    breaker = f"open:{settings.EMAIL_PROVIDERS[0]}"
-    for start, one in sums.items():
-        minutes_open = span // 60 if outage_end(start, now=now) else 0
-        sums[start] = dataclasses.replace(one, samples={breaker: minutes_open})
-    minutes.store(span, sums)

@@ -110,10 +110,9 @@ def make_missing(
     model: PartitionedModel,
     using: str = "owner",
     ahead: int | None = None,
-    behind: int = 1,
     dry_run: bool = False,
 ) -> list[str]:
-    """Make the missing partitions from `behind` intervals ago to `ahead` (default: `AHEAD`) from now.
+    """Make the missing partitions from one interval ago to `ahead` (default: `AHEAD`) from now.
 
     Each is made in its own transaction by LIKE and ATTACH, which block neither readers nor writers of the
     parent. Several calls at once are safe. Return the new names. Raise `OperationalError` if a lock was not
@@ -122,7 +121,7 @@ def make_missing(
     if ahead is None:
         ahead = AHEAD[model.retention.interval]
     now = read_database_time(using=using)
-    near = [partition_at(model=model, when=now, steps=step) for step in range(-behind, ahead + 1)]
+    near = [partition_at(model=model, when=now, steps=step) for step in range(-1, ahead + 1)]
     wanted = {one.name: one for one in near if one.until + model.hot() > now}  # older ones were detached
     with connections[using].cursor() as cursor:
         cursor.execute(

@@ -1,4 +1,4 @@
-"""`manage.py demo --days`: a history that the charts and lists can show, and no real shop's."""
+"""The history of the pictures is one that the charts and lists can show."""
 
 from __future__ import annotations
 
@@ -8,30 +8,28 @@ from collections import Counter
 
 import jsonschema
 import pytest
-from django.core.management import CommandError, call_command
 
 from notifications.models import EmailNotification
-from orders.demo import MARK, make_history
 from orders.events import EVENTS
 from orders.models import Order
 from outbox.database.clock import read_database_time
 from outbox.models import OutboxEvent, TrafficSum
 from outbox.traffic import minutes
-from tests.factories import make_order, statuses
+from tests.browser.history import MARK, make_history, write_history
+from tests.factories import statuses
 from tests.outbox.retention.months import tidy
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "owner"])
 
 
 @pytest.fixture(autouse=True)
-def _local(settings):
-    settings.HTTPS = False
+def _tidy():
     with tidy():
         yield
 
 
 def test_it_writes_orders_mails_and_events_as_they_would_be_and_sums_them(admin_client):
-    call_command("demo", "--days", "3", "--orders", "500")
+    write_history(orders=500, days=3)
     assert Order.objects.filter(correlation_id=MARK).count() == 500
     assert {"sent", "dead_lettered"} <= statuses().keys()
     assert not {"pending", "processing"} & statuses().keys()
@@ -51,13 +49,8 @@ def test_it_writes_orders_mails_and_events_as_they_would_be_and_sums_them(admin_
     assert admin_client.get("/admin/?range=month").status_code == 200
 
 
-@pytest.mark.parametrize(
-    "now",
-    [dt.datetime(2026, 11, 22, hour, 53, tzinfo=dt.UTC) for hour in range(24)]
-    + [dt.datetime(2026, 12, 31, 23, 59, 59, tzinfo=dt.UTC), dt.datetime(2028, 2, 29, 12, tzinfo=dt.UTC)],
-    ids=str,
-)
-def test_it_has_every_end_of_an_email_at_any_hour_and_date(now):
+def test_it_has_every_end_of_an_email():
+    now = dt.datetime(2028, 2, 29, 3, 53, tzinfo=dt.UTC)
     since = now - dt.timedelta(days=3)
     history = make_history(orders=500, days=3, now=now, oldest={EmailNotification: since, OutboxEvent: since})
     mails, events = history[EmailNotification], history[OutboxEvent]
@@ -65,20 +58,6 @@ def test_it_has_every_end_of_an_email_at_any_hour_and_date(now):
     assert {"sent", "dead_lettered", "suppressed"} <= ends.keys()
     assert ends.keys() <= {"sent", "dead_lettered", "discarded", "suppressed", "failed"}
     assert all(since <= row.created_at < now for row in mails + events)
-
-
-def test_it_refuses_a_real_shop_a_second_time_and_production_unless_told_so(settings):
-    settings.HTTPS = True
-    with pytest.raises(CommandError, match="production"):
-        call_command("demo", "--days", "1", "--orders", "5")
-    settings.HTTPS = False
-    make_order()
-    with pytest.raises(CommandError, match="real orders"):
-        call_command("demo", "--days", "1", "--orders", "5")
-    call_command("demo", "--days", "1", "--orders", "5", "--force")
-    with pytest.raises(CommandError, match="already exists"):
-        call_command("demo", "--days", "1", "--orders", "5", "--force")
-    assert Order.objects.count() == 6
 
 
 def test_the_broker_refused_a_few_events_of_the_history(settings):
