@@ -4,11 +4,18 @@ from typing import Any
 
 import structlog
 from django.apps import AppConfig
+from django.apps import apps as global_apps
+from django.apps.registry import Apps
 from django.contrib.admin import apps as admin_apps
+from django.db import transaction
 from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
 
 log = structlog.get_logger(__name__)
+
+#: The groups that migrate creates. Each app's `AppConfig.roles` lists the permissions that a group has beyond
+#: the group before it. docs/guides/admin.md has a table of them.
+ROLES = ("viewer", "support", "operator")
 
 
 def need_own_session(*, using: str, **_: Any) -> None:
@@ -31,11 +38,36 @@ def make_partitions(*, using: str, **_: Any) -> None:
         pass
 
 
-def make_groups(*, using: str, **_: Any) -> None:
-    """Create the groups viewer, support and operator at the end of every migrate."""
-    from outbox.groups import make_roles
+def permissions_of(role: str) -> set[str]:
+    """Return the permissions that the apps declare for a group, as "app.codename"."""
+    configs = global_apps.get_app_configs()
+    wanted = ROLES[: ROLES.index(role) + 1]
+    return {
+        name for config in configs for each in wanted for name in getattr(config, "roles", {}).get(each, ())
+    }
 
-    make_roles(using=using)
+
+def make_groups(*, using: str, apps: Apps = global_apps, **_: Any) -> None:
+    """Create the missing ones of the groups viewer, support and operator at the end of every migrate.
+
+    Never change a group that exists, because a shop may have changed it. So a later release grants a further
+    permission in a data migration. Create no group before all its permissions exist, as in a migration to an
+    earlier state.
+    """
+    try:
+        groups = apps.get_model("auth", "Group").objects.using(using)
+        permissions = apps.get_model("auth", "Permission").objects.using(using)
+    except LookupError:
+        return
+    existing = set(groups.values_list("name", flat=True))
+    for role in ROLES:
+        names = permissions_of(role)
+        codes = [name.partition(".")[2] for name in names]
+        rows = permissions.filter(codename__in=codes).select_related("content_type")
+        found = [row for row in rows if f"{row.content_type.app_label}.{row.codename}" in names]
+        if role not in existing and len(found) == len(names):
+            with transaction.atomic(using=using):
+                groups.create(name=role).permissions.set(found)
 
 
 class SiteConfig(admin_apps.AdminConfig):
@@ -48,7 +80,7 @@ class SiteConfig(admin_apps.AdminConfig):
 class OutboxConfig(AppConfig):
     name = "outbox"
     default = True
-    #: The permissions of the groups that migrate creates (outbox.groups).
+    #: The permissions of the groups that migrate creates (`make_groups`).
     roles = {
         "viewer": [
             "outbox.view_outboxevent",

@@ -24,7 +24,6 @@ from outbox.models.events import SHARDS, OutboxEvent
 from outbox.models.inbox import InboundDeadLetter, ProcessedEvent
 from outbox.models.jobs import BulkJob
 from outbox.models.pauses import Pause
-from outbox.models.roles import RoleGrant
 from outbox.models.traffic import TrafficSum
 
 __all__ = [
@@ -39,7 +38,6 @@ __all__ = [
     "OutboxEvent",
     "Pause",
     "ProcessedEvent",
-    "RoleGrant",
     "TrafficSum",
 ]
 

@@ -51,6 +51,7 @@ KNOWN = {
     "0017_failed_bulk_jobs": "ban-drop-constraint",  # the wider one of the same name is added with it
     "0022_only_keys_of_requests": "ban-drop-column",  # no release used it
     "0023_erasure_without_owner_ids": "ban-drop-column",  # nobody runs an older release
+    "0024_drop_role_grants": "ban-drop-table",  # no release that reads it runs
 }
 
 

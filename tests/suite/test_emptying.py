@@ -8,7 +8,7 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import TransactionTestCase
 
-from outbox.groups import make_roles
+from outbox.apps import make_groups
 from outbox.models import OutboxEvent
 from tests.emptying import Emptying
 from tests.factories import make_mail, make_order
@@ -88,7 +88,7 @@ def test_what_migrate_makes_is_there_again(emptying, change):
     assert emptying.flushes == 2
     assert set(Group.objects.values_list("name", flat=True)) == {"viewer", "support", "operator"}
     assert Group.objects.get(name="viewer").permissions.exists()
-    make_roles()
+    make_groups(using="default")
     emptying()
     assert emptying.flushes == 2, "what Django's way made again is what the next test finds"
 
