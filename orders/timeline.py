@@ -66,7 +66,7 @@ def read_timeline(*, order: Order) -> list[Entry]:
         *_of_order(order, events),
         *(entry for event in events for entry in _of_event(event)),
         *(entry for mail in mails for entry in _of_mail(mail, acts)),
-        *(_of_act(act) for act in acts),
+        *(_of_act(act, order) for act in acts),
     ]
     return sorted(entries, key=lambda entry: (entry.kind == "plan", entry.at))
 
@@ -169,8 +169,8 @@ def _of_mail(mail: Row, acts: Iterable[LogEntry]) -> Iterator[Entry]:
         yield from entry(mail["updated_at"], "email", status, f"{name}: {words}: {last}")
 
 
-def _of_act(act: LogEntry) -> Entry:
-    is_mail = (act.object_repr or "").startswith("E-mail")
+def _of_act(act: LogEntry, order: Order) -> Entry:
+    is_mail = act.object_id != str(order.id)
     return Entry(
         at=act.action_time,
         kind="person",

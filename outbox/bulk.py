@@ -77,13 +77,28 @@ def register(action: BulkAction) -> None:
     ACTIONS[action.name] = action
 
 
+def rows_of(
+    action: BulkAction, filter: Mapping[str, str], *, started_at: dt.datetime | None = None
+) -> QuerySet[Any]:
+    """Return the rows that a filter matched at that time. Its `ids` choose some by their ids."""
+    rows = action.rows(filter, started_at)
+    return rows.filter(pk__in=ids.split(",")) if (ids := filter.get("ids")) else rows
+
+
+def describe(action: BulkAction, filter: Mapping[str, str]) -> str:
+    """Return a job's rows in words."""
+    if ids := filter.get("ids"):
+        return f"{ids.count(',') + 1:,} chosen"
+    return action.describe(filter)
+
+
 def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, reason: str = "") -> BulkJob:
-    """Write a job for every row that matches `filter` now, and wake a worker after the commit.
+    """Write a job for the rows of `filter` now (`rows_of`), and wake a worker after the commit.
 
     Raise `AddressGiven` if the filter or the reason has an address.
     """
     refuse_addresses(reason, *filter.values())
-    rows = ACTIONS[action].rows(filter, None)
+    rows = rows_of(ACTIONS[action], filter)
     with transaction.atomic():
         total = rows.order_by()[: COUNT_LIMIT + 1].count()
         job = BulkJob.objects.create(
@@ -99,7 +114,11 @@ def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, rea
         transaction.on_commit(waker.wake)
     after_commit(
         lambda: log.info(
-            "bulk job started", job=str(job.id), action=action, filter=dict(filter), user=job.username
+            "bulk job started",
+            job=str(job.id),
+            action=action,
+            filter=describe(ACTIONS[action], filter),
+            user=job.username,
         )
     )
     return job
@@ -235,7 +254,8 @@ def _next_ids(job: BulkJob) -> list[uuid.UUID]:
     if job.last_id is None:
         return []
     after = Q() if job.position is None else Q(id__gt=job.position)
-    rows = ACTIONS[job.action].rows(job.filter, job.created_at).filter(after, id__lte=job.last_id)
+    rows = rows_of(ACTIONS[job.action], job.filter, started_at=job.created_at)
+    rows = rows.filter(after, id__lte=job.last_id)
     return list(rows.order_by("id").values_list("id", flat=True)[:CHUNK])
 
 

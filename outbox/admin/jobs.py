@@ -183,7 +183,7 @@ def _title(job: BulkJob) -> str:
 
 
 def _describe(job: BulkJob) -> str:
-    return bulk.ACTIONS[job.action].describe(job.filter) if job.action in bulk.ACTIONS else ""
+    return bulk.describe(bulk.ACTIONS[job.action], job.filter) if job.action in bulk.ACTIONS else ""
 
 
 def _list_url(job: BulkJob) -> str:

@@ -76,7 +76,7 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
 
 
 class BulkJob(models.Model):
-    """An action on the rows of a filter, both frozen at the start, and its progress.
+    """An action on chosen rows or on those of a filter, all frozen at the start, and its progress.
 
     The job visits each row once, in the order of the ids, from `position` (exclusive) to `last_id`. The
     transaction that changes the rows also writes `position` and the counts.
@@ -92,7 +92,7 @@ class BulkJob(models.Model):
     state = models.CharField(max_length=10, choices=State, default=State.RUNNING)
 
     action = models.CharField(max_length=50)  # the name of an outbox.bulk.BulkAction
-    filter = models.JSONField(default=dict)  # the parameters of the list, such as {"status": "failed"}
+    filter = models.JSONField(default=dict)  # {"ids": "…,…"}, or the list's parameters: {"status": "failed"}
     last_id = models.UUIDField(null=True)  # the greatest id that matched at the start, or null
     reason = models.CharField(max_length=200, default="", blank=True)
     # No foreign key in the database, because creating one would lock the users' table.

@@ -118,7 +118,7 @@ def test_the_tables_of_limits_have_the_numbers_of_the_code() -> None:
         "event, in or out": envelope.LARGEST,
         "levels in an inbound event": envelope.DEEPEST,
         "e-mails that a command names": commands.MOST_NAMED,
-        "rows that an admin action changes without a job": email_actions.MAX_ROWS,
+        "e-mails of a search that an action changes": email_actions.MAX_ROWS,
         "tries of an inbound event": consumer.TRIES,
         "tries of a job's batch": jobs.MAX_TRIES,
         "wrong passwords before a pause of 5 minutes": settings.AXES_FAILURE_LIMIT,

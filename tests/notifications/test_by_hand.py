@@ -20,6 +20,7 @@ from outbox.database.clock import read_database_time
 from outbox.delivery.rows.outcomes import Status
 from outbox.models import BulkJob
 from tests.api.conftest import Api, make_token
+from tests.bulk import act as act_on
 from tests.bulk import run_jobs
 from tests.factories import make_mail, make_order
 
@@ -62,8 +63,7 @@ def by_service(client: Client, act: str, mail: EmailNotification) -> Says:
 
 
 def by_list(client: Client, act: str, mail: EmailNotification) -> Says:
-    data = {"action": act, "_selected_action": [str(mail.id)], "confirmed": "yes"}
-    page = client.post(LIST, data, follow=True).content.decode()
+    page = act_on(client, act, [mail.id]).content.decode()
     return EmailNotification.objects.get(id=mail.id).status != mail.status, page
 
 

@@ -30,6 +30,7 @@ from outbox.delivery.rows.outcomes import Outcome, Verdict
 from outbox.delivery.rows.settlements import Settlement
 from outbox.events.publishing.relay import Relay
 from outbox.models import OutboxEvent, Pause
+from tests.bulk import act
 from tests.factories import make_mail, staff_client
 from tests.outbox.events.test_relay import Memory
 
@@ -218,10 +219,7 @@ def test_a_person_sends_gives_up_or_marks_as_sent_what_is_held(tmp_path, valkey_
     page = client.get("/admin/notifications/emailnotification/causes/").content.decode()
     assert "Held after a restore of the database" in page and "Mark all 3 as sent" in page
     for mail, action in zip(mails, ("resend", "give_up", "mark_sent"), strict=True):
-        form = {"action": action, "_selected_action": str(mail.id)}
-        url = "/admin/notifications/emailnotification/"
-        assert client.post(url, form).status_code == 200  # it asks
-        client.post(url, form | {"confirmed": "yes", "select_across": "0"})
+        act(client, action, [mail.id])
     assert [states()[mail.id] for mail in mails] == ["pending", "discarded", "sent"]
     changes, refusals = mark_sent(ids=[mails[0].id, mails[1].id, new_id()])
     assert sorted(one.reason for one in refusals) == [

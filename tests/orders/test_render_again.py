@@ -26,7 +26,7 @@ from outbox import bulk
 from outbox.delivery.rows.outcomes import SET_ASIDE
 from outbox.models import BulkJob, OutboxEvent
 from outbox.privacy import address_hash
-from tests.bulk import run_jobs
+from tests.bulk import act, run_jobs
 from tests.factories import staff_client
 from tests.outbox.events.inbound import order as place
 from tests.outbox.retention.months import Steps
@@ -290,12 +290,10 @@ def test_the_admin_asks_and_then_renders_the_ticked_emails_again(admin_client):
     page = admin_client.post(LIST, answer)
     assert "Yes, render again" in page.content.decode()
     assert not EmailNotification.objects.exclude(resend_of=None).exists()
-    page = admin_client.post(LIST, answer | {"confirmed": "yes", "reason": "the subject"}, follow=True)
-    assert "Rendered again: 1." in page.content.decode()
+    act(admin_client, "render_again", [mail.id], reason="the subject")
     copy = EmailNotification.objects.get(resend_of=mail.id)
-    assert (
-        LogEntry.objects.get().change_message
-        == f"Rendered again as {copy.id} (was dead_lettered). the subject"
+    assert LogEntry.objects.get().change_message == (
+        f"Rendered again as {copy.id} (was dead_lettered). the subject (job {BulkJob.objects.get().id})"
     )
 
 

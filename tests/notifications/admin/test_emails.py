@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
@@ -12,11 +15,10 @@ from django.urls import reverse
 from notifications.models import EmailNotification
 from outbox.delivery.rows.outcomes import Status
 from outbox.models import BulkJob
-from tests.bulk import run_jobs
+from tests.bulk import LIST, act, run_jobs
 from tests.factories import make_mail, make_mails, make_order, staff_client, statuses
 
 pytestmark = pytest.mark.django_db
-LIST = "/admin/notifications/emailnotification/"
 
 
 def press(client: Client, action: str, ids, **fields):
@@ -35,33 +37,52 @@ def test_the_list_asks_first_and_changes_nothing_until_it_is_answered(admin_clie
 def test_resending_makes_rows_due_logs_each_and_tells_what_it_left_alone(admin_client):
     dead = [make_mail(status=Status.DEAD_LETTERED) for _ in range(3)]
     sent = make_mail(status=Status.SENT)
-    page = press(
-        admin_client, "resend", [*(m.id for m in dead), sent.id], confirmed="yes", reason="SPF mended"
-    )
+    page = act(admin_client, "resend", [*(m.id for m in dead), sent.id], reason="SPF mended")
     assert statuses() == {"pending": 3, "sent": 1}
-    assert b"Resent: 3." in page.content and b"it is sent" in page.content
+    assert b"Resend: 4 chosen" in page.content and b"it is sent" in page.content
+    job = BulkJob.objects.get()
+    assert (job.state, job.total, job.done_count, job.refused_count) == ("done", 4, 3, 1)
     messages = list(LogEntry.objects.values_list("change_message", flat=True))
-    assert messages == ["Resent (was dead_lettered). SPF mended"] * 3
+    assert messages == [f"Resent (was dead_lettered). SPF mended (job {job.id})"] * 3
 
 
 def test_a_reason_may_have_braces_in_it(admin_client):
     mail = make_mail(status=Status.DEAD_LETTERED)
-    page = press(admin_client, "resend", [mail.id], confirmed="yes", reason="see {ticket} {0}")
+    page = act(admin_client, "resend", [mail.id], reason="see {ticket} {0}")
     assert page.status_code == 200
-    assert LogEntry.objects.get().change_message == "Resent (was dead_lettered). see {ticket} {0}"
+    assert "Resent (was dead_lettered). see {ticket} {0} (job " in LogEntry.objects.get().change_message
 
 
 def test_pressing_twice_is_harmless_and_says_so(admin_client):
     mail = make_mail(status=Status.DEAD_LETTERED)
-    press(admin_client, "resend", [mail.id], confirmed="yes")
-    page = press(admin_client, "resend", [mail.id], confirmed="yes")
-    assert b"Resent: 0." in page.content and b"it is pending" in page.content
+    act(admin_client, "resend", [mail.id])
+    page = act(admin_client, "resend", [mail.id])
+    assert b"it is pending" in page.content
     assert LogEntry.objects.count() == 1
+
+
+def test_a_ticked_row_that_somebody_gave_up_after_the_start_stays_given_up(admin_client):
+    mails = [make_mail(status=Status.DEAD_LETTERED) for _ in range(2)]
+    page = press(admin_client, "resend", [mail.id for mail in mails])
+    answer = dict(page.context["hidden"]) | {"action": "resend", "confirmed": "yes"}
+    admin_client.post(LIST + "bulk/", answer)
+    later = Now() + dt.timedelta(seconds=1)
+    EmailNotification.objects.filter(id=mails[0].id).update(status="discarded", updated_at=later)
+    make_mail(status=Status.DEAD_LETTERED)
+    run_jobs()
+    assert statuses() == {"discarded": 1, "pending": 1, "dead_lettered": 1}
+
+
+def test_a_job_takes_only_ids(admin_client):
+    make_mail(status=Status.DEAD_LETTERED)
+    answer = {"action": "resend", "confirmed": "yes", "ids": "all"}
+    assert admin_client.post(LIST + "bulk/", answer).status_code == 404
+    assert not BulkJob.objects.exists()
 
 
 def test_giving_up_discards_dead_letters_and_what_keeps_failing_and_nothing_else(admin_client):
     mails = [make_mail(status=status) for status in (Status.DEAD_LETTERED, Status.FAILED, Status.PENDING)]
-    press(admin_client, "give_up", [mail.id for mail in mails], confirmed="yes")
+    act(admin_client, "give_up", [mail.id for mail in mails])
     assert statuses() == {"discarded": 2, "pending": 1}
 
 
@@ -93,16 +114,19 @@ def test_all_that_match_a_filter_are_resent_by_a_job(admin_client):
     )
 
 
-def test_all_that_a_search_found_are_resent_at_once(admin_client):
+def test_all_that_a_search_found_are_resent_by_a_job(admin_client):
     make_mails(3, status="dead_lettered")
-    all_of(admin_client, "resend", "?q=user2@example.com", confirmed="yes")
+    asked = all_of(admin_client, "resend", "?q=user2@example.com")
+    answer = dict(asked.context["hidden"]) | {"action": "resend", "confirmed": "yes"}
+    admin_client.post(LIST + "bulk/", answer)
+    run_jobs()
     assert statuses() == {"dead_lettered": 2, "pending": 1}
-    assert not BulkJob.objects.exists()
+    assert set(BulkJob.objects.get().filter) == {"ids"}
 
 
 def test_a_list_of_all_emails_is_not_changed_as_a_whole(admin_client):
     make_mails(3, status="dead_lettered")
-    assert b"Filter by status first" in all_of(admin_client, "resend", "", confirmed="yes").content
+    assert b"Filter by status first" in all_of(admin_client, "resend", "").content
     assert admin_client.post(LIST + "bulk/", {"action": "resend", "confirmed": "yes"}).status_code == 404
     assert statuses() == {"dead_lettered": 3}
 
@@ -133,7 +157,10 @@ def test_a_job_needs_the_permission_of_its_action_and_is_seen_and_stopped_by_who
 def test_without_its_permission_an_action_does_not_exist(action):
     client = staff_client("view_emailnotification")
     mail = make_mail(status=Status.DEAD_LETTERED)
-    press(client, action, [mail.id], confirmed="yes")
+    press(client, action, [mail.id])
+    answer = {"action": action, "ids": str(mail.id), "confirmed": "yes"}
+    assert client.post(LIST + "bulk/", answer).status_code == 403
+    run_jobs()
     assert statuses() == {"dead_lettered": 1}
     page = client.get(reverse("admin:notifications_emailnotification_change", args=[mail.id]))
     assert page.status_code == 200
@@ -143,7 +170,7 @@ def test_without_its_permission_an_action_does_not_exist(action):
 def test_with_only_its_permission_an_action_works():
     client = staff_client("view_emailnotification", "resend_emailnotification")
     mail = make_mail(status=Status.DEAD_LETTERED)
-    press(client, "resend", [mail.id], confirmed="yes")
+    act(client, "resend", [mail.id])
     assert statuses() == {"pending": 1}
 
 

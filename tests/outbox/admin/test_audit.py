@@ -10,6 +10,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 
 from outbox.privacy import address_hash
+from tests.bulk import act
 from tests.factories import make_mail, staff_client
 
 pytestmark = pytest.mark.django_db
@@ -19,8 +20,7 @@ LIST, MAILS = "/admin/admin/logentry/", "/admin/notifications/emailnotification/
 @pytest.fixture
 def mail(admin_client):
     mail = make_mail(status="dead_lettered")
-    data = {"action": "give_up", "_selected_action": [str(mail.id)], "confirmed": "yes", "reason": "=1+1"}
-    admin_client.post(MAILS, data)
+    act(admin_client, "give_up", [mail.id], reason="=1+1")
     assert LogEntry.objects.count() == 1
     return mail
 
