@@ -7,7 +7,6 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
-from django.db import models
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
@@ -58,15 +57,10 @@ class ApiTokenAdmin(admin.ModelAdmin[ApiToken]):
     def has_delete_permission(self, request: HttpRequest, obj: ApiToken | None = None) -> bool:
         return False  # a revoked token stays visible until the daily purge deletes it
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[ApiToken]:
-        """Add the start of the records, from which on a token can count as unused."""
-        recorded = models.Value(ApiToken.uses_recorded_since(), models.DateTimeField())
-        return super().get_queryset(request).annotate(recorded_since=recorded)
-
     @admin.display(description="last used", ordering="last_used_at")
     def last_use(self, token: ApiToken) -> SafeString | str:
         last = ago(token.last_used_at)
-        if not token.is_unused(recorded_since=token.recorded_since):  # type: ignore[attr-defined]
+        if not token.is_unused():
             return last
         mark = f"unused for {ApiToken.UNUSED_DAYS} days"
         return format_html("{} {}", last, pill("dead_lettered", mark))

@@ -14,7 +14,6 @@ import time
 from typing import ClassVar
 
 from django.db import connection, models
-from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -91,19 +90,13 @@ class ApiToken(models.Model):
     def __str__(self) -> str:
         return f"{self.name} ({self.prefix}…)"
 
-    def is_unused(self, *, recorded_since: dt.datetime) -> bool:
-        """Return whether a live token was not used for UNUSED_DAYS. Earlier uses were not recorded."""
+    def is_unused(self) -> bool:
+        """Return whether a live token was not used for UNUSED_DAYS."""
         now = timezone.now()
         if self.revoked_at or (self.expires_at and self.expires_at <= now):
             return False
-        known = self.last_used_at or max(self.created_at, recorded_since)
+        known = self.last_used_at or self.created_at
         return known <= now - dt.timedelta(days=self.UNUSED_DAYS)
-
-    @staticmethod
-    def uses_recorded_since() -> dt.datetime:
-        """Return when the column `last_used_at` was made."""
-        applied = MigrationRecorder.Migration.objects.filter(app="outbox", name="0019_token_last_use")
-        return applied.values_list("applied", flat=True).first() or timezone.now()
 
     @staticmethod
     def digest_of(secret: str) -> str:

@@ -80,13 +80,12 @@ class Command(BaseCommand):
         self.stdout.write(secret)
 
     def _list(self) -> None:
-        recorded_since = ApiToken.uses_recorded_since()
         for row in ApiToken.objects.order_by("-id"):
             times = [f"{name.removesuffix('_at')} {_day(getattr(row, name))}" for name in _COLUMNS]
             words = [str(row.id), row.prefix, row.name, ",".join(row.scopes), *times]
             if row.source:
                 words.append(f"only {row.source}")
-            if row.is_unused(recorded_since=recorded_since):
+            if row.is_unused():
                 words.append(f"unused for {ApiToken.UNUSED_DAYS} days")
             self.stdout.write("  ".join(words))
 
