@@ -38,7 +38,8 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
         if tag in ("a", "iframe") and (link := given.get("href") or given.get("src")):
-            self.links.append(urljoin(self.url, link))
+            if not link.startswith("#"):  # the same page
+                self.links.append(urljoin(self.url, link))
         elif tag == "form":
             action = urljoin(self.url, given.get("action") or self.url)
             self._form = Form(action, given.get("method", "get").lower())
@@ -71,8 +72,8 @@ class Page(HTMLParser):
         """Return the data of each form's buttons, once for each choice of an action."""
         found = []
         for form in self.forms:
-            if not form.buttons:
-                continue  # Django's read-only pages are such forms
+            if not form.buttons or form.method == "dialog":
+                continue  # Django's read-only pages are such forms, and a dialog's sends nothing
             fixed: dict[str, list[str]] = {}
             for name, value in form.fields:
                 fixed.setdefault(name, []).append(value)
