@@ -19,7 +19,7 @@ from django_celery_beat.schedulers import DatabaseScheduler
 from kombu.common import ignore_errors
 from kombu.exceptions import OperationalError
 
-from outbox.database.postgres.sessions import SharedSession
+from outbox.database.postgres.connection import PoolerFound
 from outbox.process.start import wait_for_postgres
 from outbox.telemetry import health
 
@@ -81,10 +81,10 @@ class SingleBeat(DatabaseScheduler):
     _told_of_database = _told_of_broker = False
 
     def setup_schedule(self) -> None:
-        """Write the code's schedule. Wait for PostgreSQL. Exit if DIRECT_DATABASE_URL has shared sessions."""
+        """Write the code's schedule. Wait for PostgreSQL. Exit if DIRECT_DATABASE_URL leads to a pooler."""
         try:
             wait_for_postgres(using="direct", pause=time.sleep, work=self._write_schedule)
-        except SharedSession as error:
+        except PoolerFound as error:
             raise SystemExit(str(error)) from error
 
     def _write_schedule(self) -> None:

@@ -70,7 +70,7 @@ def _database(
     *,
     timeout: float,
     max_age: int | None = 600,
-    own_session: bool = False,
+    direct: bool = False,
 ) -> dict[str, Any]:
     url = env.str(name, default) or ""
     if not url.startswith(("postgres://", "postgresql://")):
@@ -98,8 +98,7 @@ def _database(
     options.setdefault("tcp_user_timeout", 20_000)  # milliseconds
     # Send parameters separately instead of writing them into the statement: a tenth less work for the client.
     options.setdefault("server_side_binding", True)
-    options.setdefault("prepared", PREPARED_STATEMENTS)
-    options["own_session"] = name if own_session else ""
+    options["direct"] = name if direct else ""
     return database
 
 
@@ -157,9 +156,6 @@ try:
     # Seconds after which a statement's connection is closed; 0: never. Above 5 s, the API answers too late
     # while the server is frozen.
     DATABASE_TIMEOUT = env.float("DATABASE_TIMEOUT", 4.0, validate=not_negative)
-    # None: off behind a pooler that shares sessions between transactions, because pgbouncer before 1.21 does
-    # not keep prepared statements.
-    PREPARED_STATEMENTS = env.bool("PREPARED_STATEMENTS", None)
     DATABASE_MAINTENANCE_TIMEOUT = env.float("DATABASE_MAINTENANCE_TIMEOUT", 3600.0, validate=not_negative)
     DATABASES = {
         "default": _database("DATABASE_URL", timeout=DATABASE_TIMEOUT),
@@ -169,7 +165,7 @@ try:
             env.str("DATABASE_URL", ""),
             timeout=DATABASE_TIMEOUT,
             max_age=None,
-            own_session=True,
+            direct=True,
         ),
         # The tables' owner, not through a pooler, to create, detach and drop partitions.
         "owner": _database(
@@ -177,7 +173,7 @@ try:
             env.str("DATABASE_URL", ""),
             timeout=DATABASE_MAINTENANCE_TIMEOUT,
             max_age=None,
-            own_session=True,
+            direct=True,
         ),
     }
     for _alias in ("direct", "owner"):

@@ -22,6 +22,3 @@ ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT USAGE, SELECT ON SEQUENCES TO or
 ALTER ROLE orderpost_app SET statement_timeout = '30s';
 -- An idle session in a transaction blocks vacuum and detaches.
 ALTER ROLE orderpost_app SET idle_in_transaction_session_timeout = '60s';
--- For sessions that prepare every statement (?prepare_threshold=5): a generic plan cannot use a partial index.
--- Sessions that prepare only the statements of a change set `auto`.
-ALTER ROLE orderpost_app SET plan_cache_mode = force_custom_plan;

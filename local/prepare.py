@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import OperationalError
 
-from outbox.apps import need_own_session
+from outbox.apps import refuse_pooler
 
 
 def make_local_login() -> None:
@@ -31,7 +31,7 @@ def main() -> int:
     try:
         django.setup()
         sys.stdin.read()
-        need_own_session(using="default")
+        refuse_pooler(using="default")
     except (ImproperlyConfigured, OperationalError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -18,16 +18,16 @@ log = structlog.get_logger(__name__)
 ROLES = ("viewer", "support", "operator")
 
 
-def need_own_session(*, using: str, **_: Any) -> None:
-    """Raise `SharedSession` if a migrate would change the settings of other clients' sessions."""
+def refuse_pooler(*, using: str, **_: Any) -> None:
+    """Raise `PoolerFound` if a migrate would change the settings of other clients' sessions."""
     from django.db import connections
 
-    from outbox.database.postgres.sessions import SharedSession
+    from outbox.database.postgres.connection import PoolerFound
 
     connection = connections[using]
     connection.ensure_connection()
-    if getattr(connection, "sessions_shared", False):
-        raise SharedSession(setting="DATABASE_URL", why="A migration changes settings of its session.")
+    if getattr(connection, "is_pooled", False):
+        raise PoolerFound(setting="DATABASE_URL", why="A migration changes settings of its session.")
 
 
 def make_partitions(*, using: str, **_: Any) -> None:
@@ -105,7 +105,7 @@ class OutboxConfig(AppConfig):
         for name, advice in settings.OUTDATED_SETTINGS.items():
             log.warning("setting is outdated", setting=name, advice=advice)
         tracing.start()
-        pre_migrate.connect(need_own_session, sender=apps.get_app_config("orders"), dispatch_uid="session")
+        pre_migrate.connect(refuse_pooler, sender=apps.get_app_config("orders"), dispatch_uid="pooler")
         post_migrate.connect(make_partitions, sender=apps.get_app_config("orders"), dispatch_uid="partitions")
         post_migrate.connect(make_groups, sender=apps.get_app_config("orders"), dispatch_uid="groups")
         autodiscover_modules("metrics", "sums", "bulk_actions")

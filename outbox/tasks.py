@@ -15,7 +15,7 @@ from celery import shared_task
 from outbox import bulk
 from outbox.conditions import UPKEEP_LATE_SECONDS
 from outbox.database.clock import read_database_time
-from outbox.database.postgres.sessions import SharedSession
+from outbox.database.postgres.connection import PoolerFound
 from outbox.models import Heartbeat
 from outbox.retention import rollover as rollovers
 from outbox.retention.partitions import partitions
@@ -61,7 +61,7 @@ def rollover(**_: Any) -> None:
 def _owns_tables() -> bool:
     try:
         return partitions.is_table_owner()
-    except SharedSession:  # the work needs session locks, whatever the role owns
+    except PoolerFound:  # the work needs session locks, whatever the role owns
         return False
 
 

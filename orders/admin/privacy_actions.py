@@ -14,7 +14,7 @@ from orders.models import Order
 from orders.privacy import erasure, person_export
 from orders.privacy.persons import count_person
 from outbox.admin.shared.acts import record_act
-from outbox.database.postgres.sessions import SharedSession
+from outbox.database.postgres.connection import PoolerFound
 from outbox.privacy import ERASED_ADDRESS, address_hash
 from outbox.retention.partitions.locks import AlreadyRunning
 
@@ -70,7 +70,7 @@ class PrivacyActions(admin.ModelAdmin[Order]):
             self._record(request, queryset, email, REFUSED, reason=type(error).__name__, force=forced)
             self.message_user(request, BUSY, messages.ERROR)
             return None
-        except (erasure.InFlight, erasure.StillSending, SharedSession) as error:
+        except (erasure.InFlight, erasure.StillSending, PoolerFound) as error:
             # One that has to wait for a send has erased the rest.
             self._record(request, queryset, email, REFUSED, reason=type(error).__name__, force=forced)
             self.message_user(request, str(error), messages.ERROR)

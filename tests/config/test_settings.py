@@ -102,14 +102,14 @@ def test_a_switch_is_on_or_off_by_four_words_each_in_any_case(word: str, means: 
 
 
 def test_a_switch_that_is_set_and_empty_has_its_default() -> None:
-    code = "from config import settings as s; print(s.FAST_PATH, s.EMAIL_EVENTS, s.PREPARED_STATEMENTS)"
-    done = start(code, FAST_PATH="", EMAIL_EVENTS=" ", PREPARED_STATEMENTS="")
-    assert done.stdout == "True False None\n", done.stderr
+    code = "from config import settings as s; print(s.FAST_PATH, s.EMAIL_EVENTS)"
+    done = start(code, FAST_PATH="", EMAIL_EVENTS=" ")
+    assert done.stdout == "True False\n", done.stderr
 
 
 @pytest.mark.parametrize(
     "name",
-    ["DEBUG", "TRUST_PROXY", "HTTPS", "PREPARED_STATEMENTS", "FAST_PATH", "EVENT_COMMANDS", "EMAIL_USE_TLS"],
+    ["DEBUG", "TRUST_PROXY", "HTTPS", "FAST_PATH", "EVENT_COMMANDS", "EMAIL_USE_TLS"],
 )
 def test_a_switch_takes_no_other_word(name: str) -> None:
     assert f"{name} must be on or off" in refusal(**{name: "t"})

@@ -1,8 +1,7 @@
-"""The backend: `ENGINE = "outbox.database.postgres"`, with `OPTIONS = {"deadline": 4.0, "prepared": True}`.
+"""The backend: `ENGINE = "outbox.database.postgres"`, with `OPTIONS = {"deadline": 4.0, "direct": ""}`.
 
-`deadline` is in seconds. With `prepared`, the connection prepares `cursor.Prepared` statements. If `prepared`
-is None, it does so unless a pooler shares the sessions. `own_session` names the setting whose URL must not
-lead to shared sessions.
+`deadline` is in seconds. `direct` names the setting whose URL must not lead to a pooler, or is empty. A
+connection prepares `cursor.Prepared` statements, unless a pooler is in between.
 
 Migrations, and statements that make or drop whole databases, have no deadline. psycopg's connection pools are
 not supported, because they connect with their own class.
@@ -11,7 +10,6 @@ not supported, because they connect with their own class.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
@@ -23,9 +21,8 @@ from django.db.utils import DatabaseErrorWrapper, OperationalError
 from django.utils.functional import cached_property
 from psycopg.errors import ReadOnlySqlTransaction
 
-from outbox.database.postgres.connection import BoundedConnection, Gate
+from outbox.database.postgres.connection import BoundedConnection, Gate, PoolerFound
 from outbox.database.postgres.cursor import PreparingCursor
-from outbox.database.postgres.sessions import SharedSession, has_shared_sessions
 
 #: An idle connection must answer its health check within this time. Otherwise it is replaced.
 HEALTH_CHECK_SECONDS = 1.0
@@ -36,15 +33,8 @@ RECENT_SECONDS = 1.0
 #: A `prepare_threshold` that no statement reaches, so that only `Prepared` statements are prepared.
 ON_REQUEST = 2**31
 
-#: A pooler must answer each statement of the test for shared sessions within this time.
-PROBE_SECONDS = 1.0
-
 #: The gate of each server, by host and port.
 _gates: defaultdict[tuple[str, str], Gate] = defaultdict(Gate)
-
-#: Whether a pooler shares its sessions, by host, port, user and database. A process tests each once.
-_shared: dict[tuple[str, ...], bool] = {}
-_asking = threading.Lock()
 
 
 #: Parameters that a server reports without a request. If one is on, the server refuses writes.
@@ -85,10 +75,9 @@ class DatabaseWrapper(base.DatabaseWrapper):
     SchemaEditorClass = DatabaseSchemaEditor
     Database = SimpleNamespace(**(vars(psycopg) | {"connect": BoundedConnection.connect}))  # type: ignore[assignment]  # for a module
 
-    #: Whether other clients use the sessions of this connection, too.
-    sessions_shared = False
-    _own_session = ""
-    _prepared: bool | None = False
+    #: Whether the connection leads to a pooler, such as pgbouncer.
+    is_pooled = False
+    _direct = ""
 
     @cached_property
     def wrap_database_errors(self) -> ErrorWrapper:
@@ -97,71 +86,39 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def get_connection_params(self) -> dict[str, Any]:
         params: dict[str, Any] = super().get_connection_params()
         deadline = params.pop("deadline", None)
-        self._own_session = params.pop("own_session", "")
-        self._prepared = params.pop("prepared", False)
-        if self._prepared is not False:
-            if params["prepare_threshold"] is None:
-                params["prepare_threshold"] = ON_REQUEST
-            params["cursor_factory"] = PreparingCursor
+        self._direct = params.pop("direct", "")
         server = str(params.get("host", "")), str(params.get("port", ""))
         return params | {
             "deadline": None if self.alias == NO_DB_ALIAS else deadline,
             "gate": _gates[server],
+            "prepare_threshold": ON_REQUEST,
+            "cursor_factory": PreparingCursor,
         }
 
     def init_connection_state(self) -> None:
-        """Detect a pooler, and set how prepared statements are planned.
+        """Find out whether a pooler is in between. Raise `PoolerFound` if this connection must not have one.
 
-        `Prepared` statements have one plan for all values. With a `prepare_threshold` in the URL, all
-        statements are prepared, and each use is planned for its values. A plan for all values cannot use a
-        partial index, as most of ours are, and would take minutes instead of milliseconds. This method
-        changes the setting, because pgbouncer refuses it as an option of the connection.
-
-        Raise `SharedSession`.
+        A pooler invents the process id that it reports to its clients, so it differs from the server's. Then
+        other clients may use the session, too, and this connection prepares no statements.
         """
         super().init_connection_state()
-        threshold = self.connection.prepare_threshold
-        mode = "auto" if threshold == ON_REQUEST else "force_custom_plan"
+        told = self.connection.info.backend_pid
         with self.connection.cursor() as cursor:
-            # A pooler invents the process id that it reports to its clients.
-            told = self.connection.info.backend_pid
             cursor.execute("SELECT pg_backend_pid() = %s", [told], prepare=False)
-            pooled = not cursor.fetchone()[0]
-            self.sessions_shared = pooled and self._ask_pooler()
-            if threshold is not None and not self.sessions_shared:
-                cursor.execute("SELECT set_config('plan_cache_mode', %s, false)", [mode], prepare=False)
-        if self.sessions_shared:
-            self._share_sessions()
-
-    def _ask_pooler(self) -> bool:
-        params = self.get_connection_params()
-        key = tuple(str(params.get(name, "")) for name in ("host", "port", "user", "dbname"))
-        with _asking:
-            if key not in _shared:
-                params |= {"deadline": PROBE_SECONDS, "gate": Gate(), "prepare_threshold": None}
-                with self.connection.waiting(seconds=PROBE_SECONDS):
-                    found = has_shared_sessions(
-                        self.connection, connect=lambda: BoundedConnection.connect(**params)
-                    )
-                if found is None:
-                    return False
-                _shared[key] = found
-            return _shared[key]
-
-    def _share_sessions(self) -> None:
-        if self._own_session:
-            self.close()
-            raise SharedSession(
-                setting=self._own_session,
-                why="The locks taken through it live as long as a session. Unset, it is DATABASE_URL.",
-            )
-        if self._prepared is None:
+            self.is_pooled = not cursor.fetchone()[0]
+        if self.is_pooled:
             self.connection.prepare_threshold = None
+            if self._direct:
+                self.close()
+                raise PoolerFound(
+                    setting=self._direct,
+                    why="The locks taken through it live as long as a session. Unset, it is DATABASE_URL.",
+                )
 
     def chunked_cursor(self) -> Any:
-        """Return a server-side cursor, or a plain one if a shared session would lose it after a statement."""
+        """Return a server-side cursor, or a plain one if a pooler would lose it after a statement."""
         self.ensure_connection()
-        if self.sessions_shared and not self.in_atomic_block:
+        if self.is_pooled and not self.in_atomic_block:
             return self.cursor()
         return super().chunked_cursor()
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self, TypeVar
 
 import psycopg
+from django.core.exceptions import ImproperlyConfigured
 from psycopg import errors
 from psycopg.abc import PQGen
 
@@ -24,6 +25,20 @@ FOREVER_SECONDS = 1e9  # seconds
 
 class ServerSilent(psycopg.OperationalError):
     """The server did not answer in time. It may have executed the statement, or may still do so."""
+
+
+class PoolerFound(ImproperlyConfigured):
+    """The URL of a setting leads to a pooler, but must not.
+
+    A pooler may give another client's session to each transaction. Then nothing works that belongs to a
+    session, such as an advisory lock or `SET`.
+    """
+
+    def __init__(self, *, setting: str, why: str) -> None:
+        super().__init__(
+            f"{setting} leads to a pooler, such as pgbouncer. {why}"
+            f" Set {setting} to the address of PostgreSQL itself."
+        )
 
 
 class Gate:

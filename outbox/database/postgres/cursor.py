@@ -26,7 +26,7 @@ class Prepared(str):
 
 
 class PreparingCursor(ServerBindingCursor):
-    """Prepare `Prepared` statements, and others after the connection's `prepare_threshold`."""
+    """Prepare `Prepared` statements, unless the connection leads to a pooler."""
 
     connection: BoundedConnection  # psycopg's attribute, which the stubs leave out
 

@@ -1,7 +1,4 @@
-"""A pooler between: who shares sessions, and what is done about it.
-
-pgbouncer before 1.21 keeps no prepared statements for its clients.
-"""
+"""A pooler in between: how a connection notices it, and what it does then."""
 
 from __future__ import annotations
 
@@ -13,9 +10,8 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 
 from orders.models import Order
-from outbox.database.postgres import base
+from outbox.database.postgres.connection import PoolerFound
 from outbox.database.postgres.cursor import Prepared
-from outbox.database.postgres.sessions import SharedSession
 from tests.factories import make_order
 from tests.outbox.database.test_postgres import OTHER, ask, database_port, wrapper
 from tests.pgbouncer import Pooler, needs_pgbouncer
@@ -24,9 +20,10 @@ from tests.proxy import Proxy
 pytestmark = [pytest.mark.django_db(transaction=True), needs_pgbouncer]
 
 
-@pytest.fixture(autouse=True)
-def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_shared", {})
+@pytest.fixture(params=["transaction", "session"])
+def pooled(request: pytest.FixtureRequest) -> Iterator[int]:
+    with Pooler(server=database_port(), pool_mode=request.param, default_pool_size="2") as pooler:
+        yield pooler.port
 
 
 @pytest.fixture
@@ -35,67 +32,47 @@ def shared() -> Iterator[int]:
         yield pooler.port
 
 
-@pytest.fixture(params=["1", "5"])
-def unshared(request: pytest.FixtureRequest) -> Iterator[int]:
-    with Pooler(server=database_port(), pool_mode="session", default_pool_size=request.param) as pooler:
-        yield pooler.port
-
-
-class TestSessionsOfOnesOwn:
-    def test_a_direct_connection_is_never_asked_further(self, monkeypatch):
-        monkeypatch.setattr(base, "has_shared_sessions", None)
+class TestWithoutAPooler:
+    def test_a_direct_connection_has_none(self):
         with wrapper() as database:
-            assert ask(database) == 42 and not database.sessions_shared
+            database.settings_dict["OPTIONS"]["direct"] = "DIRECT_DATABASE_URL"
+            assert ask(database) == 42 and not database.is_pooled
 
-    def test_what_only_forwards_bytes_is_no_pooler(self, monkeypatch):
-        monkeypatch.setattr(base, "has_shared_sessions", None)
+    def test_what_only_forwards_bytes_is_none(self):
         with Proxy(port=database_port()) as proxy, wrapper(port=proxy.port) as database:
-            assert ask(database) == 42 and not database.sessions_shared
+            assert ask(database) == 42 and not database.is_pooled
 
-    def test_a_pooler_in_session_mode_gives_them_even_when_it_has_only_one(self, unshared):
-        with wrapper(port=unshared) as database:
-            database.settings_dict["OPTIONS"]["own_session"] = "DIRECT_DATABASE_URL"
-            assert ask(database, Prepared("SELECT 42")) == 42 and not database.sessions_shared
-            assert ask(database, "SELECT count(*) FROM pg_prepared_statements") == 1
 
-    def test_statements_are_prepared_and_planned_for_their_values(self, unshared):
-        with wrapper(port=unshared) as database:
-            database.settings_dict["OPTIONS"]["prepare_threshold"] = 1
+class TestAPoolerInAnyMode:
+    def test_it_is_noticed_and_nothing_is_prepared(self, pooled):
+        with wrapper(port=pooled) as database:
             for number in range(8):
-                assert ask(database, "SELECT %s::int + 1", [number]) == number + 1
-            assert ask(database, "SELECT current_setting('plan_cache_mode')") == "force_custom_plan"
-            assert ask(database, "SELECT count(*) FROM pg_prepared_statements") >= 1
+                assert ask(database, Prepared("SELECT %s::int + 1"), [number]) == number + 1
+            assert database.is_pooled
+            assert ask(database, "SELECT count(*) FROM pg_prepared_statements") == 0
+
+    def test_a_url_for_locks_is_refused_with_a_sentence_that_names_it_at_each_attempt(self, pooled):
+        with wrapper(port=pooled) as database:
+            database.settings_dict["OPTIONS"]["direct"] = "DIRECT_DATABASE_URL"
+            for _ in range(2):
+                with pytest.raises(PoolerFound, match="DIRECT_DATABASE_URL leads to a pooler"):
+                    ask(database)
+
+    def test_migrations_are_refused(self, pooled):
+        with wrapper(port=pooled), pytest.raises(PoolerFound, match="A migration changes settings"):
+            call_command("migrate", database=OTHER, verbosity=0)
 
 
-def test_options_at_connect_would_be_refused(unshared):
-    with wrapper(port=unshared) as database:
+def test_options_at_connect_would_be_refused(pooled):
+    with wrapper(port=pooled) as database:
         database.settings_dict["OPTIONS"]["options"] = "-c plan_cache_mode=force_custom_plan"
         with pytest.raises(OperationalError, match="unsupported startup parameter"):
             ask(database)
 
 
 class TestSharedSessions:
-    @pytest.mark.parametrize("changes", [{}, {"server_round_robin": "1"}, {"server_reset_query_always": "1"}])
-    def test_they_are_noticed_beside_others_that_use_them(self, changes):
-        with Pooler(server=database_port(), default_pool_size="5", **changes) as pooler:
-            held = []
-            for _ in range(3):  # three sessions are in use, and come back to the pool one by one
-                with wrapper(port=pooler.port) as database:
-                    ask(database, "BEGIN")
-                    held.append(database.connection)
-                    database.connection = None
-            for other in held:
-                other.rollback()
-            base._shared.clear()
-            with wrapper(port=pooler.port) as database:
-                assert ask(database) == 42 and database.sessions_shared
-            for other in held:
-                other.close()
-
-    @pytest.mark.parametrize("threshold", [None, 1])
-    def test_statements_are_not_prepared_unless_that_is_asked_for(self, shared, threshold):
+    def test_statements_of_two_clients_of_one_session_do_not_meet(self, shared):
         with wrapper(port=shared) as database:
-            database.settings_dict["OPTIONS"]["prepare_threshold"] = threshold
             other = database.copy()
             try:
                 for number in range(4):
@@ -103,24 +80,8 @@ class TestSharedSessions:
                         assert ask(mine, Prepared("SELECT %s::int + 1"), [number]) == number + 1
                 pids = {ask(mine, "SELECT pg_backend_pid()") for mine in (database, other)}
                 assert len(pids) == 1
-                assert ask(database, "SELECT count(*) FROM pg_prepared_statements") == 0
             finally:
                 other.close()
-        with wrapper(port=shared) as database:
-            database.settings_dict["OPTIONS"]["prepared"] = True  # PREPARED_STATEMENTS=on
-            assert ask(database, Prepared("SELECT 42")) == 42
-            assert ask(database, "SELECT count(*) FROM pg_prepared_statements") == 1
-
-    def test_a_url_for_locks_is_refused_with_a_sentence_that_names_it_at_each_attempt(self, shared):
-        with wrapper(port=shared) as database:
-            database.settings_dict["OPTIONS"]["own_session"] = "DIRECT_DATABASE_URL"
-            for _ in range(2):
-                with pytest.raises(SharedSession, match="DIRECT_DATABASE_URL leads to a pooler that shares"):
-                    ask(database)
-
-    def test_migrations_are_refused(self, shared):
-        with wrapper(port=shared), pytest.raises(SharedSession, match="A migration changes settings"):
-            call_command("migrate", database=OTHER, verbosity=0)
 
     def test_a_long_answer_is_read_whole_within_and_without_a_transaction(self, shared):
         for _ in range(5):
@@ -161,16 +122,6 @@ class TestSharedSessions:
         assert len(errors) == 9
         assert sum("another thread is trying" in error for error in errors) >= 4, errors
 
-    def test_the_database_that_is_away_while_it_is_asked_is_asked_again(self, shared, monkeypatch):
-        answers = iter([None, True])
-        monkeypatch.setattr(base, "has_shared_sessions", lambda *_, **__: next(answers))
-        with wrapper(port=shared) as database:
-            assert ask(database) == 42 and not database.sessions_shared
-            database.close()
-            assert ask(database) == 42 and database.sessions_shared
-            database.close()
-            assert ask(database) == 42 and database.sessions_shared
-
 
 def test_other_tests_of_this_process_are_not_pooled():
-    assert ask(connection) == 42 and not connection.sessions_shared
+    assert ask(connection) == 42 and not connection.is_pooled

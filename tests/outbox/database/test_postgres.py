@@ -202,38 +202,20 @@ def test_without_a_deadline_it_waits():
         assert ask(database, "SELECT pg_sleep(1.0)") == ""
 
 
-def test_statements_are_bound_by_the_server_and_prepared_as_before():
-    with wrapper() as database:
-        database.settings_dict["OPTIONS"]["prepare_threshold"] = 1
-        for number in range(3):
-            assert ask(database, "SELECT %s::int + 1", [number]) == number + 1
-        assert (
-            ask(
-                database,
-                "SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%%$1::int + 1'",
-                [],
-            )
-            == 1
-        )
-
-
 def prepared_statements(database: DatabaseWrapper) -> int:
     return int(ask(database, "SELECT count(*) FROM pg_prepared_statements"))
 
 
-@pytest.mark.parametrize("on", [True, False])
-def test_a_statement_that_asks_for_it_is_prepared_where_that_is_on_and_no_other_is(on):
+def test_a_statement_that_asks_for_it_is_prepared_and_no_other_is():
     with wrapper() as database:
-        database.settings_dict["OPTIONS"]["prepared"] = on
         for number in range(12):
             assert ask(database, Prepared("SELECT %s::int + 1"), [number]) == number + 1
             assert ask(database, "SELECT %s::int + 2", [number]) == number + 2
-        assert prepared_statements(database) == (2 if on else 0)  # the second from the eighth use on
+        assert prepared_statements(database) == 2  # the second from the eighth use on
 
 
 def test_a_prepared_statement_reads_a_grown_table_by_its_index():
     with wrapper() as database:
-        database.settings_dict["OPTIONS"]["prepared"] = True
         look = Prepared("SELECT count(*) FROM grown WHERE word = %s")
         ask(database, "CREATE TEMPORARY TABLE grown (word text PRIMARY KEY)", None)
         ask(database, "ANALYZE grown", None)
@@ -247,14 +229,6 @@ def test_a_prepared_statement_reads_a_grown_table_by_its_index():
             cursor.execute(f"EXPLAIN EXECUTE {newest}('1')")
             plan = " ".join(line for (line,) in cursor.fetchall())
         assert "Seq Scan" not in plan
-
-
-def test_statements_that_a_urls_threshold_prepares_are_planned_for_their_values():
-    with wrapper() as database:
-        assert ask(database, "SHOW plan_cache_mode") == "auto"
-    with wrapper() as database:
-        database.settings_dict["OPTIONS"]["prepare_threshold"] = 1
-        assert ask(database, "SHOW plan_cache_mode") == "force_custom_plan"
 
 
 def test_tcp_finds_out_when_the_other_host_is_gone():
