@@ -1,5 +1,8 @@
 """The web process: `python -m config.web`. Granian serves config.wsgi from a few processes of a few threads.
 
+Granian's own command line would leave its workers at the port of a killed server. It would also start
+workers again and again that a mistake in a setting stops, so that a bad release looks like a slow start.
+
 The threads of a process share one interpreter lock. Some overlap with waiting for PostgreSQL; any more only
 make each other wait (docs/adr/0021).
 """
