@@ -113,33 +113,12 @@ def _limits(name: str, *, known: Collection[str] | None = None) -> dict[str, int
     return values
 
 
-#: Settings that no release had, with their replacements.
-_REMOVED = {
-    "HEALTH_SECONDS": "a loop hangs after 60 seconds",
-    "KAFKA_TOPIC_PARTITIONS": "manage.py make_topics has --partitions",
-    "KAFKA_TOPIC_REPLICATION_FACTOR": "manage.py make_topics has --replication-factor",
-    "KAFKA_TOPIC_MIN_INSYNC_REPLICAS": "manage.py make_topics has --min-insync-replicas",
-    "KAFKA_TOPIC_RETENTION_DAYS": "manage.py make_topics has --retention-days",
-}
-#: Settings of 0.1.0 that 0.3 will not read, with advice for each.
-_OUTDATED = {
-    "BREAKER_OPEN_CAP": "remove it, because it has no effect",
-    "TRUST_PROXY": "set TRUSTED_PROXIES to the proxies' addresses instead",
-}
-
 try:
-    for _name, _instead in _REMOVED.items():
-        if env.str(_name, ""):
-            raise ImproperlyConfigured(f"{_name} does not exist any more: {_instead}. Remove the setting.")
-    # Each process logs these when it starts.
-    OUTDATED_SETTINGS = {name: advice for name, advice in _OUTDATED.items() if env.str(name, "")}
-
     # --- The process ---------------------------------------------------------------------------
     DEBUG = env.bool("DEBUG", False)
     SECRET_KEY = raw.str("SECRET_KEY", "not-secret-debug-only" if DEBUG else None)
     # The addresses and networks of proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted.
     TRUSTED_PROXIES: list[str] = env.list("TRUSTED_PROXIES", [], validate=networks)
-    TRUST_PROXY = env.bool("TRUST_PROXY", bool(TRUSTED_PROXIES))  # until 0.3
     ALLOWED_HOSTS: list[str] = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
     HTTPS = env.bool("HTTPS", not DEBUG)  # cookies only over TLS, HSTS; a local run turns it off
     LOG_LEVEL = env.str(
@@ -436,7 +415,7 @@ if SENTRY_DSN:
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_SSL_REDIRECT = False  # the proxy redirects; health checks use plain HTTP
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUST_PROXY else None
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if TRUSTED_PROXIES else None
 SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "SAMEORIGIN"  # the admin frames the e-mail preview, sandboxed

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
 from django.apps import AppConfig
 from django.apps import apps as global_apps
 from django.apps.registry import Apps
@@ -10,8 +9,6 @@ from django.contrib.admin import apps as admin_apps
 from django.db import transaction
 from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
-
-log = structlog.get_logger(__name__)
 
 #: The groups that migrate creates. Each app's `AppConfig.roles` lists the permissions that a group has beyond
 #: the group before it. docs/guides/admin.md has a table of them.
@@ -97,13 +94,10 @@ class OutboxConfig(AppConfig):
     def ready(self) -> None:
         """Start traces, connect the handlers of migrate, and import each app's declarations."""
         from django.apps import apps
-        from django.conf import settings
 
         from outbox import checks  # noqa: F401 - registers them
         from outbox.telemetry import tracing
 
-        for name, advice in settings.OUTDATED_SETTINGS.items():
-            log.warning("setting is outdated", setting=name, advice=advice)
         tracing.start()
         pre_migrate.connect(refuse_pooler, sender=apps.get_app_config("orders"), dispatch_uid="pooler")
         post_migrate.connect(make_partitions, sender=apps.get_app_config("orders"), dispatch_uid="partitions")

@@ -109,7 +109,7 @@ def test_a_switch_that_is_set_and_empty_has_its_default() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["DEBUG", "TRUST_PROXY", "HTTPS", "FAST_PATH", "EVENT_COMMANDS", "EMAIL_USE_TLS"],
+    ["DEBUG", "HTTPS", "FAST_PATH", "EVENT_COMMANDS", "EMAIL_USE_TLS"],
 )
 def test_a_switch_takes_no_other_word(name: str) -> None:
     assert f"{name} must be on or off" in refusal(**{name: "t"})
@@ -130,47 +130,11 @@ def test_it_refuses_a_kafka_password_that_is_missing_or_would_not_be_used(given:
     assert "KAFKA_SASL_PASSWORD" in refusal(**given)
 
 
-@pytest.mark.parametrize(
-    ("name", "instead"),
-    [
-        ("HEALTH_SECONDS", "60 seconds"),
-        ("KAFKA_TOPIC_PARTITIONS", "--partitions"),
-        ("KAFKA_TOPIC_REPLICATION_FACTOR", "--replication-factor"),
-        ("KAFKA_TOPIC_MIN_INSYNC_REPLICAS", "--min-insync-replicas"),
-        ("KAFKA_TOPIC_RETENTION_DAYS", "--retention-days"),
-    ],
-)
-def test_it_refuses_a_setting_that_only_a_checkout_had_and_says_what_replaces_it(
-    name: str, instead: str
-) -> None:
-    sentence = refusal(**{name: "5"})
-    assert f"{name} does not exist any more" in sentence and instead in sentence
-    assert start(**{name: ""}).returncode == 0
-
-
-OUTDATED = (
-    "import django; django.setup(); from django.conf import settings as s; print(s.SECURE_PROXY_SSL_HEADER)"
-)
-
-
-@pytest.mark.parametrize(
-    ("given", "warned", "believes"),
-    [
-        ({}, [], False),
-        ({"TRUSTED_PROXIES": "10.0.0.0/8"}, [], True),
-        ({"TRUST_PROXY": "on"}, ["TRUST_PROXY"], True),
-        ({"TRUST_PROXY": "off", "TRUSTED_PROXIES": "10.0.0.0/8"}, ["TRUST_PROXY"], False),
-        ({"BREAKER_OPEN_CAP": "soon"}, ["BREAKER_OPEN_CAP"], False),
-    ],
-)
-def test_a_setting_of_0_1_0_works_and_is_logged_as_outdated(
-    given: dict[str, str], warned: list[str], believes: bool
-) -> None:
-    done = start(OUTDATED, **given)
-    assert done.returncode == 0, done.stderr
-    assert ("HTTP_X_FORWARDED_PROTO" in done.stdout) == believes
-    lines = [json.loads(line) for line in done.stderr.splitlines() if "outdated" in line]
-    assert [line["setting"] for line in lines] == warned and all(line["advice"] for line in lines)
+@pytest.mark.parametrize(("proxies", "believes"), [("", False), ("10.0.0.0/8", True)])
+def test_a_proxys_word_about_tls_is_believed_where_proxies_are_named(proxies: str, believes: bool) -> None:
+    code = "from config import settings as s; print(s.SECURE_PROXY_SSL_HEADER)"
+    done = start(code, TRUSTED_PROXIES=proxies)
+    assert ("HTTP_X_FORWARDED_PROTO" in done.stdout) == believes, done.stderr
 
 
 def test_it_names_the_known_events_beside_a_misspelt_one() -> None:
