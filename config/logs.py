@@ -1,19 +1,17 @@
 """The logging of every process, as JSON lines or in colours for a terminal. All are masked.
 
 `configure` is Django's LOGGING_CONFIG, so every process that calls django.setup() uses it. Our lines pass
-through structlog. Those of Django, Celery, Granian and gunicorn pass through the same formatter.
+through structlog. Those of Django, Celery and Granian pass through the same formatter.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from logging.handlers import WatchedFileHandler
 from typing import Any
 
 import structlog
-from gunicorn import glogging  # type: ignore[import-untyped]
 
 from config.masking import json_line, json_lines, scrub
 from outbox.telemetry import context
@@ -133,7 +131,7 @@ def configure(config: dict[str, str]) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(config["level"].upper())
-    for name in ("django", "django.server", "gunicorn.error", "gunicorn.access"):
+    for name in ("django", "django.server"):
         logger = logging.getLogger(name)  # its own handlers neither write JSON nor mask
         logger.handlers = []
         logger.propagate = True
@@ -143,17 +141,3 @@ def configure(config: dict[str, str]) -> None:
     # Celery logs two lines for each task. The work of a task has its own lines.
     for name in ("celery.app.trace", "celery.worker.strategy"):
         logging.getLogger(name).setLevel(logging.DEBUG if config["level"] == "DEBUG" else logging.WARNING)
-    # Django lets the server drop the body of an answer to HEAD, and gunicorn warns each time.
-    logging.getLogger("gunicorn.http.wsgi").setLevel(logging.ERROR)
-
-
-class GunicornLogger(glogging.Logger):  # type: ignore[misc]
-    """Format gunicorn's lines like all others: `gunicorn --logger-class config.logs.GunicornLogger`."""
-
-    def setup(self, cfg: Any) -> None:
-        os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")
-        from django.conf import settings
-
-        configure(settings.LOGGING)
-        self._access_log_enabled = self._compute_access_log_enabled()  # otherwise each request computes it
-        self.error_log.setLevel(cfg.loglevel.upper())

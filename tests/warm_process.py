@@ -42,7 +42,6 @@ LIBRARIES = (
     "django_stubs_ext",
     "environs",
     "granian.server",
-    "gunicorn.glogging",
     "jinja2.ext",
     "jsonschema",
     "kombu.transport.redis",

@@ -40,13 +40,13 @@ def test_ours_and_everybody_elses_lines_are_json_with_time_level_and_logger(writ
     with working_for(Context("c-1")):
         structlog.get_logger("ours").info("done", rows=3, id=object)
         logging.getLogger("django.db").warning("slow: %s", "x")
-        logging.getLogger("gunicorn.error").info("booting")
-    ours, django, gunicorn = written()
+        logging.getLogger("_granian").info("booting")
+    ours, django, granian = written()
     assert (ours["event"], ours["rows"], ours["logger"], ours["level"]) == ("done", 3, "ours", "info")
     assert (django["event"], django["level"], django["logger"]) == ("slow: x", "warning", "django.db")
-    assert gunicorn["event"] == "booting"
-    assert all(line["timestamp"].endswith("Z") for line in (ours, django, gunicorn))
-    assert all(line["correlation_id"] == "c-1" for line in (ours, django, gunicorn))
+    assert granian["event"] == "booting"
+    assert all(line["timestamp"].endswith("Z") for line in (ours, django, granian))
+    assert all(line["correlation_id"] == "c-1" for line in (ours, django, granian))
 
 
 def test_each_line_names_the_service_its_version_and_the_role(written, monkeypatch):
@@ -242,26 +242,6 @@ def test_the_console_form_masks_too(capsys):
         root.handlers, root.level = before, level
     text = capsys.readouterr().err
     assert "ali***@example.com" in text and "bob***" in text and "alice" not in text
-
-
-def test_gunicorns_own_lines_go_the_same_way(written):
-    from gunicorn.config import Config  # type: ignore[import-untyped]
-
-    error_log = logging.getLogger("gunicorn.error")
-    before = error_log.level
-    try:
-        config = Config()
-        config.set("loglevel", "warning")
-        logger = logs.GunicornLogger(config)
-        (handler,) = logging.getLogger().handlers
-        stream = io.StringIO()
-        handler.setStream(stream)
-        logger.info("quiet")
-        logger.error("worker of %s died", "alice@example.com")
-    finally:
-        error_log.setLevel(before)
-    (line,) = [json.loads(text) for text in stream.getvalue().splitlines()]
-    assert line["event"] == "worker of ali***@example.com died" and line["logger"] == "gunicorn.error"
 
 
 ADDRESSES = st.sampled_from(["alice.smith@example.com", "o'hara%40shop.example", 'a"b@c.example'])
