@@ -1,1 +1,0 @@
-from outbox.database.postgres.base import DatabaseWrapper  # noqa: F401
