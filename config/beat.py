@@ -35,8 +35,6 @@ def schedule() -> dict[str, tuple[str, dt.timedelta]]:
     return {
         "poll the outbox": ("notifications.tasks.poll_outbox", dt.timedelta(seconds=settings.POLL_INTERVAL)),
         "sum the minutes": ("outbox.tasks.sum_minutes", dt.timedelta(minutes=1)),
-        "make partitions": ("outbox.tasks.ensure_partitions", dt.timedelta(days=1)),
-        "roll partitions over": ("outbox.tasks.rollover", dt.timedelta(days=1)),
     }
 
 
