@@ -81,14 +81,14 @@ class OutboxConfig(AppConfig):
     roles = {
         "viewer": [
             "outbox.view_outboxevent",
-            "outbox.view_deadevent",
+            "outbox.view_inbounddeadletter",
             "outbox.view_heartbeat",
-            "outbox.view_retiredpartition",
+            "outbox.view_detachedpartition",
             "outbox.view_bulkjob",
             "outbox.view_pause",
             "admin.view_logentry",
         ],
-        "operator": ["outbox.resolve_outboxevent", "outbox.resolve_deadevent", "outbox.set_pause"],
+        "operator": ["outbox.resolve_outboxevent", "outbox.resolve_inbounddeadletter", "outbox.set_pause"],
     }
 
     def ready(self) -> None:

@@ -49,7 +49,7 @@ def _describe(what: str) -> Callable[[Mapping[str, str]], str]:
 
 
 _EVENTS = (OutboxEvent, "dead events", "outbox.resolve_outboxevent", _dead_events)
-_INBOUND = (InboundDeadLetter, "inbound dead letters", "outbox.resolve_deadevent", _dead_inbound)
+_INBOUND = (InboundDeadLetter, "inbound dead letters", "outbox.resolve_inbounddeadletter", _dead_inbound)
 for (model, what, permission, rows), name, title, verb, done in (
     (_EVENTS, "outbox.republish", "Republish", OutboxEvent.objects.republish, "Republished"),
     (_EVENTS, "outbox.discard", "Discard", OutboxEvent.objects.discard, "Discarded"),

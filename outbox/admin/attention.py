@@ -29,7 +29,7 @@ def events(request: HttpRequest) -> Iterator[Tile]:
             help="The broker refused them. The later events of the same orders wait behind them.",
         )
         yield from sentences(page, found("RelayBlocked", "RelayLag"))
-    if request.user.has_perm("outbox.view_deadevent"):
+    if request.user.has_perm("outbox.view_inbounddeadletter"):
         yield Tile(
             label="inbound dead letters",
             url=reverse("admin:outbox_inbounddeadletter_changelist"),
@@ -41,7 +41,7 @@ def events(request: HttpRequest) -> Iterator[Tile]:
 @attention(40)
 def upkeep(request: HttpRequest) -> Iterator[Tile]:
     found = FrontPage.of(request).found
-    if request.user.has_perm("outbox.view_retiredpartition"):
+    if request.user.has_perm("outbox.view_detachedpartition"):
         page = reverse("admin:outbox_detachedpartition_changelist")
         yield Tile(
             label="rows that hold a partition",

@@ -183,12 +183,8 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
         wanted = as_uuid(text)
         return (queryset.filter(event_id=wanted) if wanted else queryset.none()), False
 
-    def has_view_permission(self, request: HttpRequest, obj: InboundDeadLetter | None = None) -> bool:
-        """Check the permission of release 0.1.0. Django would derive another name from the class."""
-        return request.user.has_perm("outbox.view_deadevent")
-
     def has_resolve_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("outbox.resolve_deadevent")
+        return request.user.has_perm("outbox.resolve_inbounddeadletter")
 
     @admin.action(description="Replay (the consumer processes it again)", permissions=["resolve"])
     def replay(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> HttpResponse | None:
@@ -241,7 +237,7 @@ def events(request: HttpRequest, term: str) -> Iterator[Hit]:
             yield Hit(
                 f"event {event.id}", "event", str(event), "published" if event.published_at else "", url
             )
-    if request.user.has_perm("outbox.view_deadevent"):
+    if request.user.has_perm("outbox.view_inbounddeadletter"):
         for letter in InboundDeadLetter.objects.filter(event_id=id).order_by("-id")[:SHOWN]:
             url = reverse("admin:outbox_inbounddeadletter_change", args=[letter.id])
             yield Hit(f"inbound {letter.id}", "inbound dead letter", str(letter), letter.error[:80], url)

@@ -22,10 +22,6 @@ class PartitionAdmin(TriageAdmin[DetachedPartition]):
     menu = MenuItem(70, "Partitions")
     ordering = ["name"]
 
-    def has_view_permission(self, request: HttpRequest, obj: DetachedPartition | None = None) -> bool:
-        # The permission keeps the name that release 0.1.0 gave it.
-        return request.user.has_perm("outbox.view_retiredpartition")
-
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:

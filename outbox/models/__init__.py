@@ -169,7 +169,7 @@ class DetachedPartition(models.Model):
     """A detached partition: the time of each later step, and the archive's manifest.
 
     Records are kept for ever. The time of a step is null until the step is done. A step that was done but not
-    recorded is repeated. Table and permission have the names of release 0.1.0.
+    recorded is repeated.
     """
 
     name = models.CharField(primary_key=True, max_length=63)
@@ -185,8 +185,7 @@ class DetachedPartition(models.Model):
     class Meta:
         db_table = "retired_partitions"
         verbose_name = "partition"
-        default_permissions = ()
-        permissions = [("view_retiredpartition", "Can view partition")]
+        default_permissions = ("view",)
 
     def __str__(self) -> str:
         return self.name

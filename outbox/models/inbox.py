@@ -127,12 +127,8 @@ class InboundDeadLetter(models.Model):
 
     class Meta:
         db_table = "dead_events"
-        # The code names of release 0.1.0, which groups and users have been granted.
-        default_permissions = ()
-        permissions = [
-            ("view_deadevent", "Can view dead event"),
-            ("resolve_deadevent", "Can replay and discard events"),
-        ]
+        default_permissions = ("view",)
+        permissions = [("resolve_inbounddeadletter", "Can replay and discard events")]
         indexes = [
             # the API's question about a repeated event
             models.Index(fields=["event_id"], name="dead_events_event"),

@@ -140,12 +140,12 @@ class TestEvents:
         assert LogEntry.objects.count() == 2
         assert admin_client.get(page).status_code == 200
 
-    def test_the_permissions_that_release_0_1_0_granted_go_on_working(self):
+    def test_who_may_view_them_may_not_replay_them(self):
         letter = InboundDeadLetter.objects.create(
             topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="e"
         )
         page = "/admin/outbox/inbounddeadletter/"
-        viewer = staff_client("view_deadevent")
+        viewer = staff_client("view_inbounddeadletter")
         assert viewer.get(page).status_code == 200
         assert viewer.get(f"{page}{letter.id}/change/").status_code == 200
         viewer.post(page, {"action": "replay", "_selected_action": [str(letter.id)]})
