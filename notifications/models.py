@@ -156,8 +156,6 @@ class EmailNotification(Deliverable, Partitioned):
             # a person's e-mails, newest first (API, the admin's list and search, personal data), all by
             # `recipient_email__iexact`
             models.Index(Upper("recipient_email"), F("id").desc(), name="emailnotification_any_case"),
-            # release 0.1.0 queries this one instead; drop it in 0.3
-            models.Index(fields=["recipient_email", "-id"], name="emailnotification_recipient"),
             # an order's notifications: API, admin
             models.Index(fields=["order"], name="emailnotification_order"),
             # the admin's search box
