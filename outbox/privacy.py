@@ -37,17 +37,12 @@ def address_hash(recipient_email: str) -> str:
     return hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
-def key_hash_salt() -> str:
-    """Return the secret prefix for hashing an idempotency key."""
-    return f"{settings.PRIVACY_KEY}:"
-
-
 def key_hash(key: str) -> str:
     """Return the hash of a caller's idempotency key (`sha256:` and 64 hex digits).
 
-    A key may be any text, so it may be personal. `outbox.models.outgoing` does the same in SQL.
+    A key may be any text, so it may be personal.
     """
-    return f"sha256:{hashlib.sha256((key_hash_salt() + key).encode()).hexdigest()}"
+    return f"sha256:{hashlib.sha256(f'{settings.PRIVACY_KEY}:{key}'.encode()).hexdigest()}"
 
 
 def find_addresses(text: str) -> set[str]:

@@ -19,7 +19,6 @@ from outbox.database.ids import id_floor, new_id
 from outbox.database.partitioned import Partitioned, RetentionRules
 from outbox.database.transactions import after_commit
 from outbox.models.outgoing import BLOCKING, COLUMNS, DUE_SQL, ENVELOPE, LOG_IDS, OutgoingEvent
-from outbox.privacy import key_hash_salt
 from outbox.telemetry.event_ids import event_ids
 
 log = structlog.get_logger(__name__)
@@ -71,7 +70,7 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
 
         Without `limit`, read the rows through a server-side cursor, a few at a time.
         """
-        envelope = RawSQL(ENVELOPE, [settings.EVENT_SOURCE, key_hash_salt()], output_field=models.TextField())  # noqa: S611
+        envelope = RawSQL(ENVELOPE, [settings.EVENT_SOURCE], output_field=models.TextField())  # noqa: S611
         rows = self.annotate(envelope=envelope, **LOG_IDS).order_by("position").values_list(*COLUMNS)
         for row in rows.iterator() if limit is None else rows[:limit]:
             yield _outgoing(row)
@@ -98,7 +97,7 @@ class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
         """
         with connections[self.db].cursor() as cursor:
             values: list[Any] = [sorted(shards), _last_id(now), str(since), without, held, str(limit)]
-            cursor.execute(DUE_SQL, [settings.EVENT_SOURCE, key_hash_salt(), *values])
+            cursor.execute(DUE_SQL, [settings.EVENT_SOURCE, *values])
             return [_outgoing(row) for row in cursor.fetchall()]
 
     def mark_published(self, *, ids: Iterable[uuid.UUID]) -> None:

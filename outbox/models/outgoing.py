@@ -9,20 +9,13 @@ from django.db.models.fields.json import KT
 
 from outbox.telemetry.event_ids import event_ids
 
-#: PostgreSQL builds the envelope, so Python does not parse JSON. Release 0.1.0 stored a caller's idempotency
-#: key unhashed, so the envelope has the hash of every key that is neither orderpost's own nor a hash.
+#: PostgreSQL builds the envelope, so Python does not parse JSON.
 ENVELOPE = """
     json_build_object(
         'eventId', id,
         'timestamp', to_char(created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
         'eventType', event_type, 'version', version, 'source', %s::text, 'data', payload,
-        'metadata', metadata || jsonb_build_object('sequence', sequence) || CASE
-            WHEN metadata->>'idempotencyKey' IS NULL
-                OR metadata->>'idempotencyKey' = aggregate_id || ':' || event_type || ':' || sequence
-                OR metadata->>'idempotencyKey' ~ '^(sha256:[0-9a-f]{64}|event:[0-9a-f-]{36})$'
-            THEN '{}'::jsonb
-            ELSE jsonb_build_object('idempotencyKey', 'sha256:' || encode(sha256(convert_to(
-                %s::text || (metadata->>'idempotencyKey'), 'UTF8')), 'hex')) END
+        'metadata', metadata || jsonb_build_object('sequence', sequence)
     )::text
 """
 

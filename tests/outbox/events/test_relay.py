@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import json
 import uuid
 from collections import defaultdict
@@ -21,9 +20,7 @@ from outbox.events.publishing.relay import Relay
 from outbox.events.transports import BrokerAnswer, BrokerAway, Message, Publisher, Refused, TopicUnavailable
 from outbox.events.transports.redis import Publisher as Streams
 from outbox.models import SHARDS, OutboxEvent
-from outbox.privacy import key_hash
 from outbox.retention.partitions.partitions import attached
-from outbox.telemetry import context
 from tests.outbox.retention.months import dsn
 from tests.waiting import until
 
@@ -380,30 +377,6 @@ def test_a_batch_is_a_handful_of_statements_and_reads_by_index(one, broker, djan
     for message in broker.taken:
         by_aggregate[message.key].append(json.loads(message.value)["data"]["text"])
     assert all(texts == ["1", "2"] for texts in by_aggregate.values()) and len(by_aggregate) == 50
-
-
-class TestIdempotencyKeys:
-    """A caller's key may be any text, an address too."""
-
-    def told(self, one, broker) -> str:
-        one.step()
-        key: str = json.loads(broker.taken[-1].value)["metadata"]["idempotencyKey"]
-        return key
-
-    def test_a_callers_key_never_leaves_but_its_hash_does(self, one, broker, settings):
-        with context.working_for(context.Context("c", idempotency_key="ann@example.com 7")):
-            write(uuid.uuid4(), "a")
-        wanted = hashlib.sha256(f"{settings.PRIVACY_KEY}:ann@example.com 7".encode()).hexdigest()
-        assert self.told(one, broker) == f"sha256:{wanted}" == key_hash("ann@example.com 7")
-
-    def test_a_hash_and_our_own_keys_leave_as_they_are(self, one, broker):
-        aggregate, hashed, event = uuid.uuid4(), key_hash("x"), f"event:{uuid.uuid4()}"
-        write(aggregate, "a")
-        assert self.told(one, broker) == f"{aggregate}:test.v1:1"
-        for key in (hashed, event):
-            with context.working_for(context.Context("c", idempotency_key=key)):
-                write(uuid.uuid4(), "a")
-            assert self.told(one, broker) == key
 
 
 def test_the_partitions_rules_and_the_states_say_the_same():
