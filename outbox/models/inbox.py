@@ -25,25 +25,20 @@ class Receipt(NamedTuple):
 
 
 class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
-    def record(
-        self, *, event_id: uuid.UUID, consumer: str, event_type: str, producer: str, source: str
-    ) -> Receipt:
+    def record(self, *, event_id: uuid.UUID, consumer: str, event_type: str, producer: str) -> Receipt:
         """Record that `consumer` received an event. Wait for a transaction that processes the same event.
 
         Events of two producers are two events, even with one id: the second is recorded for a consumer of its
-        producer's own, a name that no sender can choose. Release 0.1.0 recorded `source`, and letters that
-        cannot be read have none.
+        producer's own, a name that no sender can choose. A letter that cannot be read has no producer.
         """
-        found = self._record(event_id, consumer, event_type, producer, source)
+        found = self._record(event_id, consumer, event_type, producer)
         if found is None:
             own_consumer = f"{consumer}:{hashlib.sha256(producer.encode()).hexdigest()[:32]}"
-            found = self._record(event_id, own_consumer, event_type, producer, source)
+            found = self._record(event_id, own_consumer, event_type, producer)
             assert found is not None
         return found
 
-    def _record(
-        self, event_id: uuid.UUID, consumer: str, event_type: str, producer: str, source: str
-    ) -> Receipt | None:
+    def _record(self, event_id: uuid.UUID, consumer: str, event_type: str, producer: str) -> Receipt | None:
         """Record an event, or return None if an event of another producer has the id."""
         with connections[self.db].cursor() as cursor:
             cursor.execute(
@@ -51,10 +46,10 @@ class ProcessedEventQuerySet(models.QuerySet["ProcessedEvent"]):
                 INSERT INTO processed_events AS old (event_id, consumer, event_type, source, receive_count)
                 VALUES (%s, %s, %s, %s, 1)
                 ON CONFLICT (event_id, consumer) DO UPDATE SET receive_count = old.receive_count + 1
-                    WHERE old.source IN (excluded.source, %s, '')
+                    WHERE old.source IN (excluded.source, '')
                 RETURNING receive_count, statement_timestamp(), processed_at, source
                 """,
-                [event_id, consumer, event_type[:100], producer[:100], source[:100]],
+                [event_id, consumer, event_type[:100], producer[:100]],
             )
             row = cursor.fetchone()
         return None if row is None else Receipt(row[0] == 1, *row[1:])

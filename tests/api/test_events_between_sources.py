@@ -99,13 +99,6 @@ def test_an_event_through_a_gateway_over_the_broker_is_the_same_over_http(api):
     assert result(api.post(URL, event)) == "repeated"
 
 
-def test_an_event_that_release_0_1_0_recorded_by_its_gateway_is_a_repeat(api):
-    event = envelope(PAID, {"orderId": str(order().id)}, source="gateway", metadata={"source": "payments"})
-    ProcessedEvent.objects.create(event_id=event["eventId"], consumer=NAME, event_type=PAID, source="gateway")
-    assert result(api.post(URL, event)) == "repeated"
-    assert handle(received(PAID, event)) == "repeat"
-
-
 def test_a_dead_letter_is_no_repeat_until_it_was_replayed(api):
     event = told("paid", new_id(), 1, totalAmount="x")
     assert give(event) == "dead"

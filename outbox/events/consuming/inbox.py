@@ -93,15 +93,14 @@ def process_or_reject(
         return "done"
     letters = InboundDeadLetter.objects.filter(event_id=envelope.id, consumer=consumer, replayed_at=None)
     # An erased letter does not tell its source. It had no effect, so the event must not count as a repeat.
-    if any(letter.envelope == ERASED or receipt.source in _sources_of(letter) for letter in letters):
+    if any(letter.envelope == ERASED or receipt.source == _producer_of(letter) for letter in letters):
         raise Rejected("a broker delivered it before, and it became a dead letter: an operator decides")
     return "repeat"
 
 
-def _sources_of(letter: InboundDeadLetter) -> set[str]:
-    """Return what the inbox may have recorded as the source of a letter's event."""
-    event = known_of(Received(letter.topic, letter.key, letter.envelope.encode(), None))
-    return {event.producer[:100], event.source[:100]}
+def _producer_of(letter: InboundDeadLetter) -> str:
+    """Return what the inbox recorded as the source of a letter's event."""
+    return known_of(Received(letter.topic, letter.key, letter.envelope.encode(), None)).producer[:100]
 
 
 @contextlib.contextmanager
@@ -253,7 +252,6 @@ def _record(envelope: Envelope, consumer: str) -> Receipt:
         consumer=consumer,
         event_type=envelope.type,
         producer=envelope.producer,
-        source=envelope.source,
     )
 
 

@@ -14,7 +14,7 @@ from orders.inbound.payments_and_stock import HANDLERS, NAME
 from orders.models import Order
 from orders.services import pay_order
 from outbox.events.consuming.inbox import process, replay_next
-from outbox.models import InboundDeadLetter, OutboxEvent, ProcessedEvent
+from outbox.models import InboundDeadLetter, OutboxEvent
 from tests.concurrency.helpers import together
 from tests.outbox.events.inbound import PAID, REFUNDED, envelope, handle, order, received, status
 
@@ -190,14 +190,6 @@ class TestReplay:
         )
         InboundDeadLetter.objects.request_replay(ids=[letter.id])
         assert replay_all() == 0
-
-    def test_release_0_1_0_may_replay_through_the_broker_beside(self):
-        """It deletes the inbox row and puts the event back on its topic."""
-        it, letter = dead_refund()
-        ProcessedEvent.objects.filter(event_id=letter.event_id).delete()
-        InboundDeadLetter.objects.filter(id=letter.id).update(replayed_at=dt.datetime.now(dt.UTC))
-        assert handle(received(REFUNDED, letter.envelope.encode())) == "done"
-        assert refunded(it) == 10
 
     def test_the_look_for_replays_reads_its_index(self):
         with transaction.atomic(), connections["default"].cursor() as cursor:
