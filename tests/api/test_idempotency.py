@@ -146,8 +146,7 @@ def test_while_the_first_request_runs_the_second_is_409_at_once(api):
     assert Order.objects.get().version == 2
 
 
-def test_a_key_that_release_0_1_0_works_on_is_409_until_it_is_done(api):
-    """Two releases exclude each other by the number of the key's advisory lock."""
+def test_a_key_that_another_session_works_on_is_409_until_it_is_done(api):
     path, body = api.place(), order_body()
     scope = f"token:{ApiToken.objects.get().id}"
 
@@ -159,9 +158,9 @@ def test_a_key_that_release_0_1_0_works_on_is_409_until_it_is_done(api):
         return [api.post("/api/v1/orders", body, key="place"), api.post(f"{path}/pay", key="pay")]
 
     before = row_counts()
-    with transaction.atomic(), connection.cursor() as other_release:
+    with transaction.atomic(), connection.cursor() as other_session:
         for key in ("place", "pay"):
-            other_release.execute("SELECT pg_advisory_xact_lock(%s)", [lock_of(key)])
+            other_session.execute("SELECT pg_advisory_xact_lock(%s)", [lock_of(key)])
         (refused,) = together(1, place_and_pay)
     for response in refused:
         problem = assert_problem(response, 409, "idempotency-in-progress")

@@ -206,7 +206,7 @@ def test_another_change_that_commits_between_snapshot_and_row_lock_decides():
 
 
 def test_a_key_that_another_session_stores_uncommitted_is_waited_for_and_replayed():
-    """As release 0.1.0 stores it: at the end of a transaction. Here nobody holds the key's lock."""
+    """Nobody holds the key's lock, so the primary key alone must stop the second answer."""
     secret, body = make_token(), order_body()
     scope = f"token:{ApiToken.objects.get().id}"
     placed = Api(secret).post("/api/v1/orders", body, key="k")
