@@ -40,7 +40,6 @@ REPLICAS_SECONDS = 1.0  # how long to wait until EVENT_REPLICAS replicas have a 
 LEASE_SECONDS = 3.0
 KEEP_SECONDS = 1.0  # between two renewals
 RETRY_SECONDS = 5.0  # between two reads of a stream that cannot be read
-GONE_SECONDS = 30.0  # after so long without a read, a member with another name (release 0.1.0) counts as dead
 OWNER = "owner"  # the member as which every owner of a stream reads
 BATCH = 100
 BATCH_BYTES = 8_000_000
@@ -136,13 +135,12 @@ class Consumer(base.Consumer):
         self._topics, self._group, self._name = list(topics), group, name
         self._owned: dict[str, Stream] = {}
         self._not_before: dict[str, float] = {}  # when to try a stream again that could not be read
-        self._kept_at = self._adopted_at = -math.inf
+        self._kept_at = -math.inf
         self._join = self._client.register_script(scripts.JOIN)
         self._take_lease = self._client.register_script(scripts.TAKE)
         self._renew_lease = self._client.register_script(scripts.RENEW)
         self._release = self._client.register_script(scripts.RELEASE)
         self._read = self._client.register_script(scripts.READ)
-        self._adopt = self._client.register_script(scripts.ADOPT)
 
     def receive(self, *, seconds: float) -> list[Received]:
         try:
@@ -210,10 +208,6 @@ class Consumer(base.Consumer):
                 break
             if topic not in self._owned and self._not_before.get(topic, 0) <= time.monotonic():
                 self._take(topic)
-        if time.monotonic() - self._adopted_at > GONE_SECONDS / 6:
-            self._adopted_at = time.monotonic()
-            for stream in self._owned.values():
-                self._adopt_into(stream, idle_seconds=GONE_SECONDS)
 
     def _take(self, topic: str) -> None:
         if not self._take_lease(keys=[self._lease_of(topic)], args=self._terms):
@@ -242,13 +236,7 @@ class Consumer(base.Consumer):
         for group in self._client.xinfo_groups(topic):
             if _text(group["name"]) == self._group:
                 stream.last_id = _text(group["last-delivered-id"])
-        self._adopt_into(stream, idle_seconds=0)
         return stream
-
-    def _adopt_into(self, stream: Stream, *, idle_seconds: float) -> None:
-        milliseconds = int(idle_seconds * 1000)
-        while self._adopt(keys=[stream.topic], args=[self._group, OWNER, milliseconds, BATCH]):
-            stream.read_id = "0"
 
     # --- entries ---
     def _read_stream(self, stream: Stream) -> list[Received]:

@@ -38,21 +38,3 @@ for i, entry in ipairs(entries) do
 end
 return {1, entries, 0}
 """
-#: Move the entries of idle members with other names to the owner, and remove members without entries. Return
-#: how many entries moved. KEYS: stream. ARGV: group, owner, milliseconds, count.
-ADOPT = """
-local moved = 0
-for _, member in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
-    local facts = {}
-    for i = 1, #member, 2 do facts[member[i]] = member[i + 1] end
-    if facts.name ~= ARGV[2] and facts.idle >= tonumber(ARGV[3]) then
-        local left = redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', ARGV[4], facts.name)
-        for _, entry in ipairs(left) do
-            redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, entry[1], 'JUSTID')
-            moved = moved + 1
-        end
-        if #left == 0 then redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], facts.name) end
-    end
-end
-return moved
-"""

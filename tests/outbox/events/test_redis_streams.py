@@ -51,10 +51,6 @@ def owned(*consumers: Consumer) -> list[int]:
     return [len(one._owned) for one in consumers]
 
 
-def members(client: redis.Redis) -> list[str]:
-    return [one["name"].decode() for one in client.xinfo_consumers("t.v1", GROUP)]
-
-
 def test_a_stream_is_one_consumers_at_a_time_and_its_next_owner_goes_on_where_it_ended():
     publish(*range(10))
     first, second = consumer("a"), consumer("b")
@@ -142,29 +138,6 @@ def test_consumers_share_the_streams_and_a_new_one_gets_some():
     three.close()
     one.receive(seconds=0.01)
     assert owned(one) == [4]
-
-
-def test_members_of_release_0_1_0_that_are_gone_leave_the_group_and_their_entries_come_first(client):
-    publish(*range(5))
-    client.xgroup_create("t.v1", GROUP, id="0")
-    client.xreadgroup(GROUP, "host:1", {"t.v1": ">"}, count=3)
-    client.xgroup_createconsumer("t.v1", GROUP, "host:2")
-    new = consumer("new")
-    assert numbers(new.receive(seconds=0.1)) == [0, 1, 2]
-    assert numbers(new.receive(seconds=0.1)) == [3, 4]
-    assert members(client) == [streams.OWNER]
-
-
-def test_what_a_member_of_release_0_1_0_leaves_later_is_taken_over_when_it_is_gone(client, monkeypatch):
-    new = consumer("new")
-    new.receive(seconds=0.01)
-    publish(1, 2)
-    client.xreadgroup(GROUP, "host:1", {"t.v1": ">"})
-    assert new.receive(seconds=0.01) == []
-    monkeypatch.setattr(streams, "GONE_SECONDS", 0.0)
-    assert numbers(new.receive(seconds=0.01)) == [1, 2]
-    new.receive(seconds=0.01)
-    assert members(client) == [streams.OWNER]
 
 
 def test_a_wait_does_not_spin_when_another_member_has_read_the_newest_entries(client, monkeypatch):
