@@ -154,7 +154,7 @@ def _render(
             f"only {order.source or 'its event'}, which is not stored here, has the change's data"
         )
     payload = payload or {}
-    if mail.event_type == "order.cancelled" and payload.get("hasReason", True):
+    if mail.event_type == "order.cancelled" and payload["hasReason"]:
         raise NotRendered("only the e-mail has the reason of the cancellation")
     mail.recipient_email, mail.to_name, mail.locale = order.email, order.name, order.locale
     order = copy.copy(order)  # other e-mails of the order may be older or newer

@@ -82,7 +82,7 @@ class PauseQuerySet(models.QuerySet["Pause"]):
 
 
 class Pause(models.Model):
-    """A pause of one part. Release 0.1.0 does not know the table."""
+    """A pause of one part."""
 
     class Part(models.TextChoices):
         DELIVERY = "delivery", "e-mails are sent"

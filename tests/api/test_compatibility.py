@@ -1,7 +1,6 @@
-"""Clients of release 0.1.0 rely on each answer's status, problem type, fields and headers.
+"""Clients rely on each answer's status, problem type, fields and headers.
 
-A new field or header may be added here. To remove or rename one breaks a client. 0.1.0 passes these tests but
-for `resend_of` and `help`, which are newer. test_stored_rows.py has the same for the rows that 0.1.0 reads.
+A new field or header may be added here. To remove or rename one breaks a client.
 """
 
 from __future__ import annotations

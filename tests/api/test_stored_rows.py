@@ -1,9 +1,4 @@
-"""Rows are stored as processes of release 0.1.0, which may run on the same database, read them.
-
-A new column or key may be added. To remove or rename one, or to change a value, breaks the release before.
-0.1.0 stores the same but for three differences: an event's metadata has `traceparent`, and the hash of the
-caller's key instead of the key; the HTML writes an apostrophe as `&#39;`, not `&#x27;`.
-"""
+"""The rows that a placed and paid order leaves, and the events and e-mails of each change."""
 
 from __future__ import annotations
 
@@ -36,7 +31,7 @@ COLUMNS = {
 
 
 def rows(table: str, order: str) -> list[dict[str, Any]]:
-    """Return the columns that release 0.1.0 has of a table's rows."""
+    """Return the `COLUMNS` of a table's rows."""
     columns = ", ".join(COLUMNS[table].split())
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT to_json(t)::text FROM (SELECT {columns} FROM {table} ORDER BY {order}) AS t")
@@ -67,7 +62,7 @@ def stored(api) -> tuple[dict[str, Any], list[Any]]:
     return body | {"id": placed.json()["id"]}, [placed, paid]
 
 
-def test_an_order_is_stored_as_release_0_1_0_reads_it(stored):
+def test_an_order_is_stored_with_each_value_of_its_request(stored):
     body, _ = stored
     (row,) = rows("orders", "id")
     assert row["paid_at"] == row["updated_at"] > row["created_at"]
@@ -81,7 +76,7 @@ def test_an_order_is_stored_as_release_0_1_0_reads_it(stored):
     }
 
 
-def test_an_event_is_stored_as_release_0_1_0_publishes_it(stored):
+def test_each_change_stores_an_unpublished_event(stored):
     body, _ = stored
     placed, paid = rows("outbox_events", "position")
     assert placed["position"] < paid["position"] and placed["shard"] == paid["shard"]
@@ -128,7 +123,7 @@ def test_an_event_is_stored_as_release_0_1_0_publishes_it(stored):
     }
 
 
-def test_an_email_is_stored_as_release_0_1_0_sends_it(stored):
+def test_a_payment_stores_a_rendered_email_that_is_due(stored):
     body, _ = stored
     (row,) = rows("email_notifications", "id")
     free = ("id", "next_attempt_at", "created_at", "updated_at", "body", "body_text")
@@ -160,7 +155,7 @@ def test_an_email_is_stored_as_release_0_1_0_sends_it(stored):
     assert "Guten Tag Zoë O&#39;Hara," in row["body"] and "Tea &amp; &lt;honey&gt;" in row["body"]
 
 
-def test_a_key_is_stored_as_release_0_1_0_looks_for_it(stored):
+def test_each_key_is_stored_with_its_answer(stored):
     _, answers = stored
     keys = rows("idempotency_keys", "scope, key")
     with connection.cursor() as cursor:

@@ -103,16 +103,6 @@ class TestCancellations:
         mail.refresh_from_db()
         assert mail.status == "dead_lettered"
 
-    def test_an_event_of_release_0_1_0_does_not_say_so(self):
-        order = paid()
-        services.cancel_order(order_id=order.id)
-        event = OutboxEvent.objects.get(event_type="order.order.cancelled.v1")
-        del event.payload["hasReason"]
-        event.save()
-        assert again(spoil(order, "order.cancelled"))[1] == [
-            "only the e-mail has the reason of the cancellation"
-        ]
-
 
 class TestRefusals:
     def refuses(self, mail: EmailNotification, reason: str) -> None:

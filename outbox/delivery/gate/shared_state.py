@@ -26,8 +26,6 @@ from outbox.process.redis_client import make_client
 
 log = structlog.get_logger(__name__)
 
-#: Processes of release 0.1.0 share the rate. They cannot read these breakers, so the breakers have another
-#: prefix.
 RATE_PREFIX = "orderpost:gate:"
 BREAKER_PREFIX = "orderpost:breaker:"
 AWAY_SECONDS = 1.0

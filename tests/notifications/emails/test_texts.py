@@ -1,4 +1,4 @@
-"""Each e-mail's words in each language, as `texts` has them: release 0.1.0's words, which shops know.
+"""Each e-mail's words in each language, as `texts` has them.
 
 An e-mail that should say something else is changed in its template or catalogue and in these files.
 """
