@@ -15,7 +15,7 @@ import structlog
 
 from config.masking import json_line, json_lines, scrub
 from outbox.telemetry import context
-from outbox.telemetry.log_fields import origin, to_ecs
+from outbox.telemetry.log_fields import origin
 
 #: A terminal gets at most so many lines from one call, because a line costs as much as publishing an event.
 SHOWN = 10
@@ -88,7 +88,7 @@ class LineFormatter(logging.Formatter):
 def configure(config: dict[str, str]) -> None:
     """Configure structlog and the standard library's logging. May be called again.
 
-    `config` has `level` (a level name of logging), `format` (json, ecs or console) and `file`. Lines are
+    `config` has `level` (a level name of logging), `format` (json or console) and `file`. Lines are
     appended to the file, which is opened again if it was moved, or written to stderr if `file` is empty.
     """
     logging.setLoggerClass(_Logger)
@@ -117,13 +117,9 @@ def configure(config: dict[str, str]) -> None:
         shown = [coloured(event | one) for one in each[:SHOWN]]
         return "\n".join(shown + ([f"… and {len(each) - SHOWN} more"] if len(each) > SHOWN else []))
 
-    def ecs_each(event: dict[str, Any], each: Sequence[dict[str, str]]) -> str:
-        return "\n".join(json_line(to_ecs(event | one)) for one in each)
-
     formatters = {
         "console": LineFormatter(coloured, coloured_each, origin=False),
         "json": LineFormatter(json_line, json_lines),
-        "ecs": LineFormatter(lambda event: json_line(to_ecs(event)), ecs_each),
     }
     path = config.get("file")
     handler = WatchedFileHandler(path, encoding="utf-8") if path else logging.StreamHandler()

@@ -128,7 +128,7 @@ try:
     LOG_FORMAT = env.str(
         "LOG_FORMAT",
         "console" if sys.stderr.isatty() else "json",
-        validate=validate.OneOf(["json", "ecs", "console"]),
+        validate=validate.OneOf(["json", "console"]),
     )
 
     # --- Storage and broker --------------------------------------------------------------------

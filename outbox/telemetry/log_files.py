@@ -12,8 +12,6 @@ from typing import IO, Any
 
 import zstandard
 
-from outbox.telemetry.log_fields import from_ecs
-
 #: The names under which collectors store the original line.
 _WRAPPED = ("log", "message", "body", "MESSAGE")
 
@@ -63,7 +61,6 @@ def parse_log_line(raw: str) -> dict[str, Any] | None:
         line = json.loads(raw[start:])
     except ValueError:
         return None
-    line = from_ecs(line)
     if isinstance(line.get("event"), str):
         return dict(line)
     for name in _WRAPPED:

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from config import logs, masking
 from outbox.telemetry import health
 from outbox.telemetry.context import Context, working_for
-from outbox.telemetry.log_files import parse_log_line
 from outbox.telemetry.release import version
 
 SECRET = "op_" + "Ab-_9" * 8
@@ -58,34 +57,6 @@ def test_each_line_names_the_service_its_version_and_the_role(written, monkeypat
     assert {line["service"] for line in lines} == {"orderpost"}
     assert {line["version"] for line in lines} == {version()}
     assert [line["role"] for line in lines[1:]] == ["mine", "mine", "relay"]
-
-
-def test_the_fields_can_have_the_names_of_ecs(settings):
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
-    stream = io.StringIO()
-    try:
-        logs.configure({"level": "INFO", "format": "ecs"})
-        root.handlers[0].setStream(stream)
-        with working_for(Context("c-1")):
-            structlog.get_logger("ours").warning("sent", to="alice@example.com", path="/x", each=[{"n": "1"}])
-    finally:
-        root.handlers, root.level = before, level
-    (text,) = stream.getvalue().splitlines()
-    line = json.loads(text)
-    assert line.pop("@timestamp").endswith("Z") and line.pop("service.node.role") is not None
-    assert line == {
-        "log.level": "warning",
-        "log.logger": "ours",
-        "message": "sent",
-        "service.name": "orderpost",
-        "service.version": version(),
-        "url.path": "/x",
-        "ecs.version": "8.11.0",
-        "orderpost": {"to": "ali***@example.com", "correlation_id": "c-1", "n": "1"},
-    }
-    read = parse_log_line(text)  # after a restore
-    assert read is not None and (read["event"], read["n"], read["level"]) == ("sent", "1", "warning")
 
 
 def test_addresses_and_secrets_are_masked_in_messages_values_keys_and_tracebacks(written):
