@@ -7,18 +7,15 @@ through structlog. Those of Django, Celery and Granian pass through the same for
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from logging.handlers import WatchedFileHandler
 from typing import Any
 
 import structlog
 
-from config.masking import json_line, json_lines, scrub
+from config.masking import json_line, scrub
 from outbox.telemetry import context
 from outbox.telemetry.log_fields import origin
-
-#: A terminal gets at most so many lines from one call, because a line costs as much as publishing an event.
-SHOWN = 10
 
 
 def _merge_ids(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -47,20 +44,13 @@ def _hand_over(logger: Any, method: str, event: structlog.typing.EventDict) -> A
 class LineFormatter(logging.Formatter):
     """Render a record of structlog, whose message is a dict, or of any other library as one line.
 
-    Render a record with the member `each`, a list of dicts, as one line for each dict. With `origin`, add the
-    fields that name the process.
+    With `origin`, add the fields that name the process.
     """
 
-    def __init__(
-        self,
-        render: Callable[[dict[str, Any]], str],
-        render_each: Callable[[dict[str, Any], Sequence[dict[str, str]]], str],
-        *,
-        origin: bool = True,
-    ) -> None:
+    def __init__(self, render: Callable[[dict[str, Any]], str], *, origin: bool = True) -> None:
         super().__init__()
         self._origin = origin
-        self._render, self._render_each = render, render_each
+        self._render = render
         self._stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
     def format(self, record: logging.LogRecord) -> str:
@@ -80,8 +70,6 @@ class LineFormatter(logging.Formatter):
             event = origin() | event
         if "exc_info" in event:
             event = structlog.processors.format_exc_info(None, "", event)
-        if (each := event.pop("each", None)) is not None:
-            return self._render_each(event, each)
         return self._render(event)
 
 
@@ -113,13 +101,9 @@ def configure(config: dict[str, str]) -> None:
     def coloured(event: dict[str, Any]) -> str:
         return str(console(None, "", scrub(event)))
 
-    def coloured_each(event: dict[str, Any], each: Sequence[dict[str, str]]) -> str:
-        shown = [coloured(event | one) for one in each[:SHOWN]]
-        return "\n".join(shown + ([f"… and {len(each) - SHOWN} more"] if len(each) > SHOWN else []))
-
     formatters = {
-        "console": LineFormatter(coloured, coloured_each, origin=False),
-        "json": LineFormatter(json_line, json_lines),
+        "console": LineFormatter(coloured, origin=False),
+        "json": LineFormatter(json_line),
     }
     path = config.get("file")
     handler = WatchedFileHandler(path, encoding="utf-8") if path else logging.StreamHandler()

@@ -9,7 +9,6 @@ import json
 import re
 import socket
 from collections.abc import Sequence
-from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any
 
 from notifications.providers.registry import declarations
@@ -55,8 +54,6 @@ _ROW = re.compile(
     re.DOTALL,
 )
 _SECRET_NAMES = frozenset({"authorization", "password", "secret", "api_key", "cookie", "set-cookie"})
-#: A correlation id that needs no masking: one of ours, or a UUID.
-_PLAIN_ID = re.compile(r"[0-9A-Za-z]*|[0-9A-Fa-f-]{36}")
 # A line of JSON with none of these has nothing to mask.
 _ADDRESS_MARKS = ("@", "%40")
 _OTHER_MARKS = (
@@ -137,20 +134,3 @@ def json_line(event: dict[str, Any]) -> str:
         return line  # the search for masked addresses is faster than the search for addresses
     # No pattern for addresses matches past a quote, so the line has the same matches as its values.
     return mask(line) if "\\" not in line else _to_json(scrub(event))
-
-
-def json_lines(event: dict[str, Any], each: Sequence[dict[str, str]]) -> str:
-    """Render a line of JSON for each dict of `each`, with the members of `event` and those of the dict.
-
-    The ids in `each` are ours, except that a correlation id may come from a client and need masking.
-    """
-    head = _to_json(event)[:-1] + ", "
-    lines = []
-    for one in each:
-        if _PLAIN_ID.fullmatch(one.get("correlation_id", "")):
-            lines.append(
-                head + ", ".join([f'"{name}": {_quoted(value)}' for name, value in one.items()]) + "}"
-            )
-        else:
-            lines.append(json_line(event | one))
-    return "\n".join(lines)

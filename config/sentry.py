@@ -83,7 +83,7 @@ def init(
         before_send_log=_clean,
         before_breadcrumb=_clean,
     )
-    # One call logs up to 500 events. As breadcrumbs they would cost more than publishing them.
+    # A batch has up to 500 events. As breadcrumbs they would cost more than publishing them.
     ignore_logger("outbox.events.published")
     ignore_logger("django.security.DisallowedHost")  # requests of scanners, answered with 400
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
-import logging
 import threading
 import time
 import uuid
@@ -207,8 +206,8 @@ class Relay:
             self._events().mark_published(ids=[event.id for event in answers.published])
             for topic, count in Counter(event.topic for event in answers.published).items():
                 instruments.PUBLISHED.labels(topic).inc(count)
-            if published_log.isEnabledFor(logging.INFO):  # one call, as config.logs makes lines of `each`
-                published_log.info("event published", each=[event.ids for event in answers.published])
+            for event in answers.published:
+                published_log.info("event published", **event.ids)
         for event, reason in answers.refused:
             dead = event.retry_count >= retries_of(event.topic)
             wait = None if dead else dt.timedelta(seconds=pause_after(event.retry_count + 1))
