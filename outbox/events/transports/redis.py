@@ -30,7 +30,6 @@ from outbox.events.transports.base import (
     TopicUnavailable,
     time_of,
 )
-from outbox.events.transports.redis_protocol import wait, xadd
 from outbox.process.redis_client import make_client
 
 log = structlog.get_logger(__name__)
@@ -74,37 +73,24 @@ class Publisher(base.Publisher):
             raise BrokerAway(str(error)) from error
 
     def publish(self, messages: Sequence[Message]) -> list[BrokerAnswer]:
-        pool = self._client.connection_pool
-        length = b"%d" % settings.EVENT_STREAM_LENGTH
-        commands = b"".join([xadd(message, length) for message in messages])
+        pipe = self._client.pipeline(transaction=False)
+        for message in messages:
+            fields: dict[Any, Any] = {"key": message.key, "value": message.value, **dict(message.headers)}
+            pipe.xadd(message.topic, fields, maxlen=settings.EVENT_STREAM_LENGTH, approximate=True)
         if replicas := settings.EVENT_REPLICAS:
-            commands += wait(replicas=replicas, seconds=REPLICAS_SECONDS)
+            pipe.wait(replicas, int(REPLICAS_SECONDS * 1000))
         try:
-            connection: Any = pool.get_connection()
-            try:
-                connection.send_packed_command([commands])
-                answers = [_answer_on(connection) for _ in messages]
-                if replicas and (having := int(connection.read_response())) < replicas:
-                    raise BrokerAway(f"{having} of {replicas} replicas have the events")
-                return answers
-            except BaseException:
-                connection.disconnect()  # because unread answers may be left
-                raise
-            finally:
-                pool.release(connection)
+            answers = pipe.execute(raise_on_error=False)
         except redis.RedisError as error:
             raise BrokerAway(str(error)) from error
+        if replicas:
+            having = answers.pop()
+            if isinstance(having, redis.RedisError) or having < replicas:
+                raise BrokerAway(f"{having} of {replicas} replicas have the events")
+        return [_read_answer(answer) if isinstance(answer, redis.RedisError) else None for answer in answers]
 
     def close(self) -> None:
         self._client.close()
-
-
-def _answer_on(connection: Any) -> BrokerAnswer:
-    try:
-        connection.read_response()
-    except redis.ResponseError as error:
-        return _read_answer(error)
-    return None
 
 
 def _read_answer(answer: redis.RedisError) -> BrokerAnswer:
