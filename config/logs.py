@@ -25,15 +25,6 @@ def _merge_ids(logger: Any, method: str, event: structlog.typing.EventDict) -> s
     return event
 
 
-class _Logger(logging.Logger):
-    """A logger that does not search for the caller's line of code, because no log line shows it."""
-
-    def findCaller(  # noqa: N802 (logging's name)
-        self, stack_info: bool = False, stacklevel: int = 1
-    ) -> tuple[str, int, str, str | None]:
-        return super().findCaller(stack_info, stacklevel) if stack_info else ("", 0, "", None)
-
-
 def _hand_over(logger: Any, method: str, event: structlog.typing.EventDict) -> Any:
     """Pass a line to logging, with its exception also in `exc_info`, which config.sentry's handler reads."""
     arguments, extra = structlog.stdlib.ProcessorFormatter.wrap_for_formatter(logger, method, event)
@@ -79,7 +70,6 @@ def configure(config: dict[str, str]) -> None:
     `config` has `level` (a level name of logging), `format` (json or console) and `file`. Lines are
     appended to the file, which is opened again if it was moved, or written to stderr if `file` is empty.
     """
-    logging.setLoggerClass(_Logger)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -94,8 +84,6 @@ def configure(config: dict[str, str]) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    # No line shows a thread or a process, so logging need not find them.
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     console = structlog.dev.ConsoleRenderer()
 
     def coloured(event: dict[str, Any]) -> str:
