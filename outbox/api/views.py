@@ -6,10 +6,9 @@ reads `self.query` and `self.body()`.
 
 from __future__ import annotations
 
-import functools
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 from urllib.parse import unquote_to_bytes
 
@@ -104,25 +103,6 @@ class ApiView(APIView):
         values: dict[str, Any] = kept(self.body_serializer).run_validation(dict(self.request.data))
         return values
 
-    # DRF would create these for each request. They have no state, so one instance of each is enough.
-    def get_parsers(self) -> list[Any]:
-        return _one_of_each(tuple(self.parser_classes))
-
-    def get_renderers(self) -> list[Any]:
-        return _one_of_each(tuple(self.renderer_classes))
-
-    def get_authenticators(self) -> list[Any]:
-        return _one_of_each(tuple(self.authentication_classes))
-
-    def get_permissions(self) -> list[Any]:
-        return _one_of_each(tuple(self.permission_classes))
-
-    def get_throttles(self) -> list[Any]:
-        return _one_of_each(tuple(self.throttle_classes))
-
-    def get_content_negotiator(self) -> BaseContentNegotiation:
-        return _negotiator
-
     def _read_query(self, request: Request) -> dict[str, Any]:
         sent = request.META.get("QUERY_STRING", "")
         try:
@@ -149,12 +129,6 @@ class ApiView(APIView):
         return checked
 
 
-@functools.cache
-def _one_of_each(classes: tuple[Callable[[], Any], ...]) -> list[Any]:
-    return [make() for make in classes]
-
-
-_negotiator = OneFormat()
 _renderer = JSONRenderer()
 
 
