@@ -49,6 +49,7 @@ class OrderSerializer(serializers.Serializer[Order]):
     def to_representation(self, instance: Order) -> dict[str, Any]:
         """Return an order as these fields would, but five times as fast, because every write shows an order.
 
+        DRF's fields would cost 2.5 to 4 percent of the web's CPU for placing and paying an order.
         Leave out `source` unless another system owns the order.
         """
         shown: dict[str, Any] = {
