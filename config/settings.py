@@ -468,7 +468,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 }
 CELERY_WORKER_POOL = "threads"
 CELERY_WORKER_CONSUMER = "config.worker:Consumer"
-CELERY_WORKER_CONCURRENCY = 4  # a drain has its own threads; these also run polls and upkeep
+CELERY_WORKER_CONCURRENCY = 4  # a drain has its own threads; these also run polls and jobs
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_DB_REUSE_MAX = 1000
