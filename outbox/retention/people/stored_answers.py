@@ -6,22 +6,21 @@ the address is complete.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from outbox.privacy import ERASED, ERASED_ADDRESS, hide_addresses
+from outbox.database.ids import new_id
+from outbox.privacy import ERASED
 from outbox.retention.partitions.locks import no_statement_timeout
 from outbox.retention.person import Person
 
-#: The fields of our API's answers that have an address, and the other personal ones with their replacements.
-_ADDRESSES = ("email", "recipient_email")
-_PERSONAL = {"name": "", "subject": ERASED, "last_error": ERASED}
 _ANSWERS = "idempotency_keys WHERE lower(answer_body) LIKE ANY(%s) OR lower(key) LIKE ANY(%s)"
+_ANSWER_TEXTS = ("key", "answer_body")
 _DEAD_EVENTS = "dead_events WHERE lower(concat_ws(' ', key, envelope, error)) ~ ANY(%s)"
+_EVENT_TEXTS = ("key", "envelope", "error")
 
 
 def like_patterns(texts: Iterable[str]) -> list[str]:
@@ -48,15 +47,19 @@ def _character(one: str) -> str:
 def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
     """Erase a person from stored answers and dead events. Return the number of changed rows by table.
 
-    A row is the person's if it names an order of theirs or their address. A repeated request then gets the
-    erased answer. A key that contains the address is replaced, so a repeated request with it counts as new.
-    An erased dead event is marked as discarded, because nothing is left to replay.
+    A row is the person's if it names an order of theirs or their address. An erased answer keeps only its ids,
+    and a repeated request gets it, so that it does nothing twice. A key that contains the address is replaced,
+    so a repeated request with it counts as new. An erased dead event is marked as discarded, because nothing
+    is left to replay.
     """
     counts: Counter[str] = Counter()
     with no_statement_timeout(using=using) as cursor:
         for row in _rows(cursor, "scope, key, answer_body", _ANSWERS, *_answer_values(person), lock=True):
-            new_key = _new_key(row["key"], person)
-            new_body = _changed(row["answer_body"], lambda found: _erase_fields(found, person))
+            if not _names(row, person, _ANSWER_TEXTS):
+                continue
+            has_address = person.is_named_in(row["key"], orders=False)
+            new_key = f"erased-{new_id()}" if has_address else row["key"]
+            new_body = _only_ids(row["answer_body"])
             if (new_key, new_body) != (row["key"], row["answer_body"]):
                 cursor.execute(
                     "UPDATE idempotency_keys SET key = %s, answer_body = %s WHERE scope = %s AND key = %s",
@@ -65,7 +68,7 @@ def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
                 counts["idempotency_keys"] += 1
         columns = "id, event_id, key, envelope, error"
         events = _rows(cursor, columns, _DEAD_EVENTS, _event_patterns(person), lock=True)
-        events = [row for row in events if _names(row, person)]
+        events = [row for row in events if _names(row, person, _EVENT_TEXTS)]
         ids = [row["event_id"] for row in events]
         counts["outbox_events"] += _erase_copies(cursor, "outbox_events", ids)
         cursor.execute(
@@ -89,7 +92,8 @@ def erase_copies(*, person: Person, using: str, table: str) -> int:
     with no_statement_timeout(using=using) as cursor:
         columns = "id, event_id, key, envelope, error"
         events = _rows(cursor, columns, _DEAD_EVENTS, _event_patterns(person))
-        return _erase_copies(cursor, table, [row["event_id"] for row in events if _names(row, person)])
+        ids = [row["event_id"] for row in events if _names(row, person, _EVENT_TEXTS)]
+        return _erase_copies(cursor, table, ids)
 
 
 def _erase_copies(cursor: Any, table: str, event_ids: list[Any]) -> int:
@@ -114,15 +118,11 @@ def export_answers(*, person: Person, using: str = "default") -> dict[str, list[
         events = _rows(cursor, "*", _DEAD_EVENTS, _event_patterns(person))
     return {
         "idempotency_keys": [
-            row
-            | {
-                "key": hide_addresses(row["key"], but=person.has_address),
-                "answer_body": _changed(row["answer_body"], lambda found: _hide_others(found, person)),
-            }
-            for row in answers
-            if person.is_named_in(row["answer_body"]) or person.is_named_in(row["key"])
+            person.only_their_address(row) for row in answers if _names(row, person, _ANSWER_TEXTS)
         ],
-        "dead_events": [person.only_their_address(row) for row in events if _names(row, person)],
+        "dead_events": [
+            person.only_their_address(row) for row in events if _names(row, person, _EVENT_TEXTS)
+        ],
     }
 
 
@@ -144,69 +144,17 @@ def _rows(
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
-def _names(event: Mapping[str, Any], person: Person) -> bool:
-    return any(person.is_named_in(event[column] or "") for column in ("key", "envelope", "error"))
+def _names(row: Mapping[str, Any], person: Person, columns: Iterable[str]) -> bool:
+    return any(person.is_named_in(row[column] or "") for column in columns)
 
 
 def _like(text: str) -> str:
     return re.sub(r"([%_\\])", r"\\\1", text)
 
 
-def _new_key(key: str, person: Person) -> str:
-    if not person.is_named_in(key, orders=False):
-        return key
-    return f"erased-{hashlib.sha256(key.encode()).hexdigest()}"
-
-
-def _changed(body: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
-    """Return an answer after applying `change` to each object. Return a text without changes as it is."""
-    try:
-        document = json.loads(body)
-    except ValueError:
-        return body
-    changed = _walk(document, change)
-    return body if changed == document else json.dumps(changed, ensure_ascii=False, separators=(",", ":"))
-
-
-def _walk(value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    if isinstance(value, list):
-        return [_walk(one, change) for one in value]
-    if isinstance(value, dict):
-        # Skip the items of an order, because their names are not personal.
-        return change({key: one if key == "items" else _walk(one, change) for key, one in value.items()})
-    return value
-
-
-def _is_theirs(found: Mapping[str, Any], person: Person) -> bool:
-    """Return whether an object of an answer has a person's address or is their order."""
-    if any(person.has_address(str(found.get(field, ""))) for field in _ADDRESSES):
-        return True
-    return "email" in found and any(str(owner) == found.get("id") for owner in person.owner_ids)
-
-
-def _erase_fields(found: dict[str, Any], person: Person) -> dict[str, Any]:
-    theirs = _is_theirs(found, person)
-
-    def erased(field: str, value: Any) -> Any:
-        if not isinstance(value, str) or not value:
-            return value
-        if field in _ADDRESSES:
-            return ERASED_ADDRESS if person.has_address(value) else value
-        if field in _PERSONAL and (theirs or person.is_named_in(value, orders=False)):
-            return _PERSONAL[field]
-        return value
-
-    return {field: erased(field, value) for field, value in found.items()}
-
-
-def _hide_others(found: dict[str, Any], person: Person) -> dict[str, Any]:
-    theirs = _is_theirs(found, person)
-    if not theirs and not any(field in found for field in _ADDRESSES):
-        return found  # an error of our API, or an object inside an order
-
-    def shown(field: str, value: Any) -> Any:
-        if field in _ADDRESSES and isinstance(value, str) and not person.has_address(value):
-            return ERASED_ADDRESS
-        return _PERSONAL[field] if field in _PERSONAL and not theirs else value
-
-    return {field: shown(field, value) for field, value in found.items()}
+def _only_ids(body: str) -> str:
+    """Return an answer, which is a JSON object, with nothing but its ids."""
+    ids = {
+        field: value for field, value in json.loads(body).items() if field == "id" or field.endswith("_id")
+    }
+    return json.dumps(ids, separators=(",", ":"))
