@@ -1,4 +1,4 @@
-"""Erase a person's data: typed texts, detached tables, dead events, stored answers, live rows, archives.
+"""Erase a person's data: detached tables, dead events, stored answers, typed texts, live rows, archives.
 
 `persons` decides which rows belong to a person. Called by `manage.py privacy` and the admin. An erasure may
 be killed at any point and repeated. It first records a keyed hash of the address. It erases the orders last,
@@ -31,7 +31,7 @@ from outbox.retention.partitions.locks import Report, exclusive_lock
 from outbox.retention.partitions.partitions import partitioned_models, require_owner
 from outbox.retention.people.erasure import erase_from_archive, erase_keys, erase_rows, side_tables
 from outbox.retention.people.stored_answers import erase_answers, erase_copies
-from outbox.retention.people.typed_texts import erase_typed_texts
+from outbox.retention.people.typed_texts import erase_reasons, erase_texts_with_address
 from outbox.retention.person import Person
 
 log = structlog.get_logger(__name__)
@@ -172,7 +172,7 @@ def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | Non
 
 
 def _erase_everywhere(email: str, found: _Found, report: Report) -> Counter[str]:
-    counts = _erase_typed_texts(email, found)
+    counts: Counter[str] = Counter()
     person = Person.of(email, found.owned)
     for model in partitioned_models():
         table = model._meta.db_table
@@ -190,21 +190,10 @@ def _erase_everywhere(email: str, found: _Found, report: Report) -> Counter[str]
 
 
 def _erase_texts(person: Person) -> Counter[str]:
-    """Erase a person from stored answers, dead events, and callers' keys in live events."""
-    counts = erase_answers(person=person)
+    """Erase a person from stored answers, dead events, callers' keys in live events, and typed texts."""
+    counts = erase_answers(person=person) + erase_texts_with_address(person=person)
     counts["outbox_events"] += erase_keys(person=person, using="default")
     return counts
-
-
-def _erase_typed_texts(email: str, found: _Found) -> Counter[str]:
-    """Erase what operators typed. Call it first, because the orders and e-mails tell the person's name."""
-    orders = own_orders(email).values_list("name", flat=True)
-    mails = list(own_mails(email).values_list("id", "to_name"))
-    return erase_typed_texts(
-        person=Person.of(email),
-        names={*orders, *(name for _, name in mails)},
-        ids={*found.owned, *(id for id, _ in mails)},
-    )
 
 
 def _erase_live(email: str, ids: list[uuid.UUID]) -> Counter[str]:
@@ -219,14 +208,11 @@ def _erase_live(email: str, ids: list[uuid.UUID]) -> Counter[str]:
         mine = [order.id for order in orders if order.email.lower() == email.lower()]
         erased = [order.id for order in orders if order.email == ERASED_ADDRESS]
         person = Person.of(email, frozenset([*mine, *erased]))
-        unsent = own_mails(email).filter(order_id__in=ids, status__in=UNFINISHED)
-        withdraw_emails(ids=unsent.values_list("id", flat=True))
-        counts = Counter(
-            {
-                model._meta.db_table: erase_rows(model=model, person=person, using="default", orders=ids)
-                for model in partitioned_models()
-            }
-        )
+        mails = own_mails(email).filter(order_id__in=ids)
+        counts = erase_reasons(ids=[*mine, *erased, *mails.values_list("id", flat=True)])
+        withdraw_emails(ids=mails.filter(status__in=UNFINISHED).values_list("id", flat=True))
+        for model in partitioned_models():
+            counts[model._meta.db_table] = erase_rows(model=model, person=person, using="default", orders=ids)
         counts["orders"] = Order.objects.filter(id__in=mine).update(
             email=ERASED_ADDRESS, name="", updated_at=Now()
         )

@@ -16,7 +16,7 @@ from outbox.models import BulkJob
 from outbox.models.jobs import RETRY_BASE
 from outbox.retention import rollover
 from tests.bulk import run_jobs
-from tests.factories import make_mail, make_order
+from tests.factories import make_mail
 from tests.outbox.retention.months import Steps, fill, make_partition, states
 from tests.outbox.test_bulk import logged, start
 
@@ -51,10 +51,10 @@ def test_a_row_that_a_job_resent_keeps_its_old_month_attached(archive_folder):
     assert len(EmailNotification.objects.claim(limit=5)) == 3
 
 
-def test_a_job_whose_reason_names_a_person_goes_on_after_the_erasure_without_the_name():
-    make_order(email="ann@example.com", name="Ann de Groot")
+def test_a_job_whose_reason_has_the_address_goes_on_after_the_erasure_without_the_reason():
     others = [make_mail(recipient_email=f"other{n}@example.com", status="dead_lettered") for n in range(5)]
-    job = start(reason="Ann de Groot called")
+    job = start()
+    BulkJob.objects.filter(id=job.id).update(reason="ann@example.com called")
     assert bulk.run_batch()
     erase_person(email="ann@example.com", report=lambda step, **_: None, force=True)
     run_jobs()
@@ -62,7 +62,7 @@ def test_a_job_whose_reason_names_a_person_goes_on_after_the_erasure_without_the
     assert (job.state, job.done_count, job.reason) == (BulkJob.State.DONE, 5, "[erased]")
     assert logged() == dict.fromkeys((str(mail.id) for mail in others), 1)
     messages = LogEntry.objects.values_list("change_message", flat=True)
-    assert not [message for message in messages if "Groot" in message]
+    assert not [message for message in messages if "ann@" in message]
     assert len([message for message in messages if "[erased]" in message]) == 5
 
 

@@ -47,10 +47,10 @@ def _character(one: str) -> str:
 def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
     """Erase a person from stored answers and dead events. Return the number of changed rows by table.
 
-    A row is the person's if it names an order of theirs or their address. An erased answer keeps only its ids,
-    and a repeated request gets it, so that it does nothing twice. A key that contains the address is replaced,
-    so a repeated request with it counts as new. An erased dead event is marked as discarded, because nothing
-    is left to replay.
+    A row is the person's if it names an order of theirs or their address. An erased answer keeps only its
+    ids, and a repeated request gets it, so that it does nothing twice. A key that contains the address is
+    replaced, so a repeated request with it counts as new. An erased dead event is marked as discarded,
+    because nothing is left to replay.
     """
     counts: Counter[str] = Counter()
     with no_statement_timeout(using=using) as cursor:
