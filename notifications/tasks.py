@@ -14,6 +14,7 @@ from django.db import close_old_connections
 from notifications.delivery import drain
 from outbox import bulk
 from outbox.delivery.sender import Drained
+from outbox.models import BulkJob
 from outbox.process.alarm import Alarm
 from outbox.process.redis_client import make_client
 from outbox.process.waker import Waker
@@ -30,7 +31,8 @@ def drain_emails(**_: Any) -> None:
 
 @shared_task
 def poll_outbox(**_: Any) -> None:
-    """Resume bulk jobs, recover expired claims, then drain."""
+    """Remove old exports, resume bulk jobs, recover expired claims, then drain."""
+    BulkJob.objects.remove_old_results()
     bulk.wake_for_unfinished()
     _go_on(drain.poll())
 

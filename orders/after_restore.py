@@ -157,6 +157,7 @@ _KINDS = {
     "notification changed": ("e-mail", "notification_id"),
     "event published": ("event", "event_id"),
     "event taken": ("inbound event", "event_id"),
+    "erasure started": ("erasure", "address_hash"),
     "person erased": ("erasure", "address_hash"),
     "order's address corrected": ("correction", "order_id"),
 }

@@ -1,4 +1,7 @@
-"""The bulk action that renders e-mails again. The admin's list of e-mails finds it by its name."""
+"""The actions of background jobs that render e-mails again, and that export or erase a person.
+
+The admin's list of e-mails finds the first by its name.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from collections.abc import Sequence
 
 from notifications import filters
 from notifications.models import EmailNotification
+from orders.models import Order
+from orders.privacy import jobs
 from orders.render_again import render_again
-from outbox.bulk import BatchResult, BulkAction, register
+from outbox.bulk import BatchResult, BulkAction, PersonAction, register
 
 
 def _change(ids: Sequence[uuid.UUID]) -> BatchResult:
@@ -28,3 +33,10 @@ RENDER_AGAIN = BulkAction(
     describe=filters.describe,
 )
 register(RENDER_AGAIN)
+
+for name, title, run in (
+    (jobs.EXPORT, "Export a customer's data", jobs.run_export),
+    (jobs.ERASE, "Erase a customer's data", jobs.run_erasure),
+):
+    # The permission has the action's name.
+    register(PersonAction(name=name, title=title, model=Order, permission=name, run=run))

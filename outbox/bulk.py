@@ -1,15 +1,18 @@
-"""Bulk jobs: an action on any number of rows, done in batches by any worker.
+"""Background jobs: an action on any number of rows, or on one person's data, done by any worker.
 
-A batch locks the job's row, changes its rows, logs each change and moves the job's position, all in one
-transaction. So a killed process leaves only whole batches, the next process continues after them, and two
-processes never do the same batch. Before a batch, a process counts a try in a separate commit. So a batch
-that always fails, or always kills its process, has at most `MAX_TRIES` tries.
+Rows are changed in batches. A batch locks the job's row, changes its rows, logs each change and moves the
+job's position, all in one transaction. So a killed process leaves only whole batches, the next process
+continues after them, and two processes never do the same batch. Before a batch, a process counts a try in a
+separate commit. So a batch that always fails, or always kills its process, has at most `MAX_TRIES` tries.
+
+The export or erasure of a person is one call, which may be repeated after a kill. It counts as one batch.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,13 +26,13 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractUser
 from django.contrib.contenttypes.models import ContentType
 from django.db import InterfaceError, OperationalError, connection, models, transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from outbox.database.transactions import after_commit
 from outbox.models import BulkJob
 from outbox.models.jobs import MAX_TRIES
-from outbox.privacy import refuse_addresses
+from outbox.privacy import ERASED_ADDRESS, address_hash, hide_addresses, refuse_addresses
 from outbox.process.waker import Waker
 from outbox.telemetry import context as work_context
 
@@ -69,12 +72,54 @@ class BulkAction:
     describe: Callable[[Mapping[str, str]], str]
 
 
+#: The fields of a job that a result does not make big.
+PROGRESS = ("state", "done_count", "error")
+#: Reports a finished step: report(step, **facts). The fact `rows` counts as done.
+Report = Callable[..., None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PersonAction:
+    """An action on one person's data.
+
+    `run(job, report)` may be killed at any point and run again. It raises `Waiting`, `Refused` or `Stopped`.
+    """
+
+    name: str  # stored, so it must keep its meaning in later releases
+    title: str
+    model: type[models.Model]
+    permission: str
+    run: Callable[[BulkJob, Report], None]
+
+    def describe(self, params: Mapping[str, str]) -> str:
+        return f"person {params['person'][:12]}"
+
+
+class Waiting(Exception):
+    """A job cannot run now. It is tried again, and the message may say what it waits for."""
+
+
+class Refused(Exception):
+    """A job must not run. It is stopped, and the message says why."""
+
+
+class Stopped(Exception):
+    """Somebody has stopped the job, or another process has ended it."""
+
+
 #: Every action by its name. Each app registers its actions in its bulk_actions.py.
-ACTIONS: dict[str, BulkAction] = {}
+ACTIONS: dict[str, BulkAction | PersonAction] = {}
 
 
-def register(action: BulkAction) -> None:
+def register(action: BulkAction | PersonAction) -> None:
     ACTIONS[action.name] = action
+
+
+def row_action(*, name: str) -> BulkAction:
+    """Return the action on rows that has the name."""
+    action = ACTIONS[name]
+    assert isinstance(action, BulkAction)
+    return action
 
 
 def rows_of(
@@ -85,7 +130,7 @@ def rows_of(
     return rows.filter(pk__in=ids.split(",")) if (ids := filter.get("ids")) else rows
 
 
-def describe(action: BulkAction, filter: Mapping[str, str]) -> str:
+def describe(action: BulkAction | PersonAction, filter: Mapping[str, str]) -> str:
     """Return a job's rows in words."""
     if ids := filter.get("ids"):
         return f"{ids.count(',') + 1:,} chosen"
@@ -98,7 +143,7 @@ def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, rea
     Raise `AddressGiven` if the filter or the reason has an address.
     """
     refuse_addresses(reason, *filter.values())
-    rows = rows_of(ACTIONS[action], filter)
+    rows = rows_of(row_action(name=action), filter)
     with transaction.atomic():
         total = rows.order_by()[: COUNT_LIMIT + 1].count()
         job = BulkJob.objects.create(
@@ -112,16 +157,42 @@ def start_job(*, action: str, filter: Mapping[str, str], user: AbstractUser, rea
             correlation_id=work_context.current().correlation_id,
         )
         transaction.on_commit(waker.wake)
+    _log_start(job)
+    return job
+
+
+def start_for_person(
+    *, action: str, address: str, user: AbstractUser | None = None, **options: str
+) -> BulkJob:
+    """Write a job on a person's data, and wake a worker after the commit.
+
+    Without `user` wake nobody, because a command does its job itself. The time that this takes does not
+    depend on the person's rows.
+    """
+    job = BulkJob.objects.create(
+        action=action,
+        filter={"person": address_hash(address), **options},
+        address=address,
+        user_id=user.pk if user else None,
+        username=user.get_username() if user else "",
+        correlation_id=work_context.current().correlation_id,
+    )
+    if user:
+        transaction.on_commit(waker.wake)
+    _log_start(job)
+    return job
+
+
+def _log_start(job: BulkJob) -> None:
     after_commit(
         lambda: log.info(
             "bulk job started",
             job=str(job.id),
-            action=action,
-            filter=describe(ACTIONS[action], filter),
+            action=job.action,
+            filter=describe(ACTIONS[job.action], job.filter),
             user=job.username,
         )
     )
-    return job
 
 
 def restart_job(*, id: uuid.UUID) -> bool:
@@ -133,25 +204,50 @@ def restart_job(*, id: uuid.UUID) -> bool:
     return restarted
 
 
-def run_batch() -> bool:
+def run_batch(*, persons: bool = True) -> bool:
     """Do one batch of the due job that waited longest. Return False if no job is due.
 
-    Log an error of the batch and record it in the job, so that the batch is tried again later or the job
-    fails. Raise the database's error if the connection is lost.
+    Without `persons`, leave out jobs on a person's data, which may take minutes. Log an error of the batch
+    and record it in the job, so that the batch is tried again later or the job fails. Raise the database's
+    error if the connection is lost.
     """
-    job = _begin_try()
+    return _run_one(_due_jobs(persons=persons), _say_nothing)
+
+
+def run_until_ended(*, job: BulkJob, report: Report) -> None:
+    """Do a job in this process, or wait for the process that does it. Also report what the job waits for."""
+    said = ""
+    while job.state == job.State.RUNNING:
+        if not _run_one(_due_jobs().filter(id=job.id), report):
+            time.sleep(0.5)
+        job.refresh_from_db(fields=PROGRESS)
+        if job.error not in ("", said):
+            report("waiting", reason=job.error)
+        said = job.error
+
+
+def _say_nothing(step: str, **facts: object) -> None:
+    """Report to nobody, because the job's row has the progress."""
+
+
+def _run_one(jobs: QuerySet[BulkJob], report: Report) -> bool:
+    job = _begin_try(jobs)
     if job is None:
         return False
     session = connection.connection  # to notice that Django has reconnected before an error is caught
+    action = ACTIONS[job.action]
     try:
         with work_context.working_for(work_context.Context(job.correlation_id)):
-            _work(job.id)
+            if isinstance(action, PersonAction):
+                _run_for_person(job, action, report)
+            else:
+                _work(job.id, action)
     except Exception as error:
         lost = connection.connection is not session or not connection.is_usable()
         if lost and isinstance(error, OperationalError | InterfaceError):
             raise
         log.exception("bulk job failed, to be tried again", job=str(job.id), tries=job.tries)
-        text = f"{type(error).__name__}: {error}"[:1000]
+        text = hide_addresses(f"{type(error).__name__}: {error}", but=ERASED_ADDRESS.__eq__)[:1000]
         if job.tries < MAX_TRIES:
             BulkJob.objects.running().filter(id=job.id).update(error=text, updated_at=Now())
         else:
@@ -159,16 +255,17 @@ def run_batch() -> bool:
     return True
 
 
-def _due_jobs() -> QuerySet[BulkJob]:
+def _due_jobs(*, persons: bool = True) -> QuerySet[BulkJob]:
     """Return due jobs that this release knows, and those that no process has touched for `UNKNOWN_FOR`."""
     unclaimed = Q(updated_at__lte=Now() - UNKNOWN_FOR)
-    return BulkJob.objects.due().filter(Q(action__in=list(ACTIONS)) | unclaimed).order_by("updated_at")
+    jobs = BulkJob.objects.due().filter(Q(action__in=list(ACTIONS)) | unclaimed).order_by("updated_at")
+    return jobs if persons else jobs.filter(address="")
 
 
-def _begin_try() -> BulkJob | None:
+def _begin_try(jobs: QuerySet[BulkJob]) -> BulkJob | None:
     """Count a try of the next due job, so that no other process begins one until the job is due again."""
     with transaction.atomic():
-        job = _due_jobs().select_for_update(skip_locked=True).first()
+        job = jobs.select_for_update(skip_locked=True).first()
         if job is not None and not (reason := _hopeless(job)):
             job.tries += 1
             BulkJob.objects.filter(id=job.id).update(tries=job.tries, updated_at=Now())
@@ -176,7 +273,7 @@ def _begin_try() -> BulkJob | None:
     if job is None:
         return None
     _fail(job, reason)
-    return _begin_try()
+    return _begin_try(jobs)
 
 
 def _hopeless(job: BulkJob) -> str:
@@ -193,7 +290,32 @@ def _fail(job: BulkJob, reason: str) -> None:
         after_commit(lambda: log.error("bulk job failed", job=str(job.id), error=reason))
 
 
-def _work(id: uuid.UUID) -> None:
+def _run_for_person(job: BulkJob, action: PersonAction, report: Report) -> None:
+    def count(step: str, *, rows: int = 0, **facts: object) -> None:
+        """Write the progress, which also shows other processes that this one is alive."""
+        running = BulkJob.objects.running().filter(id=job.id)
+        if not running.update(done_count=F("done_count") + rows, error="", updated_at=Now()):
+            raise Stopped
+        report(step, rows=rows, **facts)
+
+    try:
+        if refused := _why_not_allowed(job):
+            raise Refused(refused)
+        action.run(job, count)
+        has_ended = BulkJob.objects.finish(id=job.id)
+    except Refused as reason:
+        has_ended = BulkJob.objects.stop(id=job.id, error=str(reason))
+    except Waiting as reason:
+        BulkJob.objects.postpone(id=job.id, error=str(reason))
+        return
+    except Stopped:
+        return
+    if has_ended:
+        job.refresh_from_db(fields=PROGRESS)
+        _log_end(job)
+
+
+def _work(id: uuid.UUID, action: BulkAction) -> None:
     """Do one batch of a running job. No other process does one, because the caller has counted a try."""
     with transaction.atomic():
         # Wait for the lock, because a process that searches for a due job may hold it for a moment.
@@ -201,9 +323,9 @@ def _work(id: uuid.UUID) -> None:
         if job is None:
             return
         refused = _why_not_allowed(job)
-        ids = [] if refused else _next_ids(job)
-        result = ACTIONS[job.action].change(ids) if ids else BatchResult([], Counter())
-        _log(job, result.lines)
+        ids = [] if refused else _next_ids(job, action)
+        result = action.change(ids) if ids else BatchResult([], Counter())
+        _log(job, action, result.lines)
         job.done_count += len(result.lines)
         job.refused_count += sum(result.refusals.values())
         job.refusals = dict(Counter(job.refusals) + result.refusals)
@@ -223,20 +345,27 @@ def _work(id: uuid.UUID) -> None:
             updated_at=Now(),
         )
     if state != job.State.RUNNING:
-        after_commit(
-            lambda: log.info(
-                "bulk job ended",
-                job=str(id),
-                state=str(state),
-                done=job.done_count,
-                refused=job.refused_count,
-                error=refused,
-            )
+        job.state, job.error = state, refused
+        _log_end(job)
+
+
+def _log_end(job: BulkJob) -> None:
+    after_commit(
+        lambda: log.info(
+            "bulk job ended",
+            job=str(job.id),
+            state=str(job.state),
+            done=job.done_count,
+            refused=job.refused_count,
+            error=job.error,
         )
+    )
 
 
 def _why_not_allowed(job: BulkJob) -> str:
     """Return why the job's owner may not continue it, or an empty text. Called before each batch."""
+    if not job.username:
+        return ""  # a command's job
     users = get_user_model()._default_manager
     user = users.filter(pk=job.user_id).first() if job.user_id else None
     permission = ACTIONS[job.action].permission
@@ -249,21 +378,20 @@ def _why_not_allowed(job: BulkJob) -> str:
     return ""
 
 
-def _next_ids(job: BulkJob) -> list[uuid.UUID]:
+def _next_ids(job: BulkJob, action: BulkAction) -> list[uuid.UUID]:
     """Return the ids of the next batch. Ids up to the job's position never come again."""
     if job.last_id is None:
         return []
     after = Q() if job.position is None else Q(id__gt=job.position)
-    rows = rows_of(ACTIONS[job.action], job.filter, started_at=job.created_at)
+    rows = rows_of(action, job.filter, started_at=job.created_at)
     rows = rows.filter(after, id__lte=job.last_id)
     return list(rows.order_by("id").values_list("id", flat=True)[:CHUNK])
 
 
-def _log(job: BulkJob, lines: Iterable[tuple[uuid.UUID, str]]) -> None:
+def _log(job: BulkJob, action: BulkAction, lines: Iterable[tuple[uuid.UUID, str]]) -> None:
     """Write each change to the admin's log, as a change by the job's user."""
-    model = ACTIONS[job.action].model
-    name = str(model._meta.verbose_name)
-    kind = ContentType.objects.get_for_model(model)
+    name = str(action.model._meta.verbose_name)
+    kind = ContentType.objects.get_for_model(action.model)
     LogEntry.objects.bulk_create(
         LogEntry(
             user_id=job.user_id or 0,

@@ -146,7 +146,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
 
 
 def _bulk_action(name: str) -> bulk.BulkAction:
-    return bulk.ACTIONS[f"notifications.{name}"]
+    return bulk.row_action(name=f"notifications.{name}")
 
 
 def _posted(request: HttpRequest) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Erase a person's data: detached tables, dead events, stored answers, typed texts, live rows, archives.
 
-`persons` decides which rows belong to a person. Called by `manage.py privacy` and the admin. An erasure may
-be killed at any point and repeated. It first records a keyed hash of the address. It erases the orders last,
-because until then they lead to all other rows, and every step changes only rows that are not erased yet.
+`persons` decides which rows belong to a person. Called by orders.privacy.jobs. An erasure may be killed at
+any point and repeated. It first records a keyed hash of the address. It erases the orders last, because until
+then they lead to all other rows, and every step changes only rows that are not erased yet.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dataclasses
 import time
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import structlog
 from django.conf import settings
@@ -27,7 +27,7 @@ from outbox.delivery.rows.outcomes import UNFINISHED, Status
 from outbox.models import Erasure, OutboxEvent
 from outbox.privacy import ERASED_ADDRESS, address_hash
 from outbox.retention.archives.archive import archived_partitions
-from outbox.retention.partitions.locks import Report, exclusive_lock
+from outbox.retention.partitions.locks import Report, exclusive_lock, no_statement_timeout
 from outbox.retention.partitions.partitions import partitioned_models, require_owner
 from outbox.retention.people.erasure import erase_from_archive, erase_keys, erase_rows, side_tables
 from outbox.retention.people.stored_answers import erase_answers, erase_copies
@@ -40,8 +40,6 @@ log = structlog.get_logger(__name__)
 OWNER = "owner"
 CHUNK = 100
 PASSES = 5
-#: Seconds to wait for a rollover of the same tables.
-PATIENCE_SECONDS = 1800.0
 
 
 class InFlight(RuntimeError):
@@ -68,38 +66,28 @@ class ErasureReport:
     archives: list[str]
 
 
-def erase_person(
-    *,
-    email: str,
-    report: Report,
-    force: bool = False,
-    archives_now: bool = False,
-    wait: bool = True,
-) -> ErasureReport:
+def erase_person(*, email: str, report: Report, force: bool = False) -> ErasureReport:
     """Erase a person's addresses, names, subjects and bodies, also those in errors and stored answers.
 
     Audit columns stay. With `force`, erase although orders or e-mails are in flight, and give up unsent
-    e-mails. The first rollover of next month rewrites the archives, or this call with `archives_now`. Raise
-    `NoPerson`, `InFlight` or `NotOwner` without changing anything. Raise `StillSending` or `AlreadyRunning`
-    if the erasure has to be run again. Without `wait`, raise them at once while a rollover runs or a worker
-    sends an e-mail to the person.
+    e-mails. The first rollover of next month rewrites the archives, or `rewrite_archives`. Raise `NoPerson`,
+    `InFlight` or `AlreadyRunning` without changing anything. Raise `StillSending` if the erasure has to be
+    run again.
     """
     email = check_address(email)
-    if archives_now:
-        require_owner(using=OWNER)  # it restores archives into tables
     erasure = Erasure.objects.filter(address_hash=address_hash(email)).first()
     counts: Counter[str] = Counter()
     with contextlib.ExitStack() as locks:
         for model in partitioned_models():
-            patience = PATIENCE_SECONDS if wait else 0.0
-            locks.enter_context(exclusive_lock(model=model, using=DIRECT, patience_seconds=patience))
+            locks.enter_context(exclusive_lock(model=model, using=DIRECT))
         owned: frozenset[uuid.UUID] = frozenset()
         for number in range(PASSES):
-            found = _find(email)
-            if number and not found.is_ready:
-                break
-            if not force:
-                _check_not_in_flight(email)
+            with no_statement_timeout(using="default"):
+                found = _find(email)
+                if number and not found.is_ready:
+                    break
+                if not force:
+                    _check_not_in_flight(email)
             if recorded := _record(email, erasure, found):
                 erasure = recorded
                 report("recorded", orders=len(found.owned))
@@ -107,13 +95,13 @@ def erase_person(
             counts.update(_erase_everywhere(email, found, report))
         # Erase what was stored meanwhile, too, but nothing of orders that were corrected meanwhile.
         erased = Order.objects.filter(id__in=owned, email=ERASED_ADDRESS).values_list("id", flat=True)
-        counts.update(_erase_texts(Person.of(email, frozenset(erased))))
+        late = _erase_texts(Person.of(email, frozenset(erased)))
+        counts.update(late)
+        report("erased", rows=late.total())
         if erasure is not None:
-            counts.update(_erase_late(email, report, wait))
+            counts.update(_erase_late(email, report))
             totals = Counter(erasure.counts) + counts
             Erasure.objects.filter(id=erasure.id).update(counts=dict(totals), finished_at=Now())
-            if archives_now:
-                _rewrite_archives(counts, report)
             erasure.refresh_from_db()
     changed = {table: count for table, count in counts.items() if count or erasure}
     archives = erasure.archives if erasure else []
@@ -174,18 +162,22 @@ def _record(email: str, erasure: Erasure | None, found: _Found) -> Erasure | Non
 def _erase_everywhere(email: str, found: _Found, report: Report) -> Counter[str]:
     counts: Counter[str] = Counter()
     person = Person.of(email, found.owned)
+
+    def erased(changed: Mapping[str, int], **where: str) -> None:
+        counts.update(changed)
+        report("erased", rows=sum(changed.values()), **where)
+
     for model in partitioned_models():
         table = model._meta.db_table
         for name in side_tables(model=model, using=DIRECT):
-            counts[table] += erase_rows(model=model, person=person, using=DIRECT, table=name)
+            rows = erase_rows(model=model, person=person, using=DIRECT, table=name)
             if model is OutboxEvent:
-                counts[table] += erase_copies(person=person, using=DIRECT, table=name)
-                counts[table] += erase_keys(person=person, using=DIRECT, table=name)
-            report("erased", partition=name)
-    counts.update(_erase_texts(person))
+                rows += erase_copies(person=person, using=DIRECT, table=name)
+                rows += erase_keys(person=person, using=DIRECT, table=name)
+            erased({table: rows}, partition=name)
+    erased(_erase_texts(person))
     for chunk in _chunks(found.owned | found.mailed):
-        counts.update(_erase_live(email, chunk))
-        report("erased", orders=counts["orders"], emails=counts["email_notifications"])
+        erased(_erase_live(email, chunk))
     return counts
 
 
@@ -219,25 +211,26 @@ def _erase_live(email: str, ids: list[uuid.UUID]) -> Counter[str]:
     return counts
 
 
-def _erase_late(email: str, report: Report, wait: bool) -> Counter[str]:
+def _erase_late(email: str, report: Report) -> Counter[str]:
     """Erase the e-mails that were being sent, each soon after it is settled: a worker may claim it again.
 
-    Raise `StillSending` if some are still being sent after the time that one send can take, or without `wait`
-    at once.
+    Raise `StillSending` if some are still being sent after the time that one send can take.
     """
     one_send = settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + 5
-    deadline = time.monotonic() + (one_send if wait else 0.0)
+    deadline = time.monotonic() + one_send
     counts: Counter[str] = Counter()
     while True:
         settled = own_mails(email).exclude(status=Status.PROCESSING).values_list("order_id", flat=True)
         for chunk in _chunks(set(settled)):
-            counts.update(_erase_live(email, chunk))
+            erased = _erase_live(email, chunk)
+            counts.update(erased)
+            report("erased", rows=erased.total())
         left = own_mails(email).count()
         if not left:
             return counts
         report("waiting", emails=left)
         if time.monotonic() >= deadline:
-            raise StillSending(f"{left} e-mails are being sent now. Run the erasure again in a few minutes.")
+            raise StillSending(f"{left} e-mails are being sent now.")
         time.sleep(0.5)
 
 
@@ -246,11 +239,16 @@ def _chunks(owners: Collection[uuid.UUID]) -> Iterator[list[uuid.UUID]]:
     return (ordered[start : start + CHUNK] for start in range(0, len(ordered), CHUNK))
 
 
-def _rewrite_archives(counts: Counter[str], report: Report) -> None:
+def rewrite_archives(*, report: Report) -> None:
+    """Erase from the archives now, instead of at the first rollover of next month.
+
+    Raise `NotOwner` if this process cannot restore archives into tables, or `AlreadyRunning`.
+    """
+    require_owner(using=OWNER)
     for model in partitioned_models():
-        table = model._meta.db_table
-        for record in archived_partitions(table=table, using=OWNER):
-            counts[f"{table} (archived)"] += erase_from_archive(model=model, record=record, report=report)
+        with exclusive_lock(model=model, using=DIRECT):
+            for record in archived_partitions(table=model._meta.db_table, using=OWNER):
+                erase_from_archive(model=model, record=record, report=report)
 
 
 def _some(what: str, ids: Sequence[uuid.UUID]) -> str:

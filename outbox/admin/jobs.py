@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -23,6 +24,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
 from outbox import bulk
+from outbox.admin.shared.acts import record_act
 from outbox.admin.shared.base import ChoiceFilter, TriageAdmin, ago, pill
 from outbox.database import periods
 from outbox.database.clock import read_database_time
@@ -69,12 +71,13 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         return [
             path("<uuid:id>/progress/", view(self.progress_view), name="outbox_bulkjob_progress"),
             path("<uuid:id>/stop/", view(self.stop_view), name="outbox_bulkjob_stop"),
+            path("<uuid:id>/result/", view(self.result_view), name="outbox_bulkjob_result"),
             path("<uuid:id>/restart/", view(self.restart_view), name="outbox_bulkjob_restart"),
             *super().get_urls(),
         ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BulkJob]:
-        jobs = super().get_queryset(request)
+        jobs = super().get_queryset(request).defer("address", "result")
         if request.user.has_perm("outbox.view_bulkjob"):
             return jobs
         return jobs.filter(Q(user_id=request.user.pk))
@@ -106,6 +109,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             "finished": ago(job.finished_at),
             "may_stop": job.state in (job.State.RUNNING, job.State.FAILED) and _may_stop(request, job),
             "may_restart": job.state == job.State.FAILED and _may_start(request, job),
+            "may_download": _results(request).filter(id=job.id).exists() and _may_start(request, job),
             "rows": _list_url(job),
             "media": self.media,
         }
@@ -150,6 +154,20 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             )
         return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
 
+    def result_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
+        """Answer with the result of the user's own job as a file, and record the download."""
+        job = self._job(request, id)
+        if not _may_start(request, job):
+            raise PermissionDenied
+        result = _results(request).filter(id=job.id).values_list("result", flat=True).first()
+        if result is None:
+            raise Http404
+        record_act(
+            request, model=BulkJob, id=job.id, which=f"background job {job.id}", said="Downloaded the result."
+        )
+        headers = {"Content-Disposition": 'attachment; filename="customer.json"'}
+        return HttpResponse(gzip.decompress(result), "application/json", headers=headers)
+
     def _job(self, request: HttpRequest, id: str | uuid.UUID) -> BulkJob:
         job = self.get_object(request, str(id))
         if job is None:
@@ -170,6 +188,11 @@ def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
         messages.error(request, f"Nothing was changed. {error}")
         return HttpResponseRedirect(request.path)
     return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
+
+
+def _results(request: HttpRequest) -> QuerySet[BulkJob]:
+    """Return the user's own jobs that have a result."""
+    return BulkJob.objects.with_result().filter(Q(user_id=request.user.pk))
 
 
 def _pill(job: BulkJob) -> SafeString:

@@ -1,4 +1,4 @@
-"""Bulk jobs: one action on every row that matched a filter, in the background."""
+"""Background jobs: an action on every row that matched a filter, or on the data of one person."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from django.conf import settings
 from django.db import models
-from django.db.models import Exists, OuterRef, Q
-from django.db.models.functions import Now
+from django.db.models import Exists, F, OuterRef, Q
+from django.db.models.functions import Greatest, Now
 
 from outbox.database.ids import new_id
 from outbox.models.pauses import Pause
@@ -19,6 +19,8 @@ from outbox.process.backoff import compute_ceiling
 MAX_TRIES = 8
 #: Seconds from the first try to the second, and the cap. Each later wait is twice as long, up to the cap.
 RETRY_BASE, RETRY_CAP = 10.0, 640.0
+#: The result of a job is kept for so long after its end.
+RESULT_HOURS = 24
 
 
 class BulkJobQuerySet(models.QuerySet["BulkJob"]):
@@ -57,16 +59,43 @@ class BulkJobQuerySet(models.QuerySet["BulkJob"]):
         state = BulkJob.State.RUNNING
         return bool(failed.update(state=state, finished_at=None, tries=0, error="", updated_at=Now()))
 
-    def stop(self, *, id: uuid.UUID) -> bool:
-        """Stop a running or failed job. Its changes stay. Return whether it was running or had failed."""
-        return bool(self._end(self._open().filter(id=id), BulkJob.State.STOPPED))
+    def finish(self, *, id: uuid.UUID) -> bool:
+        """Mark a running job as done. Return whether it was running."""
+        return bool(self._end(self.running().filter(id=id), BulkJob.State.DONE, address="", error=""))
+
+    def stop(self, *, id: uuid.UUID, error: str = "") -> bool:
+        """Stop a running or failed job. Its changes stay. Return whether it was running or had failed.
+
+        Without `error`, a failed job keeps its own.
+        """
+        values = {"error": error} if error else {}
+        return bool(self._end(self._open().filter(id=id), BulkJob.State.STOPPED, address="", **values))
 
     def stop_restored(self, *, until: dt.datetime, error: str) -> int:
         """Stop the running and failed jobs of a restored backup, created by `until`. Return their number.
 
         Stop failed ones, too, because a restart could resend e-mails that were resent before the restore.
+        Leave a person's export and erasure, because they send nothing, and an erasure must not be lost.
         """
-        return self._end(self._open().filter(created_at__lte=until), BulkJob.State.STOPPED, error=error)
+        restored = self._open().filter(created_at__lte=until, address="")
+        return self._end(restored, BulkJob.State.STOPPED, error=error)
+
+    def postpone(self, *, id: uuid.UUID, error: str) -> None:
+        """Make a running job wait for its next try without counting this one. `error` says what it waits for.
+
+        At least one try stays counted, so that the job waits.
+        """
+        tries = Greatest(F("tries") - 1, 1)
+        self.running().filter(id=id).update(tries=tries, error=error, updated_at=Now())
+
+    def with_result(self) -> Self:
+        """Filter the jobs whose result may be downloaded."""
+        return self.exclude(result=None).filter(finished_at__gt=Now() - dt.timedelta(hours=RESULT_HOURS))
+
+    def remove_old_results(self) -> None:
+        """Remove the results that nobody may download any more."""
+        old = Now() - dt.timedelta(hours=RESULT_HOURS)
+        self.exclude(result=None).filter(finished_at__lte=old).update(result=None)
 
     def _open(self) -> Self:
         return self.filter(state__in=[BulkJob.State.RUNNING, BulkJob.State.FAILED])
@@ -80,6 +109,8 @@ class BulkJob(models.Model):
 
     The job visits each row once, in the order of the ids, from `position` (exclusive) to `last_id`. The
     transaction that changes the rows also writes `position` and the counts.
+
+    A job on one person's data has no rows to visit, but the person's `address`. A killed one runs again.
     """
 
     class State(models.TextChoices):
@@ -91,8 +122,11 @@ class BulkJob(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     state = models.CharField(max_length=10, choices=State, default=State.RUNNING)
 
-    action = models.CharField(max_length=50)  # the name of an outbox.bulk.BulkAction
-    filter = models.JSONField(default=dict)  # {"ids": "…,…"}, or the list's parameters: {"status": "failed"}
+    action = models.CharField(max_length=50)  # a name in outbox.bulk.ACTIONS
+    #: {"ids": "…,…"}, the list's parameters: {"status": "failed"}, or {"person": the address's keyed hash}.
+    filter = models.JSONField(default=dict)
+    #: The person's address, until the job is done or stopped.
+    address = models.TextField(default="", db_default="", blank=True)
     last_id = models.UUIDField(null=True)  # the greatest id that matched at the start, or null
     reason = models.CharField(max_length=200, default="", blank=True)
     # No foreign key in the database, because creating one would lock the users' table.
@@ -104,7 +138,7 @@ class BulkJob(models.Model):
         db_constraint=False,
         db_index=False,
     )
-    username = models.CharField(max_length=150)  # as it was at the start
+    username = models.CharField(max_length=150)  # as it was at the start; empty for a command's job
     correlation_id = models.CharField(max_length=128, default="", blank=True)
 
     total = models.PositiveIntegerField(null=True)  # null: more rows than were counted
@@ -112,6 +146,7 @@ class BulkJob(models.Model):
     done_count = models.PositiveIntegerField(default=0)
     refused_count = models.PositiveIntegerField(default=0)
     refusals = models.JSONField(default=dict)  # reasons for rows left alone: {"it is held": 3}
+    result = models.BinaryField(null=True)  # an export, as gzip
     #: Counted when a batch begins, so that a killed process counts, too. A finished batch resets it to 0.
     tries = models.SmallIntegerField(db_default=0)
     error = models.TextField(default="", blank=True)  # of the last try, or why the job failed or was stopped
@@ -138,6 +173,10 @@ class BulkJob(models.Model):
                 condition=Q(state="running", finished_at__isnull=True)
                 | (~Q(state="running") & Q(finished_at__isnull=False)),
                 name="bulk_jobs_finished_has_its_time",
+            ),
+            models.CheckConstraint(
+                condition=Q(address="") | Q(state__in=["running", "failed"]),
+                name="bulk_jobs_ended_has_no_address",
             ),
         ]
 

@@ -77,6 +77,8 @@ def test_each_apps_collectors_sums_and_actions_are_found():
         "notifications.mark_sent",
         "notifications.render_again",
         "notifications.resend",
+        "orders.erase_person",
+        "orders.export_person",
         "outbox.discard",
         "outbox.discard_inbound",
         "outbox.replay",

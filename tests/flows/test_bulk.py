@@ -1,4 +1,4 @@
-"""2,000 dead letters of one cause: resent by a job with a kill or a failover in its middle, none doubled."""
+"""Jobs with a kill or a failover in their middle: 2,000 dead letters are resent, and a person is erased."""
 
 from __future__ import annotations
 
@@ -74,3 +74,34 @@ def test_all_are_sent_once_though_postgresql_fails_over_in_the_middle():
         shop.until(all_sent, "all are sent")
         assert_each_row_once(shop)
         assert list(shop.accepted().values()) == [1] * COUNT
+
+
+PLACE = f"""
+    INSERT INTO orders (id, source, status, version, user_id, email, name, locale, reference, items,
+        total_amount, refunded_amount, currency, correlation_id, created_at, updated_at)
+    SELECT uuidv7(), '', 'completed', 1, uuidv7(), 'ann@example.com', 'Ann', 'en', '', '[]', 1, 0, 'USD', '',
+        now(), now()
+    FROM generate_series(1, {COUNT})
+"""
+ERASE = (
+    "from django.contrib.auth.models import User; from outbox import bulk; bulk.waker.wake = lambda: None;"
+    " from orders.privacy import jobs;"
+    " jobs.start_erasure(email='ann@example.com', force=False, user=User.objects.create_superuser('op'))"
+)
+
+
+def test_a_person_is_erased_though_the_worker_is_killed_in_the_middle():
+    with Shop() as shop:
+        shop.query(PLACE)
+        shop.manage("shell", "-c", ERASE)
+        shop.start("worker", "beat")
+        shop.until(lambda: shop.query("SELECT done_count FROM bulk_jobs")[0][0] >= 500, "the job has begun")
+        shop.kill("worker")
+        [(left,)] = shop.query("SELECT count(*) FROM orders WHERE email = 'ann@example.com'")
+        assert left
+        shop.query(
+            "UPDATE bulk_jobs SET updated_at = now() - interval '1 hour'"
+        )  # instead of a minute's wait
+        shop.start("worker")
+        shop.until(lambda: shop.query("SELECT state, address FROM bulk_jobs") == [("done", "")], "it is done")
+        assert shop.query("SELECT count(*) FROM orders WHERE email = 'ann@example.com'") == [(0,)]

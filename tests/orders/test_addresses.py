@@ -145,7 +145,7 @@ def test_an_export_and_an_erasure_reach_all_that_is_stored_of_it(text, quoted):
     assert len(document["email_notifications"]) == len(document["dead_events"]) == 1
     out = StringIO()
     call_command("privacy", "erase", "--email", text, "--force", stdout=out)
-    assert json.loads(out.getvalue())["changed"]["orders"] == 1
+    assert json.loads(out.getvalue())["changed"] > 1
     assert Order.objects.get(id=id).email == ERASED_ADDRESS
     assert InboundDeadLetter.objects.get().envelope == ERASED
     assert "originalEvent" not in OutboxEvent.objects.get(event_type__endswith=".dlt").payload

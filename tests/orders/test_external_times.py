@@ -11,9 +11,10 @@ from django.db.models.functions import Now
 from notifications.models import EmailNotification
 from orders.models import Order
 from orders.privacy import erasure
-from outbox.models import InboundDeadLetter
+from outbox.models import BulkJob, InboundDeadLetter
 from outbox.privacy import ERASED_ADDRESS
 from tests.api.conftest import Api, make_token
+from tests.bulk import run_jobs
 from tests.orders.external import SHOP, give, new_id, tell, told
 from tests.orders.test_privacy import grep
 from tests.outbox.retention.months import Steps
@@ -50,7 +51,9 @@ def test_is_shown_exported_and_erased(placed_at, admin_client):
         assert admin_client.get(f"/admin/orders/order/{path}").status_code == 200, path
     call_command("timeline", id)
     action = {"action": "export_person", "_selected_action": [id]}
-    exported = admin_client.post("/admin/orders/order/", action).json()
+    admin_client.post("/admin/orders/order/", action)
+    run_jobs()
+    exported = admin_client.get(f"/admin/outbox/bulkjob/{BulkJob.objects.get().id}/result/").json()
     assert [len(exported[name]) for name in ("orders", "email_notifications")] == [1, 3]
     erasure.erase_person(email=ANN, report=Steps())
     assert grep(ANN) == [] and Order.objects.get(id=id).email == ERASED_ADDRESS

@@ -8,30 +8,29 @@ import itertools
 import json
 import signal
 import sys
-import threading
-import time
 import uuid
 
 import pytest
 import zstandard
-from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from orders.privacy import erasure
+from orders.privacy import erasure, jobs
+from orders.privacy.person_export import export_person
 from orders.services import cancel_order, complete_order, pay_order, place_order, refund_order
+from outbox import bulk
 from outbox.database.ids import id_floor, new_id
 from outbox.delivery.rows.outcomes import Status
 from outbox.models import DetachedPartition, Erasure, IdempotencyKey, InboundDeadLetter, OutboxEvent
+from outbox.models import jobs as job_times
 from outbox.privacy import ERASED_ADDRESS, address_hash
 from outbox.retention import rollover
 from outbox.retention.archives import archive
 from outbox.retention.archives.manifest import Manifest
 from outbox.retention.partitions.listing import list_partitions
-from outbox.retention.partitions.locks import exclusive_lock
 from tests import warm
 from tests.factories import statuses
 from tests.outbox.retention.months import Steps, fill, make_partition, states
@@ -170,59 +169,21 @@ class TestExport:
         assert BOB not in json.dumps(document)
 
 
-class TestInTheAdmin:
-    """A thread of the web process answers at once, also without the archives."""
-
-    @pytest.fixture(autouse=True)
-    def _never_waits(self, monkeypatch):
-        sleep = time.sleep
-
-        def wait(seconds: float) -> None:
-            if threading.current_thread() is threading.main_thread():  # others may be waiting for mails
-                raise AssertionError(f"it waited {seconds} s")
-            sleep(seconds)
-
-        monkeypatch.setattr(time, "sleep", wait)
-
-    def ask(self, client, action: str, order: Order, **fields: str):
-        data = {"action": action, "_selected_action": [str(order.id)]} | fields
-        return client.post("/admin/orders/order/", data, follow=True)
-
-    @pytest.mark.parametrize("model", [EmailNotification, OutboxEvent])
-    def test_an_erasure_during_a_rollover_says_so_and_changes_nothing(self, admin_client, model):
-        order = bought()
-        with exclusive_lock(model=model):
-            page = self.ask(admin_client, "erase_person", order, confirmed="yes")
-        assert b"A rollover is running" in page.content
-        order.refresh_from_db()
-        assert order.email == ADDRESS and not Erasure.objects.exists()
-        assert "reason=AlreadyRunning" in LogEntry.objects.get().get_change_message()
-        page = self.ask(admin_client, "erase_person", order, confirmed="yes")
-        assert b"Erased:" in page.content
-
-    def test_an_erasure_does_not_wait_for_an_email_that_is_being_sent(self, admin_client):
-        order = bought(done=False)
-        EmailNotification.objects.claim(limit=1)
-        page = self.ask(admin_client, "erase_person", order, confirmed="yes", force="yes")
-        assert b"being sent now" in page.content
-        order.refresh_from_db()
-        assert order.email == ERASED_ADDRESS
-
-    def test_an_export_names_the_months_of_files_and_reads_none(self, admin_client, tmp_path):
+class TestArchivesOfAnExport:
+    @pytest.mark.parametrize("content", [b"", b"damaged"])
+    def test_are_named_if_they_cannot_be_read(self, tmp_path, content):
         order = everywhere()
+        assert export_person(email=order.email, report=Steps())["archives_left_out"] == []
         dropped, kept = DetachedPartition.objects.order_by("name")
         assert dropped.dropped_at and not kept.dropped_at
         for path in (tmp_path / "archive").rglob("*.zst"):
-            path.unlink()
-        answer = self.ask(admin_client, "export_person", order)
-        assert answer.status_code == 200 and answer["Content-Disposition"].startswith("attachment")
-        document = answer.json()
-        assert document["archives_left_out"] == [dropped.name]
-        assert LogEntry.objects.latest("id").get_change_message().endswith(" left_out=1")
+            if content:
+                path.write_bytes(content + path.read_bytes()[7:])
+            else:
+                path.unlink()
+        document = export_person(email=order.email, report=Steps())
+        assert [one["archive"] for one in document["archives_left_out"]] == [dropped.name]
         assert len(document["email_notifications"]) == 2 + 3
-        page = self.ask(admin_client, "erase_person", order, confirmed="yes")
-        names = f"{dropped.name}, {kept.name}"
-        assert f"Archives to be rewritten next month: {names}." in page.content.decode()
 
 
 class TestDeadEvents:
@@ -415,18 +376,22 @@ class TestErase:
         assert statuses() == {"discarded": 2}
         assert order.id
 
-    def test_a_mail_that_goes_on_being_sent_ends_with_75_and_the_next_run_ends_it(self, settings):
+    def test_a_mail_that_goes_on_being_sent_is_erased_by_a_later_try(self, settings, monkeypatch):
         settings.EMAIL_READ_TIMEOUT, settings.EMAIL_CONNECT_TIMEOUT = -5, 0
+        monkeypatch.setattr(job_times, "RETRY_BASE", 0.0)
         bought(done=False)
         EmailNotification.objects.claim(limit=1)
-        with pytest.raises(CommandError) as caught:
-            call_command("privacy", "erase", "--email", ADDRESS, "--force")
-        assert caught.value.returncode == 75
+        job = jobs.start_erasure(email=ADDRESS, force=True)
+        for _ in range(2):
+            assert bulk.run_batch()
+            job.refresh_from_db()
+            assert (job.state, job.error) == ("running", "1 e-mails are being sent now.")
         EmailNotification.objects.filter(status=Status.PROCESSING).update(
             status="pending", claimed_at=None, claim_token=None
         )
-        call_command("privacy", "erase", "--email", ADDRESS, "--force")
-        assert grep(ADDRESS) == []
+        assert bulk.run_batch()
+        job.refresh_from_db()
+        assert job.state == "done" and grep(ADDRESS) == []
 
     def test_a_second_pass_catches_an_order_placed_meanwhile(self, monkeypatch):
         bought()
@@ -467,7 +432,7 @@ class TestErase:
     def test_of_a_stranger_changes_nothing(self, capsys):
         bought(BOB)
         call_command("privacy", "erase", "--email", "nobody@example.com")
-        assert json.loads(capsys.readouterr().out) == {"changed": {}, "archives_to_rewrite": []}
+        assert json.loads(capsys.readouterr().out) == {"changed": 0, "archives_to_rewrite": []}
         assert not Erasure.objects.exists()
 
     def test_a_repeated_request_gets_the_ids_alone_and_other_answers_stay_byte_for_byte(self):
@@ -517,11 +482,13 @@ def die(*args, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 
 setattr(erasure, name, die)
-erasure.erase_person(email=sys.argv[2], report=lambda step, **facts: None, archives_now=True)
+erasure.erase_person(email=sys.argv[2], report=lambda step, **facts: None)
+erasure.rewrite_archives(report=lambda step, **facts: None)
 """
 FUNCTIONS = [
     "_record",
-    "erase_typed_texts",
+    "erase_reasons",
+    "erase_texts_with_address",
     "erase_rows",
     "erase_copies",
     "erase_keys",

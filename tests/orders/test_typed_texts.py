@@ -105,9 +105,6 @@ class TestErased:
     def acts(self) -> list[str]:
         return list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
 
-    def job(self, **fields: object) -> BulkJob:
-        return BulkJob.objects.create(action="notifications.resend", username="op", **fields)
-
     def test_reasons_of_the_persons_rows_are_erased_whatever_they_say_and_others_stay(self):
         order, other = make_order(email="ann@example.com", name="Ann"), make_order(email="bob@example.com")
         mail = make_mail(order_id=order.id, recipient_email="ann@example.com")
@@ -130,18 +127,15 @@ class TestErased:
         self.act("Paused. ANN@example.com complained")
         self.act("Paused. joann@example.com complained")
         self.act("Resent.", which="E-mail to ann@example.com")
-        jobs = [self.job(reason="ann@example.com"), self.job(error="Key (ann@example.com) exists")]
-        jobs.append(self.job(reason="SPF fixed", error="joann@example.com"))
+        for reason in ("ann@example.com", "joann@example.com"):
+            BulkJob.objects.create(action="notifications.resend", username="op", reason=reason)
         Pause.objects.create(part="relay", reason="ann@example.com asked")
         Pause.objects.create(part="delivery", reason="a sale")
-        assert self.erase() == {"bulk_jobs": 2, "pauses": 1, "django_admin_log": 2}
+        assert self.erase() == {"bulk_jobs": 1, "pauses": 1, "django_admin_log": 2}
         assert self.acts() == ["[erased]", "Paused. joann@example.com complained", "Resent."]
         assert LogEntry.objects.get(change_message="Resent.").object_repr == "[erased]"
-        assert list(BulkJob.objects.order_by("id").values_list("reason", "error")) == [
-            ("[erased]", ""),
-            ("", "[erased]"),
-            ("SPF fixed", "joann@example.com"),
-        ]
+        reasons = BulkJob.objects.order_by("id").values_list("reason", flat=True)
+        assert list(reasons) == ["[erased]", "joann@example.com"]
         assert set(Pause.objects.values_list("part", "reason")) == {
             ("relay", "[erased]"),
             ("delivery", "a sale"),

@@ -140,10 +140,10 @@ def test_a_process_that_only_looked_for_a_job_costs_it_no_try(monkeypatch):
             until(waits_for_the_reader)
             reader.rollback()
 
-        def work_while_it_is_read(id):
+        def work_while_it_is_read(id, action):
             reader.execute("SELECT FROM bulk_jobs WHERE id = %s FOR UPDATE", [id])
             released = pool.submit(release)
-            work(id)
+            work(id, action)
             ended.set()
             released.result()
 
@@ -157,7 +157,7 @@ def test_a_stopped_job_changes_nothing_more(monkeypatch):
     make_mails(50, status="dead_lettered")
     job = start()
     work = bulk._work
-    monkeypatch.setattr(bulk, "_work", lambda id: (work(id), BulkJob.objects.stop(id=id)))
+    monkeypatch.setattr(bulk, "_work", lambda id, action: (work(id, action), BulkJob.objects.stop(id=id)))
     run_jobs()
     job.refresh_from_db()
     assert (job.state, job.done_count) == ("stopped", 20)
@@ -273,6 +273,8 @@ def test_the_names_of_the_actions_stay_for_they_are_stored():
         "notifications.mark_sent",
         "notifications.render_again",
         "notifications.resend",
+        "orders.erase_person",
+        "orders.export_person",
         "outbox.discard",
         "outbox.discard_inbound",
         "outbox.replay",

@@ -95,8 +95,8 @@ def test_a_job_whose_commit_is_lost_with_the_server_does_no_row_twice(monkeypatc
     job = start()
     work = bulk._work
 
-    def lose_the_answer(id):
-        work(id)
+    def lose_the_answer(*arguments):
+        work(*arguments)
         connection.close()
         raise OperationalError("server closed the connection unexpectedly")
 

@@ -73,8 +73,9 @@ class Command(BaseCommand):
 def _work(stopped: threading.Event, send: Callable[[], Drained | None]) -> tuple[bool, float | None]:
     """Call `send`, which sends for at most half a minute, then do one batch of a bulk job.
 
-    E-mails come first, so that they do not wait for a job that fails or that has a million rows. Return
-    whether to continue at once, and the seconds until the next row is due, None if no row waits.
+    E-mails come first, so that they do not wait for a job that fails or that has a million rows. A worker or
+    `manage.py privacy` does the jobs on a person's data, because each is one long batch. Return whether to
+    continue at once, and the seconds until the next row is due, None if no row waits.
     """
     health.end()  # the drain's own loop is watched meanwhile
     done = send()
@@ -82,7 +83,7 @@ def _work(stopped: threading.Event, send: Callable[[], Drained | None]) -> tuple
         log.info("drained", settled=done.settled)
     if stopped.is_set():
         return False, None
-    more = bulk.run_batch() or (done is not None and done.has_more)
+    more = bulk.run_batch(persons=False) or (done is not None and done.has_more)
     if done is None or not settings.FAST_PATH:
         return more, None
     return more, done.pause_seconds or done.next_due_seconds

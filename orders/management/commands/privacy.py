@@ -3,27 +3,28 @@
 Exit codes:
 
 0   done
-1   an order or e-mail of the customer is not finished, or the database role is wrong
+1   the job was refused, stopped or failed, or the database role is wrong
 2   the address is wrong
-75  the command has to be run again
+75  a rollover is running, so the archives were not rewritten: run the command again
 """
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.core.serializers.json import DjangoJSONEncoder
 
-from orders.privacy import erasure, person_export
-from orders.privacy.persons import NoPerson, check_address
+from orders.privacy import erasure, jobs
+from orders.privacy.persons import NoPerson
+from outbox import bulk
 from outbox.database.postgres.connection import patient
 from outbox.management.progress import Reporter
+from outbox.models import BulkJob, Erasure
 from outbox.retention.partitions.locks import AlreadyRunning
-from outbox.retention.partitions.partitions import NotOwner
+from outbox.retention.partitions.partitions import NotOwner, require_owner
 
 
 class Command(BaseCommand):
@@ -43,32 +44,44 @@ class Command(BaseCommand):
     def handle(self, *args: Any, verb: str, email: str, **options: Any) -> None:
         if "@" not in email:
             raise CommandError("--email takes an e-mail address.", returncode=2)
-        try:
-            check_address(email)
-        except NoPerson as error:
-            raise CommandError(str(error), returncode=2) from error
         with patient(seconds=settings.DATABASE_MAINTENANCE_TIMEOUT):  # it reads whole tables
-            self._answer(verb, email, options)
+            try:
+                if verb == "export":
+                    self._export(email)
+                else:
+                    self._erase(email, force=options["force"], now=options["now"])
+            except NoPerson as error:
+                raise CommandError(str(error), returncode=2) from error
+            except NotOwner as error:
+                raise CommandError(str(error), returncode=1) from error
+            except AlreadyRunning as error:
+                raise CommandError(str(error), returncode=75) from error
 
-    def _answer(self, verb: str, email: str, options: Mapping[str, Any]) -> None:
-        try:
-            if verb == "export":
-                with Reporter(self.stderr) as report:
-                    document = person_export.export_person(email=email, report=report)
-                self.stdout.write(json.dumps(document, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False))
-                return
+    def _export(self, email: str) -> None:
+        job = self._run(jobs.start_export(email=email))
+        document = gzip.decompress(BulkJob.objects.values_list("result", flat=True).get(id=job.id) or b"")
+        BulkJob.objects.filter(id=job.id).update(result=None)  # nobody else may download it
+        self.stdout.write(document.decode())
+
+    def _erase(self, email: str, *, force: bool, now: bool) -> None:
+        if now:
+            require_owner(using=erasure.OWNER)
+        job = self._run(jobs.start_erasure(email=email, force=force))
+        if now:
             with Reporter(self.stderr) as report:
-                done = erasure.erase_person(
-                    email=email, report=report, force=options["force"], archives_now=options["now"]
-                )
-        except (erasure.InFlight, NotOwner) as error:
-            raise CommandError(str(error), returncode=1) from error
-        except (erasure.StillSending, AlreadyRunning) as error:
-            raise CommandError(str(error), returncode=75) from error
-        self.stdout.write(
-            json.dumps({"changed": done.counts, "archives_to_rewrite": done.archives}, indent=2)
-        )
-        if done.archives:
+                erasure.rewrite_archives(report=report)
+        recorded = Erasure.objects.filter(address_hash=job.filter["person"]).first()
+        archives = recorded.archives if recorded else []
+        self.stdout.write(json.dumps({"changed": job.done_count, "archives_to_rewrite": archives}, indent=2))
+        if archives:
             self.stderr.write(
                 "The first rollover of next month rewrites these archives. --now rewrites them at once."
             )
+
+    def _run(self, job: BulkJob) -> BulkJob:
+        """Do the job and print its progress. If this process dies, a worker continues the job."""
+        with Reporter(self.stderr) as report:
+            bulk.run_until_ended(job=job, report=report)
+        if job.state != job.State.DONE:
+            raise CommandError(job.error or "The job was stopped.", returncode=1)
+        return job

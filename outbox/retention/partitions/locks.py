@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 
 from django.conf import settings
 from django.db import connections, transaction
 from django.db.backends.utils import CursorWrapper
-
-from outbox.database.partitioned import PartitionedModel
+from django.db.models import Model
 
 Report = Callable[..., None]  # report(step, **facts) is called after each step
 
@@ -18,7 +16,6 @@ Report = Callable[..., None]  # report(step, **facts) is called after each step
 OWNER_DATABASE = "owner"
 LOCK_TIMEOUT = "5s"
 _LOCK = "retire:"
-_PAUSE_SECONDS = 0.5
 
 
 class AlreadyRunning(RuntimeError):
@@ -26,26 +23,19 @@ class AlreadyRunning(RuntimeError):
 
 
 @contextlib.contextmanager
-def exclusive_lock(
-    *, model: PartitionedModel, using: str = OWNER_DATABASE, patience_seconds: float = 0.0
-) -> Iterator[None]:
+def exclusive_lock(*, model: type[Model], using: str = OWNER_DATABASE) -> Iterator[None]:
     """Prevent other runs on the same table.
 
     The advisory lock belongs to the session, so PostgreSQL frees it when the process dies. Raise
-    `AlreadyRunning` if another run still holds it after `patience_seconds`.
+    `AlreadyRunning` if another run holds it.
     """
     key = f"{_LOCK}{model._meta.db_table}"
-    deadline = time.monotonic() + patience_seconds
     with connections[using].cursor() as cursor:
-        while True:
-            cursor.execute("SELECT pg_try_advisory_lock(hashtext(%s))", [key])
-            if cursor.fetchone()[0]:
-                break
-            if time.monotonic() >= deadline:
-                raise AlreadyRunning(
-                    f"another run changes {model._meta.db_table}; try again after it has finished"
-                )
-            time.sleep(_PAUSE_SECONDS)
+        cursor.execute("SELECT pg_try_advisory_lock(hashtext(%s))", [key])
+        if not cursor.fetchone()[0]:
+            raise AlreadyRunning(
+                f"another run changes {model._meta.db_table}; try again after it has finished"
+            )
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ from outbox.retention.person import Person
 
 #: (table, its key, its texts). Jobs come first, because a batch that runs now writes the reason into the log.
 _TEXTS = (
-    ("bulk_jobs", "id", ("reason", "error")),
+    ("bulk_jobs", "id", ("reason",)),
     ("pauses", "part", ("reason",)),
     ("django_admin_log", "id", ("object_repr", "change_message")),
 )
@@ -25,7 +25,8 @@ _TEXTS = (
 def erase_texts_with_address(*, person: Person, using: str = "default") -> Counter[str]:
     """Erase each text that has the complete address. Return the number of changed texts by table.
 
-    `outbox.privacy.refuse_addresses` refuses an address in a new text, but a job's error may quote one.
+    `outbox.privacy.refuse_addresses` refuses an address in a reason, but other texts are not checked, such as
+    the name of an API token in the act that revoked it.
     """
     counts: Counter[str] = Counter()
     for table, key, columns in _TEXTS:
