@@ -29,7 +29,13 @@ from outbox.privacy import ERASED_ADDRESS, address_hash
 from outbox.retention.archives.archive import archived_partitions
 from outbox.retention.partitions.locks import Report, exclusive_lock, no_statement_timeout
 from outbox.retention.partitions.partitions import partitioned_models, require_owner
-from outbox.retention.people.erasure import erase_from_archive, erase_keys, erase_rows, side_tables
+from outbox.retention.people.erasure import (
+    erase_from_archive,
+    erase_keys,
+    erase_rows,
+    owned_ids,
+    side_tables,
+)
 from outbox.retention.people.stored_answers import erase_answers, erase_copies
 from outbox.retention.people.typed_texts import erase_reasons, erase_texts_with_address
 from outbox.retention.person import Person
@@ -170,6 +176,8 @@ def _erase_everywhere(email: str, found: _Found, report: Report) -> Counter[str]
     for model in partitioned_models():
         table = model._meta.db_table
         for name in side_tables(model=model, using=DIRECT):
+            # Erase the reasons first, because an erased row does not lead to them.
+            erased(erase_reasons(ids=owned_ids(model=model, person=person, using=DIRECT, table=name)))
             rows = erase_rows(model=model, person=person, using=DIRECT, table=name)
             if model is OutboxEvent:
                 rows += erase_copies(person=person, using=DIRECT, table=name)

@@ -11,13 +11,16 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
+from notifications.models import EmailNotification
 from orders.privacy import erasure
 from orders.privacy.erasure import erase_person
 from outbox import bulk
 from outbox.database.ids import new_id
 from outbox.models import BulkJob, OutboxEvent, Pause
 from outbox.privacy import AddressGiven
+from outbox.retention import rollover
 from tests.factories import make_mail, make_order
+from tests.outbox.retention.months import Steps, fill, make_partition, states
 
 pytestmark = pytest.mark.django_db
 REASON = "moved by Ann <ann@example.com>"
@@ -122,6 +125,20 @@ class TestErased:
             "Paused. a sale",
         ]
         assert "django_admin_log" not in {table for table, count in self.erase().items() if count}
+
+    def test_reasons_on_emails_of_a_detached_month_are_erased(self, archive_folder, monkeypatch):
+        month = make_partition(EmailNotification, back=4)
+        (theirs,) = fill(month, 1, recipient_email="ANN@example.com")
+        (others,) = fill(make_partition(EmailNotification, back=5), 1, recipient_email="bob@example.com")
+        assert not rollover.rollover(report=Steps()).held and states()[month.name] == "detached"
+        for id in (theirs, others):
+            self.act("Given up (was failed). Ann called", id=id)
+        with monkeypatch.context() as patched:
+            patched.setattr(erasure, "erase_rows", fail)
+            with pytest.raises(RuntimeError):
+                self.erase()
+        self.erase()
+        assert self.acts() == ["Given up (was failed). [erased]", "Given up (was failed). Ann called"]
 
     def test_texts_with_the_address_are_erased_and_those_of_a_namesake_stay(self):
         self.act("Paused. ANN@example.com complained")

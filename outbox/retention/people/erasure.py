@@ -207,6 +207,17 @@ def archived_rows(
     return archive.find_rows(record=record, wanted=lambda row: address_hash(row[column]) in hashes)
 
 
+def owned_ids(*, model: PartitionedModel, person: Person, using: str, table: str) -> list[uuid.UUID]:
+    """Return the ids of the rows of a table that a person owns."""
+    owned, values = _owned(model, person, using)
+    with no_statement_timeout(using=using) as cursor:
+        cursor.execute(
+            f"SELECT id FROM {connections[using].ops.quote_name(table)} WHERE {owned}",  # noqa: S608
+            values,
+        )
+        return [id for (id,) in cursor.fetchall()]
+
+
 def table_rows(
     *, model: PartitionedModel, person: Person, using: str, table: str = ""
 ) -> Iterator[dict[str, Any]]:
