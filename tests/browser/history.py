@@ -155,7 +155,7 @@ def _apply(change: str, order: Order) -> dict[str, Any]:
         setattr(order, field, order.updated_at)
         return {}
     if change == "order.cancelled":
-        return {"wasPaid": order.paid_at is not None}
+        return {"wasPaid": order.paid_at is not None, "hasReason": False}
     order.refunded_amount = REFUND if change == "order.part_refunded" else order.total_amount
     return {"amount": order.refunded_amount}
 

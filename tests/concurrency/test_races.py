@@ -6,7 +6,6 @@ Races for claims are in test_claims.
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 
 import pytest
@@ -17,11 +16,9 @@ from config.beat import SingleBeat, install_schedule, schedule
 from notifications import services as emails
 from notifications import tasks
 from notifications.models import EmailNotification
-from notifications.template_checks import SAMPLE
 from orders.models import Order
 from orders.services import cancel_order, pay_order, refund_order
 from orders.transitions import InvalidTransition, RefundExceedsBalance
-from outbox.database.statement import execute
 from outbox.events.publishing import notify
 from outbox.events.publishing.publish import write_event
 from outbox.events.publishing.relay import Relay
@@ -98,52 +95,6 @@ def test_a_wake_up_comes_only_after_the_commit_and_never_after_a_rollback(monkey
         cancel_order(order_id=order.id)
         raise RuntimeError
     assert woken == []
-
-
-def owe_email(order: Order, address: str) -> None:
-    email = emails.email_part(
-        order_id=order.id,
-        event_type="order.paid",
-        version=2,
-        recipient_email=address,
-        to_name="",
-        locale="en",
-        context=lambda: SAMPLE,
-    )
-    assert email is not None
-    execute(inserts=[email])
-
-
-def test_the_same_email_asked_for_by_two_transactions_at_once_is_one():
-    order = make_order()
-
-    def ask(_: int) -> None:
-        with transaction.atomic():
-            owe_email(order, "a@example.com")
-            time.sleep(0.2)
-
-    together(6, ask)
-    assert EmailNotification.objects.count() == 1
-
-
-def test_an_email_whose_first_asker_rolls_back_is_saved_by_the_second():
-    order, first_has_it = make_order(), threading.Event()
-
-    def ask(number: int) -> None:
-        if number:
-            assert first_has_it.wait(20)
-        try:
-            with transaction.atomic():
-                owe_email(order, f"{number}@example.com")
-                if number == 0:
-                    first_has_it.set()
-                    time.sleep(0.3)
-                    raise RuntimeError
-        except RuntimeError:
-            pass
-
-    together(2, ask)
-    assert [mail.recipient_email for mail in EmailNotification.objects.all()] == ["1@example.com"]
 
 
 def test_one_key_sent_ten_times_at_once_places_one_order():
