@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from notifications import filters, services
+from notifications.by_hand import Refusal
 from notifications.models import EmailNotification
 from notifications.restored import mark_sent
 from outbox.bulk import BatchResult, BulkAction, register
-from outbox.delivery.rows.settlements import Refusal, Transition
 
-Service = Callable[..., tuple[list[Transition], list[Refusal]]]
+Service = Callable[..., tuple[list[EmailNotification], list[Refusal]]]
 
 
 def _action(name: str, title: str, permission: str, service: Service, done: str) -> BulkAction:
     def change(ids: Sequence[uuid.UUID]) -> BatchResult:
         changes, refusals = service(ids=ids)
-        lines = [(change.row.pk, f"{done} (was {change.was}).") for change in changes]
+        lines = [(mail.pk, f"{done} (was {mail.was}).") for mail in changes]
         return BatchResult(lines, Counter(refusal.text for refusal in refusals))
 
     action = BulkAction(

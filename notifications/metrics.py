@@ -15,11 +15,10 @@ from outbox.database.ids import id_time
 from outbox.delivery.gate.breaker import State
 from outbox.delivery.gate.shared_state import read_breakers
 from outbox.delivery.rows.outcomes import NOT_ACCEPTED, Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Transition
 from outbox.telemetry.metrics import REGISTRY, from_broker
 
 if TYPE_CHECKING:
-    from notifications.models import EventTimes
+    from notifications.models import EmailNotification, EventTimes
 
 #: The columns of a provider's reports.
 REPORTED = ("delivered_at", "bounced_at", "complained_at")
@@ -84,14 +83,13 @@ def count_attempt(outcome: Outcome, *, provider: str, seconds: float) -> None:
     SENDS.labels(provider).observe(seconds)
 
 
-def count_changes(changes: Sequence[Transition]) -> None:
-    for change in changes:
-        event_type = change.row.event_type  # type: ignore[attr-defined]  # an e-mail has it
-        CHANGES.labels(event_type, str(change.now)).inc()
-        if change.now == Status.SENT:
-            RETRIES.observe(change.retry_count)
-            if change.row.resent_at is None:
-                COMMIT_TO_SENT.observe(max(0.0, time.time() - id_time(change.row.id).timestamp()))
+def count_changes(mails: Sequence[EmailNotification]) -> None:
+    for mail in mails:
+        CHANGES.labels(mail.event_type, str(mail.status)).inc()
+        if mail.status == Status.SENT:
+            RETRIES.observe(mail.retry_count)
+            if mail.resent_at is None:
+                COMMIT_TO_SENT.observe(max(0.0, time.time() - id_time(mail.id).timestamp()))
 
 
 def newly_reported(times: EventTimes, stored: Sequence[dt.datetime | None]) -> Iterator[str]:

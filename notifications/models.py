@@ -1,10 +1,13 @@
-"""The e-mails that are owed to customers, and the suppressed addresses."""
+"""The e-mails that are owed to customers with every change of their states, and the suppressed addresses."""
 
 from __future__ import annotations
 
 import datetime as dt
+import math
+import random
+import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import structlog
@@ -15,17 +18,27 @@ from django.db.models import F, Q
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Now, Upper
 
+from notifications import claim_statement, settle_statement
 from notifications.retention import EMAIL_RETENTION
 from outbox.database.ids import new_id
 from outbox.database.partitioned import Partitioned
-from outbox.delivery.rows.deliverable import Deliverable
-from outbox.delivery.rows.outcomes import DUE_STATES, Outcome, Status
-from outbox.delivery.rows.queryset import DeliverableQuerySet
-from outbox.delivery.rows.settlements import Transition
+from outbox.delivery.rows import attempts
+from outbox.delivery.rows.decision import RetryPolicy, decide
+from outbox.delivery.rows.outcomes import (
+    DUE_STATES,
+    LEASE_EXPIRED,
+    SET_ASIDE,
+    UNFINISHED,
+    Outcome,
+    Status,
+    Verdict,
+)
 from outbox.events.publishing.publish import write_event
 
 log = structlog.get_logger(__name__)
 
+#: Columns too large to load when only the state matters.
+CONTENT = ("subject", "body", "body_text")
 #: The topics of the events that EMAIL_EVENTS publishes, by the e-mail's new state.
 TOPICS = {
     Status.SENT: "notification.email.sent.v1",
@@ -66,26 +79,165 @@ class EventTimes(NamedTuple):
     complained_at: dt.datetime | None = None
 
 
-class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
-    """With EMAIL_EVENTS, write an event in the transaction that makes an e-mail `sent` or a dead letter."""
+class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
+    """Filters by state (`due`, `dead`), and the methods that move rows between states.
 
-    def _write(self, decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[Transition]:
-        changes = super()._write(decided)
+    Call these methods on `EmailNotification.objects`, not on a filtered query, because some of them ignore
+    the filter. Three rules make them safe:
+
+    - A claim uses SKIP LOCKED, and is committed before any I/O.
+    - *Accepted* is a fact that anyone may report. Every other outcome counts only under the claim's own
+      token.
+    - A statement that changes several rows locks them first, in the order of their ids.
+    """
+
+    def due(self) -> EmailNotificationQuerySet:
+        """Return the rows that may be claimed now, by the database's clock."""
+        return self.filter(status__in=DUE_STATES, next_attempt_at__lte=Now())
+
+    def dead(self) -> EmailNotificationQuerySet:
+        return self.filter(status=Status.DEAD_LETTERED)
+
+    def next_due_in(self, *, lookback_seconds: float | None = None) -> float | None:
+        """Return the seconds until the earliest waiting row is due, or None if no row waits.
+
+        Leave out rows that have been due for more than `lookback_seconds`. While the delivery is paused, no
+        row waits.
+        """
+        waiting = self.filter(_not_paused(), status__in=DUE_STATES).order_by("next_attempt_at")
+        if lookback_seconds is not None:
+            waiting = waiting.filter(next_attempt_at__gte=Now() - dt.timedelta(seconds=lookback_seconds))
+        left = (
+            waiting.annotate(left=models.F("next_attempt_at") - Now()).values_list("left", flat=True).first()
+        )
+        return None if left is None else float(left.total_seconds())
+
+    def claim(
+        self, *, limit: int, fresh: int = 0, lookback_seconds: float | None = None
+    ) -> list[EmailNotification]:
+        """Claim up to `limit` due rows for the caller alone in one statement, and commit.
+
+        Claim the rows that have been due longest, and during a backlog also `fresh` of the newest `pending`
+        rows that have used no retry. Each row has the columns that a send needs, its previous state (`was`),
+        for how many seconds it had been due (`age_seconds`), and a new `claim_token`, which `settle`
+        compares.
+
+        With `lookback_seconds`, leave out rows that have been due for longer, and take as the newest rows
+        those of the last `FRESH_SECONDS` (see `notifications.delivery.lookback`). Then the longest due rows
+        fill the batch.
+        """
+        return self._claim(*claim_statement.longest_and_newest(limit, fresh, lookback_seconds))
+
+    def claim_untried(self) -> list[EmailNotification]:
+        """Claim the newest due row that was never tried, if one exists, to test a provider."""
+        return self._claim(claim_statement.UNTRIED, {})
+
+    def _claim(self, picked: str, values: Mapping[str, object]) -> list[EmailNotification]:
+        """Move the rows of the CTE `picked` to `processing` under a new token."""
+        statement = claim_statement.build_claim(picked)
+        rows = self.using(self.db).raw(statement, {**values, "token": uuid.uuid4()})
+        return sorted(rows, key=lambda row: row.place)
+
+    def settle(self, ended: Iterable[tuple[EmailNotification, Outcome]]) -> list[EmailNotification]:
+        """Write the outcomes of claimed rows, in one transaction of four statements.
+
+        An acceptance makes any unsent row `sent`. Other outcomes change a row only while it is `processing`
+        under the claimed row's own token. Return the rows that changed, with the columns of the state, the
+        previous state (`was`), and the `outcome`. A stale outcome changes nothing and is not in the result.
+        """
+        # A row may have two outcomes, of a send that hung and of a later claim. An acceptance wins.
+        ordered = sorted(ended, key=lambda one: one[1].verdict is Verdict.ACCEPTED)
+        by_id = {claimed.id: (claimed, outcome) for claimed, outcome in ordered}
+        with transaction.atomic(using=self.db):
+            decided = []
+            # Reading times and content would take as long as the rest.
+            rows = self.using(self.db).raw(settle_statement.LOCK, [list(by_id)])
+            for row in rows:
+                claimed, outcome = by_id[row.id]
+                accepted = outcome.verdict is Verdict.ACCEPTED and row.status != Status.SENT
+                mine = row.status == Status.PROCESSING and row.claim_token == claimed.claim_token
+                if accepted or mine:
+                    row.charge = claimed.charge if mine else 0
+                    decided.append((row, outcome))
+            return self._write(decided)
+
+    def accept(self, outcomes: Mapping[uuid.UUID, Outcome]) -> list[EmailNotification]:
+        """Make unsent rows `sent`, because somebody knows that a provider accepted them, and return them."""
+        return self.settle((self.model(id=id), outcome) for id, outcome in outcomes.items())
+
+    def recover(self, *, lease_seconds: float, limit: int = 500) -> list[EmailNotification]:
+        """Take back up to `limit` claims older than `lease_seconds`, because their worker is dead or stuck.
+
+        Such an attempt is ambiguous, because the message may have been sent or may have killed the worker.
+        The row uses up a retry and is held, or becomes a dead letter if no retry is left. Take none back
+        while the delivery is paused. `notifications.delivery.drain.poll` calls this.
+        """
+        text = f"no outcome within {lease_seconds:g} s"
+        outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, has_used_retry=True)
+        expired = Q(status=Status.PROCESSING, claimed_at__lt=Now() - dt.timedelta(seconds=lease_seconds))
+        with transaction.atomic(using=self.db):
+            lockable = self.using(self.db).filter(expired, _not_paused()).select_for_update(skip_locked=True)
+            rows = lockable.defer(*CONTENT).order_by("id")[:limit]
+            return self._write([(row, outcome) for row in rows])
+
+    def set_aside(self, *, until: dt.datetime, reason: str, limit: int) -> list[EmailNotification]:
+        """Make dead letters of up to `limit` rows that may have been sent between a backup and `until`.
+
+        These are the rows that were due or claimed by `until`. `reason` becomes their last error.
+        """
+        outcome = Outcome(Verdict.PERMANENT, code=SET_ASIDE, text=reason)
+        due = Q(status__in=DUE_STATES, next_attempt_at__lte=until)
+        claimed = Q(status=Status.PROCESSING, claimed_at__lte=until)
+        with transaction.atomic(using=self.db):
+            lockable = self.using(self.db).filter(due | claimed).select_for_update(skip_locked=True)
+            rows = lockable.defer(*CONTENT).order_by("id")[:limit]
+            return self._write([(row, outcome) for row in rows])
+
+    def set_aside_replaced(self, *, ids: Iterable[uuid.UUID], reason: str) -> list[EmailNotification]:
+        """Make dead letters of rows in whose place a copy was sent after a backup, which lacks the copy."""
+        outcome = Outcome(Verdict.PERMANENT, code=SET_ASIDE, text=reason)
+        unfinished = self.using(self.db).filter(id__in=list(ids), status__in=UNFINISHED)
+        with transaction.atomic(using=self.db):
+            rows = unfinished.exclude(last_error__startswith=f"{SET_ASIDE} ").select_for_update()
+            return self._write([(row, outcome) for row in rows.defer(*CONTENT).order_by("id")])
+
+    def _write(self, decided: Sequence[tuple[EmailNotification, Outcome]]) -> list[EmailNotification]:
+        """Write outcomes to rows that the caller has locked, in one statement, and return the rows.
+
+        With EMAIL_EVENTS, write an event for each row that becomes `sent` or a dead letter.
+        """
+        if not decided:
+            return []
+        policy, written = current_policy(), []
+        for row, outcome in decided:
+            decision = decide(
+                outcome=outcome,
+                retry_count=row.retry_count + row.charge,
+                max_retries=row.max_retries,
+                attempts=attempts.count_attempts(row.errors, row.resent_at) if row.errors else 0,
+                policy=policy,
+                chance=random.random(),  # noqa: S311 - spreads retries, guards nothing
+            )
+            row.was, row.outcome = row.status, outcome
+            row.status, row.retry_count, row.wait_seconds = decision
+            written.append((row.id, outcome, decision))
+        settle_statement.write_outcomes(connections[self.db], written)
         if settings.EMAIL_EVENTS:
-            ended = [
-                (mail, outcome, topic)
-                for (mail, outcome), change in zip(decided, changes, strict=True)
-                if (topic := TOPICS.get(Status(change.now)))
-            ]
-            try:
-                with transaction.atomic(using=self.db):
-                    for mail, outcome, topic in ended:
-                        _publish_end(mail, outcome, topic)
-            except DatabaseError:  # keep the outcomes: a provider may have accepted these e-mails
-                if connections[self.db].needs_rollback:
-                    raise  # the whole transaction is lost, so the caller settles again
-                log.exception("events of e-mails not written", ids=[str(mail.id) for mail, _, _ in ended])
-        return changes
+            self._publish_ends(decided)
+        return [row for row, _ in decided]
+
+    def _publish_ends(self, decided: Sequence[tuple[EmailNotification, Outcome]]) -> None:
+        ended = [
+            (mail, outcome, topic) for mail, outcome in decided if (topic := TOPICS.get(Status(mail.status)))
+        ]
+        try:
+            with transaction.atomic(using=self.db):
+                for mail, outcome, topic in ended:
+                    _publish_end(mail, outcome, topic)
+        except DatabaseError:  # keep the outcomes: a provider may have accepted these e-mails
+            if connections[self.db].needs_rollback:
+                raise  # the whole transaction is lost, so the caller settles again
+            log.exception("events of e-mails not written", ids=[str(mail.id) for mail, _, _ in ended])
 
     def failing(self) -> EmailNotificationQuerySet:
         """Return the e-mails that have failed and are unfinished an hour after they were due first."""
@@ -117,13 +269,29 @@ class EmailNotificationQuerySet(DeliverableQuerySet["EmailNotification"]):
             )
 
 
-class EmailNotification(Deliverable, Partitioned):
-    """An e-mail, rendered when the order changed, so that sending needs neither a template nor the order."""
+def _not_paused() -> RawSQL:
+    return RawSQL(claim_statement.NOT_PAUSED, [], output_field=models.BooleanField())  # noqa: S611 - ours
+
+
+def current_policy() -> RetryPolicy:
+    """Read the policy from the settings."""
+    return RetryPolicy(
+        base_seconds=settings.RETRY_BACKOFF_BASE,
+        cap_seconds=settings.RETRY_BACKOFF_CAP,
+        hold_seconds=settings.AMBIGUOUS_HOLD_SECONDS,
+        delays_seconds=tuple(settings.RETRY_DELAYS),
+    )
+
+
+class EmailNotification(Partitioned):
+    """An e-mail, rendered when the order changed, so that sending needs neither a template nor the order.
+
+    Only the methods of `EmailNotificationQuerySet`, `notifications.by_hand`, and inserts write `status`.
+    """
 
     retention = EMAIL_RETENTION
-    payload_fields = ("subject", "body", "body_text")
-    claim_fields = (*Deliverable.claim_fields, "order", "event_type", "recipient_email", "to_name")
 
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     # A foreign key in the database would make partition upkeep lock the shop's main table. The transaction
     # that writes both rows guarantees that the order exists.
     order = models.ForeignKey(
@@ -143,16 +311,73 @@ class EmailNotification(Deliverable, Partitioned):
     idempotency_key = models.CharField(max_length=255)
     resend_of = models.UUIDField(null=True, editable=False)  # the e-mail that this is a copy of
 
-    objects = EmailNotificationQuerySet.as_manager()
+    status = models.CharField(max_length=20, choices=Status, default=Status.PENDING)
+    retry_count = models.PositiveIntegerField(default=0)
+    max_retries = models.PositiveIntegerField(default=3)
+    next_attempt_at = models.DateTimeField(db_default=Now())
+    claimed_at = models.DateTimeField(null=True, editable=False)
+    claim_token = models.UUIDField(null=True, editable=False)
+    last_error = models.TextField(default="", blank=True)
+    # The fingerprint of `last_error` (fingerprint.py). Null without an error, or if release 0.1.0 wrote the
+    # error.
+    error_fingerprint = models.CharField(max_length=16, null=True, editable=False)
+    errors = models.JSONField(default=list, blank=True)  # attempts.py describes an entry
 
+    provider = models.CharField(max_length=50, default="", blank=True)
+    provider_message_id = models.CharField(max_length=255, default="", blank=True)
+    correlation_id = models.CharField(max_length=128, default="", blank=True)
+    traceparent = models.CharField(max_length=64, default="", blank=True)
+
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now(), editable=False)
+    sent_at = models.DateTimeField(null=True, editable=False)
+    resent_at = models.DateTimeField(null=True, editable=False)  # when a person last resent the row
     delivered_at = models.DateTimeField(null=True, editable=False)
     bounced_at = models.DateTimeField(null=True, editable=False)
     complained_at = models.DateTimeField(null=True, editable=False)
 
-    class Meta(Deliverable.Meta):
+    # The attributes below are not stored. A changed row has its state before the change and, unless a person
+    # or a claim changed it, the outcome and the seconds until the next attempt.
+    was: str = ""
+    outcome: Outcome | None = None
+    wait_seconds: float | None = None
+    #: A claimed row's place in the batch, the database's time (epoch seconds), and for how many seconds the
+    #: row had been due.
+    place: int = 0
+    claimed_epoch: float = 0.0
+    age_seconds: float = 0.0
+    #: Retries that the row's last failure used up, as judged after the claim.
+    charge: int = 0
+    #: No provider may be asked after this moment of the process's monotonic clock, nor while the process
+    #: stops.
+    deadline_at: float = math.inf
+    should_stop: Callable[[], bool] = staticmethod(lambda: False)
+
+    objects = EmailNotificationQuerySet.as_manager()
+
+    class Meta:
         db_table = "email_notifications"
         indexes = [
-            *Deliverable.Meta.indexes,
+            # for claim() and the backlog's age
+            models.Index(
+                fields=["next_attempt_at"], name="emailnotification_due", condition=Q(status__in=DUE_STATES)
+            ),
+            # for recover()
+            models.Index(
+                fields=["claimed_at"],
+                name="emailnotification_lease",
+                condition=Q(status=Status.PROCESSING),
+            ),
+            # for the admin's dead letters, newest first
+            models.Index(
+                fields=["-id"], name="emailnotification_dead", condition=Q(status=Status.DEAD_LETTERED)
+            ),
+            # for the dead letters by cause
+            models.Index(
+                fields=["error_fingerprint", "id"],
+                name="emailnotification_causes",
+                condition=Q(status=Status.DEAD_LETTERED),
+            ),
             # a person's e-mails, newest first (API, the admin's list and search, personal data), all by
             # `recipient_email__iexact`
             models.Index(Upper("recipient_email"), F("id").desc(), name="emailnotification_any_case"),
@@ -181,6 +406,21 @@ class EmailNotification(Deliverable, Partitioned):
             # every update write to every index.
             models.Index(LAST_ERROR_AT, name="emailnotification_errors", condition=~Q(errors=[])),
         ]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(status__in=Status.values), name="emailnotification_status_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(status=Status.SENT, sent_at__isnull=False)
+                | (~Q(status=Status.SENT) & Q(sent_at__isnull=True)),
+                name="emailnotification_sent_has_its_time",
+            ),
+            models.CheckConstraint(
+                condition=Q(status=Status.PROCESSING, claim_token__isnull=False, claimed_at__isnull=False)
+                | (~Q(status=Status.PROCESSING) & Q(claim_token__isnull=True, claimed_at__isnull=True)),
+                name="emailnotification_claim_is_whole",
+            ),
+        ]
         permissions = [
             ("resend_emailnotification", "Can resend e-mails"),
             ("discard_emailnotification", "Can give up e-mails"),
@@ -190,6 +430,16 @@ class EmailNotification(Deliverable, Partitioned):
 
     def __str__(self) -> str:
         return f"{self.event_type} of order {self.order_id}"
+
+    def is_sendable(self) -> bool:
+        """Return whether a provider may be asked now."""
+        return not self.should_stop() and time.monotonic() <= self.deadline_at
+
+    @property
+    def is_sent_alone(self) -> bool:
+        """Whether the row may be what kills its workers and has only one attempt left."""
+        lost = bool(self.errors) and self.errors[-1].get("code") == LEASE_EXPIRED
+        return lost and self.retry_count >= self.max_retries
 
     @property
     def failed_at(self) -> dt.datetime | None:

@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from django.db import transaction
 
+from notifications import by_hand
+from notifications.by_hand import NO_ROW, Refusal
 from notifications.delivery.log import log_changes
 from notifications.evidence import Evidence
 from notifications.models import EmailNotification
 from notifications.services import record_evidence
 from outbox.database.clock import read_database_time
-from outbox.delivery.rows import by_hand
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import NO_ROW, Refusal, Settlement, Transition
 
 BATCH = 500
 
@@ -59,7 +59,7 @@ def hold_replaced(*, ids: Iterable[uuid.UUID], reason: str) -> int:
     return len(changes)
 
 
-def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]]:
+def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[Refusal]]:
     """Mark dead letters and waiting e-mails `sent` because a person knows that the customers have them.
 
     Return the changes and the refusals.
@@ -74,7 +74,7 @@ def mark_sent(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refus
         }
         accepted = Outcome(Verdict.ACCEPTED)
         taken = [id for id, refusal in refused.items() if refusal is None]
-        changes = EmailNotification.objects.settle(Settlement(id, accepted) for id in taken)
+        changes = EmailNotification.objects.accept(dict.fromkeys(taken, accepted))
     log_changes(changes)
     missing = [Refusal(id, NO_ROW) for id in sorted(wanted - refused.keys())]
     return changes, [*filter(None, refused.values()), *missing]

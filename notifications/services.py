@@ -14,7 +14,8 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from notifications import inserts, metrics, tasks
+from notifications import by_hand, inserts, metrics, tasks
+from notifications.by_hand import Refusal
 from notifications.delivery.log import log_changes, log_created
 from notifications.evidence import Evidence
 from notifications.models import EmailNotification, EventTimes
@@ -24,9 +25,7 @@ from notifications.suppressions import SuppressionReason, suppress, suppressed_a
 from outbox.database.ids import new_id
 from outbox.database.statement import Part
 from outbox.database.transactions import after_commit, require_transaction
-from outbox.delivery.rows import by_hand
 from outbox.delivery.rows.outcomes import SET_ASIDE, Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Refusal, Settlement, Transition
 from outbox.privacy import ERASED_ADDRESS
 from outbox.telemetry import context as work_context
 from outbox.telemetry import tracing
@@ -108,16 +107,18 @@ def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, r
 
 
 def withdraw_emails(*, ids: Iterable[uuid.UUID]) -> None:
-    """Give up the unsent e-mails of a person who is being erased, in the caller's transaction."""
+    """Give up the unsent e-mails of a person who is being erased, in the caller's transaction.
+
+    Do not change an e-mail that is being sent.
+    """
     require_transaction("a withdrawal")
-    changes = EmailNotification.objects.withdraw(ids)
-    for change in changes:
-        assert isinstance(change.row, EmailNotification)
-        change.row.recipient_email = ERASED_ADDRESS  # so that the log line has no address
+    changes, _ = by_hand.change(ids=ids, act=by_hand.WITHDRAW)
+    for mail in changes:
+        mail.recipient_email = ERASED_ADDRESS  # so that the log line has no address
     log_changes(changes)
 
 
-def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]]:
+def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[Refusal]]:
     """Make notifications due again and wake the workers. Return the changes and the refusals.
 
     Take those that `why_not_resent` allows. Each gets all its retries again and keeps its list of errors.
@@ -125,7 +126,7 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]
     wanted = list(ids)
     rows = EmailNotification.objects.filter(id__in=wanted, status=Status.SUPPRESSED)
     still = _refuse_suppressed(list(rows.only("id", "recipient_email", "status")))
-    changes, refusals = EmailNotification.objects.requeue(id for id in wanted if id not in still)
+    changes, refusals = by_hand.change(ids=(id for id in wanted if id not in still), act=by_hand.RESEND)
     refusals += still.values()
     log_changes(changes)
     if changes and settings.FAST_PATH:
@@ -174,12 +175,11 @@ def record_evidence(*, provider: str, evidence: Iterable[Evidence]) -> None:
             by_id.setdefault(fact.id, []).append(fact)
     known: dict[uuid.UUID, str] = {}
     news: Counter[str] = Counter()
-    changes: list[Transition] = []
+    changes: list[EmailNotification] = []
     if by_id:
         with transaction.atomic():
-            changes = EmailNotification.objects.settle(
-                Settlement(id, Outcome(Verdict.ACCEPTED, provider, some[0].message_id))
-                for id, some in by_id.items()
+            changes = EmailNotification.objects.accept(
+                {id: Outcome(Verdict.ACCEPTED, provider, some[0].message_id) for id, some in by_id.items()}
             )
             rows = EmailNotification.objects.filter(id__in=list(by_id))
             columns = ("id", "recipient_email", "traceparent", *metrics.REPORTED)
@@ -228,9 +228,9 @@ def _times(id: uuid.UUID, facts: Sequence[Evidence]) -> EventTimes:
     )
 
 
-def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[Transition], list[Refusal]]:
+def give_up(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[Refusal]]:
     """Mark `discarded` what `why_not_given_up` allows. Return the changes and the refusals."""
-    changes, refusals = EmailNotification.objects.discard(ids)
+    changes, refusals = by_hand.change(ids=ids, act=by_hand.DISCARD)
     log_changes(changes)
     return changes, refusals
 

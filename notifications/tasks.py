@@ -12,8 +12,8 @@ from django.conf import settings
 from django.db import close_old_connections
 
 from notifications.delivery import drain
+from notifications.delivery.process import Drained
 from outbox import bulk
-from outbox.delivery.sender import Drained
 from outbox.models import BulkJob
 from outbox.process.alarm import Alarm
 from outbox.process.redis_client import make_client

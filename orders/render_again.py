@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from notifications.by_hand import Refusal
 from notifications.copies import add_copy
 from notifications.inserts import version_of
 from notifications.models import EmailNotification
@@ -24,7 +25,6 @@ from orders.models import Order
 from outbox.database.ids import id_floor
 from outbox.database.transactions import require_transaction
 from outbox.delivery.rows.outcomes import SET_ASIDE
-from outbox.delivery.rows.settlements import Refusal
 from outbox.models import OutboxEvent
 from outbox.privacy import ERASED_ADDRESS
 
@@ -88,10 +88,8 @@ def render_again(*, ids: Iterable[uuid.UUID]) -> tuple[list[Replaced], list[Refu
     missing = {*wanted} - {mail.id for mail in mails}
     changes, more = give_up(ids=[*rendered, *missing])  # which refuses those that are missing
     done = [
-        Replaced(
-            change.row.id, change.was, add_copy(rendered[change.row.id], content=contents[change.row.id])
-        )
-        for change in changes
+        Replaced(mail.id, mail.was, add_copy(rendered[mail.id], content=contents[mail.id]))
+        for mail in changes
     ]
     return done, refusals + more
 

@@ -10,17 +10,16 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from django.apps import apps
 from django.db import connection
 
 from outbox.conditions import Connections, Events, Facts, Rows, Stock, Stuck
 from outbox.database.ids import id_floor
 from outbox.database.server import SESSIONS
-from outbox.delivery.rows.deliverable import Deliverable
 from outbox.retention.partitions import partitions
 
 MOST = 10_000
 
+EMAILS = "email_notifications"
 #: A row is held if a provider may have accepted its last attempt and the next attempt is not due.
 _ROWS = """
     SELECT * FROM (
@@ -32,7 +31,8 @@ _ROWS = """
         FROM (
             SELECT status, next_attempt_at, coalesce(resent_at, created_at) AS since, status = 'failed'
                 AND next_attempt_at > statement_timestamp() AND errors->-1->>'outcome' = 'ambiguous' AS held
-            FROM {table} WHERE status IN ('pending', 'failed') ORDER BY next_attempt_at LIMIT {most}
+            FROM email_notifications WHERE status IN ('pending', 'failed')
+            ORDER BY next_attempt_at LIMIT {most}
         ) AS row
     ) AS waiting, (
         SELECT count(*) AS processing,
@@ -40,11 +40,11 @@ _ROWS = """
             extract(epoch FROM statement_timestamp() - min(since))::float8 AS processing_seconds
         FROM (
             SELECT claimed_at, coalesce(resent_at, created_at) AS since
-            FROM {table} WHERE status = 'processing' ORDER BY claimed_at LIMIT {most}
+            FROM email_notifications WHERE status = 'processing' ORDER BY claimed_at LIMIT {most}
         ) AS row
     ) AS claimed, (
         SELECT count(*) AS dead_lettered FROM (
-            SELECT FROM {table} WHERE status = 'dead_lettered' ORDER BY id DESC LIMIT {most}
+            SELECT FROM email_notifications WHERE status = 'dead_lettered' ORDER BY id DESC LIMIT {most}
         ) AS row
     ) AS dead
 """
@@ -103,15 +103,9 @@ def register_stuck(statement: Callable[[], str]) -> None:
     _stuck = statement
 
 
-def deliverables() -> list[type[Deliverable]]:
-    """Return the models whose rows are delivered."""
-    return [model for model in apps.get_models() if issubclass(model, Deliverable)]
-
-
 def read_facts(*, now: dt.datetime) -> Facts:
     """Read all facts that PostgreSQL has."""
-    models = deliverables()
-    paused, beats, events, jobs, holding, stuck, sessions, attached, unarchived, *rows = _read_together(
+    paused, beats, events, jobs, holding, stuck, sessions, attached, unarchived, emails = _read_together(
         _PAUSED,
         _BEATS,
         _EVENTS.format(floor=id_floor(now + dt.timedelta(days=3)), most=MOST),
@@ -121,14 +115,12 @@ def read_facts(*, now: dt.datetime) -> Facts:
         SESSIONS,
         partitions.attached_statement(models=partitions.partitioned_models()),
         _UNARCHIVED,
-        *map(rows_statement, models),
+        _ROWS.format(most=MOST),
     )
     return Facts(
         paused=paused,
         jobs={beat["name"]: max(0.0, beat["age"]) for beat in beats},
-        rows={
-            model._meta.db_table: Rows(**_positive(one)) for model, (one,) in zip(models, rows, strict=True)
-        },
+        rows={EMAILS: Rows(**_positive(emails[0]))},
         events=Events(**_positive(events[0])),
         failed_jobs=jobs[0]["number"],
         holding=holding[0]["number"],
@@ -144,11 +136,6 @@ def _read_together(*statements: str) -> list[list[dict[str, Any]]]:
     with connection.cursor() as cursor:
         cursor.execute("SELECT " + ", ".join(columns))
         return [rows or [] for rows in cursor.fetchone()]
-
-
-def rows_statement(model: type[Deliverable]) -> str:
-    """Return the SELECT of a table's unfinished rows. It reads at most `MOST` of each kind."""
-    return _ROWS.format(table=connection.ops.quote_name(model._meta.db_table), most=MOST)
 
 
 def _positive(row: Mapping[str, Any]) -> dict[str, Any]:

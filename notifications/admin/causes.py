@@ -12,13 +12,13 @@ from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
+from notifications.failure_causes import COUNT_LIMIT, dead_causes
 from notifications.models import EmailNotification
 from notifications.providers.causes import explain
 from notifications.providers.explanations import RESTORED, Explanation
 from outbox.admin.front import panel
 from outbox.admin.shared.base import ago
 from outbox.database.ids import id_time
-from outbox.delivery.rows.failure_causes import COUNT_LIMIT, dead_causes
 
 #: The number of groups on the page.
 SHOWN = 50

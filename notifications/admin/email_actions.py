@@ -16,14 +16,13 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllow
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from notifications import filters
+from notifications import by_hand, filters
 from notifications.bulk_actions import GIVE_UP, RESEND
 from notifications.models import EmailNotification
 from outbox import bulk
 from outbox.admin.front import COUNT_LIMIT
 from outbox.admin.shared.base import as_uuid
 from outbox.database.clock import read_database_time
-from outbox.delivery.rows import by_hand
 from outbox.privacy import AddressGiven, refuse_addresses
 
 #: The most results of a search that one job changes.

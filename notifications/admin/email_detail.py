@@ -13,13 +13,13 @@ from django.utils.safestring import SafeString
 
 from notifications.admin.email_preview import mime_of
 from notifications.bulk_actions import GIVE_UP, RESEND
+from notifications.by_hand import held_until
 from notifications.copies import why_not_copied
 from notifications.models import EmailNotification
 from notifications.services import why_not_given_up, why_not_resent
 from notifications.suppressions import suppression_of
 from outbox.admin.shared.base import ago
 from outbox.database.clock import read_database_time
-from outbox.delivery.rows.by_hand import held_until
 from outbox.delivery.rows.outcomes import Status
 
 

@@ -5,25 +5,15 @@ Any number of threads and processes may call both at any time.
 
 from __future__ import annotations
 
-import functools
 import time
-import uuid
-from collections.abc import Mapping, Sequence
 
 from django.conf import settings
 
 from notifications.delivery import process as processes
 from notifications.delivery.log import log_changes
-from notifications.delivery.process import Process, fit_into_lease
-from notifications.delivery.screening import screen
-from notifications.delivery.sending import SLOT_SECONDS, send
+from notifications.delivery.process import SHORT_PAUSE_SECONDS, Drained
+from notifications.failure_causes import fill_fingerprints
 from notifications.models import EmailNotification
-from outbox.delivery.drain import SHORT_PAUSE_SECONDS, Drain
-from outbox.delivery.gate.gate import Capacity
-from outbox.delivery.rows.failure_causes import fill_fingerprints
-from outbox.delivery.rows.outcomes import Outcome
-from outbox.delivery.rows.settlements import Transition
-from outbox.delivery.sender import Drained, Limits
 from outbox.models import Heartbeat
 from outbox.telemetry import instruments, tracing
 
@@ -33,62 +23,25 @@ POLL = "poll"
 RECOVER_BATCH = 500
 
 
-class EmailSender:
-    """The `Sender` of e-mails for the generic drain."""
-
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def send(self, row: EmailNotification, /) -> Outcome:
-        return send(self._process, row)
-
-    def screen(self, rows: Sequence[EmailNotification], /) -> Mapping[uuid.UUID, Outcome]:
-        return screen(self._process, rows)
-
-    def capacity(self) -> Capacity:
-        return self._process.gate.capacity(
-            batch=settings.POLL_BATCH_SIZE, horizon_seconds=fit_into_lease(1.0)
-        )
-
-    def changed(self, changes: Sequence[Transition], /) -> None:
-        log_changes(changes)
-
-
-@functools.lru_cache(maxsize=1)
-def _drain_of(process: Process) -> Drain[EmailNotification]:
-    longest = settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + fit_into_lease(SLOT_SECONDS)
-    return Drain(
-        rows=EmailNotification.objects.all(),
-        sender=EmailSender(process),
-        pool=process.pool,
-        limits=Limits(
-            concurrency=settings.EMAIL_CONCURRENCY,
-            lease_seconds=settings.LEASE_SECONDS,
-            send_timeout_seconds=min(longest * len(settings.EMAIL_PROVIDERS), settings.LEASE_SECONDS * 0.9),
-        ),
-    )
-
-
 def drain_emails() -> Drained | None:
     """Send due e-mails. Return None if a drain of this process already runs or the process is stopping.
 
     A drain that already runs claims once more. If the result has `more`, call again.
     """
-    process = processes.current()
-    drain = _drain_of(process)
+    drain = processes.current()
     drain.wake()
     done: Drained | None = None
-    while drain.woken.is_set() and not process.stopping.is_set():
-        if not process.draining.acquire(blocking=False):
+    while drain.woken.is_set() and not drain.stopping.is_set():
+        if not drain.draining.acquire(blocking=False):
             break
         try:
             with tracing.span("drain") as span:
-                process.drain_span = span
-                done = drain.run(seconds=DRAIN_SECONDS, should_stop=process.stopping.is_set)
+                drain.drain_span = span
+                done = drain.run(seconds=DRAIN_SECONDS, should_stop=drain.stopping.is_set)
                 span.set_attribute("orderpost.settled", done.settled)
         finally:
-            process.gate.rest()
-            process.draining.release()
+            drain.gate.rest()
+            drain.draining.release()
         if done.has_more or done.pause_seconds:
             break
     return done
@@ -96,7 +49,7 @@ def drain_emails() -> Drained | None:
 
 def drain_due() -> Drained | None:
     """Drain, and set `next_due_seconds` to the seconds until the earliest waiting row is due."""
-    lookback = _drain_of(processes.current()).lookback
+    lookback = processes.current().lookback
     if (done := drain_emails()) is not None:
         seconds = lookback.seconds(now=time.monotonic())
         waiting = EmailNotification.objects.next_due_in(lookback_seconds=seconds)
@@ -122,10 +75,10 @@ def poll() -> Drained | None:
         log_changes(changes)
         if len(changes) < RECOVER_BATCH:
             break
-    _drain_of(process).lookback.forget()
+    process.lookback.forget()
     fill_fingerprints(EmailNotification.objects.all(), limit=RECOVER_BATCH)
     done = drain_due()
-    moving = _drain_of(process).progress_at > time.monotonic() - settings.POLL_INTERVAL
+    moving = process.progress_at > time.monotonic() - settings.POLL_INTERVAL
     if done is not None or moving:
         Heartbeat.beat(name=POLL)
     return done
@@ -144,4 +97,4 @@ def finish() -> None:
     """
     process = processes.current()
     with process.draining:
-        _drain_of(process).run(seconds=0.0, should_stop=lambda: True)
+        process.run(seconds=0.0, should_stop=lambda: True)

@@ -12,7 +12,6 @@ from notifications.inserts import NewEmail
 from notifications.models import EmailNotification
 from outbox.database.transactions import after_commit
 from outbox.delivery.rows.outcomes import Status
-from outbox.delivery.rows.settlements import Transition
 
 log = structlog.get_logger(__name__)
 
@@ -28,25 +27,23 @@ def ids_of(mail: EmailNotification) -> dict[str, str]:
     }
 
 
-def log_changes(changes: Sequence[Transition]) -> None:
+def log_changes(mails: Sequence[EmailNotification]) -> None:
     """Count and log changes of state after the commit: dead letters as errors, other failures as warnings."""
-    if changes:
-        after_commit(lambda: _log_changes(changes), using=changes[0].row._state.db or "default")
+    if mails:
+        after_commit(lambda: _log_changes(mails), using=mails[0]._state.db or "default")
 
 
-def _log_changes(changes: Sequence[Transition]) -> None:
-    metrics.count_changes(changes)
-    for change in changes:
-        mail = change.row
-        assert isinstance(mail, EmailNotification)
+def _log_changes(mails: Sequence[EmailNotification]) -> None:
+    metrics.count_changes(mails)
+    for mail in mails:
         line = {
             **ids_of(mail),
             "recipient": mail.recipient_email,
-            "was": str(change.was),
-            "now": str(change.now),
+            "was": str(mail.was),
+            "now": str(mail.status),
         }
-        outcome = change.outcome
-        if outcome is None or change.now == Status.SENT:
+        outcome = mail.outcome
+        if outcome is None or mail.status == Status.SENT:
             log.info(
                 "notification changed",
                 **line,
@@ -54,14 +51,14 @@ def _log_changes(changes: Sequence[Transition]) -> None:
                 provider_message_id=outcome.provider_message_id if outcome else "",
             )
         else:
-            write = log.error if change.now == Status.DEAD_LETTERED else log.warning
+            write = log.error if mail.status == Status.DEAD_LETTERED else log.warning
             write(
                 "notification changed",
                 **line,
                 provider=outcome.provider,
                 outcome=str(outcome.verdict),
                 error=outcome.error,
-                retry_count=change.retry_count,
+                retry_count=mail.retry_count,
             )
 
 

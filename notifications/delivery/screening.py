@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.db.models.functions import Now
 
-from notifications.delivery.process import Process
 from notifications.delivery.sending import compute_hold_left, is_repeat, pinned_to
 from notifications.models import EmailNotification
 from notifications.suppressions import suppressed_among
+from outbox.delivery.gate.neighbours import Neighbours
 from outbox.delivery.rows.attempts import entries_since, last_doubt, time_of
 from outbox.delivery.rows.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from outbox.models import Heartbeat
@@ -27,7 +27,7 @@ WEBHOOKS_IN_USE = dt.timedelta(days=7)
 LONGEST_HOLD = dt.timedelta(days=1)
 
 
-def screen(process: Process, mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
+def screen(mails: Sequence[EmailNotification], *, neighbours: Neighbours) -> dict[uuid.UUID, Outcome]:
     """Return the outcomes of claimed e-mails that must not be sent now, and charge retries to the others.
 
     Do not send:
@@ -40,7 +40,7 @@ def screen(process: Process, mails: Sequence[EmailNotification]) -> dict[uuid.UU
     outcomes = {id: Outcome(Verdict.SUPPRESSED, text=f"not sent: {reason}") for id, reason in reasons.items()}
     outcomes |= _held([mail for mail in mails if mail.id not in outcomes])
     for mail in mails:
-        used = 0 if mail.id in outcomes else retries_used(process, mail)
+        used = 0 if mail.id in outcomes else retries_used(mail, neighbours)
         if used > mail.max_retries:
             mail.charge = max(0, mail.max_retries - mail.retry_count)
             outcomes[mail.id] = Outcome(Verdict.EXHAUSTED)
@@ -49,7 +49,7 @@ def screen(process: Process, mails: Sequence[EmailNotification]) -> dict[uuid.UU
     return outcomes
 
 
-def retries_used(process: Process, mail: EmailNotification) -> int:
+def retries_used(mail: EmailNotification, neighbours: Neighbours) -> int:
     """Return how many retries the failed attempts since the last resend use up, judged by their neighbours.
 
     Return 0 until the neighbours prove that the failures are the e-mail's own. Then lost workers count, too.
@@ -69,7 +69,7 @@ def retries_used(process: Process, mail: EmailNotification) -> int:
         if entry.get("judged") is False and not repeats:
             failures[name].append(time_of(entry).timestamp() - ahead)
     own = [
-        process.neighbours.count_own_failures(provider=provider, id=mail.id, at=at)
+        neighbours.count_own_failures(provider=provider, id=mail.id, at=at)
         for provider, at in failures.items()
     ]
     lost = sum(entry.get("code") == LEASE_EXPIRED for entry in entries)

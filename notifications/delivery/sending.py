@@ -8,17 +8,18 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 
 import structlog
 from django.conf import settings
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from notifications import metrics
 from notifications.delivery.log import ids_of
-from notifications.delivery.process import Process, fit_into_lease
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
-from outbox.delivery.gate.gate import Admission
+from outbox.delivery.gate.gate import Admission, Gate
+from outbox.delivery.gate.neighbours import Neighbours
 from outbox.delivery.rows.attempts import Doubt, find_doubts, last_doubt
 from outbox.delivery.rows.outcomes import NOT_ACCEPTED, Outcome, Verdict
 from outbox.telemetry import tracing
@@ -34,8 +35,17 @@ SLOT_SECONDS = 5.0
 REPEATS = (1.0, 2.0, 4.0)
 
 
-def send(process: Process, mail: EmailNotification) -> Outcome:
+def send(
+    mail: EmailNotification,
+    *,
+    gate: Gate,
+    neighbours: Neighbours,
+    pause: Callable[[float], bool],
+    span: Span,
+) -> Outcome:
     """Hand `mail` to the first provider that may be asked, and return the outcome. Errors are outcomes.
+
+    `pause` sleeps for a number of seconds, and returns true if the process stops. `span` is the drain's.
 
     If a provider certainly did not accept it, ask the next provider at once. If a provider may have accepted
     it, ask no other before the hold is over; a provider with idempotency keys is asked again with the same
@@ -48,13 +58,13 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
     doubted = [doubt.provider for doubt in reversed(find_doubts(mail.errors, mail.resent_at))]
     last = list(dict.fromkeys(doubted))[::-1]  # the provider of the newest doubt at the end
     while mail.is_sendable():
-        entry = process.gate.enter(
+        entry = gate.enter(
             patience_seconds=fit_into_lease(SLOT_SECONDS),
             only=pinned,
             without=asked,
             last=last,
             is_untried=is_untried(mail),
-            pause=process.stopping.wait,
+            pause=pause,
         )
         if mail.should_stop():
             break
@@ -64,7 +74,7 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
                     Verdict.RETURNED, wait_seconds=max(1.0, min(entry.wait_seconds, compute_pin_left(mail)))
                 )
             break
-        outcome = _ask(process, entry, mail)
+        outcome = _ask(mail, entry, gate=gate, neighbours=neighbours, drain_span=span)
         if outcome.verdict is Verdict.RETURNED:  # the process is stopping, and the message was not sent
             break
         answers.append(outcome)
@@ -87,9 +97,11 @@ def send(process: Process, mail: EmailNotification) -> Outcome:
     return dataclasses.replace(answers[-1], longest_wait_seconds=longest, earlier=tuple(answers[:-1]))
 
 
-def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome:
+def _ask(
+    mail: EmailNotification, entry: Admission, *, gate: Gate, neighbours: Neighbours, drain_span: Span
+) -> Outcome:
     """Ask one provider, and report its answer to the breakers and the neighbours."""
-    links = [tracing.traceparent_of(process.drain_span)]
+    links = [tracing.traceparent_of(drain_span)]
     with tracing.span("send", kind=SpanKind.CLIENT, parent=mail.traceparent, links=links) as span:
         span.set_attribute("orderpost.event_type", mail.event_type)
         began = time.monotonic()
@@ -111,7 +123,7 @@ def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome
     outcome = dataclasses.replace(
         outcome, is_probe=entry.permit.is_probe, wait_seconds=repeat if ambiguous else outcome.wait_seconds
     )
-    gate, reason = process.gate, f"{outcome.verdict} {outcome.code}".strip()
+    reason = f"{outcome.verdict} {outcome.code}".strip()
     match outcome.verdict:
         case Verdict.ACCEPTED:
             gate.accepted(entry)
@@ -122,13 +134,25 @@ def _ask(process: Process, entry: Admission, mail: EmailNotification) -> Outcome
         case Verdict.TRANSIENT | Verdict.UNREACHABLE | Verdict.AMBIGUOUS:
             gate.failed(entry, message=str(mail.id), reason=reason)
     if is_untried(mail) and outcome.verdict not in (Verdict.PERMANENT, Verdict.THROTTLED):
-        process.neighbours.record(
+        neighbours.record(
             provider=entry.provider,
             id=mail.id,
             is_accepted=outcome.verdict is Verdict.ACCEPTED,
             ended_at=time.monotonic(),
         )
     return outcome
+
+
+def compute_send_timeout() -> float:
+    """Return the longest duration of one send in seconds, with its waits for slots."""
+    longest = settings.EMAIL_CONNECT_TIMEOUT + settings.EMAIL_READ_TIMEOUT + fit_into_lease(SLOT_SECONDS)
+    return float(min(longest * len(settings.EMAIL_PROVIDERS), settings.LEASE_SECONDS * 0.9))
+
+
+def fit_into_lease(seconds: float) -> float:
+    """Return `seconds`, or less if the lease is short: a send and its waits must fit into the lease."""
+    left = settings.LEASE_SECONDS - settings.EMAIL_CONNECT_TIMEOUT - settings.EMAIL_READ_TIMEOUT
+    return float(min(seconds, left / 4))
 
 
 def is_untried(mail: EmailNotification) -> bool:

@@ -1,5 +1,4 @@
-"""Claim due rows, send them in threads, and write the outcomes. This package knows nothing of e-mail.
+"""The parts of delivery that use no table: values and the gate. `notifications.delivery` sends e-mails.
 
-`drain` is the loop, and `sender` is the protocol that an app implements. `rows` has the states and the
-statements of rows. `gate` has the circuit breakers and the rate limit.
+`rows` has the states and outcomes of rows. `gate` has the circuit breakers and the rate limit.
 """

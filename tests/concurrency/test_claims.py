@@ -14,9 +14,9 @@ from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
+from notifications import by_hand
 from notifications.models import EmailNotification
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Settlement
 from tests.concurrency.helpers import together
 from tests.factories import make_mail, make_mails, statuses
 
@@ -60,11 +60,11 @@ def test_a_stale_failure_changes_nothing_while_a_stale_acceptance_makes_the_row_
     rows.recover(lease_seconds=300)
     (current,) = rows.claim(limit=1)
     failure = Outcome(Verdict.TRANSIENT, "test", code="503")
-    assert rows.settle([Settlement(stale.id, failure, stale.claim_token)]) == []
+    assert rows.settle([(stale, failure)]) == []
     assert rows.get().claim_token == current.claim_token
-    (change,) = rows.settle([Settlement(stale.id, ACCEPTED, stale.claim_token)])
-    assert change.now == "sent"
-    assert rows.settle([Settlement(current.id, failure, current.claim_token)]) == []
+    (change,) = rows.settle([(stale, ACCEPTED)])
+    assert change.status == "sent"
+    assert rows.settle([(current, failure)]) == []
     assert rows.get().status == Status.SENT
 
 
@@ -78,9 +78,9 @@ def test_settling_overlapping_sets_in_different_orders_never_deadlocks():
         for _ in range(40):
             some = chance.sample(claimed, 20)
             outcome = Outcome(Verdict.RETURNED) if number % 2 else Outcome(Verdict.TRANSIENT, code="503")
-            rows.settle([Settlement(row.id, outcome, row.claim_token) for row in some])
+            rows.settle([(row, outcome) for row in some])
             rows.recover(lease_seconds=0)
-            rows.requeue([row.id for row in chance.sample(claimed, 5)])
+            by_hand.change(ids=[row.id for row in chance.sample(claimed, 5)], act=by_hand.RESEND)
             rows.claim(limit=20)
 
     together(6, settle)  # a deadlock would raise OperationalError in one of them
@@ -99,7 +99,7 @@ def test_two_recoveries_at_once_take_each_row_once():
     rows.claim(limit=300)
     rows.update(claimed_at=Now() - dt.timedelta(seconds=400))
     taken = Counter(
-        change.row.id for some in together(4, lambda _: rows.recover(lease_seconds=300)) for change in some
+        change.id for some in together(4, lambda _: rows.recover(lease_seconds=300)) for change in some
     )
     assert set(taken.values()) == {1}
     assert set(rows.values_list("retry_count", flat=True)) <= {0, 1}
@@ -128,7 +128,7 @@ def test_a_resend_and_a_claim_at_once_send_the_row_once():
 
     def work(number):
         if number < 3:
-            return [change.row.id for change in rows.requeue(ids)[0]]
+            return [change.id for change in by_hand.change(ids=ids, act=by_hand.RESEND)[0]]
         mine = []
         for _ in range(20):
             mine += [row.id for row in rows.claim(limit=5)]
@@ -208,7 +208,7 @@ class TestPlan:
 
     def check_settling(self, claimed):
         with CaptureQueriesContext(connection) as captured:
-            rows.settle([Settlement(row.id, ACCEPTED, row.claim_token) for row in claimed])
+            rows.settle([(row, ACCEPTED) for row in claimed])
         (update,) = (query["sql"] for query in captured if "jsonb_to_recordset" in query["sql"])
         nodes = self.explain(update)
         assert not [node for node in nodes if node["Node Type"] == "Seq Scan" and _read(node)]

@@ -13,8 +13,8 @@ from django.db.models.functions import Now
 
 from notifications.bulk_actions import RESEND
 from notifications.delivery import drain as delivery
+from notifications.delivery.process import Drained
 from outbox import bulk
-from outbox.delivery.sender import Drained
 from outbox.models import BulkJob
 from tests.config.test_commands import provider, sent, stopped_when
 from tests.factories import make_mail, make_mails

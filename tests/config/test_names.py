@@ -28,8 +28,6 @@ EXCEPTIONS = {
     "WebhookSettings.reorder": "a word of the sandbox's settings",
     "Entry.at": "JSON of manage.py timeline",
     "Envelope.timestamp": "JSON of an inbound event",
-    "New.wait": "a column of the JSON that a statement reads",
-    "New.untried": "a column of the JSON that a statement reads",
 }
 
 

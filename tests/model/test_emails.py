@@ -19,9 +19,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from notifications import by_hand
 from notifications.models import EmailNotification
 from outbox.delivery.rows.outcomes import RECORDED, Outcome, Verdict
-from outbox.delivery.rows.settlements import Settlement
 from tests.factories import make_mail
 
 pytestmark = pytest.mark.django_db
@@ -124,7 +124,7 @@ class Life(RuleBasedStateMachine):
     def the_provider_tells_of_a_mail(self, number: int) -> None:
         """Evidence needs no claim."""
         if id := self.pick(number):
-            rows.settle([Settlement(id, Outcome(Verdict.ACCEPTED, "sendgrid", "m"))])
+            rows.accept({id: Outcome(Verdict.ACCEPTED, "sendgrid", "m")})
             self.accept(self.mails[id])
 
     @rule()
@@ -132,7 +132,7 @@ class Life(RuleBasedStateMachine):
         rows.filter(status="processing").update(claimed_at=F("claimed_at") - dt.timedelta(hours=1))
         changes = rows.recover(lease_seconds=300)
         taken = {id for id, mail in self.mails.items() if mail.status == "processing"}
-        assert {change.row.id for change in changes} == taken
+        assert {change.id for change in changes} == taken
         for id in taken:
             mail = self.mails[id]
             mail.token, mail.due, mail.held = None, False, True
@@ -170,7 +170,7 @@ class Life(RuleBasedStateMachine):
         if (id := self.pick(number)) is None:
             return
         mail = self.mails[id]
-        changes, refusals = rows.requeue([id])
+        changes, refusals = by_hand.change(ids=[id], act=by_hand.RESEND)
         held = mail.held and mail.status in ("dead_lettered", "failed")
         may = mail.status in ("dead_lettered", "discarded", "suppressed", "failed") and not held
         assert (len(changes), len(refusals)) == ((1, 0) if may else (0, 1))
@@ -182,14 +182,16 @@ class Life(RuleBasedStateMachine):
         if (id := self.pick(number)) is None:
             return
         mail = self.mails[id]
-        changes, _ = rows.discard([id])
+        changes, _ = by_hand.change(ids=[id], act=by_hand.DISCARD)
         assert len(changes) == (mail.status in ("dead_lettered", "failed") and not mail.held)
         if changes:
             mail.status = "discarded"
 
     # --- what the model makes of it ---
     def settle(self, claim: tuple[uuid.UUID, uuid.UUID], outcome: Outcome, charge: int = 0) -> list[Any]:
-        return rows.settle([Settlement(claim[0], outcome, claim[1], charge)])
+        claimed = EmailNotification(id=claim[0], claim_token=claim[1])
+        claimed.charge = charge
+        return rows.settle([(claimed, outcome)])
 
     def accept(self, mail: Mail) -> None:
         mail.accepted, mail.status, mail.token = True, "sent", None

@@ -14,12 +14,11 @@ from django.db.models.functions import Now
 from local.sandbox import Sandbox
 from notifications.delivery import drain as delivery
 from notifications.delivery import process
-from notifications.delivery.sending import send
+from notifications.delivery.process import SHORT_PAUSE_SECONDS
 from notifications.models import EmailNotification
 from notifications.providers.base import formatted_address, message_id
 from notifications.providers.sending import PROVIDERS
 from notifications.services import give_up, resend
-from outbox.delivery.drain import SHORT_PAUSE_SECONDS
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
 from outbox.models import Heartbeat
 from tests.factories import make_mail, make_mails, statuses
@@ -194,7 +193,7 @@ def test_a_stopping_process_starts_no_drain(sandbox):
 def test_no_provider_is_asked_once_the_process_stops(sandbox):
     mail = make_mail()
     mail.should_stop = lambda: True
-    assert send(process.current(), mail).verdict is Verdict.RETURNED
+    assert process.current().send(mail).verdict is Verdict.RETURNED
     assert sandbox.stats()["requests"] == 0
 
 
@@ -204,13 +203,13 @@ def test_an_e_mail_that_waits_for_its_slot_is_given_back_at_a_stop(sandbox, sett
     here = process.current()
     assert here.gate.enter().provider  # the next slot is due a second later
     threading.Thread(target=delivery.stop).start()
-    assert send(here, make_mail()).verdict is Verdict.RETURNED
+    assert here.send(make_mail()).verdict is Verdict.RETURNED
     assert sandbox.stats()["requests"] == 0
 
 
 def test_a_send_asks_the_provider_when_its_slot_is_due(sandbox, settings, monkeypatch):
     settings.EMAIL_RATE_LIMIT, settings.EMAIL_RATE_BURST = 50.0, 1.0
-    here, mail = process.Process(), make_mail()
+    here, mail = process.Drain(), make_mail()
     clock = Clock(itertools.cycle([0.0, -0.001, 0.2, 0.01]))  # some waits end late, one of them far too late
     here.gate._clock = here.gate._slots._clock = clock
     monkeypatch.setattr(here.stopping, "wait", clock.wait)
@@ -222,7 +221,7 @@ def test_a_send_asks_the_provider_when_its_slot_is_due(sandbox, settings, monkey
 
     monkeypatch.setattr(PROVIDERS["sendgrid"], "send", ask)
     for _ in range(40):
-        assert send(here, mail).verdict is Verdict.ACCEPTED
+        assert here.send(mail).verdict is Verdict.ACCEPTED
     assert len(asked) == 40 < len(slots)
     assert not [(due, at) for due, at in asked if not due <= at <= due + 0.1]
 
@@ -232,7 +231,7 @@ def test_a_send_that_a_stop_broke_off_is_no_failure_of_the_provider(sandbox, mon
     monkeypatch.setattr(PROVIDERS["sendgrid"], "send", lambda _: Outcome(Verdict.RETURNED))
     monkeypatch.setattr(here.neighbours, "record", lambda **_: pytest.fail("recorded"))
     for _ in range(here.gate.rules.threshold):
-        assert send(here, mail).verdict is Verdict.RETURNED
+        assert here.send(mail).verdict is Verdict.RETURNED
     assert here.gate.read_providers()[0].breaker.failed == ()
 
 
@@ -258,7 +257,7 @@ def test_the_end_of_a_process_waits_for_the_drain_of_another_thread(sandbox):
 def test_giving_up_makes_a_dead_letter_discarded():
     row = make_mail(status=Status.DEAD_LETTERED)
     changes, _ = give_up(ids=[row.id])
-    assert [change.now for change in changes] == ["discarded"]
+    assert [change.status for change in changes] == ["discarded"]
 
 
 @pytest.mark.parametrize(

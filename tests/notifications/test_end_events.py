@@ -9,7 +9,6 @@ from django.db import DatabaseError, OperationalError, connection
 from notifications import models
 from notifications.models import EmailNotification
 from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.delivery.rows.settlements import Settlement
 from outbox.models import OutboxEvent
 from tests.factories import make_mail, statuses
 from tests.outbox.retention.months import dsn
@@ -18,11 +17,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture
-def accepted(settings) -> Settlement:
+def accepted(settings) -> tuple[EmailNotification, Outcome]:
     settings.EMAIL_EVENTS = True
     make_mail()
     (mail,) = EmailNotification.objects.claim(limit=1)
-    return Settlement(mail.id, Outcome(Verdict.ACCEPTED, "sendgrid"), mail.claim_token)
+    return (mail, Outcome(Verdict.ACCEPTED, "sendgrid"))
 
 
 def test_an_event_that_is_refused_takes_no_acceptance_with_it(accepted, monkeypatch):

@@ -7,15 +7,14 @@ import time
 
 import pytest
 from django.db.models.functions import Now
+from outbox.process.alarm import Alarm
 
 from notifications import tasks
 from notifications.delivery import drain, process
-from notifications.delivery.screening import screen
 from notifications.models import EmailNotification
 from outbox.database.ids import new_id
 from outbox.delivery.rows.outcomes import LEASE_EXPIRED, Outcome, Status, Verdict
 from outbox.models import Heartbeat
-from outbox.process.alarm import Alarm
 from tests.factories import make_mail
 from tests.notifications.neighbours import accept_around, due_now, let_others_through
 
@@ -54,22 +53,22 @@ def failed(*, attempts: int = 2, **fields) -> EmailNotification:
 class TestJudgement:
     def test_failures_among_accepted_neighbours_use_up_a_retry_each(self, here):
         row = failed()
-        assert screen(here, [row]) == {} and (row.charge, row.retry_count) == (2, 2)
+        assert here.screen([row]) == {} and (row.charge, row.retry_count) == (2, 2)
 
     def test_one_failure_among_few_neighbours_uses_up_no_retry(self, here):
         row = failed(attempts=1)
-        assert screen(here, [row]) == {} and row.charge == 0
+        assert here.screen([row]) == {} and row.charge == 0
 
     def test_past_the_last_retry_it_is_a_dead_letter_without_another_send(self, here):
         row = failed(attempts=4, max_retries=3)
-        assert screen(here, [row]) == {row.id: Outcome(Verdict.EXHAUSTED)} and row.charge == 3
+        assert here.screen([row]) == {row.id: Outcome(Verdict.EXHAUSTED)} and row.charge == 3
 
     def test_a_lost_worker_counts_with_failures_that_are_the_mails_own(self, here, settings):
         settings.AMBIGUOUS_HOLD_SECONDS = 1
         lost = entry("ambiguous", ago=900) | {"code": LEASE_EXPIRED}
         errors = [lost, *(entry("transient", ago=9 - number, judged=False) for number in range(3))]
         row = failed(errors=errors, retry_count=1, max_retries=3)
-        assert screen(here, [row]) == {row.id: Outcome(Verdict.EXHAUSTED)}
+        assert here.screen([row]) == {row.id: Outcome(Verdict.EXHAUSTED)}
 
     def test_eight_poisonous_mails_of_a_quiet_shop_are_dead_letters_within_ten_minutes(self, here):
         """With one good mail every 15 s. The eight failed first at once, so that one spoke for the other."""
@@ -90,12 +89,12 @@ class TestJudgement:
             here.neighbours.record(
                 provider="sendgrid", id=new_id(), is_accepted=True, ended_at=time.monotonic() - ago
             )
-        outcomes = screen(here, EmailNotification.objects.claim(limit=20))
+        outcomes = here.screen(EmailNotification.objects.claim(limit=20))
         assert outcomes == {mail.id: Outcome(Verdict.EXHAUSTED) for mail in mails}
 
     def test_a_failure_of_release_0_1_0_was_charged_by_it_and_is_not_judged_again(self, here):
         row = failed(errors=[entry("transient", ago=ago) for ago in (3, 2, 1)])
-        assert screen(here, [row]) == {} and row.charge == 0
+        assert here.screen([row]) == {} and row.charge == 0
 
     def test_a_row_that_was_given_back_is_not_judged_twice(self, here):
         errors = [entry("transient", ago=ago, judged=False) for ago in (30, 10)]
@@ -104,23 +103,23 @@ class TestJudgement:
         make_mail(status=Status.PENDING, errors=errors, retry_count=2)
         due_now()
         (row,) = EmailNotification.objects.claim(limit=1)
-        assert screen(here, [row]) == {} and row.charge == 0
+        assert here.screen([row]) == {} and row.charge == 0
 
     def test_after_a_restart_nothing_is_charged(self, here):
         row = failed()
         process.start_anew()
-        assert screen(process.current(), [row]) == {} and row.charge == 0
+        assert process.current().screen([row]) == {} and row.charge == 0
 
 
 class TestHold:
     def test_a_clean_refusal_after_a_doubt_does_not_end_the_hold(self, here):
         row = claimed(errors=[entry("ambiguous", ago=60), entry("transient", ago=30)], status=Status.FAILED)
-        (outcome,) = screen(here, [row]).values()
+        (outcome,) = here.screen([row]).values()
         assert outcome.verdict is Verdict.HELD and 50 < outcome.wait_seconds < 65
 
     def test_a_doubt_of_before_the_last_resend_holds_nothing(self, here):
         row = claimed(errors=[entry("ambiguous", ago=60)], resent_at=Now() - dt.timedelta(seconds=30))
-        assert screen(here, [row]) == {}
+        assert here.screen([row]) == {}
 
     def test_a_doubt_at_a_provider_that_knows_its_mails_pins_instead(self, here):
         errors = [
@@ -128,11 +127,11 @@ class TestHold:
             entry("transient", provider="resend", ago=30),
         ]
         row = claimed(errors=errors, status=Status.FAILED)
-        assert screen(here, [row]) == {}
+        assert here.screen([row]) == {}
 
     def test_a_doubt_at_another_provider_pins_nothing(self, here):
         row = claimed(errors=[entry("ambiguous", ago=60), entry("transient", provider="resend", ago=30)])
-        (outcome,) = screen(here, [row]).values()
+        (outcome,) = here.screen([row]).values()
         assert outcome.verdict is Verdict.HELD
 
 
@@ -191,10 +190,8 @@ def test_what_a_provider_accepted_stays_accepted_when_its_event_cannot_be_writte
             "ALTER TABLE outbox_events ADD CONSTRAINT none_today CHECK (event_type = '') NOT VALID"
         )
     try:
-        from outbox.delivery.rows.settlements import Settlement
-
         accepted = Outcome(Verdict.ACCEPTED, "sendgrid", str(new_id()))
-        EmailNotification.objects.settle([Settlement(row.id, accepted, row.claim_token)])
+        EmailNotification.objects.settle([(row, accepted)])
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE outbox_events DROP CONSTRAINT none_today")

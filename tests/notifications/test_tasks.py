@@ -6,7 +6,7 @@ import pytest
 from celery import current_app
 
 from notifications import tasks
-from outbox.delivery.sender import Drained
+from notifications.delivery.process import Drained
 from outbox.process.redis_client import make_client
 
 

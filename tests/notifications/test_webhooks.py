@@ -24,7 +24,6 @@ from notifications.providers.registry import declarations
 from notifications.providers.sendgrid import make_key
 from outbox.database.ids import new_id
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Settlement
 from outbox.models import Heartbeat
 from outbox.privacy import address_hash
 from tests.factories import make_mail, make_mails, statuses
@@ -84,7 +83,7 @@ class TestEffects:
         make_mail()
         (claimed,) = EmailNotification.objects.claim(limit=1)
         post([event(claimed, "processed")])
-        late = Settlement(claimed.id, Outcome(verdict, "sendgrid", code="x"), claimed.claim_token)
+        late = (claimed, Outcome(verdict, "sendgrid", code="x"))
         assert EmailNotification.objects.settle([late]) == []
         assert fresh(claimed).status == "sent" and fresh(claimed).errors == []
 

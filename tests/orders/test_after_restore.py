@@ -27,7 +27,6 @@ from orders.services import pay_order, place_order
 from outbox.database.clock import read_database_time
 from outbox.database.ids import new_id
 from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.delivery.rows.settlements import Settlement
 from outbox.events.publishing.relay import Relay
 from outbox.models import OutboxEvent, Pause
 from tests.bulk import act
@@ -79,7 +78,7 @@ def test_the_lines_that_a_send_and_a_relay_really_write_are_evidence(shipped, se
     pay_order(order_id=order.id)
     (mail,) = EmailNotification.objects.claim(limit=1)
     accepted = Outcome(Verdict.ACCEPTED, "ses", "message-1")
-    log_changes(EmailNotification.objects.settle([Settlement(mail.id, accepted, mail.claim_token)]))
+    log_changes(EmailNotification.objects.settle([(mail, accepted)]))
     relay = Relay(using="default", transport=Memory())
     assert relay.step() == 2
     relay.close()
@@ -154,7 +153,7 @@ def test_an_e_mail_that_was_held_for_a_webhook_is_settled_by_it_set_aside_or_sti
     assert lost == [] and "found sent: 1" in said and "person: 1" in said
     assert states() == {reported.id: "sent", over.id: "dead_lettered", lasting.id: "failed"}
     changes, (refusal,) = services.resend(ids=[over.id, lasting.id])
-    assert [change.row.id for change in changes] == [over.id]
+    assert [change.id for change in changes] == [over.id]
     assert refusal.id == lasting.id and "held" in refusal.reason
 
 

@@ -21,7 +21,6 @@ from orders.services import (
     refund_order,
 )
 from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.delivery.rows.settlements import Settlement
 from outbox.events.schemas import find_schemas, read_schema
 from outbox.models import OutboxEvent
 from tests.factories import make_mail
@@ -83,7 +82,7 @@ def test_an_emails_end_is_an_event_in_the_same_transaction_if_wanted(settings):
         make_mail(recipient_email=recipient)
         (mail,) = EmailNotification.objects.claim(limit=1)
         outcome = Outcome(verdict, "sendgrid", code="400", text="no")
-        EmailNotification.objects.settle([Settlement(mail.id, outcome, mail.claim_token)])
+        EmailNotification.objects.settle([(mail, outcome)])
     dead, sent = OutboxEvent.objects.order_by("position")
     assert (dead.event_type, sent.event_type) == (
         "notification.email.dead_lettered.v1",
@@ -97,7 +96,7 @@ def test_an_emails_end_is_an_event_in_the_same_transaction_if_wanted(settings):
     settings.EMAIL_EVENTS = False
     make_mail()
     (mail,) = EmailNotification.objects.claim(limit=1)
-    EmailNotification.objects.settle([Settlement(mail.id, Outcome(Verdict.ACCEPTED), mail.claim_token)])
+    EmailNotification.objects.settle([(mail, Outcome(Verdict.ACCEPTED))])
     assert OutboxEvent.objects.count() == 2
 
 

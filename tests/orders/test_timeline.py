@@ -13,6 +13,7 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from notifications import by_hand
 from notifications.models import EmailNotification
 from orders import services
 from orders.corrections import send_copy
@@ -20,7 +21,6 @@ from orders.models import Order
 from orders.timeline import read_timeline
 from outbox.database.ids import new_id
 from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.delivery.rows.settlements import Settlement
 from outbox.models import OutboxEvent
 from tests.api.conftest import Api, assert_problem, make_token
 from tests.factories import make_order
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def settle(mail: EmailNotification, outcome: Outcome) -> None:
     (claimed,) = EmailNotification.objects.claim(limit=1)
     assert claimed.id == mail.id
-    EmailNotification.objects.settle([Settlement(mail.id, outcome, claimed.claim_token)])
+    EmailNotification.objects.settle([(claimed, outcome)])
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def story(db) -> Order:
     services.pay_order(order_id=order.id)
     mail = EmailNotification.objects.get(order_id=order.id)
     settle(mail, Outcome(Verdict.PERMANENT, provider="sendgrid", code="400", text="no such user"))
-    EmailNotification.objects.requeue([mail.id])
+    by_hand.change(ids=[mail.id], act=by_hand.RESEND)
     LogEntry.objects.create(
         user=User.objects.create(username="rita"),
         content_type=ContentType.objects.get_for_model(EmailNotification),

@@ -12,7 +12,6 @@ from django.core.management import CommandError, call_command
 
 from notifications.models import EmailNotification
 from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.delivery.rows.settlements import Settlement
 from outbox.events import pause_watch
 from outbox.events.publishing.relay import Relay
 from outbox.metrics import numbers
@@ -58,7 +57,7 @@ def test_what_is_in_flight_is_settled_while_delivery_is_paused():
     make_mail()
     (row,) = EmailNotification.objects.claim(limit=1)
     manage("pause", "--all")
-    EmailNotification.objects.settle([Settlement(row.id, Outcome(Verdict.ACCEPTED, "ses"), row.claim_token)])
+    EmailNotification.objects.settle([(row, Outcome(Verdict.ACCEPTED, "ses"))])
     assert statuses() == {"sent": 1}
 
 

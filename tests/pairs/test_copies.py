@@ -7,13 +7,11 @@ import pytest
 from notifications import services
 from notifications.copies import NotCopied
 from notifications.delivery.process import current
-from notifications.delivery.screening import screen
 from notifications.delivery.sending import pinned_to
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
 from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.delivery.rows.settlements import Settlement
 from outbox.models import Pause
 from outbox.retention import rollover
 from tests.api.conftest import Api, assert_problem, make_token
@@ -73,12 +71,12 @@ def test_a_copy_of_an_email_that_a_provider_may_have_is_neither_held_nor_pinned_
     mail = make_mail(order_id=order.id, recipient_email=WRONG)
     (row,) = EmailNotification.objects.claim(limit=1)
     lost = Outcome(Verdict.AMBIGUOUS, "resend", code="504", text="gateway")
-    EmailNotification.objects.settle([Settlement(mail.id, lost, row.claim_token)])
+    EmailNotification.objects.settle([(row, lost)])
     EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
     copy_id = send_copy(notification_id=mail.id, recipient_email=RIGHT)
     (copy,) = EmailNotification.objects.claim(limit=5)
     assert (copy.id, copy.errors, pinned_to(copy)) == (copy_id, [], None)
-    assert screen(current(), [copy]) == {}
+    assert current().screen([copy]) == {}
 
 
 class TestTheWebhookOfTheOriginal:
@@ -110,7 +108,7 @@ class TestTheWebhookOfTheOriginal:
         self.tell("bounce", mail, type="bounce", status="5.1.1")
         claimed = EmailNotification.objects.claim(limit=5)
         assert {row.id for row in claimed} == {same.id, other_id}
-        outcomes = screen(current(), claimed)
+        outcomes = current().screen(claimed)
         assert {id: outcome.verdict for id, outcome in outcomes.items()} == {same.id: Verdict.SUPPRESSED}
         with pytest.raises(NotCopied):
             send_copy(notification_id=mail.id)
@@ -119,8 +117,8 @@ class TestTheWebhookOfTheOriginal:
         mail, copy = self.copied(RIGHT)
         (claimed,) = EmailNotification.objects.claim(limit=5)
         self.tell("delivered", mail)
-        accepted = Settlement(copy.id, Outcome(Verdict.ACCEPTED, "sendgrid", "second"), claimed.claim_token)
+        accepted = (claimed, Outcome(Verdict.ACCEPTED, "sendgrid", "second"))
         (change,) = EmailNotification.objects.settle([accepted])
-        assert (change.row.id, change.now) == (copy.id, "sent")
+        assert (change.id, change.status) == (copy.id, "sent")
         ids = EmailNotification.objects.values_list("status", "provider_message_id")
         assert sorted(ids) == [("sent", "first"), ("sent", "second")]

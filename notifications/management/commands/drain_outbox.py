@@ -13,8 +13,8 @@ from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
 from notifications.delivery import drain
+from notifications.delivery.process import Drained
 from outbox import bulk
-from outbox.delivery.sender import Drained
 from outbox.process.loop import run_until_stopped, stop_on_signals
 from outbox.process.start import wait_for_postgres
 from outbox.telemetry import health

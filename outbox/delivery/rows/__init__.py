@@ -1,4 +1,4 @@
-"""Rows that must be delivered: their columns, their states, and every statement that changes a state.
+"""The states of a row that must be delivered, the outcomes of its attempts, and its retries. Pure values.
 
-`queryset` has the transitions. `claim_statement` and `settle_statement` have their SQL.
+`notifications.models` has the table and the transitions.
 """

@@ -1,23 +1,27 @@
 """Decide what an attempt's outcome means for its row: the next state, the retries used, the wait. Pure.
 
-A failure that may be the provider's uses up no retry here. At the next claim, the app's screening judges it
-by `outbox.delivery.gate.neighbours` and passes the result as `Settlement.charge`.
+A failure that may be the provider's uses up no retry here. At the next claim, screening judges it by
+`outbox.delivery.gate.neighbours` and charges the row.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from outbox.delivery.rows.outcomes import RECORDED, Outcome, Status, Verdict
+from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
 from outbox.process.backoff import add_jitter, compute_ceiling
 
 #: After a row has failed more often than it has retries, its wait doubles with every so many attempts.
 SLOWER_EVERY = 10
 
+#: A row's next state, the retries that it has used up, and the seconds until it is due, counted from the
+#: database's now. None keeps `next_attempt_at`.
+Decision = tuple[Status, int, float | None]
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The waits of a kind of row. `delays_seconds`, if given, replaces `base_seconds` and `cap_seconds`."""
+    """The waits of rows. `delays_seconds`, if given, replaces `base_seconds` and `cap_seconds`."""
 
     base_seconds: float
     cap_seconds: float
@@ -39,19 +43,6 @@ class RetryPolicy:
         return add_jitter(seconds=longest, low=0.0, high=1.0, chance=chance)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Decision:
-    """A row's next state. `wait_seconds` counts from the database's now, and None keeps `next_attempt_at`.
-
-    `failures` are appended to the row's list of errors.
-    """
-
-    status: str
-    retry_count: int
-    wait_seconds: float | None
-    failures: tuple[Outcome, ...] = ()
-
-
 def decide(
     *, outcome: Outcome, retry_count: int, max_retries: int, attempts: int, policy: RetryPolicy, chance: float
 ) -> Decision:
@@ -61,31 +52,30 @@ def decide(
     before this one. A row becomes a dead letter after a permanent refusal, if it is exhausted, or if the
     outcome uses up a retry and none is left.
     """
-    failures = tuple(one for one in (*outcome.earlier, outcome) if one.verdict in RECORDED)
     wait = outcome.wait_seconds
     match outcome.verdict:
         case Verdict.ACCEPTED:
-            return Decision(Status.SENT, retry_count, None, failures)
+            return Status.SENT, retry_count, None
         case Verdict.SUPPRESSED:
-            return Decision(Status.SUPPRESSED, retry_count, None)
+            return Status.SUPPRESSED, retry_count, None
         case Verdict.EXHAUSTED:
-            return Decision(Status.DEAD_LETTERED, min(retry_count, max_retries), None)
+            return Status.DEAD_LETTERED, min(retry_count, max_retries), None
         case Verdict.PERMANENT:
-            return Decision(Status.DEAD_LETTERED, retry_count, None, failures)
+            return Status.DEAD_LETTERED, retry_count, None
         case Verdict.RETURNED:
-            return Decision(Status.PENDING, retry_count, wait)  # without a wait the row keeps its place
+            return Status.PENDING, retry_count, wait  # without a wait the row keeps its place
         case Verdict.HELD:
-            return Decision(Status.FAILED, retry_count, policy.hold_seconds if wait is None else wait)
+            return Status.FAILED, retry_count, policy.hold_seconds if wait is None else wait
         case Verdict.THROTTLED:
             wait = policy.base_seconds if wait is None else wait
         case Verdict.AMBIGUOUS:
             wait = policy.hold_seconds if wait is None else wait
     if outcome.has_used_retry:
         if retry_count >= max_retries:
-            return Decision(Status.DEAD_LETTERED, retry_count, None, failures)
+            return Status.DEAD_LETTERED, retry_count, None
         retry_count += 1
     if wait is None:
         wait = policy.draw_wait(attempt=attempts + 1, max_retries=max_retries, chance=chance)
-    unclear = any(one.is_judged_later or one.verdict is Verdict.AMBIGUOUS for one in failures)
+    unclear = any(one.is_judged_later or one.verdict is Verdict.AMBIGUOUS for one in outcome.failures)
     status = Status.FAILED if unclear else Status.PENDING
-    return Decision(status, retry_count, min(wait, outcome.longest_wait_seconds), failures)
+    return status, retry_count, min(wait, outcome.longest_wait_seconds)

@@ -1,6 +1,6 @@
 """The states of a row and the outcomes of an attempt. Pure values.
 
-A sender returns an `Outcome`. `outbox.delivery.rows.decision` decides what it means for the row.
+A provider returns an `Outcome`. `outbox.delivery.rows.decision` decides what it means for the row.
 """
 
 from __future__ import annotations
@@ -97,6 +97,11 @@ class Outcome:
         """Code and text, or else the verdict, as one storable line of at most `TEXT_LIMIT` characters."""
         line = f"{self.code} {self.text}".strip() or str(self.verdict)
         return make_storable(line)[:TEXT_LIMIT]
+
+    @property
+    def failures(self) -> tuple[Outcome, ...]:
+        """The failures of the attempt, which are appended to the row's list of errors."""
+        return tuple(one for one in (*self.earlier, self) if one.verdict in RECORDED)
 
     @property
     def is_judged_later(self) -> bool:

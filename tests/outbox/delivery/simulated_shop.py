@@ -128,7 +128,7 @@ class Simulation:
             reason="503",
         )
         outcome = Outcome(Verdict.TRANSIENT, "p", code="503", is_probe=permit.is_probe)
-        decision = decide(
+        _, _, wait = decide(
             outcome=outcome,
             retry_count=mail.retry_count,
             max_retries=RETRIES,
@@ -139,5 +139,4 @@ class Simulation:
         mail.attempts += 1
         if outcome.is_judged_later:
             mail.judged.append(now)
-        assert decision.wait_seconds is not None
-        return decision.wait_seconds
+        return wait

@@ -7,11 +7,10 @@ import uuid
 import pytest
 
 from notifications.delivery.drain import poll
+from notifications.failure_causes import COUNT_LIMIT, FailureCause, dead_causes, fill_fingerprints
 from notifications.models import EmailNotification
-from outbox.delivery.rows.failure_causes import COUNT_LIMIT, FailureCause, dead_causes, fill_fingerprints
 from outbox.delivery.rows.fingerprint import fingerprint_of
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Settlement
 from tests.factories import make_mail, make_mails
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +21,8 @@ def settle(mail: EmailNotification, outcome: Outcome) -> EmailNotification:
     EmailNotification.objects.filter(id=mail.id).update(
         status="processing", claimed_at=mail.created_at, claim_token=token
     )
-    EmailNotification.objects.settle([Settlement(mail.id, outcome, token)])
+    mail.claim_token = token
+    EmailNotification.objects.settle([(mail, outcome)])
     mail.refresh_from_db()
     return mail
 

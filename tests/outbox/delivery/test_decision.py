@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import NamedTuple
 
 import pytest
 
-from outbox.delivery.rows.decision import Decision, RetryPolicy, decide
+from notifications.models import current_policy
+from outbox.delivery.rows.decision import RetryPolicy, decide
 from outbox.delivery.rows.outcomes import TEXT_LIMIT, Outcome, Verdict
-from outbox.delivery.rows.queryset import current_policy
 
 POLICY = RetryPolicy(base_seconds=30, cap_seconds=3600, hold_seconds=120)
 V = Verdict
+
+
+class Decision(NamedTuple):
+    """The values of a decision by their names."""
+
+    status: str
+    retry_count: int
+    wait_seconds: float | None
 
 
 def decision(
@@ -24,13 +33,15 @@ def decision(
     policy: RetryPolicy = POLICY,
     **fields: object,
 ) -> Decision:
-    return decide(
-        outcome=Outcome(verdict, **fields),  # type: ignore[arg-type]
-        retry_count=retry,
-        max_retries=most,
-        attempts=attempts,
-        policy=policy,
-        chance=chance,
+    return Decision(
+        *decide(
+            outcome=Outcome(verdict, **fields),  # type: ignore[arg-type]
+            retry_count=retry,
+            max_retries=most,
+            attempts=attempts,
+            policy=policy,
+            chance=chance,
+        )
     )
 
 
@@ -59,9 +70,8 @@ def decision(
     ],
 )
 def test_a_first_attempt(verdict, fields, expected, recorded):
-    made = decision(verdict, **fields)
-    assert (made.status, made.retry_count, made.wait_seconds) == expected
-    assert [one.verdict for one in made.failures] == ([verdict] if recorded else [])
+    assert decision(verdict, **fields) == expected
+    assert [one.verdict for one in Outcome(verdict, **fields).failures] == ([verdict] if recorded else [])
 
 
 @pytest.mark.parametrize("verdict", [V.TRANSIENT, V.UNREACHABLE, V.MISCONFIGURED, V.AMBIGUOUS, V.THROTTLED])
@@ -78,9 +88,8 @@ def test_a_lost_worker_uses_up_retries_and_the_last_one_is_followed_by_a_dead_le
 
 def test_every_provider_that_was_asked_is_recorded_also_when_a_later_one_accepts():
     earlier = (Outcome(V.TRANSIENT, "a"), Outcome(V.THROTTLED, "b"), Outcome(V.UNREACHABLE, "c"))
-    made = decision(V.ACCEPTED, provider="d", earlier=earlier)
-    assert made.status == "sent"
-    assert [one.provider for one in made.failures] == ["a", "c"]
+    assert decision(V.ACCEPTED, provider="d", earlier=earlier).status == "sent"
+    assert [one.provider for one in Outcome(V.ACCEPTED, "d", earlier=earlier).failures] == ["a", "c"]
 
 
 def test_what_is_still_to_be_judged_stays_failed_whatever_the_last_provider_said():

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from typing import Any
 
 from django.db import connections, transaction
 
-from outbox.delivery.rows.deliverable import Deliverable
+from notifications.models import EmailNotification, EmailNotificationQuerySet
 from outbox.delivery.rows.fingerprint import fingerprint_of
 from outbox.delivery.rows.outcomes import Status
-from outbox.delivery.rows.queryset import DeliverableQuerySet
 
 #: Counts of a group stop here, and so does the search for groups.
 COUNT_LIMIT = 10_000
@@ -28,7 +26,7 @@ class FailureCause:
     newest: uuid.UUID
 
 
-def dead_causes(rows: DeliverableQuerySet[Any]) -> list[FailureCause]:
+def dead_causes(rows: EmailNotificationQuerySet) -> list[FailureCause]:
     """Return the causes of dead letters, the most frequent first.
 
     One statement jumps from one fingerprint to the next on the index of causes. So its cost depends on the
@@ -58,12 +56,12 @@ def dead_causes(rows: DeliverableQuerySet[Any]) -> list[FailureCause]:
     return sorted(causes, key=lambda cause: -cause.count)
 
 
-def fill_fingerprints(rows: DeliverableQuerySet[Any], *, limit: int) -> int:
+def fill_fingerprints(rows: EmailNotificationQuerySet, *, limit: int) -> int:
     """Write the fingerprint of up to `limit` dead letters of release 0.1.0. Return how many."""
     with transaction.atomic(using=rows.db):
         without = rows.filter(status=Status.DEAD_LETTERED, error_fingerprint=None)
         locked = without.select_for_update(skip_locked=True).order_by("id")
-        found: list[Deliverable] = list(locked.only("id", "provider", "last_error")[:limit])
+        found: list[EmailNotification] = list(locked.only("id", "provider", "last_error")[:limit])
         for row in found:
             row.error_fingerprint = fingerprint_of(provider=row.provider, error=row.last_error)
         rows.bulk_update(found, ["error_fingerprint"])

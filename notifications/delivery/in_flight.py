@@ -5,33 +5,31 @@ from __future__ import annotations
 import queue
 import time
 import uuid
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Generic, TypeVar
 
 import structlog
+from django.conf import settings
 
-from outbox.delivery.rows.deliverable import Deliverable
+from notifications.models import EmailNotification
 from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.delivery.sender import Limits, Sender
 
 log = structlog.get_logger(__name__)
 
-Row = TypeVar("Row", bound=Deliverable)
 #: A row's id and its claim token.
 ClaimKey = tuple[uuid.UUID, uuid.UUID | None]
 
 
-class InFlight(Generic[Row]):
-    """The sends of one drain. A send is late after `send_timeout_seconds`, but keeps its thread."""
+class InFlight:
+    """The sends of one drain. A late send keeps its thread."""
 
-    def __init__(self, *, sender: Sender[Row], pool: Executor, limits: Limits) -> None:
-        self._sender, self._pool, self._limits = sender, pool, limits
+    def __init__(self) -> None:
         #: Monotonic seconds. The key is the claim, because a row may be claimed again while a send of it
         #: hangs.
         self._late_at: dict[ClaimKey, float] = {}
         self._alone: ClaimKey | None = None  # the last row that was sent alone
         #: Outcomes, and None for each call of `interrupt`.
-        self._finished: queue.SimpleQueue[tuple[Row, Outcome] | None] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[EmailNotification, Outcome] | None] = queue.SimpleQueue()
 
     def __len__(self) -> int:
         return len(self._late_at)
@@ -44,7 +42,7 @@ class InFlight(Generic[Row]):
     @property
     def is_stuck(self) -> bool:
         """Whether late sends occupy every thread."""
-        return self._count_late() >= self._limits.concurrency
+        return self._count_late() >= settings.EMAIL_CONCURRENCY
 
     def _count_late(self) -> int:
         return sum(map(self._is_late, self._late_at))
@@ -58,23 +56,31 @@ class InFlight(Generic[Row]):
         A row that is sent alone begins after all other sends, and no other begins until its send has ended.
         Neither waits for a late send, which may hang for ever.
         """
-        if len(self) >= self._limits.concurrency:
+        if len(self) >= settings.EMAIL_CONCURRENCY:
             return False
         if is_alone:
             return self._count_late() == len(self)
         last = self._alone
         return last is None or last not in self._late_at or self._is_late(last)
 
-    def start(self, row: Row) -> None:
+    def start(
+        self,
+        row: EmailNotification,
+        *,
+        send: Callable[[EmailNotification], Outcome],
+        pool: Executor,
+        timeout_seconds: float,
+    ) -> None:
+        """Call `send` in a thread of the pool. The send is late after `timeout_seconds`."""
         if row.is_sent_alone:
             self._alone = _claim_of(row)
-        self._late_at[_claim_of(row)] = time.monotonic() + self._limits.send_timeout_seconds
-        self._pool.submit(self._send, row)
+        self._late_at[_claim_of(row)] = time.monotonic() + timeout_seconds
+        pool.submit(self._send, row, send)
 
-    def _send(self, row: Row) -> None:
-        """Send in a thread of the pool. Report an outcome even if the sender fails."""
+    def _send(self, row: EmailNotification, send: Callable[[EmailNotification], Outcome]) -> None:
+        """Send, and report an outcome even if the send raises an error."""
         try:
-            outcome = self._sender.send(row)
+            outcome = send(row)
         except BaseException as error:  # also SystemExit: without an outcome it would stay in flight for ever
             log.exception("sender failed", id=str(row.id))
             outcome = Outcome(
@@ -82,7 +88,7 @@ class InFlight(Generic[Row]):
             )
         self._finished.put((row, outcome))
 
-    def collect(self, *, seconds: float) -> tuple[Row, Outcome] | None:
+    def collect(self, *, seconds: float) -> tuple[EmailNotification, Outcome] | None:
         """Wait for the next outcome. Return None after `seconds`, when interrupted, or with no send left."""
         if not self._late_at and self._finished.empty():
             return None
@@ -99,5 +105,5 @@ class InFlight(Generic[Row]):
         self._finished.put(None)
 
 
-def _claim_of(row: Deliverable) -> ClaimKey:
+def _claim_of(row: EmailNotification) -> ClaimKey:
     return row.id, row.claim_token

@@ -11,14 +11,12 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
+from notifications.delivery import lookback as module
+from notifications.delivery.lookback import Lookback
+from notifications.delivery.process import Drain
 from notifications.models import EmailNotification
-from outbox.delivery import lookback as module
-from outbox.delivery.drain import Drain
 from outbox.delivery.gate.gate import Capacity
-from outbox.delivery.lookback import Lookback
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Settlement
-from outbox.delivery.sender import Limits
 from tests.factories import make_mail, make_mails, statuses
 from tests.outbox.retention.months import dsn
 
@@ -26,10 +24,11 @@ ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")
 RETURNED = Outcome(Verdict.RETURNED)
 
 
-class Sender:
+class ADrain(Drain):
     """Accepts everything; `outcomes` overrides that by recipient."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.outcomes: dict[str, Outcome] = {}
 
     def send(self, row):
@@ -41,22 +40,17 @@ class Sender:
     def capacity(self):
         return Capacity(100)
 
-    def changed(self, changes):
-        pass
-
 
 @pytest.fixture
-def drain(monkeypatch) -> Iterator[Drain]:
+def drain(monkeypatch, settings) -> Iterator[ADrain]:
     """Make a drain that looks at everything once, and again only when it is told to."""
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 1e9)
     monkeypatch.setattr(module, "PAUSE_FACTOR", 1e12)
     with ThreadPoolExecutor(4) as pool:
-        yield Drain(
-            rows=EmailNotification.objects.all(),
-            sender=Sender(),
-            pool=pool,
-            limits=Limits(concurrency=4, lease_seconds=60, send_timeout_seconds=5),
-        )
+        settings.EMAIL_CONCURRENCY, settings.LEASE_SECONDS = 4, 60
+        drain = ADrain()
+        drain.pool, drain.send_timeout_seconds = pool, 5.0
+        yield drain
 
 
 @pytest.fixture
@@ -168,10 +162,10 @@ def test_takes_a_row_that_committed_a_second_late_at_once(drain):
 def test_takes_what_it_gave_back_itself_at_once(drain):
     kept = due(age=600, recipient_email="back@example.com")
     due(age=300)
-    drain._sender.outcomes["back@example.com"] = RETURNED
+    drain.outcomes["back@example.com"] = RETURNED
     drain.run(seconds=20)
     assert statuses() == {"pending": 1, "sent": 1}
-    drain._sender.outcomes.clear()
+    drain.outcomes.clear()
     drain.run(seconds=20)
     kept.refresh_from_db()
     assert kept.status == Status.SENT
@@ -198,7 +192,7 @@ def test_a_claim_that_looks_back_takes_the_longest_due_and_the_newest_of_the_las
     claimed = EmailNotification.objects.claim(limit=8, fresh=2, lookback_seconds=110)
     assert [row.id for row in claimed] == [row.id for row in (*reversed(new), *old[:6])]
     assert claimed[-1].age_seconds == pytest.approx(95, abs=1)
-    EmailNotification.objects.settle(Settlement(row.id, ACCEPTED, row.claim_token) for row in claimed)
+    EmailNotification.objects.settle((row, ACCEPTED) for row in claimed)
     assert len(EmailNotification.objects.claim(limit=8, fresh=2, lookback_seconds=110)) == 2
     assert len(EmailNotification.objects.claim(limit=8)) == 1
 
@@ -216,5 +210,5 @@ def test_a_claim_that_looks_back_is_filled_up_where_nothing_is_new():
 def test_goes_on_until_nothing_is_due_when_one_row_may_go_at_a_time(drain, monkeypatch):
     for n in range(12):
         due(age=100 + n)
-    monkeypatch.setattr(drain._sender, "capacity", lambda: Capacity(1))
+    monkeypatch.setattr(drain, "capacity", lambda: Capacity(1))
     assert drain.run(seconds=60).settled == 12

@@ -1,4 +1,4 @@
-"""The verbs of a deliverable, one connection at a time; races are in tests/concurrency."""
+"""The changes of an e-mail's state, one connection at a time; races are in tests/concurrency."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
+from notifications import by_hand
 from notifications.models import EmailNotification
 from outbox.delivery.rows import attempts
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from outbox.delivery.rows.settlements import Settlement
 from tests.factories import make_mail, make_mails, statuses
 
 pytestmark = pytest.mark.django_db
@@ -32,7 +32,7 @@ def claim_one() -> EmailNotification:
 
 
 def settle(row: EmailNotification, outcome: Outcome, **fields):
-    return rows.settle([Settlement(row.id, outcome, row.claim_token)], **fields)
+    return rows.settle([(row, outcome)], **fields)
 
 
 def wait_until(refusal) -> float:
@@ -128,7 +128,7 @@ class TestSettle:
         row = claim_one()
         (change,) = settle(row, ACCEPTED)
         stored = rows.get()
-        assert (change.was, change.now) == ("processing", "sent")
+        assert (change.was, change.status) == ("processing", "sent")
         assert stored.status == Status.SENT and stored.sent_at and stored.claim_token is None
         assert (stored.provider, stored.provider_message_id) == ("sendgrid", "message-1")
 
@@ -145,7 +145,7 @@ class TestSettle:
     )
     def test_believes_acceptance_whatever_the_row_became_meanwhile(self, status):
         row = make_mail(status=status)
-        assert rows.settle([Settlement(row.id, ACCEPTED, uuid.uuid4())])
+        assert rows.settle([(EmailNotification(id=row.id, claim_token=uuid.uuid4()), ACCEPTED)])
         assert rows.get().status == Status.SENT
 
     def test_keeps_the_first_acceptance(self):
@@ -192,7 +192,8 @@ class TestSettle:
         settle(claim_one(), FAILED)
         rows.update(next_attempt_at=ago(1))
         row = claim_one()
-        rows.settle([Settlement(row.id, FAILED, row.claim_token, charge=1)])
+        row.charge = 1
+        settle(row, FAILED)
         assert (rows.get().status, rows.get().retry_count) == (Status.FAILED, 1)
         rows.update(next_attempt_at=ago(1))
         settle(claim_one(), Outcome(Verdict.EXHAUSTED))
@@ -251,8 +252,7 @@ class TestSettle:
         claimed = rows.claim(limit=20)
         verdicts = list(Verdict)
         settlements = [
-            Settlement(row.id, Outcome(verdicts[n % len(verdicts)], code=str(n)), row.claim_token)
-            for n, row in enumerate(claimed)
+            (row, Outcome(verdicts[n % len(verdicts)], code=str(n))) for n, row in enumerate(claimed)
         ]
         with CaptureQueriesContext(connection) as captured:
             assert len(rows.settle(settlements)) == 20
@@ -278,7 +278,7 @@ class TestSettle:
         assert rows.get(id=accepted.id).provider_message_id == clean[:255]
 
     def test_ignores_ids_that_do_not_exist(self):
-        assert rows.settle([Settlement(uuid.uuid4(), ACCEPTED)]) == []
+        assert rows.accept({uuid.uuid4(): ACCEPTED}) == []
 
 
 class TestRecover:
@@ -286,7 +286,7 @@ class TestRecover:
         make_mail(status=Status.PROCESSING, claimed_at=ago(290))
         old = make_mail(status=Status.PROCESSING, claimed_at=ago(310))
         (change,) = rows.recover(lease_seconds=300)
-        assert (change.row.id, change.now) == (old.id, "failed")
+        assert (change.id, change.status) == (old.id, "failed")
         assert statuses() == {"processing": 1, "failed": 1}
 
     def test_counts_a_crash_as_a_retry_so_that_a_mail_that_kills_workers_ends(self):
@@ -310,7 +310,7 @@ class TestRequeue:
             {"at": "2026-01-01T00:00:00Z", "outcome": "transient", "code": "503", "text": "", "provider": ""}
         ]
         row = make_mail(status=status, retry_count=3, errors=errors, next_attempt_at=ago(-500))
-        changes, refusals = rows.requeue([row.id])
+        changes, refusals = by_hand.change(ids=[row.id], act=by_hand.RESEND)
         row = rows.get()
         assert (len(changes), refusals) == (1, [])
         assert (row.status, row.retry_count, row.errors) == (Status.PENDING, 0, errors)
@@ -318,8 +318,8 @@ class TestRequeue:
 
     def test_refuses_the_second_press(self):
         row = make_mail(status=Status.DEAD_LETTERED)
-        rows.requeue([row.id])
-        changes, (refusal,) = rows.requeue([row.id])
+        by_hand.change(ids=[row.id], act=by_hand.RESEND)
+        changes, (refusal,) = by_hand.change(ids=[row.id], act=by_hand.RESEND)
         assert changes == []
         assert refusal.text == "it is pending, not dead_lettered, failed, discarded or suppressed"
 
@@ -327,7 +327,7 @@ class TestRequeue:
     def test_refuses_rows_that_are_not_a_persons_to_resend(self, status):
         row = make_mail(status=status)
         before = rows.values().get()
-        changes, (refusal,) = rows.requeue([row.id])
+        changes, (refusal,) = by_hand.change(ids=[row.id], act=by_hand.RESEND)
         assert changes == [] and str(status) in refusal.reason
         assert rows.values().get() == before
 
@@ -335,7 +335,7 @@ class TestRequeue:
         make_mail()
         settle(claim_one(), Outcome(Verdict.AMBIGUOUS, code="ReadTimeout"))
         row = rows.get()
-        changes, (refusal,) = rows.requeue([row.id])
+        changes, (refusal,) = by_hand.change(ids=[row.id], act=by_hand.RESEND)
         assert (changes, refusal.until) == ([], row.next_attempt_at)
 
     def test_holds_by_every_doubtful_attempt_since_the_last_resend_dead_letters_too(self):
@@ -349,49 +349,49 @@ class TestRequeue:
         dead = make_mail(status=Status.DEAD_LETTERED, errors=doubt, next_attempt_at=ago(1))
         over = make_mail(status=Status.FAILED, errors=old, next_attempt_at=ago(-500))
         again = make_mail(status=Status.DEAD_LETTERED, errors=doubt, resent_at=ago(45))
-        changes, refusals = rows.requeue([held.id, dead.id, over.id, again.id])
-        assert {change.row.id for change in changes} == {over.id, again.id}
+        changes, refusals = by_hand.change(ids=[held.id, dead.id, over.id, again.id], act=by_hand.RESEND)
+        assert {change.id for change in changes} == {over.id, again.id}
         assert {refusal.id for refusal in refusals} == {held.id, dead.id}
         assert all(55 < wait_until(refusal) < 65 for refusal in refusals)
-        assert [refusal.id for refusal in rows.discard([dead.id])[1]] == [dead.id]
+        assert [refusal.id for refusal in by_hand.change(ids=[dead.id], act=by_hand.DISCARD)[1]] == [dead.id]
 
     def test_a_hold_that_was_prolonged_lasts_until_the_next_attempt(self):
         at = (dt.datetime.now(dt.UTC) - dt.timedelta(seconds=600)).isoformat()
         errors = [{"at": at, "outcome": "ambiguous", "code": "", "text": "", "provider": "ses"}]
         row = make_mail(status=Status.FAILED, errors=errors, next_attempt_at=ago(-500))
-        _, (refusal,) = rows.requeue([row.id])
+        _, (refusal,) = by_hand.change(ids=[row.id], act=by_hand.RESEND)
         assert refusal.until == row.next_attempt_at
 
     def test_a_resend_starts_a_new_round(self):
         row = make_mail(status=Status.DEAD_LETTERED, retry_count=3, errors=[])
-        rows.requeue([row.id])
+        by_hand.change(ids=[row.id], act=by_hand.RESEND)
         assert rows.get().resent_at is not None
 
     def test_giving_up_keeps_what_was_used_and_planned(self):
         row = make_mail(status=Status.DEAD_LETTERED, retry_count=3, next_attempt_at=ago(77))
-        rows.discard([row.id])
+        by_hand.change(ids=[row.id], act=by_hand.DISCARD)
         stored = rows.get()
         assert (stored.retry_count, stored.next_attempt_at) == (3, row.next_attempt_at)
 
     def test_withdrawing_takes_what_waits_and_leaves_what_is_under_way_or_done(self):
         made = {status: make_mail(status=status).id for status in Status.values}
-        changes = rows.withdraw(made.values())
-        assert {change.row.id for change in changes} == {
+        changes = by_hand.change(ids=made.values(), act=by_hand.WITHDRAW)[0]
+        assert {change.id for change in changes} == {
             made["pending"],
             made["failed"],
             made["dead_lettered"],
         }
-        assert {change.now for change in changes} == {"discarded"}
+        assert {change.status for change in changes} == {"discarded"}
 
     def test_says_which_ids_do_not_exist(self):
         missing = uuid.uuid4()
-        changes, (refusal,) = rows.requeue([missing])
+        changes, (refusal,) = by_hand.change(ids=[missing], act=by_hand.RESEND)
         assert (changes, refusal.id) == ([], missing)
 
     def test_discards_dead_letters_and_what_keeps_failing(self):
         made = {status: make_mail(status=status).id for status in Status.values}
-        changes, refusals = rows.discard(made.values())
-        assert {change.row.id for change in changes} == {made["dead_lettered"], made["failed"]}
+        changes, refusals = by_hand.change(ids=made.values(), act=by_hand.DISCARD)
+        assert {change.id for change in changes} == {made["dead_lettered"], made["failed"]}
         assert len(refusals) == len(made) - 2
 
 

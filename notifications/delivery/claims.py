@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import time
-from typing import Generic, TypeVar
 
+from notifications.delivery.lookback import Lookback
+from notifications.models import EmailNotification
 from outbox.delivery.gate.gate import Capacity
-from outbox.delivery.lookback import Lookback
-from outbox.delivery.rows.deliverable import Deliverable
-from outbox.delivery.rows.queryset import DeliverableQuerySet
 from outbox.telemetry import instruments
 
 #: During a backlog, this share of the claimed rows are the newest first attempts.
 FRESH_SHARE = 1 / 4
 
-Row = TypeVar("Row", bound=Deliverable)
 
-
-class Claims(Generic[Row]):
+class Claims:
     """The claims of one drain, and its memory between two claims."""
 
-    def __init__(self, rows: DeliverableQuerySet[Row]) -> None:
-        self._rows = rows
-        self._seconds = instruments.CLAIMS.labels(rows.model._meta.db_table)
+    def __init__(self) -> None:
+        self._seconds = instruments.CLAIMS.labels(EmailNotification._meta.db_table)
         self.lookback = Lookback()
         #: The fraction of a fresh row that earlier claims were too small to include.
         self._fresh_credit = 0.0
 
-    def claim(self, capacity: Capacity) -> tuple[list[Row], bool]:
+    def claim(self, capacity: Capacity) -> tuple[list[EmailNotification], bool]:
         """Claim rows for `capacity`. Return them, and whether more rows may be due."""
         began = time.monotonic()
         if capacity.is_untried_first:
             with self._seconds.time():
-                untried = self._rows.claim_untried()
+                untried = EmailNotification.objects.claim_untried()
             if untried:
                 return untried, True
         if not capacity.is_retry_allowed:
@@ -40,7 +35,9 @@ class Claims(Generic[Row]):
         fresh = self._fresh(capacity.rows)
         lookback = self.lookback.seconds(now=began)
         with self._seconds.time():
-            batch = self._rows.claim(limit=capacity.rows, fresh=fresh, lookback_seconds=lookback)
+            batch = EmailNotification.objects.claim(
+                limit=capacity.rows, fresh=fresh, lookback_seconds=lookback
+            )
         if not batch and fresh == capacity.rows:
             return [], True  # this claim was only for first attempts, and retries may be due
         # If only retries are due, the share of first attempts stays empty, but more rows may be due.

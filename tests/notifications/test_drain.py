@@ -1,4 +1,4 @@
-"""The loop: what it sends, settles, gives back and survives. The sender is the fake; the database is real."""
+"""The loop: what it sends, settles, gives back and survives. The send is a fake; the database is real."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ import pytest
 from django.db import DataError, OperationalError
 from django.db.models.functions import Now
 
-from notifications.delivery.process import Process
-from notifications.delivery.screening import screen
-from notifications.models import EmailNotification
-from outbox.delivery import drain as module
-from outbox.delivery.drain import Drain
+from notifications.delivery import process as module
+from notifications.delivery.process import Drain
+from notifications.delivery.unsettled import SETTLE_ROWS
+from notifications.models import EmailNotification, EmailNotificationQuerySet
 from outbox.delivery.gate.gate import Capacity
 from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from outbox.delivery.rows.queryset import DeliverableQuerySet
-from outbox.delivery.rows.settlements import Settlement
-from outbox.delivery.sender import Limits
-from outbox.delivery.unsettled import SETTLE_ROWS
 from outbox.telemetry.metrics import REGISTRY
 from tests.factories import make_mail, make_mails, statuses
 
@@ -29,15 +24,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")
 
 
-class FakeSender:
-    """A sender whose parts a test replaces."""
-
-    def __init__(self, send, screen, capacity, changed):
-        self.send, self.screen, self.capacity, self.changed = send, screen, capacity, changed
-
-
 @pytest.fixture
-def make():
+def make(settings, monkeypatch):
     """Make a drain with few threads and short times; keywords override."""
     with ThreadPoolExecutor(8) as pool:
 
@@ -52,14 +40,14 @@ def make():
             lease=60,
             send_timeout=5,
         ):
-            return Drain(
-                rows=EmailNotification.objects.all(),
-                sender=FakeSender(send, screen, capacity or (lambda: Capacity(batch_size)), changed),
-                pool=pool,
-                limits=Limits(
-                    concurrency=concurrency, lease_seconds=lease, send_timeout_seconds=send_timeout
-                ),
-            )
+            settings.EMAIL_CONCURRENCY, settings.LEASE_SECONDS = concurrency, lease
+            monkeypatch.setattr(module, "log_changes", changed)
+            drain = Drain()
+            drain.send, drain.pool, drain.send_timeout_seconds = send, pool, send_timeout
+            drain.capacity = capacity or (lambda: Capacity(batch_size))
+            if screen is not None:
+                drain.screen = screen
+            return drain
 
         yield call
 
@@ -92,13 +80,13 @@ def test_each_statement_that_claims_is_timed_also_one_without_rows(run, monkeypa
     make_mail()
     called = []
     for name in ("claim", "claim_untried"):
-        method = getattr(DeliverableQuerySet, name)
+        method = getattr(EmailNotificationQuerySet, name)
 
         def note(self, *, name=name, method=method, **options):
             called.append(name)
             return method(self, **options)
 
-        monkeypatch.setattr(DeliverableQuerySet, name, note)
+        monkeypatch.setattr(EmailNotificationQuerySet, name, note)
     before = claims()
     run(capacity=lambda: capacity)
     assert called == statements
@@ -109,7 +97,7 @@ def test_a_claim_that_fails_is_timed_too(run, monkeypatch):
     def fail(self, **options):
         raise OperationalError("canceling statement due to statement timeout")
 
-    monkeypatch.setattr(DeliverableQuerySet, "claim", fail)
+    monkeypatch.setattr(EmailNotificationQuerySet, "claim", fail)
     before = claims()
     with pytest.raises(OperationalError):
         run()
@@ -296,7 +284,7 @@ def test_tells_of_every_change_of_state(run):
     row = make_mail()
     changes = []
     run(changed=changes.extend)
-    assert [(c.row.id, c.was, c.now) for c in changes] == [
+    assert [(c.id, c.was, c.status) for c in changes] == [
         (row.id, "pending", "processing"),
         (row.id, "processing", "sent"),
     ]
@@ -304,14 +292,14 @@ def test_tells_of_every_change_of_state(run):
 
 def test_settles_again_when_the_database_was_away(run, monkeypatch):
     make_mail()
-    real, failures = DeliverableQuerySet.settle, [OperationalError("gone"), OperationalError("gone")]
+    real, failures = EmailNotificationQuerySet.settle, [OperationalError("gone"), OperationalError("gone")]
 
     def settle(self, *args, **kwargs):
         if failures:
             raise failures.pop()
         return real(self, *args, **kwargs)
 
-    monkeypatch.setattr(DeliverableQuerySet, "settle", settle)
+    monkeypatch.setattr(EmailNotificationQuerySet, "settle", settle)
     run()
     assert statuses() == {"sent": 1}
 
@@ -322,7 +310,7 @@ def test_gives_up_settling_when_the_lease_ends(run, monkeypatch):
     def settle(self, *args, **kwargs):
         raise OperationalError("gone")
 
-    monkeypatch.setattr(DeliverableQuerySet, "settle", settle)
+    monkeypatch.setattr(EmailNotificationQuerySet, "settle", settle)
     run(lease=0.3, send_timeout=0.01)
     assert statuses() == {"processing": 1}  # left to recover()
 
@@ -331,21 +319,21 @@ def test_gives_up_settling_when_the_lease_ends(run, monkeypatch):
 def test_does_not_let_one_row_that_cannot_be_written_take_the_batch_with_it(run, monkeypatch, error):
     bad = make_mail()
     make_mails(5)
-    real = DeliverableQuerySet.settle
+    real = EmailNotificationQuerySet.settle
 
-    def settle(self, settlements, **kwargs):
-        if any(one.id == bad.id for one in settlements):
+    def settle(self, ended):
+        if any(row.id == bad.id for row, _ in ended):
             raise error("this one")
-        return real(self, settlements, **kwargs)
+        return real(self, ended)
 
-    monkeypatch.setattr(DeliverableQuerySet, "settle", settle)
+    monkeypatch.setattr(EmailNotificationQuerySet, "settle", settle)
     run()
     assert statuses() == {"sent": 5, "processing": 1}
 
 
 def test_settles_what_is_in_flight_before_it_reports_that_claiming_failed(run, monkeypatch):
     make_mails(20)
-    real, calls = DeliverableQuerySet.claim, []
+    real, calls = EmailNotificationQuerySet.claim, []
 
     def claim(self, **kwargs):
         calls.append(1)
@@ -353,7 +341,7 @@ def test_settles_what_is_in_flight_before_it_reports_that_claiming_failed(run, m
             raise OperationalError("gone")
         return real(self, **kwargs)
 
-    monkeypatch.setattr(DeliverableQuerySet, "claim", claim)
+    monkeypatch.setattr(EmailNotificationQuerySet, "claim", claim)
     with pytest.raises(OperationalError):
         run()
     assert statuses() == {"sent": 10, "pending": 10}
@@ -368,7 +356,7 @@ def test_sends_and_takes_back_rows_of_which_an_error_has_no_time(run, verdict):
     make_mail(status="processing", errors=errors, claimed_at=Now() - dt.timedelta(minutes=10))
     assert len(EmailNotification.objects.recover(lease_seconds=60)) == 1
     refused = Outcome(Verdict.PERMANENT, "test", code="550")
-    run(lambda row: refused, screen=lambda rows: screen(Process(), rows))
+    run(lambda row: refused, screen=None)
     assert statuses() == {"dead_lettered": 2, "failed": 1}
 
 
@@ -419,11 +407,11 @@ def test_gives_up_settling_at_a_stop_when_the_lease_has_passed_since(run, monkey
         stop.set()
         return ACCEPTED
 
-    def settle(self, settlements, **kwargs):
-        tried.update(one.id for one in settlements)
+    def settle(self, ended):
+        tried.update(row.id for row, _ in ended)
         raise OperationalError("gone")
 
-    monkeypatch.setattr(DeliverableQuerySet, "settle", settle)
+    monkeypatch.setattr(EmailNotificationQuerySet, "settle", settle)
     run(send, should_stop=stop.is_set, lease=0.3, send_timeout=0.01)
     assert len(tried) == 3
     assert statuses() == {"processing": 3}  # left to recover()
@@ -434,9 +422,9 @@ def test_settles_in_small_batches_so_that_a_crash_doubles_few(run, monkeypatch):
     sizes = []
     real = module.settle_until
 
-    def settle_until(*, settlements, **kwargs):
-        sizes.append(len(settlements))
-        return real(settlements=settlements, **kwargs)
+    def settle_until(*, ended, **kwargs):
+        sizes.append(len(ended))
+        return real(ended=ended, **kwargs)
 
     monkeypatch.setattr(module, "settle_until", settle_until)
     run(batch_size=100)
@@ -545,7 +533,7 @@ class TestARowThatGoesAlone:
 
         def changed(changes):
             for change in changes:
-                (claimed.add if change.now == "processing" else claimed.discard)(change.row.id)
+                (claimed.add if change.status == "processing" else claimed.discard)(change.id)
 
         def send(row):
             claimed_beside.append(len(claimed - {row.id}))
@@ -641,7 +629,7 @@ def test_an_acceptance_wins_over_a_later_claims_failure_in_one_settlement():
     (old,) = EmailNotification.objects.claim(limit=1)
     EmailNotification.objects.update(status="pending", claim_token=None, claimed_at=None)
     (new,) = EmailNotification.objects.claim(limit=1)
-    accepted = Settlement(old.id, ACCEPTED, old.claim_token)
-    failed = Settlement(new.id, Outcome(Verdict.TRANSIENT, text="503"), new.claim_token)
+    accepted = (old, ACCEPTED)
+    failed = (new, Outcome(Verdict.TRANSIENT, text="503"))
     EmailNotification.objects.settle([accepted, failed])
     assert statuses() == {"sent": 1}

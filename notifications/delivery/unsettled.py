@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TypeVar
 
 import structlog
 from django.db import InterfaceError, OperationalError, connections
 from opentelemetry.trace import SpanKind
 
-from outbox.delivery.rows.deliverable import Deliverable
+from notifications.models import EmailNotification
 from outbox.delivery.rows.outcomes import Outcome
-from outbox.delivery.rows.queryset import DeliverableQuerySet
-from outbox.delivery.rows.settlements import Settlement, Transition
 from outbox.telemetry import health, tracing
 
 log = structlog.get_logger(__name__)
@@ -22,35 +19,33 @@ log = structlog.get_logger(__name__)
 SETTLE_ROWS = 20
 SETTLE_SECONDS = 0.1
 
-Row = TypeVar("Row", bound=Deliverable)
-
 
 class Unsettled:
     """The outcomes that wait, and the monotonic time at which they are due to be written."""
 
     def __init__(self) -> None:
-        self._settlements: list[Settlement] = []
+        self._ended: list[tuple[EmailNotification, Outcome]] = []
         self._due_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._settlements)
+        return len(self._ended)
 
-    def add(self, row: Deliverable, outcome: Outcome) -> None:
-        if not self._settlements:
+    def add(self, row: EmailNotification, outcome: Outcome) -> None:
+        if not self._ended:
             self._due_at = time.monotonic() + SETTLE_SECONDS
-        self._settlements.append(Settlement(row.id, outcome, row.claim_token, row.charge))
+        self._ended.append((row, outcome))
 
-    def take_due(self, *, at_once: bool) -> list[Settlement]:
+    def take_due(self, *, at_once: bool) -> list[tuple[EmailNotification, Outcome]]:
         """Return and forget all outcomes if they are due or `at_once` is true. Otherwise return none."""
         if not (at_once or len(self) >= SETTLE_ROWS or time.monotonic() > self._due_at):
             return []
-        taken, self._settlements = self._settlements, []
+        taken, self._ended = self._ended, []
         return taken
 
 
 def settle_until(
-    *, rows: DeliverableQuerySet[Row], settlements: Sequence[Settlement], until: float
-) -> list[Transition]:
+    *, ended: Sequence[tuple[EmailNotification, Outcome]], until: float
+) -> list[EmailNotification]:
     """Settle, and try again while the database is away, until `until` (monotonic seconds).
 
     Log a row that cannot be written and leave it to its lease, so that the others are written.
@@ -61,25 +56,24 @@ def settle_until(
         try:
             with tracing.span("settle", kind=SpanKind.CLIENT) as span:
                 span.set_attribute("db.system.name", "postgresql")
-                changes = rows.settle(settlements)
+                changes = EmailNotification.objects.settle(ended)
         except (OperationalError, InterfaceError) as error:
-            connections[rows.db].close()
+            connections[EmailNotification.objects.db].close()
             if time.monotonic() + wait > until:
-                log.error("outcomes lost, their leases will expire", count=len(settlements), error=str(error))
+                log.error("outcomes lost, their leases will expire", count=len(ended), error=str(error))
                 return []
             log.warning("settling failed, trying again", error=str(error), seconds=wait)
             time.sleep(wait)
             wait = min(wait * 2, 2.0)
         except Exception:
-            if len(settlements) == 1:
-                log.exception("an outcome cannot be written", id=str(settlements[0].id))
+            if len(ended) == 1:
+                log.exception("an outcome cannot be written", id=str(ended[0][0].id))
                 return []
-            singly = [settle_until(rows=rows, settlements=[one], until=until) for one in settlements]
+            singly = [settle_until(ended=[one], until=until) for one in ended]
             return [change for changes in singly for change in changes]
         else:
-            changed = {change.row.id for change in changes}
-            for stale in (one for one in settlements if one.id not in changed):
-                log.warning(
-                    "lease lost, outcome dropped", id=str(stale.id), outcome=str(stale.outcome.verdict)
-                )
+            changed = {row.id for row in changes}
+            for row, outcome in ended:
+                if row.id not in changed:
+                    log.warning("lease lost, outcome dropped", id=str(row.id), outcome=str(outcome.verdict))
             return changes

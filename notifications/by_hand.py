@@ -1,0 +1,106 @@
+"""Change e-mails by hand, and decide whether a person may. Lists, pages, jobs, commands, and the API ask."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import uuid
+from collections.abc import Iterable
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models.functions import Now
+from django.utils.text import get_text_list
+
+from notifications.models import CONTENT, EmailNotification
+from outbox.delivery.rows import attempts
+from outbox.delivery.rows.outcomes import DUE_STATES, Status
+
+#: The reason of a refusal for an id without a row.
+NO_ROW = "it is not stored, or its month was archived"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a person's request was refused for one row. `until` is set if a later request may succeed."""
+
+    id: uuid.UUID
+    reason: str
+    until: dt.datetime | None = None
+
+    @property
+    def text(self) -> str:
+        """The reason, and until when it holds: the next full minute, so that equal texts can be counted."""
+        if self.until is None:
+            return self.reason
+        minute = self.until.astimezone(dt.UTC) + dt.timedelta(minutes=1) - dt.timedelta.resolution
+        return f"{self.reason} until {minute:%Y-%m-%d %H:%M} UTC"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Act:
+    """A change of rows in one of the `states` to the state `to`. `has_to_wait`: not while the row is held."""
+
+    states: tuple[Status, ...]
+    to: Status
+    has_to_wait: bool = True
+
+
+RESEND = Act((Status.DEAD_LETTERED, Status.FAILED, Status.DISCARDED, Status.SUPPRESSED), Status.PENDING)
+DISCARD = Act((Status.DEAD_LETTERED, Status.FAILED), Status.DISCARDED)
+#: Because the person knows that the customer has the e-mail. This is evidence, so no row waits for another.
+MARK_SENT = Act((*DUE_STATES, Status.DEAD_LETTERED), Status.SENT, has_to_wait=False)
+#: For an erasure, which must not wait for a provider's evidence.
+WITHDRAW = Act((*DUE_STATES, Status.DEAD_LETTERED), Status.DISCARDED, has_to_wait=False)
+
+
+def change(*, ids: Iterable[uuid.UUID], act: Act) -> tuple[list[EmailNotification], list[Refusal]]:
+    """Change the rows for which `why_not` allows the act. Return them and the refusals.
+
+    A resent row is due with all its retries, and keeps its list of errors. So a second resend refuses the
+    row, because it is `pending`.
+    """
+    wanted = set(ids)
+    changes: list[EmailNotification] = []
+    refusals: list[Refusal] = []
+    with transaction.atomic():
+        rows = EmailNotification.objects.filter(id__in=list(wanted)).defer(*CONTENT).annotate(now=Now())
+        for row in rows.order_by("id").select_for_update():
+            wanted.discard(row.id)
+            refusal = why_not(row=row, act=act, now=row.now)  # type: ignore[attr-defined] # annotated
+            if refusal is not None:
+                refusals.append(refusal)
+            else:
+                row.was, row.status = row.status, act.to
+                changes.append(row)
+        if changes:
+            fresh = {"retry_count": 0, "next_attempt_at": Now(), "resent_at": Now()}
+            EmailNotification.objects.filter(id__in=[row.id for row in changes]).update(
+                status=act.to, updated_at=Now(), **(fresh if act is RESEND else {})
+            )
+    return changes, refusals + [Refusal(id, NO_ROW) for id in sorted(wanted)]
+
+
+def why_not(*, row: EmailNotification, act: Act, now: dt.datetime) -> Refusal | None:
+    """Return why the row must not change at the database's time `now`, or None if it may."""
+    if row.status not in act.states:
+        return Refusal(row.id, f"it is {row.status}, not {get_text_list([*map(str, act.states)], 'or')}")
+    until = held_until(row) if act.has_to_wait else None
+    if until is None or until <= now:
+        return None
+    reason = "its last attempt may have been accepted, so it is held for the provider's evidence"
+    return Refusal(row.id, reason, until=until)
+
+
+def held_until(row: EmailNotification) -> dt.datetime | None:
+    """Return until when a row is held for evidence of an ambiguous attempt, or None without such an attempt.
+
+    That is `AMBIGUOUS_HOLD_SECONDS` after the attempt. If it was the newest attempt of a `failed` row, the
+    row is held at least until its next attempt, which screening postpones while no process takes webhooks.
+    """
+    doubt = attempts.last_doubt(row.errors, row.resent_at)
+    if doubt is None or row.status not in (Status.FAILED, Status.DEAD_LETTERED):
+        return None
+    until = doubt.tried_at + dt.timedelta(seconds=settings.AMBIGUOUS_HOLD_SECONDS)
+    newest = attempts.time_of(row.errors[-1]) == doubt.tried_at
+    return max(until, row.next_attempt_at) if newest and row.status == Status.FAILED else until
