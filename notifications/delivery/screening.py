@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import time
 import uuid
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 
 from django.conf import settings
 from django.db.models.functions import Now
 
-from notifications.delivery.sending import compute_hold_left, is_repeat, pinned_to
+from notifications.delivery.sending import compute_hold_left
 from notifications.models import EmailNotification
 from notifications.suppressions import suppressed_among
 from outbox.delivery.gate.neighbours import Neighbours
@@ -53,21 +53,14 @@ def retries_used(mail: EmailNotification, neighbours: Neighbours) -> int:
     """Return how many retries the failed attempts since the last resend use up, judged by their neighbours.
 
     Return 0 until the neighbours prove that the failures are the e-mail's own. Then lost workers count, too.
-    Ambiguous answers to repeats with the same key count once: otherwise four answers within seconds could use
-    up all retries before another provider may be asked.
     """
     # The database's clock minus this process's; the claim was a moment ago.
     ahead = mail.claimed_epoch - time.monotonic()
     failures: defaultdict[str, list[float]] = defaultdict(list)
-    ambiguous: Counter[str] = Counter()
     entries = entries_since(mail.errors, mail.resent_at)
     for entry in entries:
-        name = str(entry.get("provider", ""))
-        is_ambiguous = entry.get("outcome") == Verdict.AMBIGUOUS
-        repeats = is_ambiguous and is_repeat(name, earlier=ambiguous[name])
-        ambiguous[name] += is_ambiguous
-        if entry.get("judged") is False and not repeats:
-            failures[name].append(time_of(entry).timestamp() - ahead)
+        if entry.get("judged") is False:
+            failures[str(entry.get("provider", ""))].append(time_of(entry).timestamp() - ahead)
     own = [
         neighbours.count_own_failures(provider=provider, id=mail.id, at=at)
         for provider, at in failures.items()
@@ -77,16 +70,14 @@ def retries_used(mail: EmailNotification, neighbours: Neighbours) -> int:
 
 
 def _held(mails: Sequence[EmailNotification]) -> dict[uuid.UUID, Outcome]:
-    """Hold e-mails that may have been accepted, except those whose provider knows them by an idempotency key.
+    """Hold e-mails that may have been accepted.
 
     Time in which no process of ours received webhooks does not count toward the hold.
     """
     left: dict[uuid.UUID, float] = {}
     for mail in mails:
         doubt = last_doubt(mail.errors, mail.resent_at)
-        if doubt is None or pinned_to(mail):
-            continue
-        if mail.claimed_epoch - doubt.tried_at.timestamp() < LONGEST_HOLD.total_seconds():
+        if doubt and mail.claimed_epoch - doubt.tried_at.timestamp() < LONGEST_HOLD.total_seconds():
             left[mail.id] = compute_hold_left(mail, doubt)
     if not left:
         return {}

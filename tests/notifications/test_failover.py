@@ -136,25 +136,6 @@ def test_a_mail_that_fails_while_no_other_gets_through_uses_up_no_retry(two, set
     assert (row.status, row.retry_count, len(row.errors)) == (Status.FAILED, 0, 4)
 
 
-def test_a_mail_that_resend_may_have_is_asked_for_again_there_at_once_and_not_doubled(two, settings):
-    settings.EMAIL_PROVIDERS = ["resend", "sendgrid"]
-    process.start_anew()
-    two.fail(kind="accept_then_reset", times=1)
-    make_mail()
-    delivery.drain_emails()
-    row = EmailNotification.objects.get()
-    assert row.status == Status.FAILED and (row.next_attempt_at - row.updated_at).total_seconds() < 5
-    process.gate().force("resend", "open", reason="test")
-    due_now()
-    delivery.drain_emails()
-    assert EmailNotification.objects.get().status == Status.PENDING  # not to the other, which knows nothing
-    assert "sendgrid" not in two.stats()["requests_by_provider"]
-    process.gate().force("resend", None, reason="test")
-    due_now()
-    delivery.drain_emails()
-    assert statuses() == {"sent": 1} and len(two.mails) == 1
-
-
 def test_a_forced_provider_is_left_alone(two):
     process.gate().force("sendgrid", "open", reason="test")
     make_mails(5)

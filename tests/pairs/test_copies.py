@@ -7,7 +7,6 @@ import pytest
 from notifications import services
 from notifications.copies import NotCopied
 from notifications.delivery.process import current
-from notifications.delivery.sending import pinned_to
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
@@ -65,7 +64,7 @@ def test_a_copy_of_an_old_email_is_a_row_of_today_so_its_own_month_can_still_lea
     assert list(EmailNotification.objects.values_list("id", "resend_of")) == [(copy_id, id)]
 
 
-def test_a_copy_of_an_email_that_a_provider_may_have_is_neither_held_nor_pinned_to_it(settings):
+def test_a_copy_of_an_email_that_a_provider_may_have_is_not_held(settings):
     settings.EMAIL_PROVIDERS = ["resend", "sendgrid"]
     order = make_order(email=WRONG)
     mail = make_mail(order_id=order.id, recipient_email=WRONG)
@@ -75,7 +74,7 @@ def test_a_copy_of_an_email_that_a_provider_may_have_is_neither_held_nor_pinned_
     EmailNotification.objects.filter(id=mail.id).update(status="dead_lettered")
     copy_id = send_copy(notification_id=mail.id, recipient_email=RIGHT)
     (copy,) = EmailNotification.objects.claim(limit=5)
-    assert (copy.id, copy.errors, pinned_to(copy)) == (copy_id, [], None)
+    assert (copy.id, copy.errors) == (copy_id, [])
     assert current().screen([copy]) == {}
 
 

@@ -69,7 +69,7 @@ def decide(
         case Verdict.THROTTLED:
             wait = policy.base_seconds if wait is None else wait
         case Verdict.AMBIGUOUS:
-            wait = policy.hold_seconds if wait is None else wait
+            wait = policy.hold_seconds
     if outcome.has_used_retry:
         if retry_count >= max_retries:
             return Status.DEAD_LETTERED, retry_count, None
@@ -78,4 +78,4 @@ def decide(
         wait = policy.draw_wait(attempt=attempts + 1, max_retries=max_retries, chance=chance)
     unclear = any(one.is_judged_later or one.verdict is Verdict.AMBIGUOUS for one in outcome.failures)
     status = Status.FAILED if unclear else Status.PENDING
-    return status, retry_count, min(wait, outcome.longest_wait_seconds)
+    return status, retry_count, wait

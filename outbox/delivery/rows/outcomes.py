@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import math
 
 from django.db import models
 
@@ -75,7 +74,7 @@ def make_storable(text: str) -> str:
 class Outcome:
     """The outcome of one attempt.
 
-    `wait_seconds`, if given, replaces the policy's wait. `longest_wait_seconds` bounds either. With
+    `wait_seconds`, if given, replaces the policy's wait, but not the hold of an ambiguous attempt. With
     `has_used_retry`, a failure uses up a retry at once, because the row itself may be what fails. If
     `is_probe`, the attempt tested a provider whose breaker is open, so a failure is the provider's. `earlier`
     has the answers of other providers that this attempt asked before.
@@ -87,7 +86,6 @@ class Outcome:
     code: str = ""
     text: str = ""
     wait_seconds: float | None = None
-    longest_wait_seconds: float = math.inf
     has_used_retry: bool = False
     is_probe: bool = False
     earlier: tuple[Outcome, ...] = ()

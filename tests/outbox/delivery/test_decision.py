@@ -64,7 +64,7 @@ def decision(
         (V.TRANSIENT, {"wait_seconds": 4.0}, ("failed", 0, 4.0), True),
         (V.TRANSIENT, {"is_probe": True}, ("pending", 0, 15.0), True),
         (V.AMBIGUOUS, {}, ("failed", 0, 120), True),
-        (V.AMBIGUOUS, {"wait_seconds": 1.0}, ("failed", 0, 1.0), True),
+        (V.AMBIGUOUS, {"wait_seconds": 1.0}, ("failed", 0, 120), True),
         (V.AMBIGUOUS, {"is_probe": True}, ("failed", 0, 120), True),
         (V.AMBIGUOUS, {"has_used_retry": True}, ("failed", 1, 120), True),
     ],
