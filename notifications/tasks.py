@@ -15,7 +15,6 @@ from notifications.delivery import drain
 from notifications.delivery.process import Drained
 from outbox import bulk
 from outbox.models import BulkJob
-from outbox.process.alarm import Alarm
 from outbox.process.redis_client import make_client
 from outbox.process.waker import Waker
 
@@ -44,7 +43,7 @@ def _go_on(done: Drained | None) -> None:
     if done.has_more:
         waker.wake()
     elif settings.FAST_PATH and (seconds := done.pause_seconds or done.next_due_seconds) is not None:
-        alarm.set(seconds)
+        timer.wake(in_seconds=seconds)
 
 
 def _drain_when_due() -> None:
@@ -71,4 +70,4 @@ def _enqueue_drain() -> None:
 #: Call `waker.wake()` after a commit that makes rows due.
 waker = Waker(_enqueue_drain, target="drain")
 #: Runs a drain in a worker when the earliest waiting row is due.
-alarm = Alarm(_drain_when_due)
+timer = Waker(_drain_when_due, target="due")

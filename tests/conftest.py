@@ -68,8 +68,8 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         emptying = Emptying(TransactionTestCase._fixture_teardown)  # type: ignore[attr-defined]
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda case: emptying(case))
-        # An alarm that one test set would send the e-mails of another. Flows have the real one.
-        patch.setattr("notifications.tasks.alarm.set", lambda seconds: None)
+        # A timer that one test set would send the e-mails of another. Flows have the real one.
+        patch.setattr("notifications.tasks.timer.wake", lambda *, in_seconds: None)
         yield
     from tests.outbox.retention.months import dsn  # needs Django's apps
 

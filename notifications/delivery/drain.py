@@ -92,7 +92,7 @@ def stop() -> None:
 def finish() -> None:
     """Wait until every row that this process claimed is settled or given back. Call it after `stop`.
 
-    Wait for the drain of any thread, because Python does not wait for the alarm's thread. Then collect the
+    Wait for the drain of any thread, because Python does not wait for the timer's thread. Then collect the
     sends that an earlier drain left in flight, because no other drain follows.
     """
     process = processes.current()

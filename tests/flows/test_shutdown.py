@@ -68,7 +68,7 @@ def drain_by_alarm(shop: Shop) -> str:
         "UPDATE email_notifications SET next_attempt_at = now() + interval '3 s' WHERE status <> 'sent'"
     )
     poll(shop)
-    assert statuses(shop)["pending"] == COUNT  # so it is the alarm that will send them
+    assert statuses(shop)["pending"] == COUNT  # so it is the timer that will send them
     return "worker"
 
 

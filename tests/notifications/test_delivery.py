@@ -245,13 +245,13 @@ def test_the_end_of_a_process_waits_for_the_drain_of_another_thread(sandbox):
         finally:
             connection.close()
 
-    alarm = threading.Thread(target=drain)
-    alarm.start()
+    timer = threading.Thread(target=drain)
+    timer.start()
     until(lambda: sandbox.stats()["requests"])
     delivery.stop()
     delivery.finish()
     assert statuses() == {"sent": 1}
-    alarm.join()
+    timer.join()
 
 
 def test_giving_up_makes_a_dead_letter_discarded():

@@ -7,7 +7,6 @@ import time
 
 import pytest
 from django.db.models.functions import Now
-from outbox.process.alarm import Alarm
 
 from notifications import tasks
 from notifications.delivery import drain, process
@@ -140,7 +139,7 @@ class TestFailing:
 class TestDueMeansNow:
     def test_a_drain_has_the_next_one_start_when_its_failure_is_due(self, here, monkeypatch):
         asked = []
-        monkeypatch.setattr(tasks.alarm, "set", asked.append)
+        monkeypatch.setattr(tasks.timer, "wake", lambda *, in_seconds: asked.append(in_seconds))
         here.gate.force("sendgrid", "open", reason="test")
         here.gate.force("resend", "open", reason="test")
         make_mail()
@@ -149,7 +148,7 @@ class TestDueMeansNow:
 
     def test_a_poll_knows_of_rows_that_others_left_waiting(self, here, monkeypatch):
         asked = []
-        monkeypatch.setattr(tasks.alarm, "set", asked.append)
+        monkeypatch.setattr(tasks.timer, "wake", lambda *, in_seconds: asked.append(in_seconds))
         make_mail(next_attempt_at=Now() + dt.timedelta(seconds=7))
         tasks.poll_outbox()
         (seconds,) = asked
@@ -157,7 +156,7 @@ class TestDueMeansNow:
 
     def test_without_the_fast_path_there_is_no_timer(self, here, settings, monkeypatch):
         settings.FAST_PATH = False
-        monkeypatch.setattr(Alarm, "set", lambda *_: pytest.fail("set"))
+        monkeypatch.setattr(tasks.timer, "wake", lambda **_: pytest.fail("set"))
         make_mail(next_attempt_at=Now() + dt.timedelta(seconds=7))
         tasks.poll_outbox()
 

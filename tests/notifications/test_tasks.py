@@ -37,6 +37,6 @@ def test_a_queue_that_a_worker_empties_gets_wake_ups_again(queue):
 def test_a_worker_waits_while_no_provider_may_be_asked_although_e_mails_are_due(settings, monkeypatch):
     settings.FAST_PATH = True
     waits: list[float] = []
-    monkeypatch.setattr(tasks.alarm, "set", waits.append)
+    monkeypatch.setattr(tasks.timer, "wake", lambda *, in_seconds: waits.append(in_seconds))
     tasks._go_on(Drained(pause_seconds=25.0, next_due_seconds=0.0))
     assert waits == [25.0]

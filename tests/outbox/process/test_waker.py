@@ -1,7 +1,8 @@
-"""Wake-ups cost the caller nothing, come bundled, and survive a broker that is away and a fork."""
+"""Wake-ups cost the caller nothing, come bundled or at a time, and survive errors and a fork."""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -10,16 +11,30 @@ from types import SimpleNamespace
 import pytest
 
 from outbox.process import waker as module
-from outbox.process.waker import Waker
 from tests.waiting import until
 
+#: A wake-up after an earlier one.
+LATER = {"in_seconds": 60.0}
 
-def test_a_thousand_wakes_at_once_enqueue_few_tasks_and_at_least_one_after_the_last():
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch):
+    monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(module, "BUSY_SECONDS", 0.0)
+
+
+def Waker(call) -> module.Waker:
+    return module.Waker(call, target="test")
+
+
+def test_a_thousand_wakes_at_once_enqueue_few_tasks_and_at_least_one_after_the_last(monkeypatch):
+    monkeypatch.setattr(module, "INTERVAL_SECONDS", 0.2)
+    monkeypatch.setattr(module, "BUSY_SECONDS", 0.2)
     enqueued = []
-    waker = Waker(lambda: enqueued.append(1), interval_seconds=0.2)
+    waker = Waker(lambda: enqueued.append(1))
     for _ in range(1000):
         waker.wake()
-    until(lambda: not waker._event.is_set() and bool(enqueued))
+    until(lambda: waker._due_at == math.inf and bool(enqueued))
     assert 1 <= len(enqueued) <= 3
 
 
@@ -33,8 +48,10 @@ def test_it_waits_longer_while_wake_ups_keep_coming_and_not_after_a_pause(monkey
         if len(slept) in (3, 5):
             idle.set()
 
-    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep))
-    waker = Waker(lambda: calls.append(1), interval_seconds=1.0, busy_seconds=3.0)
+    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
+    monkeypatch.setattr(module, "INTERVAL_SECONDS", 1.0)
+    monkeypatch.setattr(module, "BUSY_SECONDS", 3.0)
+    waker = Waker(lambda: calls.append(1))
     waker.wake()
     assert idle.wait(20)
     idle.clear()
@@ -45,18 +62,22 @@ def test_it_waits_longer_while_wake_ups_keep_coming_and_not_after_a_pause(monkey
 
 def test_a_wake_up_that_is_already_set_takes_no_lock(monkeypatch):
     release, entered = threading.Event(), threading.Event()
-    waker = Waker(lambda: entered.set() or release.wait(20), interval_seconds=0)
+    waker = Waker(lambda: entered.set() or release.wait(20))
     waker.wake()
     assert entered.wait(20)
     waker.wake()  # sets it; the thread is still busy
-    monkeypatch.setattr(waker._event, "set", lambda: pytest.fail("it was set already"))
-    waker.wake()
+    with waker._changed:
+        others = [threading.Thread(target=waker.wake), threading.Thread(target=waker.wake, kwargs=LATER)]
+        for other in others:
+            other.start()
+            other.join(20)
+            assert not other.is_alive()
     release.set()
 
 
 def test_a_blocking_broker_does_not_block_the_caller():
     release = threading.Event()
-    waker = Waker(lambda: release.wait(20), interval_seconds=0)
+    waker = Waker(lambda: release.wait(20))
     try:
         for _ in range(100):
             waker.wake()  # would take 20 s each if it waited
@@ -71,7 +92,7 @@ def test_a_broker_that_is_away_is_counted_and_asked_again_at_the_next_wake():
         calls.append(1)
         raise ConnectionError("away")
 
-    waker = Waker(enqueue, interval_seconds=0)
+    waker = Waker(enqueue)
     waker.wake()
     until(lambda: waker.failures == 1)
     waker.wake()
@@ -82,7 +103,7 @@ def test_a_broker_that_is_away_is_counted_and_asked_again_at_the_next_wake():
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 warns of any fork beside threads
 def test_a_forked_child_has_a_thread_of_its_own():
     read, write = os.pipe()
-    waker = Waker(lambda: os.write(write, b"woken"), interval_seconds=0)
+    waker = Waker(lambda: os.write(write, b"woken"))
     waker.wake()
     assert os.read(read, 10) == b"woken"
     child = os.fork()
@@ -95,3 +116,27 @@ def test_a_forked_child_has_a_thread_of_its_own():
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
+
+
+def test_it_calls_at_the_earliest_time_and_forgets_the_later_one():
+    called = threading.Semaphore(0)
+    waker = Waker(called.release)
+    waker.wake(in_seconds=60)
+    waker.wake(in_seconds=0.01)
+    waker.wake(in_seconds=30)
+    assert called.acquire(timeout=10)
+    assert not called.acquire(timeout=0.05)
+
+
+def test_it_calls_again_after_an_error_in_what_it_calls():
+    called = threading.Semaphore(0)
+
+    def fail():
+        called.release()
+        raise ZeroDivisionError
+
+    waker = Waker(fail)
+    waker.wake(in_seconds=0.01)
+    assert called.acquire(timeout=10)
+    waker.wake(in_seconds=0.01)
+    assert called.acquire(timeout=10)
