@@ -10,18 +10,17 @@ from collections.abc import Mapping
 
 from django.utils import timezone
 
+from notifications.failure_causes import cause_of_row
 from notifications.models import EmailNotification, EmailNotificationQuerySet
 from outbox.database import periods
-from outbox.delivery.rows.outcomes import Status
 
 #: Parameters that filter by the value of one column, with that column.
 COLUMNS = {
     "status": "status",
     "event_type": "event_type",
     "provider": "provider",
-    "cause": "error_fingerprint",
 }
-NAMES = (*COLUMNS, "failing", *periods.NAMES)
+NAMES = (*COLUMNS, "cause", "failing", *periods.NAMES)
 
 
 def narrow(rows: EmailNotificationQuerySet, params: Mapping[str, str]) -> EmailNotificationQuerySet:
@@ -29,8 +28,8 @@ def narrow(rows: EmailNotificationQuerySet, params: Mapping[str, str]) -> EmailN
     for name, column in COLUMNS.items():
         if value := params.get(name):
             rows = rows.filter(**{column: value})
-    if params.get("cause"):
-        rows = rows.filter(status=Status.DEAD_LETTERED)  # the condition of the index of causes
+    if cause := params.get("cause"):
+        rows = rows.dead().alias(cause=cause_of_row()).filter(cause=cause)
     if params.get("failing") == "hour":
         rows = rows.failing()
     return periods.narrow_to_period(rows, params, now=timezone.now())

@@ -318,9 +318,6 @@ class EmailNotification(Partitioned):
     claimed_at = models.DateTimeField(null=True, editable=False)
     claim_token = models.UUIDField(null=True, editable=False)
     last_error = models.TextField(default="", blank=True)
-    # The fingerprint of `last_error` (fingerprint.py). Null without an error, or if release 0.1.0 wrote the
-    # error.
-    error_fingerprint = models.CharField(max_length=16, null=True, editable=False)
     errors = models.JSONField(default=list, blank=True)  # attempts.py describes an entry
 
     provider = models.CharField(max_length=50, default="", blank=True)
@@ -368,15 +365,9 @@ class EmailNotification(Partitioned):
                 name="emailnotification_lease",
                 condition=Q(status=Status.PROCESSING),
             ),
-            # for the admin's dead letters, newest first
+            # for the admin's dead letters, newest first, and their causes
             models.Index(
                 fields=["-id"], name="emailnotification_dead", condition=Q(status=Status.DEAD_LETTERED)
-            ),
-            # for the dead letters by cause
-            models.Index(
-                fields=["error_fingerprint", "id"],
-                name="emailnotification_causes",
-                condition=Q(status=Status.DEAD_LETTERED),
             ),
             # a person's e-mails, newest first (API, the admin's list and search, personal data), all by
             # `recipient_email__iexact`

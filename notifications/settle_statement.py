@@ -12,7 +12,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from notifications.claim_statement import STATE
 from outbox.delivery.rows.attempts import entry_of
 from outbox.delivery.rows.decision import Decision
-from outbox.delivery.rows.fingerprint import fingerprint_of
 from outbox.delivery.rows.outcomes import UNTRIED, Outcome, Status, make_storable
 
 MESSAGE_ID_LIMIT = 255
@@ -23,7 +22,7 @@ LOCK = f"SELECT {STATE} FROM email_notifications WHERE id = ANY(%s) ORDER BY id 
 #: without time, to append to the row's errors.
 _VALUES = (
     "id uuid, status text, retry_count int, wait float8, failures jsonb, untried bool, error text,"
-    " fingerprint text, provider text, message_id text"
+    " provider text, message_id text"
 )
 
 
@@ -46,7 +45,6 @@ def write_outcomes(
                 claim_token = NULL,
                 sent_at = CASE WHEN new.status = 'sent' THEN statement_timestamp() END,
                 last_error = CASE WHEN new.untried THEN row.last_error ELSE new.error END,
-                error_fingerprint = CASE WHEN new.untried THEN row.error_fingerprint ELSE new.fingerprint END,
                 errors = CASE WHEN new.failures = '[]' THEN row.errors ELSE row.errors || (
                     SELECT jsonb_agg(jsonb_build_object('at', statement_timestamp()) || entry ORDER BY place)
                     FROM jsonb_array_elements(new.failures) WITH ORDINALITY AS each (entry, place)) END,
@@ -71,7 +69,6 @@ def _values(id: uuid.UUID, outcome: Outcome, decision: Decision) -> dict[str, An
         "failures": [entry_of(failure) for failure in outcome.failures],
         "untried": outcome.verdict in UNTRIED,
         "error": error,
-        "fingerprint": fingerprint_of(provider=outcome.provider, error=error) if error else None,
         "provider": outcome.provider,
         "message_id": make_storable(outcome.provider_message_id)[:MESSAGE_ID_LIMIT],
     }

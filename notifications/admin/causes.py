@@ -27,9 +27,9 @@ ON_FIRST_PAGE = 5
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Group:
-    """One cause on the page. `count` is text, because counting stops at COUNT_LIMIT ("10,000+")."""
+    """One cause on the page. `count` is text ("9,000+"), because COUNT_LIMIT dead letters are counted."""
 
-    fingerprint: str
+    cause: str
     count: str
     since: str
     last: str
@@ -44,13 +44,15 @@ class Group:
 
 def cause_groups(*, limit: int = SHOWN) -> list[Group]:
     """Return the largest groups of dead letters, in two statements."""
-    causes = dead_causes(EmailNotification.objects.all())[:limit]
+    found = dead_causes()
+    more = "+" if sum(cause.count for cause in found) >= COUNT_LIMIT else ""
+    causes = found[:limit]
     fields = ("id", "provider", "last_error", "updated_at", "event_type", "recipient_email")
     newest = EmailNotification.objects.only(*fields).in_bulk([cause.newest for cause in causes])
     return [
         Group(
-            fingerprint=cause.fingerprint,
-            count=f"{COUNT_LIMIT:,}+" if cause.count > COUNT_LIMIT else f"{cause.count:,}",
+            cause=cause.cause,
+            count=f"{cause.count:,}{more}",
             since=ago(id_time(cause.oldest)),
             last=ago(mail.updated_at),
             example=mail,
@@ -67,14 +69,12 @@ class CausesPage(admin.ModelAdmin[EmailNotification]):
     def causes_view(self, request: HttpRequest) -> HttpResponse:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        without = EmailNotification.objects.dead().filter(error_fingerprint=None)
         context: dict[str, Any] = {
             **self.admin_site.each_context(request),
             "title": "Dead letters by cause",
             "opts": self.opts,
             "groups": cause_groups(),
             "shown": SHOWN,
-            "without": without[: COUNT_LIMIT + 1].count(),
             "may_resend": request.user.has_perm("notifications.resend_emailnotification"),
             "may_give_up": request.user.has_perm("notifications.discard_emailnotification"),
             "media": self.media,

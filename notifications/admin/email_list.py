@@ -101,7 +101,6 @@ class ListPage(admin.ModelAdmin[EmailNotification]):
         "provider_message_id",
         "retry_count",
         "last_error",
-        "error_fingerprint",
         "correlation_id",
         "created_at",
         "sent_at",

@@ -12,7 +12,6 @@ from django.conf import settings
 from notifications.delivery import process as processes
 from notifications.delivery.log import log_changes
 from notifications.delivery.process import SHORT_PAUSE_SECONDS, Drained
-from notifications.failure_causes import fill_fingerprints
 from notifications.models import EmailNotification
 from outbox.models import Heartbeat
 from outbox.telemetry import instruments, tracing
@@ -76,7 +75,6 @@ def poll() -> Drained | None:
         if len(changes) < RECOVER_BATCH:
             break
     process.lookback.forget()
-    fill_fingerprints(EmailNotification.objects.all(), limit=RECOVER_BATCH)
     done = drain_due()
     moving = process.progress_at > time.monotonic() - settings.POLL_INTERVAL
     if done is not None or moving:

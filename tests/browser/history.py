@@ -30,7 +30,6 @@ from orders.models import Order
 from outbox.database.clock import read_database_time
 from outbox.database.ids import id_floor
 from outbox.database.partitioned import PartitionedModel
-from outbox.delivery.rows.fingerprint import fingerprint_of
 from outbox.events.publishing.publish import shard_of
 from outbox.models import InboundDeadLetter, OutboxEvent, TrafficSum
 from outbox.privacy import address_hash
@@ -225,7 +224,6 @@ def _settle(mail: EmailNotification, *, luck: float, now: dt.datetime, chance: r
         text = chance.choice(CAUSES).format(address=mail.recipient_email, token=mail.id.hex[:12])
         mail.status, mail.last_error = ("dead_lettered" if luck < 0.0032 else "discarded"), text
         mail.errors = [error(at, text, "permanent")]
-        mail.error_fingerprint = fingerprint_of(provider=mail.provider, error=text)
     elif luck < 0.009:
         mail.status, mail.provider, mail.last_error = "suppressed", "", "the address bounced"
     elif luck < 0.015 and 2 * HOUR < now - at < 24 * HOUR:  # waits for a later attempt

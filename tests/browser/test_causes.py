@@ -12,7 +12,6 @@ from playwright.sync_api import expect
 
 from notifications.models import EmailNotification
 from outbox import bulk
-from outbox.delivery.rows.fingerprint import fingerprint_of
 from outbox.models import BulkJob
 from outbox.models.jobs import RETRY_BASE
 from tests.browser.clicks import clicks_on
@@ -35,9 +34,7 @@ def blocked(settings, smtp, monkeypatch) -> int:
     monkeypatch.setattr(bulk.waker, "wake", lambda: None)
     monkeypatch.setattr(bulk, "CHUNK", 10)
     make_mails(25, status="dead_lettered")
-    EmailNotification.objects.dead().update(
-        provider="smtp", last_error=ERROR, error_fingerprint=fingerprint_of(provider="smtp", error=ERROR)
-    )
+    EmailNotification.objects.dead().update(provider="smtp", last_error=ERROR)
     return 25
 
 

@@ -49,6 +49,8 @@ KNOWN = {
     "0003_heartbeats_without_a_gap": "adding-field-with-default",  # a table of a dozen rows
     "0005_indexes_of_the_relay": "require-concurrent-index-deletion",  # of a partitioned table: there is none
     "0011_one_index_of_recipients": "require-concurrent-index-deletion",  # likewise
+    # of a partitioned table, too, and nobody runs an older release
+    "0012_no_fingerprint": "ban-drop-column,require-concurrent-index-deletion",
     "0017_failed_bulk_jobs": "ban-drop-constraint",  # the wider one of the same name is added with it
     "0022_only_keys_of_requests": "ban-drop-column",  # no release used it
     "0023_erasure_without_owner_ids": "ban-drop-column",  # nobody runs an older release
