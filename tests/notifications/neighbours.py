@@ -10,11 +10,10 @@ from django.db.models.functions import Now
 from notifications.delivery import process
 from notifications.models import EmailNotification
 from outbox.database.ids import new_id
+from outbox.delivery.gate.neighbours import EACH_SIDE
 
 #: How long ago an e-mail's last attempt was, and the time between its attempts, in seconds.
 AGO, APART = 10, 20
-#: Neighbours before and after each attempt. Those of two attempts are enough to judge an e-mail.
-EACH_SIDE = 6
 
 
 def due_now() -> None:

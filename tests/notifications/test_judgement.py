@@ -12,6 +12,7 @@ from notifications import tasks
 from notifications.delivery import drain, process
 from notifications.models import EmailNotification
 from outbox.database.ids import new_id
+from outbox.delivery.gate.neighbours import EACH_SIDE_IF_QUIET
 from outbox.delivery.rows.outcomes import LEASE_EXPIRED, Outcome, Status, Verdict
 from outbox.models import Heartbeat
 from tests.factories import make_mail
@@ -55,7 +56,10 @@ class TestJudgement:
         assert here.screen([row]) == {} and (row.charge, row.retry_count) == (2, 2)
 
     def test_one_failure_among_few_neighbours_uses_up_no_retry(self, here):
-        row = failed(attempts=1)
+        make_mail(status=Status.FAILED, errors=[entry("transient", ago=10, judged=False)])
+        accept_around(ago=10, each_side=EACH_SIDE_IF_QUIET - 1)
+        due_now()
+        (row,) = EmailNotification.objects.claim(limit=1)
         assert here.screen([row]) == {} and row.charge == 0
 
     def test_past_the_last_retry_it_is_a_dead_letter_without_another_send(self, here):
