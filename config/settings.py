@@ -266,7 +266,7 @@ try:
     }
     _given = registry.read_settings(env)
     for _name, _value in _given.by_name.items():
-        if _name.endswith("_URL") and _value:
+        if _name.endswith("_API_URL") and _value:
             env.str(_name, _value, validate=web_address)
     ANYMAIL |= _given.anymail
     globals().update(_given.django)

@@ -37,27 +37,23 @@ DEFAULT = NAMES[0]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """An environment variable of a provider. Its value has the type of the default.
+    """An environment variable of a provider.
 
     With `anymail`, the value becomes a key of Django's setting ANYMAIL; otherwise it becomes a setting.
-    `fallback` is the variable to read if this one is unset.
+    `fallback` is the variable to read if this one is unset. `parse` returns the settings that a URL stands
+    for, or raises ValueError with a text that follows the variable's name.
     """
 
     name: str
-    default: str | int | bool | None = ""
-    is_secret: bool = False
+    default: str | None = ""
     anymail: str = ""
     fallback: str = ""
-    validate: Callable[[Any], object] | None = None
+    parse: Callable[[str], Mapping[str, Any]] | None = None
 
-    def read(self, env: Env) -> Any:
-        """Return the value or the default. Raise environs' error for a bad value."""
-        default: Any = env.str(self.fallback, None) if self.fallback else None
+    def read(self, env: Env) -> str | None:
+        """Return the value or the default."""
+        default = env.str(self.fallback, None) if self.fallback else None
         default = self.default if default is None else default
-        if isinstance(self.default, bool):
-            return env.bool(self.name, default)
-        if isinstance(self.default, int):
-            return env.int(self.name, default, validate=self.validate)
         return env.str(self.name, default) or default  # empty counts as unset
 
 
@@ -119,7 +115,8 @@ def declarations() -> Mapping[str, Declaration]:
 def read_settings(env: Env) -> Values:
     """Read every provider's settings.
 
-    Raise `ImproperlyConfigured` for a webhook key that cannot be read: the endpoint would refuse every post.
+    Raise `ImproperlyConfigured` for a URL that cannot be parsed, and for a webhook key that cannot be read,
+    because the endpoint would refuse every post.
     """
     anymail: dict[str, Any] = {}
     django: dict[str, Any] = {}
@@ -127,7 +124,12 @@ def read_settings(env: Env) -> Values:
     for declared in declarations().values():
         for setting in declared.settings:
             value = by_name[setting.name] = setting.read(env)
-            if setting.anymail:
+            if setting.parse:
+                try:
+                    django |= setting.parse(value or "")
+                except ValueError as error:
+                    raise ImproperlyConfigured(f"{setting.name} {error}") from None
+            elif setting.anymail:
                 anymail[setting.anymail] = value
             else:
                 django[setting.name] = value

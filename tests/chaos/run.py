@@ -34,7 +34,6 @@ SETTINGS = {
     "LOG_LEVEL": "INFO",
     "DATABASE_TIMEOUT": "4",
     "LEASE_SECONDS": "20",  # long enough for a slow SMTP server
-    "EMAIL_USE_TLS": "true",
 }
 #: The providers without `--providers`. The second one is away, except during `slow_smtp`.
 PROVIDERS = ("sendgrid", "smtp")
@@ -123,7 +122,7 @@ def run(
         settings = SETTINGS | {"EMAIL_PROVIDERS": ",".join(names)}
         shop = stack.enter_context(Shop(durable_valkey=True, proxied=True, tls=True, **settings))
         smtp = SmtpServer(sandbox=shop.sandbox)
-        shop.settings |= {"EMAIL_HOST": HOST, "EMAIL_PORT": str(smtp.port)}
+        shop.settings |= {"EMAIL_URL": f"smtp+tls://{HOST}:{smtp.port}"}
         keys = _lead_to_sandbox(shop, names)
         if webhooks:
             shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=keys)

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,11 @@ def refusal(**environment: str) -> str:
         ("ORDER_SOURCES", "order-service"),
         ("LEASE_SECONDS", "5"),
         ("EMAIL_PROVIDERS", "pigeon"),
-        ("EMAIL_PORT", "70000"),
+        ("EMAIL_URL", "smtp://mail.example.com:70000"),
+        ("EMAIL_URL", "mail.example.com"),
+        ("EMAIL_URL", "smtps://mail.example.com"),
+        ("EMAIL_URL", "smtp://mail.example.com/?tls=true"),
+        ("EMAIL_URL", "smtp://ann@mail.example.com"),
         ("EMAIL_TEMPLATES_DIR", "/nowhere"),
         ("NOTIFY_ON", "order.lost"),
         ("DEFAULT_FROM_EMAIL", "Shop"),
@@ -96,8 +101,8 @@ SWITCHES = {
 
 @pytest.mark.parametrize(("word", "means"), SWITCHES.items())
 def test_a_switch_is_on_or_off_by_four_words_each_in_any_case(word: str, means: bool) -> None:
-    code = "from config import settings as s; print(s.FAST_PATH, s.EMAIL_EVENTS, s.EMAIL_USE_TLS)"
-    done = start(code, FAST_PATH=word, EMAIL_EVENTS=f" {word} ", EMAIL_USE_TLS=word)
+    code = "from config import settings as s; print(s.FAST_PATH, s.EMAIL_EVENTS, s.EVENT_COMMANDS)"
+    done = start(code, FAST_PATH=word, EMAIL_EVENTS=f" {word} ", EVENT_COMMANDS=word)
     assert done.stdout == f"{means} {means} {means}\n", done.stderr
 
 
@@ -109,10 +114,51 @@ def test_a_switch_that_is_set_and_empty_has_its_default() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["DEBUG", "HTTPS", "FAST_PATH", "EVENT_COMMANDS", "EMAIL_USE_TLS"],
+    ["DEBUG", "HTTPS", "FAST_PATH", "EVENT_COMMANDS"],
 )
 def test_a_switch_takes_no_other_word(name: str) -> None:
     assert f"{name} must be on or off" in refusal(**{name: "t"})
+
+
+@pytest.mark.parametrize(
+    ("url", "read"),
+    [
+        ("", ["localhost", 25, "", "", False]),
+        ("smtp://mail.example.com", ["mail.example.com", 25, "", "", False]),
+        ("smtp+tls://mail.example.com/", ["mail.example.com", 587, "", "", True]),
+        ("smtp://ann%40shop:p%2F%40%3A+%C3%A9@[::1]:2525", ["::1", 2525, "ann@shop", "p/@:+é", False]),
+    ],
+)
+@pytest.mark.parametrize("from_file", [False, True])
+def test_the_url_of_a_mail_server_is_read_from_the_environment_or_a_file(
+    url: str, read: list[Any], from_file: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "url").write_text(f"{url}\n")
+    given = {"EMAIL_URL_FILE": str(tmp_path / "url")} if from_file else {"EMAIL_URL": url}
+    code = (
+        "import json; from config import settings as s;"
+        "print(json.dumps([s.EMAIL_HOST, s.EMAIL_PORT, s.EMAIL_HOST_USER, s.EMAIL_HOST_PASSWORD,"
+        " s.EMAIL_USE_TLS]))"
+    )
+    done = start(code, **given)
+    assert json.loads(done.stdout) == read, done.stderr
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "smtp://ann:hidden@mail.example.com:port",
+        "smtp://ann:hid/den@mail.example.com",
+        "smtp://ann:hid#den@mail.example.com",
+        "smtp://ann:hidden@[mail.example.com",
+        "imap://ann:hidden@mail.example.com",
+        "smtp://:hidden@mail.example.com",
+    ],
+)
+def test_a_bad_url_of_a_mail_server_is_refused_without_its_password(url: str) -> None:
+    done = start(EMAIL_URL=url)
+    assert done.returncode != 0 and "ImproperlyConfigured: EMAIL_URL " in done.stderr
+    assert "hid" not in done.stderr + done.stdout, done.stderr
 
 
 def test_it_refuses_kafka_without_servers() -> None:
@@ -160,7 +206,6 @@ VALUES = {
     "METRICS_TOKEN": "scrape-me",
     "SENDGRID_API_KEY": "SG.x",
     "PRIVACY_KEY": "hash-me",
-    "EMAIL_HOST_PASSWORD": "smtp-secret",
     "SHOP_NAME": "Tea & Co",
 }
 

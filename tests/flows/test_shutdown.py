@@ -36,7 +36,7 @@ def slow_shop(*, taking: float, **settings: str) -> Iterator[tuple[Shop, SmtpSer
         Shop() as shop,
         SmtpServer(sandbox=shop.sandbox, taking=taking) as server,
     ):
-        shop.settings |= SETTINGS | settings | {"EMAIL_HOST": HOST, "EMAIL_PORT": str(server.port)}
+        shop.settings |= SETTINGS | settings | {"EMAIL_URL": f"smtp://{HOST}:{server.port}"}
         yield shop, server
 
 

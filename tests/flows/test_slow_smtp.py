@@ -22,7 +22,7 @@ def test_a_mail_that_takes_longer_than_the_time_outs_together_is_sent_once():
     settings |= {"EMAIL_PROVIDERS": "smtp", "EMAIL_CONCURRENCY": "8", "EMAIL_RATE_LIMIT": "0"}
     with Shop(proxied=False, durable_valkey=False, **settings) as shop:
         with SmtpServer(sandbox=shop.sandbox, delay=0.8) as server:
-            shop.settings |= {"EMAIL_HOST": HOST, "EMAIL_PORT": str(server.port)}
+            shop.settings |= {"EMAIL_URL": f"smtp://{HOST}:{server.port}"}
             shop.start("worker", "worker:2", "beat")
             insert_mails(shop, COUNT)
             shop.until(lambda: shop.all_sent(COUNT), "all is sent")

@@ -24,10 +24,10 @@ DECLARATION = Declaration(
     name="mailgun",
     sending="notifications.providers.mailgun.sending.Mailgun",
     settings=(
-        Setting("MAILGUN_API_KEY", is_secret=True, anymail="MAILGUN_API_KEY"),
+        Setting("MAILGUN_API_KEY", anymail="MAILGUN_API_KEY"),
         Setting("MAILGUN_API_URL", "https://api.mailgun.net/v3/", anymail="MAILGUN_API_URL"),
         Setting("MAILGUN_SENDER_DOMAIN", None, anymail="MAILGUN_SENDER_DOMAIN"),
-        Setting("MAILGUN_WEBHOOK_SIGNING_KEY", is_secret=True),
+        Setting("MAILGUN_WEBHOOK_SIGNING_KEY"),
     ),
     api_key="MAILGUN_API_KEY",
     webhook="notifications.providers.mailgun.webhook.Mailgun",

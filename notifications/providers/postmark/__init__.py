@@ -14,10 +14,10 @@ DECLARATION = Declaration(
     name="postmark",
     sending="notifications.providers.postmark.sending.Postmark",
     settings=(
-        Setting("POSTMARK_SERVER_TOKEN", is_secret=True, anymail="POSTMARK_SERVER_TOKEN"),
+        Setting("POSTMARK_SERVER_TOKEN", anymail="POSTMARK_SERVER_TOKEN"),
         Setting("POSTMARK_API_URL", "https://api.postmarkapp.com/", anymail="POSTMARK_API_URL"),
         Setting("POSTMARK_MESSAGE_STREAM", None, anymail="POSTMARK_MESSAGE_STREAM"),
-        Setting("POSTMARK_WEBHOOK_BASIC_AUTH", is_secret=True),
+        Setting("POSTMARK_WEBHOOK_BASIC_AUTH"),
     ),
     api_key="POSTMARK_SERVER_TOKEN",
     webhook="notifications.providers.postmark.webhook.Postmark",

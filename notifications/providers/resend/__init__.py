@@ -20,9 +20,9 @@ DECLARATION = Declaration(
     name="resend",
     sending="notifications.providers.resend.sending.Resend",
     settings=(
-        Setting("RESEND_API_KEY", is_secret=True, anymail="RESEND_API_KEY"),
+        Setting("RESEND_API_KEY", anymail="RESEND_API_KEY"),
         Setting("RESEND_API_URL", "https://api.resend.com/", anymail="RESEND_API_URL"),
-        Setting("RESEND_WEBHOOK_SECRET", is_secret=True),
+        Setting("RESEND_WEBHOOK_SECRET"),
     ),
     api_key="RESEND_API_KEY",
     webhook="notifications.providers.resend.webhook.Resend",

@@ -41,7 +41,7 @@ DECLARATION = Declaration(
     name="sendgrid",
     sending="notifications.providers.sendgrid.sending.SendGrid",
     settings=(
-        Setting("SENDGRID_API_KEY", is_secret=True, anymail="SENDGRID_API_KEY"),
+        Setting("SENDGRID_API_KEY", anymail="SENDGRID_API_KEY"),
         Setting("SENDGRID_API_URL", "https://api.sendgrid.com/v3/", anymail="SENDGRID_API_URL"),
         Setting("SENDGRID_WEBHOOK_VERIFICATION_KEY"),
     ),

@@ -13,7 +13,7 @@ DECLARATION = Declaration(
         Setting("AWS_REGION", None, fallback="AWS_DEFAULT_REGION"),
         Setting("SES_ENDPOINT_URL", None),
         Setting("SES_CONFIGURATION_SET", None, anymail="AMAZON_SES_CONFIGURATION_SET_NAME"),
-        Setting("WEBHOOK_BASIC_AUTH", is_secret=True),
+        Setting("WEBHOOK_BASIC_AUTH"),
     ),
     webhook="notifications.providers.ses.webhook.Ses",
     webhook_key="WEBHOOK_BASIC_AUTH",
