@@ -18,6 +18,7 @@ from typing import Any
 import django_stubs_ext
 from anymail.exceptions import AnymailNotSupportedWarning
 from django.core.exceptions import ImproperlyConfigured
+from dotenv import load_dotenv
 from environs import EnvError, FileAwareEnv, validate
 from sentry_sdk.utils import BadDsn
 
@@ -60,8 +61,7 @@ class _Environment(FileAwareEnv):
 env = _Environment(eager=True, strip_whitespace=True)  # editors end a file with a line break
 # A line break at the end of a key's file is part of the key, because stored hashes were made with it.
 raw = FileAwareEnv(eager=True)
-if LOCAL_ENV.exists():
-    env.read_env(str(LOCAL_ENV), recurse=False)
+load_dotenv(LOCAL_ENV)  # into os.environ, where boto3 finds its own variables
 
 
 def _database(

@@ -70,7 +70,6 @@ def refusal(**environment: str) -> str:
         ("REPLY_TO_EMAIL", "help@localhost"),
         ("SHOP_URL", "shop.example.com"),
         ("SENDGRID_API_URL", "api.sendgrid.com"),
-        ("SES_ENDPOINT_URL", "localhost:4566"),
         ("ARCHIVE_S3_ENDPOINT_URL", "s3.example.com"),
         ("DATABASE_URL", "mysql://localhost/shop"),
         ("DATABASE_URL", "postgresql://localhost:port/shop"),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from notifications.providers.explanations import ACCOUNT, PROVIDER_DOWN
 from notifications.providers.registry import Declaration, Setting, check_password_setting
 
-# boto3 finds the credentials: AWS_ACCESS_KEY_ID, …, a profile, or the machine's role.
+# boto3 finds the credentials (AWS_ACCESS_KEY_ID, …, a profile, or the machine's role) and another address
+# (AWS_ENDPOINT_URL_SESV2).
 DECLARATION = Declaration(
     name="ses",
     sending="notifications.providers.ses.sending.Ses",
     settings=(
         Setting("AWS_REGION", None, fallback="AWS_DEFAULT_REGION"),
-        Setting("SES_ENDPOINT_URL", None),
         Setting("SES_CONFIGURATION_SET", None, anymail="AMAZON_SES_CONFIGURATION_SET_NAME"),
         Setting("WEBHOOK_BASIC_AUTH"),
     ),
@@ -27,6 +27,6 @@ DECLARATION = Declaration(
         "AWS_REGION": "eu-central-1",
         "AWS_ACCESS_KEY_ID": "sandbox",
         "AWS_SECRET_ACCESS_KEY": "sandbox",
-        "SES_ENDPOINT_URL": "{sandbox}",
+        "AWS_ENDPOINT_URL_SESV2": "{sandbox}",
     },
 )

@@ -38,7 +38,6 @@ class Backend(EmailBackend):
         with _making:  # many threads may use clients at once, but not create them
             self.client = _session(settings.AWS_REGION).client(
                 "sesv2",
-                endpoint_url=settings.SES_ENDPOINT_URL,
                 config=self.client_params["config"].merge(config),
             )
         return True

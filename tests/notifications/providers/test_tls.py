@@ -147,7 +147,8 @@ def server(keys, settings, monkeypatch) -> Iterator[Server]:
             monkeypatch.setenv(name, "test")
         for name in ("NO_PROXY", "no_proxy", "HTTPS_PROXY", "https_proxy"):
             monkeypatch.delenv(name, raising=False)
-        settings.AWS_REGION, settings.SES_ENDPOINT_URL = "eu-central-1", url
+        settings.AWS_REGION = "eu-central-1"
+        monkeypatch.setenv("AWS_ENDPOINT_URL_SESV2", url)
         settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = settings.EMAIL_TIMEOUT = 1
         settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address[:2]
         settings.EMAIL_USE_TLS = True
