@@ -1,9 +1,13 @@
-"""Parse the URL of a database, which may name several servers: `postgresql://user@a:5432,b:5432/name`."""
+"""Parse the URLs of a database and of the archives.
+
+A database's URL may name several servers: `postgresql://user@a:5432,b:5432/name`.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import dj_database_url
 
@@ -32,3 +36,38 @@ def parse_database(url: str) -> dict[str, Any]:
     database["PORT"] = ",".join(server["port"] or DEFAULT_PORT for server in found)
     database.setdefault("OPTIONS", {}).setdefault("target_session_attrs", "read-write")
     return database
+
+
+def parse_archive(url: str) -> dict[str, Any]:
+    """Return Django's storage for `file:///folder` or `s3://bucket/prefix?endpoint_url=https://host`.
+
+    boto3 finds the credentials of a bucket. Raise `ValueError` for any other URL.
+    """
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    endpoint = options.pop("endpoint_url", None)
+    path = unquote(parts.path)
+    if options or parts.fragment or "@" in parts.netloc:
+        raise ValueError("The only option is endpoint_url, and boto3 finds the credentials.")
+    if parts.scheme == "file" and not parts.netloc and path.strip("/") and endpoint is None:
+        return {
+            "BACKEND": "django.core.files.storage.FileSystemStorage",
+            "OPTIONS": {
+                "location": path,
+                "directory_permissions_mode": 0o700,
+                "file_permissions_mode": 0o600,
+            },
+        }
+    if parts.scheme != "s3" or not parts.netloc:
+        raise ValueError("Write file:///folder, or s3://bucket/prefix.")
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        raise ValueError("endpoint_url is not a web address, such as https://s3.example.com.")
+    return {
+        "BACKEND": "storages.backends.s3.S3Storage",
+        "OPTIONS": {
+            "bucket_name": parts.netloc,
+            "location": path.strip("/"),
+            "endpoint_url": endpoint,
+            "file_overwrite": True,
+        },
+    }

@@ -23,7 +23,7 @@ from environs import EnvError, FileAwareEnv, validate
 from sentry_sdk.utils import BadDsn
 
 from config import sentry
-from config.addresses import parse_database
+from config.addresses import parse_archive, parse_database
 from config.roles import parse_switch
 from config.validation import (
     appendable,
@@ -252,10 +252,11 @@ try:
     DEAD_EVENT_DAYS = env.int("DEAD_EVENT_DAYS", 90, validate=at_least_one)
     PARTITION_GRACE_DAYS = env.int("PARTITION_GRACE_DAYS", 7, validate=not_negative)
     ARCHIVE_YEARS = env.int("ARCHIVE_YEARS", 7, validate=at_least_one)
-    ARCHIVE_DIR = env.str("ARCHIVE_DIR", str(BASE_DIR / "var" / "archive"))
-    ARCHIVE_S3_BUCKET = env.str("ARCHIVE_S3_BUCKET", "")  # if set, replaces ARCHIVE_DIR
-    ARCHIVE_S3_PREFIX = env.str("ARCHIVE_S3_PREFIX", "")
-    ARCHIVE_S3_ENDPOINT_URL = env.str("ARCHIVE_S3_ENDPOINT_URL", "", validate=web_address)
+    _archive = env.str("ARCHIVE_URL", "") or (BASE_DIR / "var" / "archive").as_uri()
+    try:
+        ARCHIVE = parse_archive(_archive)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"ARCHIVE_URL is not the URL of a folder or bucket. {error}") from None
     PRIVACY_KEY = raw.str("PRIVACY_KEY", "") or SECRET_KEY  # for the hashes of addresses
 
     # --- Providers -----------------------------------------------------------------------------
@@ -376,24 +377,7 @@ LOCALE_PATHS = [BASE_DIR / "locale"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
-    "archive": {
-        "BACKEND": "storages.backends.s3.S3Storage",
-        "OPTIONS": {
-            "bucket_name": ARCHIVE_S3_BUCKET,
-            "location": ARCHIVE_S3_PREFIX,
-            "endpoint_url": ARCHIVE_S3_ENDPOINT_URL or None,
-            "file_overwrite": True,
-        },
-    }
-    if ARCHIVE_S3_BUCKET
-    else {
-        "BACKEND": "django.core.files.storage.FileSystemStorage",
-        "OPTIONS": {
-            "location": ARCHIVE_DIR,
-            "directory_permissions_mode": 0o700,
-            "file_permissions_mode": 0o600,
-        },
-    },
+    "archive": ARCHIVE,
 }
 STATIC_URL = "static/"
 STATIC_ROOT = BASE_DIR / "var" / "static"

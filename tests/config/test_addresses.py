@@ -1,10 +1,10 @@
-"""The URL of a database with one server, or with several."""
+"""The URLs of a database with one server or with several, and of the archives."""
 
 from __future__ import annotations
 
 import pytest
 
-from config.addresses import parse_database
+from config.addresses import parse_archive, parse_database
 
 
 def test_one_server_is_parsed_as_ever():
@@ -45,3 +45,32 @@ def test_a_server_that_is_none_is_refused_without_the_password(servers):
     with pytest.raises(ValueError, match="Each of its servers must be") as caught:
         parse_database(f"postgresql://shop:secret@{servers}/orders")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "bucket", "location", "endpoint"),
+    [
+        ("s3://archive", "archive", "", None),
+        ("s3://archive/shop/two%20words/", "archive", "shop/two words", None),
+        (
+            "s3://archive/shop?endpoint_url=https://s3.example.com:9000",
+            "archive",
+            "shop",
+            "https://s3.example.com:9000",
+        ),
+    ],
+)
+def test_archives_may_be_in_a_bucket(url, bucket, location, endpoint):
+    storage = parse_archive(url)
+    assert storage["BACKEND"] == "storages.backends.s3.S3Storage"
+    wanted = {"bucket_name": bucket, "location": location, "endpoint_url": endpoint, "file_overwrite": True}
+    assert storage["OPTIONS"] == wanted
+
+
+def test_archives_may_be_in_a_folder_that_only_its_owner_reads():
+    storage = parse_archive("file:///srv/two%20words")
+    assert storage["OPTIONS"] == {
+        "location": "/srv/two words",
+        "directory_permissions_mode": 0o700,
+        "file_permissions_mode": 0o600,
+    }

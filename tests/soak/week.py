@@ -58,7 +58,7 @@ class SoakShop(PairedShop):
 
     def __init__(self, **settings: str) -> None:
         super().__init__(durable_valkey=True)
-        self.settings = settings | {"ARCHIVE_DIR": str(self.folder / "archive")}
+        self.settings = settings | {"ARCHIVE_URL": (self.folder / "archive").as_uri()}
         self.ports = {"web": self.port, "web:2": free_port()}
         self.metrics = {name: free_port() for name in self.ports}
 

@@ -8,6 +8,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from config.addresses import parse_archive
 from notifications.models import EmailNotification
 from outbox.models import DetachedPartition
 from outbox.retention import rollover
@@ -25,9 +26,7 @@ def _bucket(settings, monkeypatch) -> Iterator[None]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     with mock_aws(), tidy():
         boto3.client("s3").create_bucket(Bucket="archive")
-        options = {"bucket_name": "archive", "location": "shop/one", "file_overwrite": True}
-        backend = {"BACKEND": "storages.backends.s3.S3Storage", "OPTIONS": options}
-        settings.STORAGES = settings.STORAGES | {"archive": backend}
+        settings.STORAGES = settings.STORAGES | {"archive": parse_archive("s3://archive/shop/one/")}
         settings.WARM_DAYS = {"email_notifications": 1}
         yield
 

@@ -123,7 +123,7 @@ def dying_environment(tmp_path) -> dict[str, str]:
         **os.environ,
         "DATABASE_URL": url,
         "PARTITION_DATABASE_URL": url,
-        "ARCHIVE_DIR": str(tmp_path / "archive"),
+        "ARCHIVE_URL": (tmp_path / "archive").as_uri(),
         "EMAIL_WARM_DAYS": "1",
         "DJANGO_SETTINGS_MODULE": "config.settings",
     }

@@ -4,8 +4,8 @@
 {{- $owner := .root.Values.secrets.owner.name -}}
 - {name: HEALTH_DIR, value: /tmp/health}
 - {name: METRICS_PORT, value: {{ .root.Values.metrics.port | quote }}}
-{{- if and .role.archive (not .root.Values.settings.ARCHIVE_S3_BUCKET) }}
-- {name: ARCHIVE_DIR, value: /archive}
+{{- if and .role.archive (not (include "orderpost.bucket" .root)) }}
+- {name: ARCHIVE_URL, value: "file:///archive"}
 {{- end }}
 {{- range .root.Values.secrets.keys }}
 {{- if not (and $.migrates $owner (eq . "DATABASE_URL")) }}
@@ -43,7 +43,7 @@
     defaultMode: 0440
     items: [{key: {{ .root.Values.secrets.owner.key }}, path: url}]
 {{- end }}
-{{- if and .role.archive (not .root.Values.settings.ARCHIVE_S3_BUCKET) }}
+{{- if and .role.archive (not (include "orderpost.bucket" .root)) }}
 - name: archive
   persistentVolumeClaim: {claimName: {{ .root.Values.archive.existingClaim | default (printf "%s-archive" (include "orderpost.fullname" .root)) }}}
 {{- end }}
@@ -58,7 +58,7 @@
 {{- if and .role.owner .root.Values.secrets.owner.name }}
 - {name: owner, mountPath: /run/secrets/owner, readOnly: true}
 {{- end }}
-{{- if and .role.archive (not .root.Values.settings.ARCHIVE_S3_BUCKET) }}
+{{- if and .role.archive (not (include "orderpost.bucket" .root)) }}
 - {name: archive, mountPath: /archive}
 {{- end }}
 {{- with .role.extraVolumeMounts }}
