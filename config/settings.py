@@ -36,6 +36,7 @@ from config.validation import (
     names_of_systems,
     networks,
     not_negative,
+    parse_options,
     positive,
     web_address,
 )
@@ -210,29 +211,8 @@ try:
     KAFKA_BOOTSTRAP_SERVERS = env.str("KAFKA_BOOTSTRAP_SERVERS", "")
     if EVENT_TRANSPORT == "kafka" and not KAFKA_BOOTSTRAP_SERVERS:
         raise ImproperlyConfigured("EVENT_TRANSPORT=kafka needs KAFKA_BOOTSTRAP_SERVERS, such as kafka:9092.")
-    KAFKA_SECURITY_PROTOCOL = env.str(
-        "KAFKA_SECURITY_PROTOCOL",
-        "PLAINTEXT",
-        validate=validate.OneOf(["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]),
-    )
-    KAFKA_SASL_MECHANISM = env.str(
-        "KAFKA_SASL_MECHANISM",
-        "SCRAM-SHA-512",
-        validate=validate.OneOf(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
-    )
-    KAFKA_SASL_USERNAME = env.str("KAFKA_SASL_USERNAME", "")
-    KAFKA_SASL_PASSWORD = env.str("KAFKA_SASL_PASSWORD", "")
-    if KAFKA_SECURITY_PROTOCOL.startswith("SASL") != bool(KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD):
-        raise ImproperlyConfigured(
-            "KAFKA_SECURITY_PROTOCOL=SASL_SSL or SASL_PLAINTEXT needs KAFKA_SASL_USERNAME and"
-            " KAFKA_SASL_PASSWORD. The other protocols use neither."
-        )
-    KAFKA_SSL_CA = env.str("KAFKA_SSL_CA", "")  # PEM, like the next two; unset: the system's
-    KAFKA_SSL_CERTIFICATE = env.str("KAFKA_SSL_CERTIFICATE", "")
-    KAFKA_SSL_KEY = env.str("KAFKA_SSL_KEY", "")
-    KAFKA_SSL_KEY_PASSWORD = env.str("KAFKA_SSL_KEY_PASSWORD", "")
-    # A consumer that is silent for so many seconds loses its partitions. By default brokers allow 6 or more.
-    KAFKA_SESSION_SECONDS = env.float("KAFKA_SESSION_SECONDS", 6.0, validate=validate.Range(min=1))
+    # librdkafka's own options as a JSON object. It checks them when the process starts.
+    KAFKA_OPTIONS = parse_options("KAFKA_OPTIONS", env.str("KAFKA_OPTIONS", ""))
 
     # The topics that consume_cdc reads, by default those of docker/debezium's connector, and its group.
     CDC_TOPICS: list[str] = env.list(

@@ -1,12 +1,17 @@
-"""Validators of settings. Each raises `ValidationError`, and config.settings adds the setting's name."""
+"""Validators of settings. Each raises `ValidationError`, and config.settings adds the setting's name.
+
+`parse_options` names its setting itself.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import math
 from collections.abc import Callable, Collection, Sequence
 from email.utils import parseaddr
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from environs import ValidationError, validate
@@ -87,3 +92,22 @@ def networks(values: Sequence[str]) -> None:
             ipaddress.ip_network(value)
         except ValueError as error:
             raise ValidationError(f"{error}. List addresses and networks, such as 10.0.0.0/8.") from error
+
+
+def parse_options(name: str, text: str) -> dict[str, Any]:
+    """Return a JSON object of names with texts, numbers and booleans. An empty text has none.
+
+    Raise `ValueError` without the text, which may have a password.
+    """
+    try:
+        options = json.loads(text or "{}")
+    except ValueError:
+        options = None
+    if not isinstance(options, dict) or any(
+        not isinstance(value, str | int | float) for value in options.values()
+    ):
+        raise ValueError(
+            f"{name} must be a JSON object of texts, numbers and booleans, such as"
+            ' {"security.protocol": "SSL"}.'
+        )
+    return options

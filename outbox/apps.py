@@ -94,10 +94,15 @@ class OutboxConfig(AppConfig):
     def ready(self) -> None:
         """Start traces, connect the handlers of migrate, and import each app's declarations."""
         from django.apps import apps
+        from django.conf import settings
 
         from outbox import checks  # noqa: F401 - registers them
         from outbox.telemetry import tracing
 
+        if settings.KAFKA_OPTIONS:
+            from outbox.events.transports import kafka
+
+            kafka.check_options()
         tracing.start()
         pre_migrate.connect(refuse_pooler, sender=apps.get_app_config("orders"), dispatch_uid="pooler")
         post_migrate.connect(make_partitions, sender=apps.get_app_config("orders"), dispatch_uid="partitions")

@@ -64,11 +64,12 @@ def brokers_without_tls() -> Iterator[tuple[str, str, str]]:
     url = urlsplit(settings.REDIS_URL)
     if url.scheme == "redis" and not _is_local(url.hostname or ""):
         yield "REDIS_URL", url.hostname or "", "Use a URL that begins with rediss://."
-    if settings.KAFKA_BOOTSTRAP_SERVERS and not settings.KAFKA_SECURITY_PROTOCOL.endswith("SSL"):
+    protocol = str(settings.KAFKA_OPTIONS.get("security.protocol", "plaintext")).lower()
+    if settings.KAFKA_BOOTSTRAP_SERVERS and not protocol.endswith("ssl"):
         servers = (urlsplit(f"//{one.strip()}") for one in settings.KAFKA_BOOTSTRAP_SERVERS.split(","))
         remote = [one.hostname for one in servers if not _is_local(one.hostname or "")]
         if remote and _uses_kafka():
-            hint = "Set KAFKA_SECURITY_PROTOCOL to SSL or SASL_SSL."
+            hint = "Set security.protocol in KAFKA_OPTIONS to SSL or SASL_SSL."
             yield "KAFKA_BOOTSTRAP_SERVERS", ", ".join(map(str, remote)), hint
 
 

@@ -126,7 +126,7 @@ class TestTls:
             ("kafka", [], "SASL_PLAINTEXT", "k2.tea.test"),
             ("kafka", [], "SASL_SSL", None),
             ("redis", ["cdc", "poll"], "PLAINTEXT", "k2.tea.test"),
-            ("redis", ["cdc", "poll"], "SSL", None),
+            ("redis", ["cdc", "poll"], "ssl", None),
             ("redis", ["poll"], "PLAINTEXT", None),
         ],
     )
@@ -135,7 +135,7 @@ class TestTls:
     ) -> None:
         for name in beats:
             Heartbeat.beat(name=name)
-        settings.EVENT_TRANSPORT, settings.KAFKA_SECURITY_PROTOCOL = transport, protocol
+        settings.EVENT_TRANSPORT, settings.KAFKA_OPTIONS = transport, {"security.protocol": protocol}
         settings.KAFKA_BOOTSTRAP_SERVERS = "localhost:9092, k2.tea.test:9092"
         found = [text for text in warnings() if "KAFKA" in text]
         assert found == ([f"KAFKA_BOOTSTRAP_SERVERS leads to {host} without TLS."] if host else [])

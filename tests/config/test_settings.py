@@ -15,6 +15,7 @@ import pytest
 from local.machine import PROJECT
 from notifications.providers.registry import declarations
 from tests import warm
+from tests.certificates import make_authority
 from tests.waiting import PATIENCE
 
 
@@ -170,14 +171,43 @@ def test_it_refuses_kafka_without_servers() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("options", "named"),
     [
-        {"KAFKA_SECURITY_PROTOCOL": "SASL_SSL", "KAFKA_SASL_USERNAME": "orderpost"},
-        {"KAFKA_SASL_USERNAME": "orderpost", "KAFKA_SASL_PASSWORD": "secret"},
+        ("sasl.password=hidden", "must be a JSON object"),
+        ('["sasl.password", "hidden"]', "must be a JSON object"),
+        ('{"sasl.password": ["hidden"]}', "must be a JSON object"),
+        ('{"sasl.pasword": "hidden"}', 'No such configuration property: "sasl.pasword"'),
+        ('{"security.protocol": "SASL_SSL", "sasl.password": "hidden"}', "SASL"),
+        ('{"sasl.password": "hidden", "session.timeout.ms": "soon"}', "session.timeout.ms"),
+        ('{"sasl.password": "hidden", "session.timeout.ms": 900000}', "session.timeout.ms"),
+        ('{"sasl.password": "hidden", "max.in.flight": 6}', "max.in.flight"),
+        ('{"security.protocol": "SSL", "ssl.key.pem": "hidden"}', "ssl.key.pem"),
+        ('{"sasl.password": "hidden", "error_cb": "print"}', "error_cb"),
+        ('{"sasl.password": "hidden", "acks": 0, "group.id": "x"}', "must not set acks, group.id"),
+        ('{"enable.auto.commit": true}', "must not set enable.auto.commit"),
+        ('{"enable.idempotence": false}', "must not set enable.idempotence"),
     ],
 )
-def test_it_refuses_a_kafka_password_that_is_missing_or_would_not_be_used(given: dict[str, str]) -> None:
-    assert "KAFKA_SASL_PASSWORD" in refusal(**given)
+@pytest.mark.parametrize("from_file", [False, True])
+def test_kafkas_options_that_cannot_work_or_would_lose_events_stop_the_start_without_the_password(
+    options: str, named: str, from_file: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "kafka.json").write_text(options + "\n")
+    given = {"KAFKA_OPTIONS_FILE": str(tmp_path / "kafka.json")} if from_file else {"KAFKA_OPTIONS": options}
+    done = start(**given)
+    last = done.stderr.strip().splitlines()[-1]
+    assert "ImproperlyConfigured: KAFKA_OPTIONS" in last and named in last, done.stderr
+    assert "hidden" not in done.stderr + done.stdout
+
+
+def test_kafkas_options_may_have_texts_of_several_lines_and_commas(tmp_path: Path) -> None:
+    options = {"security.protocol": "SSL", "ssl.ca.pem": make_authority()[0], "client.rack": "a,b=c"}
+    (tmp_path / "kafka.json").write_text(json.dumps(options, indent=1))
+    code = "import django, json; django.setup(); from django.conf import settings as s;"
+    done = start(
+        f"{code} print(json.dumps(s.KAFKA_OPTIONS))", KAFKA_OPTIONS_FILE=str(tmp_path / "kafka.json")
+    )
+    assert json.loads(done.stdout) == options, done.stderr
 
 
 @pytest.mark.parametrize(("proxies", "believes"), [("", False), ("10.0.0.0/8", True)])

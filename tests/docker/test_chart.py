@@ -19,7 +19,7 @@ from tests.docker.test_alert_rules import RULES
 TEMPLATES = "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
 #: The sections of the chart's README that say what happens to `replicas`.
 SECTIONS = ("Install", "Autoscaling")
-SECRET = re.compile(r".*(_KEY|_SECRET|_PASSWORD|_TOKEN|_BASIC_AUTH|DATABASE_URL|EMAIL_URL)$")
+SECRET = re.compile(r".*(_KEY|_SECRET|_PASSWORD|_TOKEN|_BASIC_AUTH|DATABASE_URL|EMAIL_URL|KAFKA_OPTIONS)$")
 FOREIGN_SECRETS = {"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS"}
 
 

@@ -41,6 +41,7 @@ SECRETS = {
     "DATABASE_URL": "postgresql://app:x@db.example.com/orderpost",
     "DIRECT_DATABASE_URL": "postgresql://app:x@db.example.com/orderpost",
     "REDIS_URL": "redis://valkey.example.com:6379/0",
+    "EMAIL_URL": "smtp://orderpost:x@mail.example.com",
     "METRICS_TOKEN": "scrape-me",
     "SENDGRID_API_KEY": "SG.x",
     "SENDGRID_WEBHOOK_VERIFICATION_KEY": "",

@@ -26,7 +26,7 @@ PAUSE, PER_SECOND = 7.0, 20  # seconds between two steps, events
 @contextlib.contextmanager
 def shop_on(transport: str) -> Iterator[Shop]:
     if transport == "kafka":
-        with shop_on_kafka(brokers=1, KAFKA_SESSION_SECONDS="3") as (shop, _):
+        with shop_on_kafka(brokers=1, KAFKA_OPTIONS='{"session.timeout.ms": 3000}') as (shop, _):
             yield shop
         return
     with Shop() as shop:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import confluent_kafka as kafka
 import structlog
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 
 from outbox.events.transports import base
 from outbox.events.transports.base import (
@@ -26,7 +27,13 @@ from outbox.events.transports.base import (
     TopicUnavailable,
     time_of,
 )
-from outbox.events.transports.kafka_connection import LOGGER, Reasons, connection
+from outbox.events.transports.kafka_connection import (
+    LOGGER,
+    RESERVED,
+    Reasons,
+    connection,
+    session_times,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -84,6 +91,25 @@ PRODUCER: dict[str, Any] = {
     "linger.ms": 5,
     "message.max.bytes": 1_500_000,
 }
+
+
+def check_options() -> None:
+    """Raise `ImproperlyConfigured` if librdkafka refuses KAFKA_OPTIONS, or if they name a reserved option.
+
+    Ask it by clients that know no broker, so they connect to none.
+    """
+    if reserved := sorted(RESERVED & settings.KAFKA_OPTIONS.keys()):
+        raise ImproperlyConfigured(
+            f"KAFKA_OPTIONS must not set {', '.join(reserved)}, because orderpost does."
+        )
+    common = connection()
+    del common["bootstrap.servers"]
+    try:
+        kafka.Producer(common | PRODUCER, logger=LOGGER)
+        kafka.Consumer(settings.KAFKA_OPTIONS | {"group.id": "check"}, logger=LOGGER).close()
+    except (kafka.KafkaException, TypeError) as error:
+        reason = error.args[0].str() if isinstance(error, kafka.KafkaException) else error
+        raise ImproperlyConfigured(f"KAFKA_OPTIONS: {reason}") from None
 
 
 class Publisher(base.Publisher):
@@ -192,16 +218,14 @@ class Consumer(base.Consumer):
         self._troubles: list[str] = []
         self._reasons = Reasons()
         self._unreadable: dict[str, float] = {}  # when the last log line about each topic was written
-        session = settings.KAFKA_SESSION_SECONDS * 1000
         self._consumer = kafka.Consumer(
             connection()
+            | session_times()
             | {
                 "group.id": group,
                 "client.id": name,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": int(session),
-                "heartbeat.interval.ms": int(session / 4),
                 "allow.auto.create.topics": creates,
                 "topic.metadata.refresh.interval.ms": 5000,
                 "error_cb": self._error,

@@ -1,5 +1,7 @@
 """Connect to Kafka: the configuration of producers, consumers and `make_topics`.
 
+KAFKA_OPTIONS has librdkafka's own names, except those in `RESERVED`.
+
 librdkafka answers a failed call with "timed out" or "transport failure", and passes the reason (a wrong
 password, an unknown certificate, a refused connection) to a callback. `Reasons` combines the two.
 """
@@ -14,6 +16,23 @@ from django.conf import settings
 
 #: Without a logger, librdkafka writes its lines to stderr.
 LOGGER = logging.getLogger("confluent_kafka")
+#: By default, brokers allow no shorter session.
+SESSION_MS = 6000
+#: librdkafka warns if another client has them.
+_OF_CONSUMERS = ("session.timeout.ms", "heartbeat.interval.ms")
+#: The options that orderpost sets, with their other names, and options that would break what they ensure:
+#: events are acknowledged by all copies in sync, keep their order, and are committed after their effect.
+RESERVED = frozenset(
+    {
+        *("bootstrap.servers", "metadata.broker.list", "client.id"),
+        *("acks", "request.required.acks", "enable.idempotence", "transactional.id", "partitioner"),
+        *("delivery.timeout.ms", "message.timeout.ms", "linger.ms", "queue.buffering.max.ms"),
+        *("message.max.bytes", "allow.auto.create.topics", "topic.metadata.refresh.interval.ms"),
+        *("group.id", "group.instance.id", "group.protocol", "partition.assignment.strategy"),
+        *("enable.auto.commit", "auto.commit.enable", "enable.auto.offset.store"),
+        *("auto.offset.reset", "isolation.level", "enable.partition.eof"),
+    }
+)
 
 
 class Reasons:
@@ -39,23 +58,13 @@ class Reasons:
 
 def connection() -> dict[str, Any]:
     """Return the configuration that every client needs."""
-    protocol = settings.KAFKA_SECURITY_PROTOCOL
-    found: dict[str, Any] = {
-        "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS,
-        "security.protocol": protocol,
+    return {name: value for name, value in settings.KAFKA_OPTIONS.items() if name not in _OF_CONSUMERS} | {
+        "bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS
     }
-    if protocol.startswith("SASL"):
-        found |= {
-            "sasl.mechanism": settings.KAFKA_SASL_MECHANISM,
-            "sasl.username": settings.KAFKA_SASL_USERNAME,
-            "sasl.password": settings.KAFKA_SASL_PASSWORD,
-        }
-    if protocol.endswith("SSL"):
-        given = {
-            "ssl.ca.pem": settings.KAFKA_SSL_CA,
-            "ssl.certificate.pem": settings.KAFKA_SSL_CERTIFICATE,
-            "ssl.key.pem": settings.KAFKA_SSL_KEY,
-            "ssl.key.password": settings.KAFKA_SSL_KEY_PASSWORD,
-        }
-        found |= {name: value for name, value in given.items() if value}
-    return found
+
+
+def session_times() -> dict[str, int]:
+    """Return how long a consumer may be silent before others get its partitions, and its heartbeat."""
+    session = int(settings.KAFKA_OPTIONS.get("session.timeout.ms", SESSION_MS))
+    heartbeat = int(settings.KAFKA_OPTIONS.get("heartbeat.interval.ms", session / 4))
+    return dict(zip(_OF_CONSUMERS, (session, heartbeat), strict=True))

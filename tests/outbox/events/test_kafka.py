@@ -37,10 +37,13 @@ def secure(request, shared, settings, monkeypatch) -> None:
     """Use the broker's second listener, with the right password and the right authority."""
     settings.EVENT_TRANSPORT = "kafka"
     settings.KAFKA_BOOTSTRAP_SERVERS = shared.secure_url
-    settings.KAFKA_SECURITY_PROTOCOL = "SASL_SSL"
-    settings.KAFKA_SASL_MECHANISM = request.param
-    settings.KAFKA_SASL_USERNAME, settings.KAFKA_SASL_PASSWORD = brokers.USER, brokers.PASSWORD
-    settings.KAFKA_SSL_CA = shared.authority
+    settings.KAFKA_OPTIONS = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": request.param,
+        "sasl.username": brokers.USER,
+        "sasl.password": brokers.PASSWORD,
+        "ssl.ca.pem": shared.authority,
+    }
     monkeypatch.setitem(kafka.PRODUCER, "allow.auto.create.topics", False)
 
 
@@ -161,25 +164,25 @@ def test_events_pass_over_tls_with_a_password(topic):
 
 
 @pytest.mark.parametrize(
-    ("setting", "value", "reason"),
+    ("option", "value", "reason"),
     [
-        ("KAFKA_SASL_PASSWORD", "wrong", "Authentication failed"),
-        ("KAFKA_SSL_CA", make_authority()[0], "certificate verify failed"),
+        ("sasl.password", "wrong", "Authentication failed"),
+        ("ssl.ca.pem", make_authority()[0], "certificate verify failed"),
     ],
 )
 def test_a_wrong_password_or_certificate_is_named_and_loses_nothing(
-    topic, settings, monkeypatch, setting, value, reason
+    topic, settings, monkeypatch, option, value, reason
 ):
     monkeypatch.setattr(kafka, "METADATA_SECONDS", 1.5)
-    right = getattr(settings, setting)
-    setattr(settings, setting, value)
+    right = settings.KAFKA_OPTIONS
+    settings.KAFKA_OPTIONS = right | {option: value}
     write(topic)
     relay = Relay()
     with pytest.raises(BrokerAway, match=reason):
         relay.step()
     event = OutboxEvent.objects.get(event_type=topic)
     assert (event.published_at, event.retry_count, event.dead_lettered_at) == (None, 0, None)
-    setattr(settings, setting, right)
+    settings.KAFKA_OPTIONS = right
     relay.hand_over()
     relay_until(relay, topic)
     relay.close()
