@@ -11,7 +11,6 @@ from __future__ import annotations
 import datetime as dt
 import sys
 import warnings
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import django_stubs_ext
 from anymail.exceptions import AnymailNotSupportedWarning
 from django.core.exceptions import ImproperlyConfigured
 from dotenv import load_dotenv
-from environs import EnvError, FileAwareEnv, validate
+from environs import FileAwareEnv, validate
 from sentry_sdk.utils import BadDsn
 
 from config import sentry
@@ -29,7 +28,6 @@ from config.validation import (
     appendable,
     at_least_one,
     delays,
-    limits,
     mail_address,
     mail_address_or_empty,
     names_of,
@@ -91,7 +89,7 @@ def _database(
     options = database.setdefault("OPTIONS", {})
     options.setdefault("application_name", "orderpost")
     # Only the client's deadline ends a wait for a frozen server. TCP's settings detect a lost host.
-    options["deadline"] = timeout or None
+    options["deadline"] = timeout
     options.setdefault("connect_timeout", 3)
     options.setdefault("keepalives_idle", 10)
     options.setdefault("keepalives_interval", 5)
@@ -103,16 +101,17 @@ def _database(
     return database
 
 
-def _limits(name: str, *, known: Collection[str] | None = None) -> dict[str, int]:
-    checks = [limits] if known is None else [limits, names_of(known)]
-    try:
-        values: dict[str, int] = env.dict(name, {}, subcast_values=int, validate=checks)
-    except EnvError:
-        raise
-    except ValueError as error:
-        raise ImproperlyConfigured(f"{name} must be a list of limits, such as a=5,b=0.") from error
-    return values
-
+# --- Constants: no variable changes them, except for processes of the tests (tests/settings.py) ---
+# Seconds after which a statement's connection is closed. Above 5 s, the API answers too late while the server
+# is frozen.
+DATABASE_TIMEOUT = 4.0
+# The same for the tables' owner, and for commands that read whole tables.
+DATABASE_MAINTENANCE_TIMEOUT = 3600.0
+AMBIGUOUS_HOLD_SECONDS = 120.0  # how long an e-mail whose answer was lost waits for the provider's webhook
+BREAKER_OPEN_SECONDS = 30.0  # between two waiting e-mails that probe an open breaker
+IDEMPOTENCY_DAYS = 7
+PROCESSED_EVENT_DAYS = 30  # how long the inbox remembers an event
+PARTITION_GRACE_DAYS = 7  # how long a detached table is kept
 
 try:
     # --- The process ---------------------------------------------------------------------------
@@ -133,10 +132,6 @@ try:
     )
 
     # --- Storage and broker --------------------------------------------------------------------
-    # Seconds after which a statement's connection is closed; 0: never. Above 5 s, the API answers too late
-    # while the server is frozen.
-    DATABASE_TIMEOUT = env.float("DATABASE_TIMEOUT", 4.0, validate=not_negative)
-    DATABASE_MAINTENANCE_TIMEOUT = env.float("DATABASE_MAINTENANCE_TIMEOUT", 3600.0, validate=not_negative)
     DATABASES = {
         "default": _database("DATABASE_URL", timeout=DATABASE_TIMEOUT),
         # The application's role, not through a pooler, for advisory locks that outlive a transaction.
@@ -169,15 +164,12 @@ try:
     POLL_BATCH_SIZE = env.int("POLL_BATCH_SIZE", 100, validate=validate.Range(min=1, max=5000))
     # Seconds before each retry. If set, they replace MAX_RETRIES and the two settings of the backoff.
     RETRY_DELAYS: list[float] = env.list("RETRY_DELAYS", [], subcast=float, validate=delays)
-    MAX_RETRIES = len(RETRY_DELAYS) or env.int("MAX_RETRIES", 3, validate=validate.Range(min=0, max=1000))
+    _retries = env.int("MAX_RETRIES", 3, validate=validate.Range(min=0, max=1000))
+    MAX_RETRIES = len(RETRY_DELAYS) or _retries
     RETRY_BACKOFF_BASE = env.float("RETRY_BACKOFF_BASE", 30.0, validate=positive)
     RETRY_BACKOFF_CAP = env.float("RETRY_BACKOFF_CAP", 3600.0, validate=positive)
     LEASE_SECONDS = env.float("LEASE_SECONDS", 300.0, validate=positive)
-    AMBIGUOUS_HOLD_SECONDS = env.float("AMBIGUOUS_HOLD_SECONDS", 120.0, validate=not_negative)
-    MAX_RETRIES_FOR = _limits("MAX_RETRIES_FOR", known=EMAILS)
     EMAIL_RATE_LIMIT = env.float("EMAIL_RATE_LIMIT", 100.0, validate=not_negative)  # 0: no limit
-    EMAIL_RATE_BURST = env.float("EMAIL_RATE_BURST", max(1.0, EMAIL_RATE_LIMIT / 20), validate=at_least_one)
-    BREAKER_OPEN_SECONDS = env.float("BREAKER_OPEN_SECONDS", 30.0, validate=positive)
     API_RATE_LIMIT = env.int(
         "API_RATE_LIMIT", 0, validate=not_negative
     )  # requests per second and token; 0: no limit
@@ -186,7 +178,6 @@ try:
     EMAIL_READ_TIMEOUT = env.float("EMAIL_READ_TIMEOUT", 10.0, validate=positive)
     DEFAULT_FROM_EMAIL = env.str("DEFAULT_FROM_EMAIL", "orders@example.com", validate=mail_address)
     REPLY_TO_EMAIL = env.str("REPLY_TO_EMAIL", "", validate=mail_address_or_empty)
-    IDEMPOTENCY_DAYS = 7
     STUCK_ORDER_HOURS = env.int("STUCK_ORDER_HOURS", 24, validate=validate.Range(min=1, max=8760))
     if LEASE_SECONDS <= EMAIL_CONNECT_TIMEOUT + EMAIL_READ_TIMEOUT:
         raise ImproperlyConfigured(
@@ -206,19 +197,11 @@ try:
     # The number of Redis replicas that must have an event before it counts as published.
     EVENT_REPLICAS = env.int("EVENT_REPLICAS", 0, validate=not_negative)
     EMAIL_EVENTS = env.bool("EMAIL_EVENTS", False)  # publish notification.email.sent.v1, .dead_lettered.v1
-    EVENT_MAX_RETRIES = env.int("EVENT_MAX_RETRIES", 4, validate=not_negative)  # five attempts in all
-    EVENT_MAX_RETRIES_FOR = _limits("EVENT_MAX_RETRIES_FOR")  # orders.apps knows the topics
     KAFKA_BOOTSTRAP_SERVERS = env.str("KAFKA_BOOTSTRAP_SERVERS", "")
     if EVENT_TRANSPORT == "kafka" and not KAFKA_BOOTSTRAP_SERVERS:
         raise ImproperlyConfigured("EVENT_TRANSPORT=kafka needs KAFKA_BOOTSTRAP_SERVERS, such as kafka:9092.")
     # librdkafka's own options as a JSON object. It checks them when the process starts.
     KAFKA_OPTIONS = parse_options("KAFKA_OPTIONS", env.str("KAFKA_OPTIONS", ""))
-
-    # The topics that consume_cdc reads, by default those of docker/debezium's connector, and its group.
-    CDC_TOPICS: list[str] = env.list(
-        "CDC_TOPICS", ["orderpost.public.email_notifications", "orderpost.public.outbox_events"]
-    )
-    CDC_GROUP = env.str("CDC_GROUP", "orderpost-cdc")
 
     # --- Retention -----------------------------------------------------------------------------
     # Days for which a partition stays attached after its last row, by table.
@@ -228,9 +211,6 @@ try:
     }
     # Days after its last row until a file replaces a partition, by table. No file replaces a day of events.
     WARM_DAYS = {"email_notifications": env.int("EMAIL_WARM_DAYS", 730, validate=at_least_one)}
-    PROCESSED_EVENT_DAYS = env.int("PROCESSED_EVENT_DAYS", 30, validate=at_least_one)
-    DEAD_EVENT_DAYS = env.int("DEAD_EVENT_DAYS", 90, validate=at_least_one)
-    PARTITION_GRACE_DAYS = env.int("PARTITION_GRACE_DAYS", 7, validate=not_negative)
     ARCHIVE_YEARS = env.int("ARCHIVE_YEARS", 7, validate=at_least_one)
     _archive = env.str("ARCHIVE_URL", "") or (BASE_DIR / "var" / "archive").as_uri()
     try:
@@ -255,7 +235,6 @@ try:
         "EMAIL_PROVIDERS", [], validate=validate.ContainsOnly(list(registry.declarations()))
     ) or registry.default_providers(_given, debug=DEBUG)
     WEBHOOKS_UNSIGNED = env.bool("WEBHOOKS_UNSIGNED", False)  # accept posts to a webhook without a key
-    WEBHOOK_TOLERANCE_SECONDS = env.float("WEBHOOK_TOLERANCE_SECONDS", 300.0, validate=positive)
     EMAIL_TIMEOUT = EMAIL_CONNECT_TIMEOUT  # Django's setting; our backend uses EMAIL_READ_TIMEOUT to read
 
     # --- The shop, as its customers see it -----------------------------------------------------

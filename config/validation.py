@@ -29,7 +29,7 @@ def delays(values: Sequence[float]) -> None:
 
 
 def names_of(known: Collection[str]) -> Callable[[Collection[str]], None]:
-    """Return a validator that accepts a collection, or a mapping's keys, if all members are in `known`."""
+    """Return a validator that accepts a collection if all members are in `known`."""
 
     def check(given: Collection[str]) -> None:
         if unknown := sorted(set(given) - set(known)):
@@ -42,11 +42,6 @@ def names_of_systems(values: Sequence[str]) -> None:
     """Accept names that fit the column `orders.source`."""
     if wrong := [value for value in values if not 0 < len(value) <= 100]:
         raise ValidationError(f"A name has 1 to 100 characters, not {len(wrong[0])}.")
-
-
-def limits(values: dict[str, int]) -> None:
-    if negative := [name for name, value in values.items() if value < 0]:
-        raise ValidationError(f"The limit of {', '.join(negative)} must not be negative.")
 
 
 def mail_address(value: str) -> None:

@@ -70,7 +70,7 @@ def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
         "subject": content.subject,
         "body": content.body_html,
         "body_text": content.body_text,
-        "max_retries": settings.MAX_RETRIES_FOR.get(mail.event_type, settings.MAX_RETRIES),
+        "max_retries": settings.MAX_RETRIES,
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,
     }

@@ -77,7 +77,7 @@ def email_part(
         "subject": mail.subject,
         "body": mail.body_html,
         "body_text": mail.body_text,
-        "max_retries": settings.MAX_RETRIES_FOR.get(event_type, settings.MAX_RETRIES),
+        "max_retries": settings.MAX_RETRIES,
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,
     }

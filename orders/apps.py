@@ -20,9 +20,6 @@ class OrdersConfig(AppConfig):
         The check compares them with settings, schemas and templates.
         Raise `ImproperlyConfigured`, which stops the process.
         """
-        from django.conf import settings
-
-        from notifications.models import TOPICS
         from notifications.template_checks import check_templates
         from orders.events import EMAILS, EVENTS
         from orders.models import Order
@@ -32,11 +29,6 @@ class OrdersConfig(AppConfig):
 
         sources.register(lambda source: Order.objects.filter(source=source).values("id"))
         register_stuck(stuck_statement)
-        topics = {event.topic for event in EVENTS.values()} | set(TOPICS.values())
-        if unknown := set(settings.EVENT_MAX_RETRIES_FOR) - topics:
-            raise ImproperlyConfigured(
-                f"EVENT_MAX_RETRIES_FOR names {min(unknown)}. The topics are {', '.join(sorted(topics))}."
-            )
         for event in EVENTS.values():
             try:
                 json.loads(event.schema.read_text())

@@ -1,6 +1,6 @@
 """The order's events: the topic, the schema and the e-mail of each.
 
-config.settings checks NOTIFY_ON and MAX_RETRIES_FOR against `EVENTS`. `OrdersConfig` checks the schemas and
+config.settings checks NOTIFY_ON against `EVENTS`. `OrdersConfig` checks the schemas and
 the templates. A misspelt name therefore stops the start. Import no models here, because the settings import
 this module.
 """

@@ -8,7 +8,7 @@ from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily
 
 from orders.inbound.payments_and_stock import subscribed
-from outbox.events.consuming import cdc_lag
+from outbox.events.consuming import cdc, cdc_lag
 from outbox.events.consuming.consumer import GROUP
 from outbox.events.transports import Lag, consumer_lags
 from outbox.telemetry.metrics import from_broker
@@ -21,7 +21,7 @@ def lag() -> Iterator[GaugeMetricFamily]:
 
 @from_broker("kafka", is_used=cdc_lag.is_used)
 def lag_of_cdc() -> Iterator[GaugeMetricFamily]:
-    return _families(cdc_lag.read_cdc_lags(), group=settings.CDC_GROUP)
+    return _families(cdc_lag.read_cdc_lags(), group=cdc.GROUP)
 
 
 def _families(lags: Sequence[Lag], *, group: str) -> Iterator[GaugeMetricFamily]:

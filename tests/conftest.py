@@ -33,6 +33,13 @@ def no_list_of_static_files() -> None:
     settings.WHITENOISE_AUTOREFRESH = True
 
 
+@pytest.fixture(scope="session", autouse=True)
+def patient_connections() -> None:
+    """Wait a minute for each statement, so that no test depends on the machine's load."""
+    for alias in ("default", "direct"):
+        connections.settings[alias]["OPTIONS"]["deadline"] = 60.0
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Collect garbage rarely, and never look again at what the collection of the tests made."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from local.machine import NOBODY, free_port
 from local.servers import EmbeddedPostgres
 from tests import warm
+from tests.constants import move_constants
 
 #: The environment variable with the folder of this test run.
 FOLDER = "ORDERPOST_TESTS_FOLDER"
@@ -68,7 +69,7 @@ def _made() -> tuple[Path, str]:
 def _make(server: EmbeddedPostgres, *, log: Path) -> str:
     server.start(log=log)
     try:
-        environment = {**os.environ, **SETTINGS, "DATABASE_URL": server.url}
+        environment = move_constants({**os.environ, **SETTINGS, "DATABASE_URL": server.url})
         for name in ("DIRECT_DATABASE_URL", "PARTITION_DATABASE_URL"):
             environment.pop(name, None)
         _manage(environment, "migrate", "--verbosity", "0")

@@ -30,7 +30,6 @@ FIXED = {
     "SENDGRID_API_KEY": "test",
     "SENDGRID_API_URL": "http://127.0.0.1:1/v3/",  # port 1 refuses, so a test must bring its provider
     "HTTPS": "off",
-    "DATABASE_TIMEOUT": "60",  # so that no test depends on the machine's load
     "LOG_FORMAT": "json",
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",

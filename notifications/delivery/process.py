@@ -98,7 +98,7 @@ class Drain:
             providers=settings.EMAIL_PROVIDERS,
             url=settings.REDIS_URL,
             rate=settings.EMAIL_RATE_LIMIT,
-            burst=settings.EMAIL_RATE_BURST,
+            burst=max(1.0, settings.EMAIL_RATE_LIMIT / 20),
             rules=Rules(untried_every_seconds=min(UNTRIED_SECONDS, every), waiting_every_seconds=every),
         )
 

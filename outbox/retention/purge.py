@@ -18,6 +18,7 @@ BATCH = 2000
 #: The pause between two batches, so that vacuum and replicas keep up.
 PAUSE_SECONDS = 0.02
 TOKEN_DAYS = 30
+DEAD_EVENT_DAYS = 90
 JOB_DAYS = 90
 LONGEST_YEAR_DAYS = 366
 #: A person decided to replay the dead letter, and its consumer is paused or stopped.
@@ -42,7 +43,7 @@ def rules() -> list[Rule]:
     return [
         Rule("idempotency_keys", "created_at", settings.IDEMPOTENCY_DAYS),
         Rule("processed_events", "processed_at", settings.PROCESSED_EVENT_DAYS),
-        Rule("dead_events", "failed_at", settings.DEAD_EVENT_DAYS, keep=_REPLAY_WAITS),
+        Rule("dead_events", "failed_at", DEAD_EVENT_DAYS, keep=_REPLAY_WAITS),
         Rule("api_tokens", "expires_at", TOKEN_DAYS),
         Rule("api_tokens", "revoked_at", TOKEN_DAYS),
         Rule("bulk_jobs", "finished_at", JOB_DAYS),  # failed ones, too

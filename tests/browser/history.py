@@ -30,6 +30,7 @@ from orders.models import Order
 from outbox.database.clock import read_database_time
 from outbox.database.ids import id_floor
 from outbox.database.partitioned import PartitionedModel
+from outbox.events.publishing import relay
 from outbox.events.publishing.publish import shard_of
 from outbox.models import InboundDeadLetter, OutboxEvent, TrafficSum
 from outbox.privacy import address_hash
@@ -176,7 +177,7 @@ def _event(
     )
     if chance.random() < DEAD_EVENTS and event.created_at < now - HOUR:
         event.published_at, event.dead_lettered_at = None, event.created_at + HOUR / 6
-        event.retry_count = settings.EVENT_MAX_RETRIES
+        event.retry_count = relay.MAX_RETRIES
         event.last_error = "the broker refused it: message too large"
     return event
 

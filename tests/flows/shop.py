@@ -31,6 +31,7 @@ from local.servers import EmbeddedPostgres, EmbeddedValkey
 from notifications.providers.sendgrid import make_key
 from tests import prepared, warm
 from tests.certificates import make_server_context
+from tests.constants import move_constants
 from tests.pgbouncer import WANTED, Pooler
 from tests.proxy import Proxy
 from tests.schemas import validate_published
@@ -59,7 +60,7 @@ QUICK = {
 
 
 class Shop:
-    """`settings` are environment variables that override `QUICK`.
+    """`settings` are environment variables, and constants (tests.constants), that override `QUICK`.
 
     Processes reach PostgreSQL through `shop.proxy` if `proxied`, and with PGBOUNCER=1 through `shop.pooler`,
     except for connections that need their own session. With `tls`, they reach the providers over TLS.
@@ -152,7 +153,7 @@ class Shop:
 
     def environment(self, **settings: str) -> dict[str, str]:
         past = ("DIRECT_DATABASE_URL", "PARTITION_DATABASE_URL") if self.pooler else ()
-        return {
+        given = {
             **os.environ,
             "DATABASE_URL": self.pooler.url() if self.pooler else self.database_url,
             **dict.fromkeys(past, self.database_url),
@@ -166,6 +167,7 @@ class Shop:
             **self.settings,
             **settings,
         }
+        return move_constants(given)
 
     def manage(self, *arguments: str, **settings: str) -> str:
         """Run a `manage.py` command and return its standard output."""

@@ -17,11 +17,11 @@ from typing import Any
 import confluent_kafka
 import psycopg
 import pytest
-from django.conf import settings as defaults
 
 from local.kafka.connect import EmbeddedConnect
 from local.machine import HOST, PROJECT, free_port
 from local.servers import EmbeddedPostgres
+from outbox.events.consuming import cdc
 from tests import kafka
 from tests.flows.shop import Shop
 from tests.flows.test_outages import BACKLOG
@@ -87,7 +87,7 @@ class World:
         messages = self.messages()
         told = {json.loads(message.value())["id"] for message in messages}
         ends = {message.partition(): message.offset() + 1 for message in messages}
-        group = {"bootstrap.servers": self.broker.url, "group.id": defaults.CDC_GROUP}
+        group = {"bootstrap.servers": self.broker.url, "group.id": cdc.GROUP}
         asker = confluent_kafka.Consumer(group)  # joins no group, because it subscribes to nothing
         places = [confluent_kafka.TopicPartition(MAILS, number) for number in ends]
         read = {place.partition: place.offset for place in asker.committed(places, timeout=20)}

@@ -198,7 +198,7 @@ def test_no_provider_is_asked_once_the_process_stops(sandbox):
 
 
 def test_an_e_mail_that_waits_for_its_slot_is_given_back_at_a_stop(sandbox, settings):
-    settings.EMAIL_RATE_LIMIT = settings.EMAIL_RATE_BURST = 1.0
+    settings.EMAIL_RATE_LIMIT = 1.0
     process.start_anew()
     here = process.current()
     assert here.gate.enter().provider  # the next slot is due a second later
@@ -208,8 +208,9 @@ def test_an_e_mail_that_waits_for_its_slot_is_given_back_at_a_stop(sandbox, sett
 
 
 def test_a_send_asks_the_provider_when_its_slot_is_due(sandbox, settings, monkeypatch):
-    settings.EMAIL_RATE_LIMIT, settings.EMAIL_RATE_BURST = 50.0, 1.0
+    settings.EMAIL_RATE_LIMIT = 50.0
     here, mail = process.Drain(), make_mail()
+    here.gate._shared.burst = 1.0
     clock = Clock(itertools.cycle([0.0, -0.001, 0.2, 0.01]))  # some waits end late, one of them far too late
     here.gate._clock = here.gate._slots._clock = clock
     monkeypatch.setattr(here.stopping, "wait", clock.wait)

@@ -15,7 +15,7 @@ from outbox.database.ids import id_floor, new_id
 from outbox.events import pause_watch
 from outbox.events.publishing.relay import Relay
 from outbox.models import InboundDeadLetter, OutboxEvent, Pause
-from outbox.retention import rollover
+from outbox.retention import purge, rollover
 from tests.factories import statuses
 from tests.outbox.events.inbound import order
 from tests.outbox.events.test_consumer import Hand, consume
@@ -61,7 +61,7 @@ def test_a_replay_that_waits_for_paused_consumers_outlives_the_days_of_its_lette
     it, letter = dead_refund()
     Pause.objects.pause(parts=["consumers"], reason="", username="x")
     InboundDeadLetter.objects.request_replay(ids=[letter.id])
-    old = Now() - dt.timedelta(days=settings.DEAD_EVENT_DAYS + 1)
+    old = Now() - dt.timedelta(days=purge.DEAD_EVENT_DAYS + 1)
     InboundDeadLetter.objects.update(failed_at=old)
     consumer = consume(Hand())
     consumer.step(seconds=0.01)

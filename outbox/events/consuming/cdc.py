@@ -18,6 +18,9 @@ from outbox.process.loop import run_until_stopped
 
 log = structlog.get_logger(__name__)
 
+#: What docker/debezium's connector writes.
+TOPICS = ("orderpost.public.email_notifications", "orderpost.public.outbox_events")
+GROUP = "orderpost-cdc"
 WAIT_SECONDS = 1.0
 COMMIT_SECONDS = 1.0
 

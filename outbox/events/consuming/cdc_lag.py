@@ -7,6 +7,7 @@ from collections.abc import Container
 
 from django.conf import settings
 
+from outbox.events.consuming import cdc
 from outbox.events.transports import Lag, consumer_lags
 from outbox.models import Heartbeat
 
@@ -31,4 +32,4 @@ def has_run() -> bool:
 
 def read_cdc_lags() -> list[Lag]:
     """Return the lag of each topic. Raise `BrokerAway`."""
-    return consumer_lags(topics=settings.CDC_TOPICS, group=settings.CDC_GROUP, transport="kafka")
+    return consumer_lags(topics=cdc.TOPICS, group=cdc.GROUP, transport="kafka")

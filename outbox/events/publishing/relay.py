@@ -5,7 +5,7 @@ the relay needs neither claims nor leases. It sends a batch in waves of at most 
 and settles each answer of the broker separately:
 
 taken        The event is published.
-refused      The event itself is wrong. The relay tries it again up to EVENT_MAX_RETRIES times, then makes it
+refused      The event itself is wrong. The relay tries it again up to MAX_RETRIES times, then makes it
              a dead letter. Later events of its aggregate wait until it is published or discarded. All others
              continue.
 no topic     The topic is missing, forbidden or of the wrong type. Its events wait and use up no retry. Those
@@ -28,7 +28,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 
 import structlog
-from django.conf import settings
 from django.db import DatabaseError, InterfaceError
 
 from outbox.database.clock import read_database_time
@@ -57,6 +56,7 @@ published_log = structlog.get_logger("outbox.events.published")
 BATCH = 500
 READ_AHEAD = 4  # batches that one query reads
 POLL_SECONDS = 0.5
+MAX_RETRIES = 4  # of a refused event: five attempts in all
 # A query costs as much as publishing many events, so while events stream in, the relay waits longer between
 # two queries.
 STREAM = 10  # a query with so many events or more counts as a stream
@@ -209,7 +209,7 @@ class Relay:
             for event in answers.published:
                 published_log.info("event published", **event.ids)
         for event, reason in answers.refused:
-            dead = event.retry_count >= retries_of(event.topic)
+            dead = event.retry_count >= MAX_RETRIES
             wait = None if dead else dt.timedelta(seconds=pause_after(event.retry_count + 1))
             self._events().refuse(event_id=event.id, reason=_text(reason), wait=wait)
             write = log.error if dead else log.warning
@@ -235,11 +235,6 @@ class Relay:
             error=reason,
             seconds=round(seconds, 1),
         )
-
-
-def retries_of(topic: str) -> int:
-    """Return how often an event of `topic` is tried again after its first try."""
-    return settings.EVENT_MAX_RETRIES_FOR.get(topic, settings.EVENT_MAX_RETRIES)
 
 
 def run(*, stopped: threading.Event, once: bool = False, make: Callable[[], Relay] = Relay) -> None:

@@ -59,9 +59,9 @@ def short_lock_timeout() -> Iterator[CursorWrapper]:
 def no_statement_timeout(*, using: str) -> Iterator[CursorWrapper]:
     """Open a transaction without the role's statement timeout.
 
-    The client still gives up on a statement after DATABASE_MAINTENANCE_TIMEOUT, unless that is 0.
+    The client still gives up on a statement after DATABASE_MAINTENANCE_TIMEOUT.
     """
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute("SET LOCAL statement_timeout = 0")
-        with connections[using].connection.waiting(seconds=settings.DATABASE_MAINTENANCE_TIMEOUT or None):
+        with connections[using].connection.waiting(seconds=settings.DATABASE_MAINTENANCE_TIMEOUT):
             yield cursor

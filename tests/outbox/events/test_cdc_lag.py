@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.db import OperationalError
 
 from orders.metrics import lag_of_cdc
-from outbox.events.consuming import cdc_lag
+from outbox.events.consuming import cdc, cdc_lag
 from outbox.events.consuming.cdc_lag import CDC
 from outbox.events.transports import Message, kafka
 from outbox.models import Heartbeat
@@ -31,12 +31,13 @@ def mock() -> Iterator[str]:
 
 
 @pytest.fixture
-def topic(settings, valkey_url, mock) -> str:
+def topic(settings, monkeypatch, valkey_url, mock) -> str:
     """Use Redis Streams for events, and Kafka for nothing but the rows that Debezium reports."""
     name = f"shop.public.{uuid.uuid4().hex[:8]}"
     settings.EVENT_TRANSPORT, settings.REDIS_URL = "redis", valkey_url
     settings.KAFKA_BOOTSTRAP_SERVERS = mock
-    settings.CDC_TOPICS, settings.CDC_GROUP = [name], f"cdc-{name}"
+    monkeypatch.setattr(cdc, "TOPICS", [name])
+    monkeypatch.setattr(cdc, "GROUP", f"cdc-{name}")
     return name
 
 
@@ -70,7 +71,7 @@ def test_each_family_is_exposed_once_and_its_samples_name_the_group(topic, setti
     Heartbeat.beat(name=CDC)
     text = metrics.exposition(accept="")[0].decode()
     assert text.count("# TYPE orderpost_consumer_lag_events gauge") == 1
-    assert f'orderpost_consumer_lag_events{{group="{settings.CDC_GROUP}",topic="{topic}"}} 0.0' in text
+    assert f'orderpost_consumer_lag_events{{group="{cdc.GROUP}",topic="{topic}"}} 0.0' in text
     assert 'orderpost_consumer_lag_events{group="orderpost",topic="payment.payment.succeeded.v1"}' in text
 
 

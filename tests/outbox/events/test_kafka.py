@@ -20,7 +20,7 @@ from django.db import transaction
 from local.machine import PROJECT
 from orders.management.commands.make_topics import topics
 from outbox.events import transports
-from outbox.events.consuming import cdc_lag
+from outbox.events.consuming import cdc, cdc_lag
 from outbox.events.publishing.publish import write_event
 from outbox.events.publishing.relay import Relay
 from outbox.events.transports import BrokerAway, Message, Received, kafka
@@ -260,13 +260,14 @@ class TestLagWithAcls:
     """The web reads the lag of Debezium's topics as a user with the documented rights alone."""
 
     @pytest.fixture
-    def group(self, topic: str, shared: brokers.Shared, settings: Any) -> str:
+    def group(self, topic: str, shared: brokers.Shared, monkeypatch: pytest.MonkeyPatch) -> str:
         producer = confluent_kafka.Producer({"bootstrap.servers": shared.url})
         for _ in range(3):
             producer.produce(topic, b"{}")
         producer.flush(20)
-        settings.CDC_TOPICS, settings.CDC_GROUP = [topic], f"cdc-{topic}"
-        return str(settings.CDC_GROUP)
+        monkeypatch.setattr(cdc, "TOPICS", [topic])
+        monkeypatch.setattr(cdc, "GROUP", f"cdc-{topic}")
+        return f"cdc-{topic}"
 
     def test_the_documented_rights_suffice(self, topic: str, group: str, shared: brokers.Shared) -> None:
         on_topics, on_group = documented("the web")

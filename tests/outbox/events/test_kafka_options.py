@@ -22,8 +22,8 @@ def made(monkeypatch, settings) -> list[dict[str, Any]]:
 
         def subscribe(self, *_: Any, **__: Any) -> None: ...
 
-    monkeypatch.setattr(kafka.kafka, "Producer", Client)
-    monkeypatch.setattr(kafka.kafka, "Consumer", Client)
+    monkeypatch.setattr("confluent_kafka.Producer", Client)
+    monkeypatch.setattr("confluent_kafka.Consumer", Client)
     return found
 
 

@@ -151,14 +151,6 @@ def test_an_events_own_fault_dead_letters_it_after_five_tries_and_an_operator_le
     assert broker.texts() == ["after"]
 
 
-def test_a_limit_can_be_set_for_a_topic(one, broker, settings):
-    settings.EVENT_MAX_RETRIES_FOR = {"test.v1": 0}
-    write(uuid.uuid4(), "poison")
-    broker.refuse["poison"] = "not this"
-    one.step()
-    assert OutboxEvent.objects.get().dead_lettered_at
-
-
 def test_a_broker_that_is_away_uses_up_no_retry_and_loses_nothing(one, broker):
     write(uuid.uuid4(), "a", "b", "c")
     broker.away = 7

@@ -85,8 +85,8 @@ def test_keeps_a_pause_until_it_ends():
     assert Pause.objects.exists()
 
 
-def test_keeps_inbound_dead_letters_for_90_days_also_undecided_ones(settings):
-    for days in (settings.DEAD_EVENT_DAYS - 1, settings.DEAD_EVENT_DAYS + 1):
+def test_keeps_inbound_dead_letters_for_90_days_also_undecided_ones():
+    for days in (purge.DEAD_EVENT_DAYS - 1, purge.DEAD_EVENT_DAYS + 1):
         InboundDeadLetter.objects.create(
             topic=str(days), event_id=new_id(), consumer="c", envelope="", error="", failed_at=ago(days=days)
         )
