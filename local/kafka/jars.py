@@ -85,10 +85,7 @@ def fetch(directory: Path) -> list[Path]:
 
 
 def cache_directory() -> Path:
-    """Return the directory of fetched files: ORDERPOST_JARS, or one in the user's cache."""
-    chosen = os.environ.get("ORDERPOST_JARS")
-    if chosen:
-        return Path(chosen).absolute()
+    """Return the directory of fetched files, which is in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "orderpost" / "jars"
 
 

@@ -20,7 +20,7 @@ echo asked >> "$0.log"
 @pytest.fixture
 def jar_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a set of one file, with Maven and the cache in the test's folder."""
-    monkeypatch.setenv("ORDERPOST_JARS", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setattr(jars, "java", lambda: "java")
     (tmp_path / "mvn").write_text(MAVEN)
