@@ -9,6 +9,7 @@ a bad value the process exits with a message that names the variable. `make run`
 from __future__ import annotations
 
 import datetime as dt
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -24,6 +25,7 @@ from sentry_sdk.utils import BadDsn
 from config import sentry
 from config.addresses import parse_archive, parse_database
 from config.roles import parse_switch
+from config.unknown import find_unknown
 from config.validation import (
     appendable,
     at_least_one,
@@ -253,6 +255,8 @@ try:
     SENTRY_TRACES_SAMPLE_RATE = env.float(
         "SENTRY_TRACES_SAMPLE_RATE", 0.0, validate=validate.Range(min=0, max=1)
     )
+    # Each process logs these when it starts. They stop `check --deploy` and `migrate`.
+    UNKNOWN_VARIABLES = find_unknown(environ=os.environ, known={*env.dump(), *raw.dump()})
 except ValueError as error:  # EnvError, or an unreadable file of NAME_FILE
     raise ImproperlyConfigured(str(error)) from error
 

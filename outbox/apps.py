@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import structlog
 from django.apps import AppConfig
 from django.apps import apps as global_apps
 from django.apps.registry import Apps
@@ -10,6 +11,7 @@ from django.db import transaction
 from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
 
+log = structlog.get_logger(__name__)
 #: The groups that migrate creates. Each app's `AppConfig.roles` lists the permissions that a group has beyond
 #: the group before it. docs/guides/admin.md has a table of them.
 ROLES = ("viewer", "support", "operator")
@@ -99,6 +101,8 @@ class OutboxConfig(AppConfig):
         from outbox import checks  # noqa: F401 - registers them
         from outbox.telemetry import tracing
 
+        for name, closest in settings.UNKNOWN_VARIABLES.items():
+            log.warning("variable is not a setting", variable=name, closest=closest)
         if settings.KAFKA_OPTIONS:
             from outbox.events.transports import kafka
 

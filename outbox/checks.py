@@ -1,15 +1,16 @@
-"""Deploy checks of the connections. Loaded by the app's config."""
+"""Deploy checks of the connections and of unknown variables. Loaded by the app's config."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Tags, Warning, register
+from django.core.checks import Error as CheckError
 from django.db import Error
 
 from outbox.events.consuming import cdc_lag
@@ -37,6 +38,27 @@ def check_tls(**_: Any) -> list[CheckMessage]:
         Warning(f"{name} leads to {host} without TLS.", hint=hint, id="outbox.W001")
         for name, host, hint in found
     ]
+
+
+@register(Tags.security, PRODUCTION, deploy=True)
+def check_variables(**_: Any) -> list[CheckMessage]:
+    """Return an error for each variable that looks like a setting and is none, with the closest setting."""
+    return [
+        CheckError(
+            f"{name} is not a setting." + (f" Did you mean {closest}?" if closest else ""),
+            hint="docs/reference/configuration.md lists the settings. Correct the variable or remove it.",
+            id="outbox.E001",
+        )
+        for name, closest in settings.UNKNOWN_VARIABLES.items()
+    ]
+
+
+@register(Tags.database)
+def check_variables_before_migrating(
+    *, databases: Collection[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """Do the same for `migrate`, which begins each deployment. Only that command names databases."""
+    return check_variables() if databases else []
 
 
 def databases_without_tls(
