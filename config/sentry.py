@@ -21,13 +21,10 @@ from outbox.telemetry import context
 from outbox.telemetry.release import version
 
 
-def init(
-    *, dsn: str, environment: str, traces_sample_rate: float = 0.0, transport: Transport | None = None
-) -> None:
+def init(*, dsn: str, traces_sample_rate: float = 0.0, transport: Transport | None = None) -> None:
     """Start reporting to the project of `dsn`. `transport` is for tests. Raise `BadDsn`."""
     sentry_sdk.init(
         dsn=dsn,
-        environment=environment,
         # The SDK's own default is the commit of a checkout, and the image has none.
         release=os.environ.get("SENTRY_RELEASE") or f"orderpost@{version()}",
         traces_sample_rate=traces_sample_rate,

@@ -251,7 +251,6 @@ try:
     METRICS_PORT = env.int("METRICS_PORT", 0, validate=validate.Range(min=0, max=65535))
     METRICS_HOST = env.str("METRICS_HOST", "")  # the address to listen on; "": all
     SENTRY_DSN = env.str("SENTRY_DSN", "")
-    SENTRY_ENVIRONMENT = env.str("SENTRY_ENVIRONMENT", "production")
     SENTRY_TRACES_SAMPLE_RATE = env.float(
         "SENTRY_TRACES_SAMPLE_RATE", 0.0, validate=validate.Range(min=0, max=1)
     )
@@ -354,9 +353,7 @@ LOGGING_CONFIG = "config.logs.configure"
 LOGGING = {"level": LOG_LEVEL, "format": LOG_FORMAT, "file": LOG_FILE}
 if SENTRY_DSN:
     try:
-        sentry.init(
-            dsn=SENTRY_DSN, environment=SENTRY_ENVIRONMENT, traces_sample_rate=SENTRY_TRACES_SAMPLE_RATE
-        )
+        sentry.init(dsn=SENTRY_DSN, traces_sample_rate=SENTRY_TRACES_SAMPLE_RATE)
     except BadDsn as error:
         raise ImproperlyConfigured(f"SENTRY_DSN is not a DSN: {error}.") from error
 

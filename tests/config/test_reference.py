@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import sys
 
 from django.conf import settings
 from django.contrib import admin
@@ -26,6 +28,7 @@ from outbox.events.consuming import consumer, envelope
 from outbox.events.publishing import relay
 from outbox.models import ApiToken, jobs
 from outbox.retention import purge
+from tests import warm
 
 FOLDER = PROJECT / "docs" / "reference"
 
@@ -55,6 +58,34 @@ def test_the_table_of_events_has_the_fields_and_statuses_of_the_schemas() -> Non
     assert described == {
         topic: (set(fields) - common, set(fields["status"]["enum"])) for topic, fields in schemas.items()
     }
+
+
+def test_each_setting_to_leave_alone_names_a_page_that_tells_when_to_change_it() -> None:
+    part = (FOLDER / "configuration.md").read_text().partition("\n## Leave these alone")[2]
+    told = 0
+    for row in re.findall(r"^\| `.*", part, re.M):
+        names, *_, when = [cell.strip() for cell in row.strip("|").split("|")]
+        links = re.findall(r"\]\(([^)#]+)", when)
+        text = "".join((FOLDER / link).read_text() for link in links)
+        missing = {name for name in code(names) if not re.search(rf"\b{name.strip('…')}", text)}
+        assert links and not missing, (names, missing)
+        told += 1
+    assert told > 30
+
+
+def test_the_example_has_the_settings_that_a_shop_must_decide_and_starts() -> None:
+    part = (FOLDER / "configuration.md").read_text().partition("\n## Unknown variables")[0]
+    example = dict(
+        line.split("=", 1) for line in part.partition("```sh\n")[2].partition("```")[0].splitlines()
+    )
+    of_its_provider = {"POSTMARK_SERVER_TOKEN", "POSTMARK_WEBHOOK_BASIC_AUTH"}
+    decided = {name for row in rows("configuration.md", "You must decide") for name in code(row[0])}
+    assert example.keys() == decided | of_its_provider and len(decided) <= 18
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **example}
+    done = warm.run([sys.executable, "manage.py", "check", "--deploy"], environment=environment)
+    assert done.returncode == 0, done.stderr
+    warned = set(re.findall(r"\((\w+\.[WE]\d+)\)", done.stderr))
+    assert warned == {"notifications.W003"}, done.stderr  # the example's values
 
 
 def test_the_table_of_the_api_is_the_urls_with_their_scopes() -> None:

@@ -47,7 +47,7 @@ def events() -> Iterator[list[dict[str, Any]]]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), type("Here", (Handler,), {"events": found}))
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     before = sentry_sdk.get_client()
-    sentry.init(dsn=f"http://key@127.0.0.1:{server.server_port}/1", environment="test")
+    sentry.init(dsn=f"http://key@127.0.0.1:{server.server_port}/1")
     yield found
     sentry_sdk.get_client().close()
     sentry_sdk.get_global_scope().set_client(before)
@@ -68,7 +68,7 @@ def test_a_line_at_error_is_an_event_with_its_fields_masked(events):
 def test_an_event_names_the_release_unless_the_environment_names_another(events, monkeypatch):
     structlog.get_logger("test").error("here")
     monkeypatch.setenv("SENTRY_RELEASE", "shop@7.0.0")
-    sentry.init(dsn=sentry_sdk.get_client().dsn, environment="test")
+    sentry.init(dsn=sentry_sdk.get_client().dsn)
     structlog.get_logger("test").error("there")
     sentry_sdk.flush(timeout=20)
     assert [event["release"] for event in events] == [f"orderpost@{version()}", "shop@7.0.0"]
