@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
 import sys
 
+import pytest
 from django.conf import settings
 from django.contrib import admin
-from django.core.management import get_commands, load_command_class
-from django.core.management.base import BaseCommand
+from django.core.management import get_commands
 
+from config.help import OURS, our_commands
 from local.machine import PROJECT
 from notifications import webhooks
 from notifications.admin import email_actions
@@ -110,28 +110,26 @@ def test_the_table_of_problems_has_each_type() -> None:
     assert sorted(described) == sorted((type.slug, type.status) for type in find_types().values())
 
 
-def test_the_tables_of_commands_name_each_command_and_options_that_it_has() -> None:
-    described = {
-        command.strip("`"): {option for option in code(does) if option.startswith("--")}
-        for section in ("Processes", "Look", "Act", "Set up")
-        for command, does in rows("commands.md", section)
-    }
-    ours = {name for name, app in get_commands().items() if app in ("outbox", "orders", "notifications")}
-    assert described.keys() == ours
-    known = {name: options_of(load_command_class(get_commands()[name], name)) for name in ours}
-    assert {name: options - known[name] for name, options in described.items() if options - known[name]} == {}
+def test_the_help_shows_our_commands_first_with_one_line_each() -> None:
+    done = warm.run([sys.executable, "manage.py", "help"], environment=os.environ)
+    assert done.returncode == 0, done.stderr
+    ours, _, others = done.stdout.partition("Django's")
+    lines = dict(line.strip().split(maxsplit=1) for line in ours.splitlines()[2:] if line)
+    assert lines == our_commands()
+    assert lines.keys() == {name for name, app in get_commands().items() if app in OURS}
+    assert {name for name, line in lines.items() if not 20 < len(line) <= 100} == set()
+    assert "makemigrations" in others and not lines.keys() & set(others.split())
 
 
-def options_of(command: BaseCommand) -> set[str]:
-    """Return the options of a command and of its verbs."""
-    parser = command.create_parser("manage.py", "")
-    verbs = [
-        verb
-        for action in parser._actions
-        if isinstance(action, argparse._SubParsersAction)
-        for verb in action.choices.values()
-    ]
-    return {option for one in [parser, *verbs] for option in one._option_string_actions}
+@pytest.mark.parametrize("words", [["help", "--commands"], ["help", "status"], ["--help"]])
+def test_djangos_other_ways_to_help_still_work(words: list[str]) -> None:
+    done = warm.run([sys.executable, "manage.py", *words], environment=os.environ)
+    assert done.returncode == 0 and "status" in done.stdout, done.stderr
+
+
+def test_the_help_names_a_wrong_setting() -> None:
+    done = warm.run([sys.executable, "manage.py", "help"], environment=os.environ | {"POLL_INTERVAL": "0"})
+    assert "POLL_INTERVAL" in done.stdout + done.stderr
 
 
 def test_the_tables_of_limits_have_the_numbers_of_the_code() -> None:

@@ -28,9 +28,9 @@ WAKES: dict[str, Callable[[], None]] = {
 
 class Command(BaseCommand):
     help = (
-        "Wakes the workers and the relays through Valkey when a Debezium connector reports new rows of "
-        "email_notifications and outbox_events on Kafka. May run next to polls and other triggers, because a "
-        "message is only a wake-up."
+        "Wake the workers and the relays when Debezium reports new rows. It reads the messages from Kafka, "
+        "and wakes through Valkey. May run next to polls and other triggers, because a message is only a "
+        "wake-up."
     )
 
     def handle(self, *args: Any, **options: Any) -> None:

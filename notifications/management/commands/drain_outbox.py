@@ -25,8 +25,9 @@ log = structlog.get_logger(__name__)
 
 class Command(BaseCommand):
     help = (
-        "Recovers expired claims, then claims and sends e-mails until none is due, with batches of bulk jobs "
-        "in between. Needs only PostgreSQL and a provider. May run next to workers and other drains."
+        "Send e-mails without a broker until none is due. Expired claims are taken back first, and batches "
+        "of bulk jobs run in between. Needs only PostgreSQL and a provider. May run next to workers and "
+        "other drains."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:

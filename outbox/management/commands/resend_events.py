@@ -24,7 +24,8 @@ def _time(text: str) -> dt.datetime:
 
 class Command(BaseCommand):
     help = (
-        "Send published events again with their ids, so that consumers drop those that they have processed. "
+        "Publish published events again. They keep their ids, so consumers drop those that they have "
+        "processed. "
         "The command finds only events in attached partitions (EVENT_HOT_DAYS)."
     )
 

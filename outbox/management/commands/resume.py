@@ -12,7 +12,10 @@ from outbox.models.pauses import NotReconciled
 
 
 class Command(BaseCommand):
-    help = "End pauses. Events continue within a second, e-mails at the next poll or wake-up."
+    help = (
+        "End pauses of delivery, relay and consumers. Events continue within a second, e-mails at the next "
+        "poll or wake-up."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_parts(parser)
