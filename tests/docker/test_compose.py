@@ -122,12 +122,13 @@ def default_of(value: str) -> str:
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
 
 
-def test_compose_the_chart_and_the_docs_give_the_archives_to_the_same_role() -> None:
+def test_the_archives_go_to_the_role_that_writes_them_and_where_a_volume_may_be_shared_to_the_worker() -> None:
     mounting = {name for name, one in services().items() if "archive:/archive" in one.get("volumes", [])}
     chart = {name for name, role in chart_values()["roles"].items() if role.get("archive")}
     page = (PROJECT / "docs" / "guides" / "production.md").read_text()
-    documented = set(re.findall(r"`--volume archive:/archive` for `(\w+)`", page))
-    assert mounting == chart == documented == {"partitions"}
+    documented = set(re.findall(r"`--volume archive:/archive` for `(\w+)`[^.]* and for `(\w+)`", page)[0])
+    assert mounting == documented == {"partitions", "worker"}
+    assert chart == {"partitions"} and chart_values()["archive"]["accessModes"] == ["ReadWriteOnce"]
     assert not chart_values()["defaults"]["archive"]
 
 
