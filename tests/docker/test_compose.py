@@ -122,7 +122,9 @@ def default_of(value: str) -> str:
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
 
 
-def test_the_archives_go_to_the_role_that_writes_them_and_where_a_volume_may_be_shared_to_the_worker() -> None:
+def test_the_archives_go_to_the_role_that_writes_them_and_where_a_volume_may_be_shared_to_the_worker() -> (
+    None
+):
     mounting = {name for name, one in services().items() if "archive:/archive" in one.get("volumes", [])}
     chart = {name for name, role in chart_values()["roles"].items() if role.get("archive")}
     page = (PROJECT / "docs" / "guides" / "production.md").read_text()
