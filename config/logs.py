@@ -71,7 +71,7 @@ def configure(config: dict[str, str]) -> None:
     appended to the file, which is opened again if it was moved, or written to stderr if `file` is empty.
     """
     # No line shows a place in the code, a thread, or a process, so logging need not find them.
-    logging._srcfile = None  # type: ignore[attr-defined]  # from "Optimization" in Python's logging HOWTO
+    logging._srcfile = None  # from "Optimization" in Python's logging HOWTO
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     structlog.configure(
         processors=[
