@@ -70,8 +70,7 @@ def configure(config: dict[str, str]) -> None:
     `config` has `level` (a level name of logging), `format` (json or console) and `file`. Lines are
     appended to the file, which is opened again if it was moved, or written to stderr if `file` is empty.
     """
-    # No line shows a place in the code, a thread, or a process, so logging need not find them.
-    logging._srcfile = None  # from "Optimization" in Python's logging HOWTO
+    # No line shows a thread or a process, so logging need not find them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     structlog.configure(
         processors=[
