@@ -252,7 +252,7 @@ def everything(reader: Reader, token: str, block: str) -> None:
     print("a worker that is killed loses no e-mail, and is back")
 
     said = reader.follow(block)
-    assert "The mailbox is Mailpit" in said, said
+    assert "It is Mailpit" in said, said
     until(lambda: mails() > 6 + 200, "the demo's e-mails are in the mailbox")
     print("orderpost demo works")
     targets = until(all_up, "Prometheus sees every target up")
