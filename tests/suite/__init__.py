@@ -1,1 +1,0 @@
-"""Tests of what the suite itself is made of."""
