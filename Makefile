@@ -36,13 +36,13 @@ endif
 run: setup-run ## Run everything here until Ctrl-C: PostgreSQL, Valkey, mailbox, web, worker (PORT=8000 KAFKA=1)
 	@exec setpriv --pdeathsig KILL $(PYTHON) -m local
 
-test: setup ## Run the tests, or some of them (TESTS=tests/orders ARGS="-x -q")
+test: setup ## Run the tests, or some of them (TESTS=tests/rules/orders ARGS="-x -q")
 	@exec $(PYTHON) -m pytest -n 4 --dist worksteal $(ARGS) $(TESTS)
 
 image: ## Build the container image (ENGINE=podman BASE=python:3.13-slim TAG=orderpost)
 	@exec docker/build
 
-drills: setup ## Rehearse long outages, lost hosts and containers, for minutes each (TESTS=tests/docker)
+drills: setup ## Rehearse long outages, lost hosts and containers, for minutes each (TESTS=tests/drills)
 	@exec $(PYTHON) -m pytest -n 2 --dist worksteal -m drill $(ARGS) $(TESTS)
 
 coverage: setup ## Run the tests, and fail unless they cover 95 % of lines and branches

@@ -103,7 +103,7 @@ def _database(
     return database
 
 
-# --- Constants: no variable changes them, except for processes of the tests (tests/settings.py) ---
+# --- Constants: no variable changes them, except for processes of the tests (tests/kit/settings.py) ---
 # Seconds after which a statement's connection is closed. Above 5 s, the API answers too late while the server
 # is frozen.
 DATABASE_TIMEOUT = 4.0

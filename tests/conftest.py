@@ -1,4 +1,4 @@
-"""Fixtures for all tests. The plugin tests.servers starts the servers."""
+"""Fixtures for all tests. The plugin tests.kit.servers starts the servers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import redis
 from django.conf import settings
 from django.db import connections
 
+from tests.kit import kafka
+
 if TYPE_CHECKING:
-    from tests.flows.shop import Shop
+    from tests.kit.shop import Shop
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -55,7 +57,7 @@ def django_db_modify_db_settings(
     """Migrate one database for all processes, with few days ahead, because partitions slow each test down."""
     from outbox.conditions import AHEAD_ALARM
     from outbox.retention.partitions.partitions import AHEAD
-    from tests import template
+    from tests.kit import template
 
     AHEAD["day"], AHEAD_ALARM["day"] = 6, 2
     with template.shared(django_db_blocker):
@@ -70,7 +72,7 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """
     from django.test import TransactionTestCase
 
-    from tests.emptying import Emptying
+    from tests.kit.emptying import Emptying
 
     with pytest.MonkeyPatch.context() as patch:
         emptying = Emptying(TransactionTestCase._fixture_teardown)  # type: ignore[attr-defined]
@@ -78,7 +80,7 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
         # A timer that one test set would send the e-mails of another. Flows have the real one.
         patch.setattr("notifications.tasks.timer.wake", lambda *, in_seconds: None)
         yield
-    from tests.outbox.retention.months import dsn  # needs Django's apps
+    from tests.kit.months import dsn  # needs Django's apps
 
     with psycopg.connect(dsn(), autocommit=True) as last:
         last.execute(
@@ -106,7 +108,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def one_shop() -> Iterator[Shop]:
-    from tests.flows.shop import Shop  # needs Django's settings
+    from tests.kit.shop import Shop  # needs Django's settings
 
     with Shop(POLL_INTERVAL="600") as shop:
         yield shop
@@ -133,13 +135,20 @@ def valkey_url() -> Iterator[str]:
         client.flushdb()
 
 
+@pytest.fixture(scope="session")
+def shared_kafka() -> Iterator[kafka.Shared]:
+    """Return the broker of all test processes, which the first test that needs it starts."""
+    with kafka.shared() as broker:
+        yield broker
+
+
 @pytest.fixture
 def archive_folder(tmp_path: Path, settings: Any) -> Iterator[Path]:
     """Write archives to a folder of the test, and drop the partitions that it made.
 
     A detached month is past its warm days at once.
     """
-    from tests.outbox.retention.months import tidy  # needs Django's apps
+    from tests.kit.months import tidy  # needs Django's apps
 
     options = {"location": str(tmp_path / "archive")}
     backend = {"BACKEND": "django.core.files.storage.FileSystemStorage", "OPTIONS": options}

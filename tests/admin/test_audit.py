@@ -9,9 +9,10 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 
-from outbox.privacy import address_hash
-from tests.bulk import act
-from tests.factories import make_mail, staff_client
+from tests.kit.jobs import act
+from tests.kit.mails import make_mail
+from tests.kit.people import staff_client
+from tests.kit.words import address_hash
 
 pytestmark = pytest.mark.django_db
 LIST, MAILS = "/admin/admin/logentry/", "/admin/notifications/emailnotification/"

@@ -10,8 +10,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from outbox.admin.shared.csv import CHUNK, csv_lines, csv_response, rows_by_key, safe_cell
-from outbox.models import Heartbeat
+from outbox.admin.shared.csv import csv_lines, csv_response, rows_by_key, safe_cell
+from tests.kit.words import CHUNK, Heartbeat
 
 
 def read(lines):

@@ -12,12 +12,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from notifications.failure_causes import dead_causes
-from notifications.models import EmailNotification
-from outbox.delivery.rows.outcomes import Status
-from outbox.models import BulkJob
-from tests.bulk import LIST, act, run_jobs
-from tests.factories import make_mail, make_mails, make_order, staff_client, statuses
+from tests.kit.jobs import LIST, act, run_jobs
+from tests.kit.mails import make_mail, make_mails, statuses
+from tests.kit.orders import make_order
+from tests.kit.people import staff_client
+from tests.kit.words import BulkJob, EmailNotification, Status, dead_causes
 
 pytestmark = pytest.mark.django_db
 

@@ -6,8 +6,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from outbox.delivery.rows.outcomes import Status
-from tests.factories import make_mail, make_order
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.words import Status
 
 pytestmark = pytest.mark.django_db
 

@@ -13,12 +13,11 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from outbox.admin import front
-from outbox.database.clock import read_database_time
-from outbox.models import Heartbeat, OutboxEvent, TrafficSum
-from outbox.traffic import minutes
-from tests.factories import make_mail, make_mails, staff_client
-from tests.outbox.retention.months import fill, make_partition
-from tests.plans import rows_without_index
+from tests.kit.mails import make_mail, make_mails
+from tests.kit.months import fill, make_partition
+from tests.kit.people import staff_client
+from tests.kit.plans import rows_without_index
+from tests.kit.words import Heartbeat, OutboxEvent, TrafficSum, minutes, read_database_time
 
 pytestmark = pytest.mark.django_db
 
@@ -84,7 +83,7 @@ def test_an_open_or_forced_breaker_and_a_late_job_stand_out(admin_client):
 
 
 def test_rows_that_hold_a_partition_are_counted(admin_client):
-    from notifications.models import EmailNotification
+    from tests.kit.words import EmailNotification
 
     assert tile(admin_client, "rows that hold")["value"] == "0"
     fill(make_partition(EmailNotification, back=4), 2, status="dead_lettered")

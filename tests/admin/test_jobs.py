@@ -7,11 +7,11 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from outbox import bulk
 from outbox.admin.jobs import _pill
-from outbox.models import BulkJob
-from tests.bulk import run_jobs
-from tests.factories import make_mails, staff_client, statuses
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mails, statuses
+from tests.kit.people import staff_client
+from tests.kit.words import BulkJob, bulk
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/outbox/bulkjob/"

@@ -12,11 +12,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from orders.models import Order
-from outbox.admin.shared.csv import CHUNK
-from outbox.database.clock import read_database_time
-from tests.factories import make_order, make_orders
-from tests.plans import plan_of
+from tests.kit.orders import make_order, make_orders
+from tests.kit.plans import plan_of
+from tests.kit.words import CHUNK, Order, read_database_time
 
 pytestmark = pytest.mark.django_db
 ORDERS = "/admin/orders/order/"

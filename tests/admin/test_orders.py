@@ -10,12 +10,11 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
-from orders.models import Order
-from outbox.delivery.rows.outcomes import Status
-from outbox.models import BulkJob
-from outbox.privacy import ERASED_ADDRESS, address_hash
-from tests.bulk import run_jobs
-from tests.factories import make_mail, make_order, make_orders, staff_client
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order, make_orders
+from tests.kit.people import staff_client
+from tests.kit.words import ERASED_ADDRESS, BulkJob, Order, Status, address_hash
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

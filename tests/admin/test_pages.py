@@ -7,13 +7,11 @@ from django.contrib.admin.models import LogEntry
 from django.db.models.functions import Now
 from django.test import Client
 
-from notifications.models import EmailNotification
-from outbox.database.ids import new_id
-from outbox.models import ApiToken, InboundDeadLetter, OutboxEvent
-from outbox.retention.partitions.partitions import attached, partitioned_models
-from tests.bulk import run_jobs
-from tests.factories import staff_client
-from tests.outbox.retention.months import fill, make_partition
+from outbox.retention.partitions.partitions import partitioned_models
+from tests.kit.jobs import run_jobs
+from tests.kit.months import fill, make_partition
+from tests.kit.people import staff_client
+from tests.kit.words import ApiToken, EmailNotification, InboundDeadLetter, OutboxEvent, attached, new_id
 
 pytestmark = pytest.mark.django_db
 

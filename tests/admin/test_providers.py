@@ -6,7 +6,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 
 from notifications.delivery import process
-from tests.factories import staff_client
+from tests.kit.people import staff_client
 
 pytestmark = pytest.mark.django_db
 

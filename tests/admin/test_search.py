@@ -8,10 +8,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from orders.models import Order
-from outbox.database.ids import new_id
-from outbox.models import InboundDeadLetter, OutboxEvent
-from tests.factories import make_mail, make_mails, make_order, staff_client
+from tests.kit.mails import make_mail, make_mails
+from tests.kit.orders import make_order
+from tests.kit.people import staff_client
+from tests.kit.words import InboundDeadLetter, Order, OutboxEvent, new_id
 
 pytestmark = pytest.mark.django_db
 SEARCH = "/admin/search/"

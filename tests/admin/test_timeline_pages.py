@@ -11,14 +11,14 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.test import Client
 
-from notifications.models import EmailNotification
 from orders import services
 from orders.admin.timeline import lines_of
-from orders.models import Order
 from orders.timeline import Entry
-from outbox.privacy import address_hash
-from tests.factories import make_mail, make_order, staff_client
-from tests.notifications.providers.conftest import smtp
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.people import staff_client
+from tests.kit.words import EmailNotification, Order, address_hash
+from tests.providers.conftest import smtp
 
 __all__ = ["smtp"]  # a fixture
 

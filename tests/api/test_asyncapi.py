@@ -10,13 +10,10 @@ import jsonschema
 import pytest
 from django.test import Client
 
-from orders.services import pay_order
-from outbox.events.schemas import find_schemas
-from outbox.models import OutboxEvent
-from outbox.telemetry.release import version
-from tests.api.conftest import Api, assert_problem
-from tests.orders.external import told, topic_of
-from tests.outbox.events.inbound import PAID, envelope, handle, order, received
+from tests.kit.api import Api, assert_problem
+from tests.kit.events import PAID, envelope, handle, order, received
+from tests.kit.external import told, topic_of
+from tests.kit.words import OutboxEvent, find_schemas, pay_order, version
 
 TOPICS = [name for name in find_schemas() if name.name not in ("envelope", "dlt")]
 

@@ -14,8 +14,8 @@ from django.db.models.functions import Now
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from outbox.api.views import ApiView
-from outbox.models import ApiToken
-from tests.api.conftest import Api, assert_problem, make_token
+from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.words import ApiToken
 
 ID = uuid.UUID("01890000-0000-7000-8000-000000000001")
 ENDPOINTS = [

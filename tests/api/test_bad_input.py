@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from orders.models import Order
-from tests.api.conftest import Api, assert_problem, order_body, row_counts
+from tests.kit.api import Api, assert_problem, order_body, row_counts
+from tests.kit.words import Order
 
 #: Fixed, for the processes of a parallel run must collect the same tests.
 SOME = uuid.UUID("01890000-0000-7000-8000-000000000001")

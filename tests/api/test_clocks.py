@@ -10,12 +10,10 @@ import pytest
 from django.db import IntegrityError, transaction
 
 import outbox.events.publishing.publish
-from notifications.models import EmailNotification
-from orders.models import Order
-from outbox.database.ids import id_floor
-from outbox.models import IdempotencyKey, OutboxEvent
 from outbox.retention.partitions.partitions import why_misplaced
-from tests.factories import make_mail, make_order
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.words import EmailNotification, IdempotencyKey, Order, OutboxEvent, id_floor
 
 pytestmark = pytest.mark.django_db
 

@@ -11,10 +11,10 @@ import pytest
 from cloudevents.core.bindings.http import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 
-from orders.models import Order
-from tests.api.conftest import Api
-from tests.orders.external import SHOP, told
-from tests.outbox.events.inbound import PAID, order, status
+from tests.kit.api import Api
+from tests.kit.events import PAID, order, status
+from tests.kit.external import SHOP, told
+from tests.kit.words import Order
 
 URL = "/api/v1/events"
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.api.conftest import Api, make_token, order_body
-from tests.factories import make_mail
+from tests.kit.api import Api, make_token, order_body
+from tests.kit.mails import make_mail
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -6,13 +6,11 @@ import uuid
 
 import pytest
 
-from notifications.models import EmailNotification, Suppression
-from notifications.suppressions import SuppressionReason, suppress
 from orders import services
-from orders.models import Order
-from outbox.database.ids import new_id
-from tests.api.conftest import Api, assert_problem, make_token, row_counts
-from tests.factories import make_mail, make_order
+from tests.kit.api import Api, assert_problem, make_token, row_counts
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.words import EmailNotification, Order, Suppression, SuppressionReason, new_id, suppress
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

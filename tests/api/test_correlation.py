@@ -10,10 +10,9 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from tests.api.conftest import Api
-from tests.factories import staff_client
+from tests.kit.api import Api
+from tests.kit.people import staff_client
+from tests.kit.words import EmailNotification, Order
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

@@ -7,8 +7,8 @@ import json
 import pytest
 from django.test import Client
 
-from outbox.events.schemas import find_schemas
-from tests.api.conftest import assert_problem
+from tests.kit.api import assert_problem
+from tests.kit.words import find_schemas
 
 
 def test_every_schema_is_listed_and_answered_without_a_token():

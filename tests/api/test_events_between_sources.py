@@ -11,17 +11,21 @@ from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.db import OperationalError
 
-from notifications.models import EmailNotification
-from orders.inbound import payments_and_stock
-from orders.inbound.external import own_id
-from orders.inbound.payments_and_stock import HANDLERS, NAME
-from orders.models import Order
-from outbox.events.consuming.inbox import replay_next
-from outbox.models import InboundDeadLetter, ProcessedEvent
 from outbox.telemetry import instruments
-from tests.api.conftest import Api, make_token
-from tests.orders.external import SHOP, give, new_id, tell, told
-from tests.outbox.events.inbound import PAID, REFUNDED, envelope, handle, order, received
+from tests.kit.api import Api, make_token
+from tests.kit.events import PAID, REFUNDED, envelope, handle, order, received
+from tests.kit.external import SHOP, give, new_id, tell, told
+from tests.kit.words import (
+    HANDLERS,
+    NAME,
+    EmailNotification,
+    InboundDeadLetter,
+    Order,
+    ProcessedEvent,
+    own_id,
+    payments_and_stock,
+    replay_next,
+)
 
 URL, OTHER = "/api/v1/events", "shop-b"
 

@@ -25,9 +25,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from notifications.providers.registry import declarations
-from tests.api.conftest import make_token, row_counts
-from tests.factories import make_mail, make_order
+from tests.kit.api import make_token, row_counts
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.words import declarations
 
 pytestmark = pytest.mark.django_db(transaction=True)
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "25"))

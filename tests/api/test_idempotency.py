@@ -12,15 +12,11 @@ import pytest
 from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from orders import changes
-from orders.models import Order
 from outbox.api import idempotency
-from outbox.models import ApiToken, IdempotencyKey, OutboxEvent
-from outbox.privacy import key_hash
-from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
-from tests.concurrency.helpers import broken, together, wait_until_somebody_waits
-from tests.factories import make_mail
+from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
+from tests.kit.mails import make_mail
+from tests.kit.races import broken, together, wait_until_somebody_waits
+from tests.kit.words import ApiToken, EmailNotification, IdempotencyKey, Order, OutboxEvent, changes, key_hash
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

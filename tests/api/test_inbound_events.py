@@ -13,24 +13,19 @@ import pytest
 from django.db import InternalError, OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from notifications.models import EmailNotification
-from orders.api import inbound
-from orders.inbound import payments_and_stock
-from orders.models import Order
-from outbox.events.consuming.envelope import Envelope
 from outbox.events.pause_watch import PauseWatch
-from outbox.models import InboundDeadLetter, Pause, ProcessedEvent
-from tests.api.conftest import Api, assert_problem, make_token
-from tests.orders.external import SHOP, new_id, told
-from tests.outbox.events.inbound import (
-    INSUFFICIENT,
-    PAID,
-    RESERVED,
-    envelope,
-    handle,
-    order,
-    received,
-    status,
+from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.events import INSUFFICIENT, PAID, RESERVED, envelope, handle, order, received, status
+from tests.kit.external import SHOP, new_id, told
+from tests.kit.words import (
+    EmailNotification,
+    Envelope,
+    InboundDeadLetter,
+    Order,
+    Pause,
+    ProcessedEvent,
+    inbound,
+    payments_and_stock,
 )
 
 URL = "/api/v1/events"

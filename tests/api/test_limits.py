@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from outbox.api import throttle
-from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
+from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config import logs, masking
-from outbox.telemetry import health
-from outbox.telemetry.context import Context, working_for
-from outbox.telemetry.release import version
+from outbox.telemetry.context import working_for
+from tests.kit.words import Context, health, version
 
 SECRET = "op_" + "Ab-_9" * 8
 

@@ -8,10 +8,9 @@ import uuid
 import pytest
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from outbox.database.ids import new_id
-from tests.api.conftest import assert_problem, row_counts
-from tests.factories import make_mail
+from tests.kit.api import assert_problem, row_counts
+from tests.kit.mails import make_mail
+from tests.kit.words import EmailNotification, new_id
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,11 +11,10 @@ from django.db import OperationalError, connection, connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from outbox import conditions
 from outbox.api import operations
-from outbox.models import Heartbeat
-from tests.api.conftest import Api, assert_problem, make_token
-from tests.factories import make_mail
+from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.mails import make_mail
+from tests.kit.words import Heartbeat, conditions
 
 
 def test_healthz_is_200_and_asks_no_database():

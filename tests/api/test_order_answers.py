@@ -8,8 +8,8 @@ import pytest
 from rest_framework import serializers
 
 from orders.api.serializers import OrderSerializer
-from orders.models import Order
-from tests.factories import make_order
+from tests.kit.orders import make_order
+from tests.kit.words import Order
 
 pytestmark = pytest.mark.django_db
 FIELDS = {

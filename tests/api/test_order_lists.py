@@ -12,11 +12,12 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from orders.models import Order
-from tests.api.conftest import Api, assert_problem, make_token
-from tests.factories import make_mail, make_order, make_orders
-from tests.orders.external import SHOP, tell
-from tests.plans import Plan, plan_of
+from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.external import SHOP, tell
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order, make_orders
+from tests.kit.plans import Plan, plan_of
+from tests.kit.words import Order
 
 URL = "/api/v1/orders"
 NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)

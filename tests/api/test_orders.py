@@ -7,12 +7,9 @@ import uuid
 
 import pytest
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from outbox.database.ids import id_time
-from outbox.models import OutboxEvent
-from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
-from tests.concurrency.helpers import together
+from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
+from tests.kit.races import together
+from tests.kit.words import EmailNotification, Order, OutboxEvent, id_time
 
 FIELDS = [
     *("id", "user_id", "email", "name", "reference", "status", "version", "total_amount"),

@@ -8,7 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.factories import make_mail, make_order
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
 
 
 def _walk(api, address: str, link: str = "next", between=lambda: None) -> list[list[str]]:

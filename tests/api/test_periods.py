@@ -10,12 +10,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from notifications.models import EmailNotification
-from orders.models import NEWEST_FIRST, Order
-from outbox.database.ids import new_id
 from outbox.database.periods import narrow_to_created
-from tests.api.conftest import assert_problem
-from tests.factories import make_mail, make_order
+from tests.kit.api import assert_problem
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.words import NEWEST_FIRST, EmailNotification, Order, new_id
 
 NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)

@@ -10,9 +10,10 @@ from django.test import Client
 
 from local.machine import PROJECT
 from outbox.api import problem_types
-from outbox.api.problem_types import declare_type, find_types
+from outbox.api.problem_types import declare_type
 from outbox.api.problems import not_found
-from tests.api.conftest import Api, assert_problem
+from tests.kit.api import Api, assert_problem
+from tests.kit.words import find_types
 
 
 def test_every_type_in_the_code_has_a_page():

@@ -8,11 +8,9 @@ import pytest
 from django.db import InterfaceError, close_old_connections, connection, transaction
 from django.test import Client, RequestFactory
 
-from orders import changes
-from orders.models import Order
-from outbox.api import problems
-from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
-from tests.concurrency.helpers import together
+from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
+from tests.kit.races import together
+from tests.kit.words import Order, changes, problems
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
 from outbox.api import schema
-from outbox.telemetry.release import version
-from tests.api.conftest import order_body
+from tests.kit.api import order_body
+from tests.kit.words import version
 
 jsonschema = pytest.importorskip("jsonschema")
 

@@ -10,10 +10,8 @@ from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
 from config import sentry
-from orders import changes
-from orders.models import Order
-from outbox.database.ids import new_id
-from tests.api.conftest import Api, make_token, order_body
+from tests.kit.api import Api, make_token, order_body
+from tests.kit.words import Order, changes, new_id
 
 # Up here, for the lines around a failure are sent with it.
 NAME, EMAIL = "Alice Smith-Jones", "alice.smith@example.com"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from outbox.privacy import key_hash
+from tests.kit.words import key_hash
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -10,14 +10,12 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from outbox.models import ApiToken, ProcessedEvent
-from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
 from tests.api.test_authentication import ENDPOINTS, ID
-from tests.orders.external import SHOP, new_id, tell, told
-from tests.outbox.events.inbound import PAID, envelope, order
-from tests.outbox.events.inbound import status as status_of
+from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
+from tests.kit.events import PAID, envelope, order
+from tests.kit.events import status as status_of
+from tests.kit.external import SHOP, new_id, tell, told
+from tests.kit.words import ApiToken, EmailNotification, Order, ProcessedEvent
 
 URL = "/api/v1/events"
 OTHER = "shop-b"

@@ -12,10 +12,9 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from notifications.delivery import pulse
 from outbox.api import token_use
-from outbox.models import ApiToken
-from tests.api.conftest import Api, make_token
+from tests.kit.api import Api, make_token
+from tests.kit.words import ApiToken, pulse
 
 pytestmark = pytest.mark.django_db
 

@@ -1,6 +1,6 @@
 """Kafka as operators run it, on one real broker: TLS, passwords, access control, topics made by a policy.
 
-Three brokers, killed while events flow, are drills: tests/flows/test_kafka.py.
+Three brokers, killed while events flow, are drills: tests/drills/test_kafka.py.
 """
 
 from __future__ import annotations
@@ -19,53 +19,59 @@ from django.db import transaction
 
 from local.machine import PROJECT
 from orders.management.commands.make_topics import topics
-from outbox.events import transports
-from outbox.events.consuming import cdc, cdc_lag
-from outbox.events.publishing.publish import write_event
-from outbox.events.publishing.relay import Relay
-from outbox.events.transports import BrokerAway, Message, Received, kafka
-from outbox.models import OutboxEvent
-from tests import kafka as brokers
-from tests.certificates import make_authority
-from tests.waiting import until
+from tests.kit import kafka as brokers
+from tests.kit.certificates import make_authority
+from tests.kit.waiting import until
+from tests.kit.words import (
+    BrokerAway,
+    Message,
+    OutboxEvent,
+    Received,
+    Relay,
+    cdc,
+    cdc_lag,
+    kafka,
+    transports,
+    write_event,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
 
 @pytest.fixture(autouse=True, params=["SCRAM-SHA-512"])
-def secure(request, shared, settings, monkeypatch) -> None:
+def secure(request, shared_kafka, settings, monkeypatch) -> None:
     """Use the broker's second listener, with the right password and the right authority."""
     settings.EVENT_TRANSPORT = "kafka"
-    settings.KAFKA_BOOTSTRAP_SERVERS = shared.secure_url
+    settings.KAFKA_BOOTSTRAP_SERVERS = shared_kafka.secure_url
     settings.KAFKA_OPTIONS = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": request.param,
         "sasl.username": brokers.USER,
         "sasl.password": brokers.PASSWORD,
-        "ssl.ca.pem": shared.authority,
+        "ssl.ca.pem": shared_kafka.authority,
     }
     monkeypatch.setitem(kafka.PRODUCER, "allow.auto.create.topics", False)
 
 
 @pytest.fixture
-def topic(shared) -> str:
+def topic(shared_kafka) -> str:
     """Make a topic."""
     name = f"test.{uuid.uuid4().hex[:8]}.v1"
-    make(shared, name)
+    make(shared_kafka, name)
     return name
 
 
-def by_admin(shared: brokers.Shared, verb: str, *arguments: Any) -> Any:
+def by_admin(shared_kafka: brokers.Shared, verb: str, *arguments: Any) -> Any:
     """Call an administrator's verb and return its last answer."""
-    client = admin.AdminClient({"bootstrap.servers": shared.url})  # its answers end with it
+    client = admin.AdminClient({"bootstrap.servers": shared_kafka.url})  # its answers end with it
     return [answer.result(20) for answer in getattr(client, verb)(list(arguments)).values()][-1]
 
 
-def make(shared: brokers.Shared, name: str) -> None:
-    by_admin(shared, "create_topics", admin.NewTopic(name, 2, 1))
+def make(shared_kafka: brokers.Shared, name: str) -> None:
+    by_admin(shared_kafka, "create_topics", admin.NewTopic(name, 2, 1))
 
 
-def forbid(shared: brokers.Shared, name: str, operation: admin.AclOperation) -> admin.AclBinding:
+def forbid(shared_kafka: brokers.Shared, name: str, operation: admin.AclOperation) -> admin.AclBinding:
     """Deny one operation on a topic to the user of the tests."""
     rule = admin.AclBinding(
         admin.ResourceType.TOPIC,
@@ -86,11 +92,11 @@ def forbid(shared: brokers.Shared, name: str, operation: admin.AclOperation) -> 
         admin.AclOperation.ALL,
         admin.AclPermissionType.ALLOW,
     )
-    by_admin(shared, "create_acls", rule, everyone)
+    by_admin(shared_kafka, "create_acls", rule, everyone)
     return rule
 
 
-def allow(shared: brokers.Shared, rule: admin.AclBinding) -> None:
+def allow(shared_kafka: brokers.Shared, rule: admin.AclBinding) -> None:
     wanted = admin.AclBindingFilter(
         rule.restype,
         rule.name,
@@ -100,10 +106,10 @@ def allow(shared: brokers.Shared, rule: admin.AclBinding) -> None:
         rule.operation,
         rule.permission_type,
     )
-    by_admin(shared, "delete_acls", wanted)
+    by_admin(shared_kafka, "delete_acls", wanted)
 
 
-def grant(shared: brokers.Shared, kind: admin.ResourceType, name: str, *operations: str) -> None:
+def grant(shared_kafka: brokers.Shared, kind: admin.ResourceType, name: str, *operations: str) -> None:
     """Allow the user of the tests these operations, and by the first rule forbid everyone all others."""
     rights = [
         admin.AclBinding(
@@ -117,7 +123,7 @@ def grant(shared: brokers.Shared, kind: admin.ResourceType, name: str, *operatio
         )
         for user, operation in [("nobody", "All"), *((brokers.USER, one) for one in operations)]
     ]
-    by_admin(shared, "create_acls", *rights)
+    by_admin(shared_kafka, "create_acls", *rights)
 
 
 def write(topic: str, count: int = 1) -> None:
@@ -189,13 +195,13 @@ def test_a_wrong_password_or_certificate_is_named_and_loses_nothing(
 
 
 @pytest.mark.parametrize("how", ["missing", "forbidden to see", "forbidden to write"])
-def test_a_topic_that_is_missing_or_forbidden_keeps_its_events_and_the_others_go_on(topic, shared, how):
+def test_a_topic_that_is_missing_or_forbidden_keeps_its_events_and_the_others_go_on(topic, shared_kafka, how):
     closed = f"closed.{topic}"
     rule = None
     if how != "missing":
-        make(shared, closed)
+        make(shared_kafka, closed)
         operation = admin.AclOperation.DESCRIBE if how == "forbidden to see" else admin.AclOperation.WRITE
-        rule = forbid(shared, closed, operation)
+        rule = forbid(shared_kafka, closed, operation)
     write(closed)
     write(topic)
     relay = Relay()
@@ -204,26 +210,26 @@ def test_a_topic_that_is_missing_or_forbidden_keeps_its_events_and_the_others_go
     assert (event.published_at, event.retry_count, event.dead_lettered_at) == (None, 0, None)
     assert ("nknown topic" if how == "missing" else "uthoriz") in event.last_error
     if rule is None:
-        make(shared, closed)
+        make(shared_kafka, closed)
     else:
-        allow(shared, rule)
+        allow(shared_kafka, rule)
     relay_until(relay, closed)
     relay.close()
 
 
-def test_a_topic_that_may_not_be_read_holds_back_itself_alone(topic, shared):
+def test_a_topic_that_may_not_be_read_holds_back_itself_alone(topic, shared_kafka):
     closed = f"closed.{topic}"
-    make(shared, closed)
-    forbid(shared, closed, admin.AclOperation.READ)
+    make(shared_kafka, closed)
+    forbid(shared_kafka, closed, admin.AclOperation.READ)
     publisher = transports.publisher()
     assert publisher.publish([Message(name, "k", b"{}") for name in (closed, topic)]) == [None, None]
     publisher.close()
     assert receive_some([closed, topic], 1)[0].topic == topic
 
 
-def test_topics_are_made_by_the_policy_and_others_are_told(shared, monkeypatch):
+def test_topics_are_made_by_the_policy_and_others_are_told(shared_kafka, monkeypatch):
     also, other = (f"test.{uuid.uuid4().hex[:8]}.v1" for _ in range(2))
-    make(shared, other)
+    make(shared_kafka, other)
     wanted = [*topics(), also, other]
     monkeypatch.setattr("orders.management.commands.make_topics.topics", lambda: wanted)
 
@@ -240,7 +246,7 @@ def test_topics_are_made_by_the_policy_and_others_are_told(shared, monkeypatch):
     (theirs,) = [line for line in said if line.startswith(other)]
     assert "2 partitions, not 3" in theirs and "min.insync.replicas" not in theirs
     resource = admin.ConfigResource(admin.ConfigResource.Type.TOPIC, also)
-    found = by_admin(shared, "describe_configs", resource)
+    found = by_admin(shared_kafka, "describe_configs", resource)
     assert found["retention.ms"].value == str(7 * 24 * 60 * 60 * 1000)
     wanted.append(f"more.{also}")
     out = io.StringIO()
@@ -260,8 +266,8 @@ class TestLagWithAcls:
     """The web reads the lag of Debezium's topics as a user with the documented rights alone."""
 
     @pytest.fixture
-    def group(self, topic: str, shared: brokers.Shared, monkeypatch: pytest.MonkeyPatch) -> str:
-        producer = confluent_kafka.Producer({"bootstrap.servers": shared.url})
+    def group(self, topic: str, shared_kafka: brokers.Shared, monkeypatch: pytest.MonkeyPatch) -> str:
+        producer = confluent_kafka.Producer({"bootstrap.servers": shared_kafka.url})
         for _ in range(3):
             producer.produce(topic, b"{}")
         producer.flush(20)
@@ -269,10 +275,12 @@ class TestLagWithAcls:
         monkeypatch.setattr(cdc, "GROUP", f"cdc-{topic}")
         return f"cdc-{topic}"
 
-    def test_the_documented_rights_suffice(self, topic: str, group: str, shared: brokers.Shared) -> None:
+    def test_the_documented_rights_suffice(
+        self, topic: str, group: str, shared_kafka: brokers.Shared
+    ) -> None:
         on_topics, on_group = documented("the web")
-        grant(shared, admin.ResourceType.TOPIC, topic, *on_topics)
-        grant(shared, admin.ResourceType.GROUP, group, *on_group)
+        grant(shared_kafka, admin.ResourceType.TOPIC, topic, *on_topics)
+        grant(shared_kafka, admin.ResourceType.GROUP, group, *on_group)
         (lag,) = cdc_lag.read_cdc_lags()
         assert (lag.topic, lag.events) == (topic, 3) and lag.seconds > 0
 
@@ -288,22 +296,22 @@ class TestLagWithAcls:
         self,
         topic: str,
         group: str,
-        shared: brokers.Shared,
+        shared_kafka: brokers.Shared,
         on_topics: list[str],
         on_group: list[str],
         said: str,
     ) -> None:
-        grant(shared, admin.ResourceType.TOPIC, topic, *on_topics)
-        grant(shared, admin.ResourceType.GROUP, group, *on_group)
+        grant(shared_kafka, admin.ResourceType.TOPIC, topic, *on_topics)
+        grant(shared_kafka, admin.ResourceType.GROUP, group, *on_group)
         with pytest.raises(BrokerAway, match=said):
             cdc_lag.read_cdc_lags()
 
     def test_a_consumer_with_its_documented_rights_gets_the_changes(
-        self, topic: str, group: str, shared: brokers.Shared
+        self, topic: str, group: str, shared_kafka: brokers.Shared
     ) -> None:
         on_topics, on_group = documented("`consume_cdc`")
-        grant(shared, admin.ResourceType.TOPIC, topic, *on_topics)
-        grant(shared, admin.ResourceType.GROUP, group, *on_group)
+        grant(shared_kafka, admin.ResourceType.TOPIC, topic, *on_topics)
+        grant(shared_kafka, admin.ResourceType.GROUP, group, *on_group)
         consumer = kafka.Consumer(topics=[topic], group=group, name="a", creates=False)
         found: list[Received] = []
 

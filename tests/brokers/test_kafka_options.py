@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from outbox.events.transports import kafka
 from outbox.events.transports.kafka_connection import RESERVED, SESSION_MS
+from tests.kit.words import kafka
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from outbox.events.transports import BrokerAway, Message, Received
 from outbox.events.transports import redis as streams
-from outbox.events.transports.redis import Consumer, Publisher
+from outbox.events.transports.redis import Consumer
+from tests.kit.words import BrokerAway, Message, Publisher, Received
 
 GROUP = "g"
 

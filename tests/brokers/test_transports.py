@@ -17,27 +17,17 @@ import redis
 from confluent_kafka import admin
 from django.conf import settings
 
-from outbox.events import transports
-from outbox.events.transports import (
-    BrokerAway,
-    Consumer,
-    Lag,
-    Message,
-    Received,
-    TopicUnavailable,
-    consumer_lags,
-    kafka,
-    kafka_lag,
-)
-from tests import kafka as brokers
-from tests.waiting import until
+from outbox.events.transports import Consumer, Lag, kafka_lag
+from tests.kit import kafka as brokers
+from tests.kit.waiting import until
+from tests.kit.words import BrokerAway, Message, Received, TopicUnavailable, consumer_lags, kafka, transports
 
 
 @pytest.fixture(scope="module")
 def cluster(request) -> Iterator[str]:
     """Where a Kafka cluster is."""
     if not brokers.why_not():
-        yield request.getfixturevalue("shared").url
+        yield request.getfixturevalue("shared_kafka").url
         return
     mock = confluent_kafka.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
     found = mock.list_topics(timeout=10).brokers.values()

@@ -17,7 +17,7 @@ from django.test import Client
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.browser.clicks import count_clicks
-from tests.needs import reason
+from tests.kit.needs import reason
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 #: How many milliseconds an expectation waits at most, so that no test fails on a machine under load.

@@ -21,23 +21,29 @@ from django.db import connections, transaction
 from django.db.models import Model
 from django.db.models.expressions import DatabaseDefault
 
-from notifications.models import EmailNotification, Suppression
-from notifications.rendering import render_email
 from orders.demo import COURSES, REFUND, sample_purchase
-from orders.emails import email_context
-from orders.events import EVENTS, event_payload
-from orders.models import Order
-from outbox.database.clock import read_database_time
-from outbox.database.ids import id_floor
-from outbox.database.partitioned import PartitionedModel
-from outbox.events.publishing import relay
-from outbox.events.publishing.publish import shard_of
-from outbox.models import InboundDeadLetter, OutboxEvent, TrafficSum
-from outbox.privacy import address_hash
-from outbox.retention.partitions import partitions
-from outbox.traffic import minutes
-from outbox.traffic.summed import Window
-from tests.outbox.retention.months import make_partition
+from orders.events import event_payload
+from tests.kit.months import make_partition
+from tests.kit.words import (
+    EVENTS,
+    EmailNotification,
+    InboundDeadLetter,
+    Order,
+    OutboxEvent,
+    PartitionedModel,
+    Suppression,
+    TrafficSum,
+    Window,
+    address_hash,
+    email_context,
+    id_floor,
+    minutes,
+    partitions,
+    read_database_time,
+    relay,
+    render_email,
+    shard_of,
+)
 
 MARK, DOMAIN = "demo-history", "demo.example.com"
 HOUR = dt.timedelta(hours=1)

@@ -20,14 +20,10 @@ from local.machine import PROJECT
 from local.sandbox.sandbox import Sandbox
 from notifications.delivery import process
 from notifications.delivery.drain import poll
-from notifications.models import EmailNotification
-from notifications.providers.sending import PROVIDERS
 from orders.demo import place_and_move
-from outbox.models import Heartbeat
-from outbox.telemetry import context
-from outbox.traffic import minutes
 from tests.browser.history import MARK, write_history
-from tests.outbox.retention.months import tidy
+from tests.kit.months import tidy
+from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, minutes
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 FOLDER = PROJECT / "docs" / "images"

@@ -11,11 +11,10 @@ from playwright.sync_api import expect
 
 from local.machine import PROJECT
 from notifications.delivery import process
-from notifications.models import EmailNotification
-from outbox.database.ids import new_id
-from outbox.models import InboundDeadLetter, OutboxEvent, Pause
-from tests.factories import make_mail, make_order
-from tests.needs import reason
+from tests.kit.mails import make_mail
+from tests.kit.needs import reason
+from tests.kit.orders import make_order
+from tests.kit.words import EmailNotification, InboundDeadLetter, OutboxEvent, Pause, new_id
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_breakers")]
 #: axe-core is no part of this repository: `npm install axe-core` in a folder above, or set AXE_CORE.

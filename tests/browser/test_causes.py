@@ -10,15 +10,12 @@ from django.core.management import call_command
 from django.db.models.functions import Now
 from playwright.sync_api import expect
 
-from notifications.models import EmailNotification
-from outbox import bulk
-from outbox.models import BulkJob
-from outbox.models.jobs import RETRY_BASE
 from tests.browser.clicks import clicks_on
-from tests.bulk import run_jobs
-from tests.factories import make_mails, statuses
-from tests.notifications.providers.conftest import smtp
-from tests.waiting import until
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mails, statuses
+from tests.kit.waiting import until
+from tests.kit.words import RETRY_BASE, BulkJob, EmailNotification, bulk
+from tests.providers.conftest import smtp
 
 pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "direct"])]
 __all__ = ["smtp"]  # a fixture

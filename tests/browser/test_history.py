@@ -9,15 +9,18 @@ from collections import Counter
 import jsonschema
 import pytest
 
-from notifications.models import EmailNotification
-from orders.events import EVENTS
-from orders.models import Order
-from outbox.database.clock import read_database_time
-from outbox.models import OutboxEvent, TrafficSum
-from outbox.traffic import minutes
 from tests.browser.history import MARK, make_history, write_history
-from tests.factories import statuses
-from tests.outbox.retention.months import tidy
+from tests.kit.mails import statuses
+from tests.kit.months import tidy
+from tests.kit.words import (
+    EVENTS,
+    EmailNotification,
+    Order,
+    OutboxEvent,
+    TrafficSum,
+    minutes,
+    read_database_time,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "owner"])
 

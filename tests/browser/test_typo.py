@@ -6,11 +6,11 @@ import pytest
 from django.core.management import call_command
 from playwright.sync_api import Page, expect
 
-from notifications.models import EmailNotification
-from orders.models import Order
 from tests.browser.clicks import clicks_on
-from tests.factories import make_mail, make_order
-from tests.notifications.providers.conftest import smtp
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.words import EmailNotification, Order
+from tests.providers.conftest import smtp
 
 pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "direct"])]
 __all__ = ["smtp"]  # a fixture

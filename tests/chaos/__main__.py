@@ -6,7 +6,7 @@ import argparse
 import random
 import sys
 
-from tests import alone
+from tests.kit import alone
 
 
 def main() -> int:

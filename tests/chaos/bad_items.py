@@ -15,7 +15,7 @@ import psycopg
 import redis
 
 from tests.chaos.world import Entry, World
-from tests.flows.shop import PAYMENT, REFUNDED, payment_event
+from tests.kit.shop import PAYMENT, REFUNDED, payment_event
 
 #: A standby polls every 2 s here. The rest is for a busy machine.
 STANDBY_SECONDS = 30.0

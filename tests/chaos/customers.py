@@ -19,7 +19,7 @@ from typing import Any
 import redis
 import requests
 
-from tests.flows.shop import PAYMENT, payment_event
+from tests.kit.shop import PAYMENT, payment_event
 
 #: The event that an action causes, by the answer's status.
 EVENTS = {

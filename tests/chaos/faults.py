@@ -24,7 +24,7 @@ from tests.chaos.provider_faults import (
     tls_garbage,
 )
 from tests.chaos.world import PROCESSES, SENDERS, World
-from tests.flows.shop import PAYMENT
+from tests.kit.shop import PAYMENT
 
 CLOCK = Path(__file__).parent / "clock"
 

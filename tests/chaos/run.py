@@ -21,8 +21,8 @@ from tests.chaos.faults import FAULTS, FULL_DISK, Fault
 from tests.chaos.listener import Listener
 from tests.chaos.provider_faults import slow_smtp
 from tests.chaos.world import PROCESSES, World
-from tests.flows.shop import KEYS, Shop
-from tests.smtp import SmtpServer
+from tests.kit.shop import KEYS, Shop
+from tests.kit.smtp import SmtpServer
 
 SETTLE_SECONDS = 180.0
 SETTINGS = {

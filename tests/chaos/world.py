@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from tests.flows.shop import Shop
-from tests.smtp import SmtpServer
+from tests.kit.shop import Shop
+from tests.kit.smtp import SmtpServer
 
 #: A second relay and a second consumer are in `background`.
 PROCESSES = ("web", "worker", "worker:2", "beat", "standby", "relay", "consumer", "partitions", "background")

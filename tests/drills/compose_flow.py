@@ -25,10 +25,10 @@ from typing import Any
 import requests
 
 from local.machine import PROJECT
-from tests import waiting
-from tests.docker import dockerd, engine, images
-from tests.docker.engine import environment, run
-from tests.roles import RUNNING
+from tests.drills import dockerd, engine, images
+from tests.drills.engine import environment, run
+from tests.kit import waiting
+from tests.kit.roles import RUNNING
 
 PAGE = PROJECT / "docs" / "guides" / "one-machine.md"
 NAME = "orderpost"

@@ -14,11 +14,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 
-from tests.docker import images
-from tests.docker.engine import FOLDER, RUN, environment, podman, run, search_path
-from tests.docker.engine import missing as podman_missing
-from tests.needs import reason
-from tests.waiting import until
+from tests.drills import images
+from tests.drills.engine import FOLDER, RUN, environment, podman, run, search_path
+from tests.drills.engine import missing as podman_missing
+from tests.kit.needs import reason
+from tests.kit.waiting import until
 
 PROGRAMS = ("docker", "dockerd", "containerd", "slirp4netns", "nsenter")
 #: The file descriptor of the network namespace of the machine, in the environment of the drill.

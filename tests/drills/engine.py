@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from local.machine import PROJECT
-from tests.needs import reason
+from tests.kit.needs import reason
 
 FOLDER = PROJECT / "var" / "containers"
 #: Of this checkout alone. Short: sockets are in it.

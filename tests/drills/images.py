@@ -16,7 +16,7 @@ import yaml
 
 from local.kafka import jars
 from local.machine import PROJECT
-from tests.docker.engine import FOLDER, has_image, podman, run
+from tests.drills.engine import FOLDER, has_image, podman, run
 
 RELEASE = "trixie"  # of Debian, with Python 3.13
 BASE = f"localhost/orderpost-drill-{RELEASE}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.flows.paired import PairedShop
-from tests.flows.shop import Shop
-from tests.flows.test_failover import SETTINGS
+from tests.drills.test_failover import SETTINGS
+from tests.kit.paired import PairedShop
+from tests.kit.shop import Shop
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 COUNT = 2000

@@ -9,9 +9,9 @@ import confluent_kafka
 import psycopg
 import pytest
 
-from tests import kafka
-from tests.flows.shop import Shop
 from tests.flows.test_outages import BACKLOG
+from tests.kit import kafka
+from tests.kit.shop import Shop
 
 pytestmark = pytest.mark.drill
 MAILS = "orderpost.public.email_notifications"

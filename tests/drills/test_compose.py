@@ -15,9 +15,9 @@ import yaml
 
 from config import roles
 from local.machine import PROJECT
-from tests import kafka
-from tests.docker import dockerd, engine, images
-from tests.docker.chart import chart_values
+from tests.drills import dockerd, engine, images
+from tests.kit import kafka
+from tests.ops.chart import chart_values
 
 #: The engines that run the page: podman with podman-compose, and Docker with compose.
 ENGINES = [
@@ -50,7 +50,7 @@ def services() -> dict[str, dict[str, Any]]:
 def run_flow(*arguments: str) -> str:
     """Run compose_flow in namespaces of its own; return what it printed."""
     # The shell is process 1: it takes in the orphans that containers leave.
-    script = f"{sys.executable} -m tests.docker.compose_flow {' '.join(arguments)}; exit $?"
+    script = f"{sys.executable} -m tests.drills.compose_flow {' '.join(arguments)}; exit $?"
     with engine.alone():
         images.build()
         images.build_stand_ins(streaming="streaming" in arguments)

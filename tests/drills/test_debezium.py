@@ -21,10 +21,10 @@ import pytest
 from local.kafka.connect import EmbeddedConnect
 from local.machine import HOST, PROJECT, free_port
 from local.servers import EmbeddedPostgres
-from outbox.events.consuming import cdc
-from tests import kafka
-from tests.flows.shop import Shop
 from tests.flows.test_outages import BACKLOG
+from tests.kit import kafka
+from tests.kit.shop import Shop
+from tests.kit.words import cdc
 
 pytestmark = pytest.mark.drill
 MAILS = "orderpost.public.email_notifications"

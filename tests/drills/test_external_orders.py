@@ -13,11 +13,11 @@ import confluent_kafka
 import pytest
 import redis
 
-from tests import kafka
-from tests.flows.shop import Shop
-from tests.orders.external import SHOP, cancellation, story
-from tests.orders.test_commands import COMPLETE, PLACE
-from tests.outbox.events.inbound import envelope
+from tests.kit import kafka
+from tests.kit.events import envelope
+from tests.kit.external import SHOP, cancellation, story
+from tests.kit.shop import Shop
+from tests.rules.orders.test_commands import COMPLETE, PLACE
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 MAILS = ["order.paid", "order.part_refunded", "order.completed", "order.refunded", "order.cancelled"]

@@ -11,14 +11,14 @@ import pytest
 
 from config.beat import LOCK as BEAT_LOCK
 from outbox.events.publishing.shards import LOCK as RELAY_LOCK
-from outbox.models import SHARDS
-from tests.flows.customers import Customers
-from tests.flows.paired import PairedShop, ValkeyPairedShop, first_times
-from tests.flows.shop import Shop
+from tests.kit.customers import Customers
+from tests.kit.paired import PairedShop, ValkeyPairedShop, first_times
+from tests.kit.shop import Shop
+from tests.kit.words import SHARDS
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 
-#: `FAILOVERS=3 make drills TESTS=tests/flows/test_failover.py`
+#: `FAILOVERS=3 make drills TESTS=tests/drills/test_failover.py`
 FAILOVERS = int(os.environ.get("FAILOVERS", "20"))
 CUSTOMERS = 4
 LOAD_SECONDS = 1.5  # between two failovers, at least

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from local.machine import PROJECT
-from tests.needs import reason
+from tests.kit.needs import reason
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 
@@ -18,7 +18,7 @@ def test_the_locks_of_a_host_that_is_gone_are_free_within_a_minute():
     if subprocess.run([*inside, "ip", "link", "show"], capture_output=True, timeout=30).returncode != 0:
         pytest.skip(reason("network namespaces"))
     done = subprocess.run(
-        [*inside, sys.executable, "-m", "tests.flows.gone_host"],
+        [*inside, sys.executable, "-m", "tests.drills.gone_host"],
         cwd=PROJECT,
         capture_output=True,
         text=True,

@@ -13,10 +13,10 @@ import pytest
 
 from local.machine import HOST, free_port
 from local.servers import EmbeddedPostgres, EmbeddedValkey
-from tests.docker import engine, images
-from tests.docker.engine import inspect, podman
-from tests.roles import RUNNING
-from tests.waiting import until
+from tests.drills import engine, images
+from tests.drills.engine import inspect, podman
+from tests.kit.roles import RUNNING
+from tests.kit.waiting import until
 
 pytestmark = [
     pytest.mark.drill,

@@ -1,6 +1,6 @@
 """Three real brokers that get killed while events flow: what is consumed equals the outbox, once, in order.
 
-Drills, minutes each. One broker, in every `make test`: tests/outbox/events/test_kafka.py.
+Drills, minutes each. One broker, in every `make test`: tests/brokers/test_kafka.py.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests import kafka
 from tests.flows.recorder import FAULTS, TABLE
-from tests.flows.shop import Shop
 from tests.flows.test_events import TOPICS, unpublished, write_events
+from tests.kit import kafka
+from tests.kit.shop import Shop
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 

@@ -10,13 +10,10 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from notifications.models import EmailNotification
-from orders.privacy.person_export import export_person
-from outbox.models import DetachedPartition
 from outbox.retention.archives.restore import RESTORED
-from outbox.retention.partitions.catalogue import has_table
-from tests.outbox.retention.months import Steps, fill, make_partition
-from tests.outbox.retention.test_rollover import age_records, count, roll
+from tests.kit.months import Steps, fill, make_partition
+from tests.kit.words import DetachedPartition, EmailNotification, export_person, has_table
+from tests.rules.retention.test_rollover import age_records, count, roll
 
 pytestmark = [
     pytest.mark.drill,

@@ -13,19 +13,22 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from orders.privacy.erasure import erase_person
-from orders.privacy.person_export import export_person
-from orders.timeline import read_timeline
-from outbox.database.ids import id_floor
-from outbox.models import DetachedPartition, Erasure
-from outbox.retention.partitions.catalogue import has_table
-from outbox.retention.partitions.partitions import Partition
-from tests.factories import make_order
-from tests.orders.test_privacy import grep
-from tests.outbox.retention.months import Steps, fill, make_partition, states
-from tests.outbox.retention.test_rollover import age_records, count, roll
+from tests.kit.months import Steps, fill, make_partition, states
+from tests.kit.orders import make_order
+from tests.kit.words import (
+    DetachedPartition,
+    EmailNotification,
+    Erasure,
+    Order,
+    Partition,
+    erase_person,
+    export_person,
+    has_table,
+    id_floor,
+    read_timeline,
+)
+from tests.rules.retention.test_privacy import grep
+from tests.rules.retention.test_rollover import age_records, count, roll
 
 pytestmark = [
     pytest.mark.drill,

@@ -18,8 +18,8 @@ import pytest
 
 from local.machine import HOST, PROJECT, free_port, guarded
 from local.servers import EmbeddedPostgres
-from tests.needs import needs
-from tests.waiting import until
+from tests.kit.needs import needs
+from tests.kit.waiting import until
 
 GUIDE = PROJECT / "docs" / "guides" / "restore.md"
 PAGE = GUIDE.read_text()

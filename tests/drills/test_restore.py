@@ -14,7 +14,7 @@ import pytest
 
 from local.machine import PROJECT, guarded
 from local.servers import EmbeddedPostgres
-from tests.flows.shop import Shop
+from tests.kit.shop import Shop
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 

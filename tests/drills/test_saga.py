@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from examples.services import Streams, Topics
-from tests import kafka
-from tests.flows.shop import Shop
+from tests.kit import kafka
+from tests.kit.shop import Shop
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.drills.test_kafka import faults, record, recorded, shop_on_kafka, tell, writing
 from tests.flows.recorder import TABLE
-from tests.flows.shop import Shop
-from tests.flows.test_kafka import faults, record, recorded, shop_on_kafka, tell, writing
+from tests.kit.shop import Shop
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 

@@ -21,10 +21,10 @@ import requests
 
 from local.machine import free_port
 from local.sandbox import WebhookSettings
-from tests import kafka
 from tests.flows.monitoring import Monitoring
-from tests.flows.shop import KEYS, PAYMENT, Shop, payment_event, stopped
-from tests.roles import OPTIONAL
+from tests.kit import kafka
+from tests.kit.roles import OPTIONAL
+from tests.kit.shop import KEYS, PAYMENT, Shop, payment_event, stopped
 
 MAILS = "orderpost.public.email_notifications"
 POISON = "poison"

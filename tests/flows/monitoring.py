@@ -23,8 +23,8 @@ import requests
 import yaml
 
 from local.machine import HOST, PROJECT, free_port, guarded
-from tests.flows.shop import Shop
-from tests.needs import needs
+from tests.kit.needs import needs
+from tests.kit.shop import Shop
 
 FACTOR = 60
 DAY = 86_400

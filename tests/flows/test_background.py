@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 
-from tests.flows.shop import PAYMENT, Shop, payment_event
+from tests.kit.shop import PAYMENT, Shop, payment_event
 
 
 @pytest.mark.drill

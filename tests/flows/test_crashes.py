@@ -13,7 +13,7 @@ import requests
 
 from config.web import WORKERS
 from notifications.tasks import MOST_WAITING
-from tests.flows.shop import Shop
+from tests.kit.shop import Shop
 
 pytestmark = pytest.mark.flow
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import redis
 
-from tests.flows.shop import PAYMENT, REFUNDED, Shop, payment_event, refund_event
+from tests.kit.shop import PAYMENT, REFUNDED, Shop, payment_event, refund_event
 
 pytestmark = pytest.mark.flow
 

@@ -20,11 +20,11 @@ import pytest
 import redis
 import requests
 
-from tests import kafka
-from tests.flows.shop import Shop
-from tests.orders.external import SHOP, cancellation, story
-from tests.outbox.events.inbound import INSUFFICIENT, PAID, REFUNDED, RESERVED, envelope
-from tests.waiting import until
+from tests.kit import kafka
+from tests.kit.events import INSUFFICIENT, PAID, REFUNDED, RESERVED, envelope
+from tests.kit.external import SHOP, cancellation, story
+from tests.kit.shop import Shop
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.flow
 #: The e-mails that shops' stories and our own orders owe, by `NOTIFY_ON`'s default.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 import requests
 
-from tests.flows.shop import Shop
+from tests.kit.shop import Shop
 
 pytestmark = pytest.mark.flow
 

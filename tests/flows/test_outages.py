@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from local.sandbox import WebhookSettings
-from tests.flows.shop import KEYS, Shop
+from tests.kit.shop import KEYS, Shop
 
 pytestmark = pytest.mark.flow
 BREAKER = {"BREAKER_OPEN_SECONDS": "1"}

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from tests.flows.shop import Shop
 from tests.flows.test_events_over_http import send
-from tests.outbox.events.inbound import FAILED, INSUFFICIENT, PAID, REFUNDED, RESERVED, envelope
+from tests.kit.events import FAILED, INSUFFICIENT, PAID, REFUNDED, RESERVED, envelope
+from tests.kit.shop import Shop
 
 pytestmark = pytest.mark.flow
 NEW_ID = "overlay(uuidv7(-interval '25 hours')::text placing right(id::text, 23) from 14)::uuid"

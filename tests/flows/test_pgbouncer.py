@@ -13,9 +13,9 @@ import psycopg
 import pytest
 
 from local.machine import PROJECT
-from tests import prepared
-from tests.flows.shop import Shop
-from tests.pgbouncer import Pooler, needs_pgbouncer
+from tests.kit import prepared
+from tests.kit.pgbouncer import Pooler, needs_pgbouncer
+from tests.kit.shop import Shop
 
 pytestmark = [pytest.mark.flow, needs_pgbouncer]
 

@@ -11,9 +11,9 @@ import pytest
 
 from config.celery import app
 from local.machine import HOST
-from tests.flows.shop import Shop
 from tests.flows.test_outages import doubled, insert_mails, statuses
-from tests.smtp import SmtpServer
+from tests.kit.shop import Shop
+from tests.kit.smtp import SmtpServer
 
 pytestmark = pytest.mark.flow
 

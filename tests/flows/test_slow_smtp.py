@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from local.machine import HOST
-from tests.flows.shop import Shop
 from tests.flows.test_outages import doubled, insert_mails
-from tests.smtp import SmtpServer
+from tests.kit.shop import Shop
+from tests.kit.smtp import SmtpServer
 
 pytestmark = pytest.mark.flow
 

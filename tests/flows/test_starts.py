@@ -10,10 +10,10 @@ import pytest
 import redis
 
 from local.machine import free_port
-from outbox.telemetry import health
-from tests.flows.shop import PAYMENT, Shop, payment_event
-from tests.proxy import Proxy
-from tests.roles import OPTIONAL, RUNNING
+from tests.kit.proxy import Proxy
+from tests.kit.roles import OPTIONAL, RUNNING
+from tests.kit.shop import PAYMENT, Shop, payment_event
+from tests.kit.words import health
 
 pytestmark = pytest.mark.flow
 

@@ -10,9 +10,9 @@ import pytest
 import redis
 
 from local.sandbox.webhooks import WebhookSettings
-from tests import otelcol
-from tests.flows.shop import KEYS, PAYMENT, Shop, payment_event
-from tests.otlp import Received, Receiver
+from tests.kit import otelcol
+from tests.kit.otlp import Received, Receiver
+from tests.kit.shop import KEYS, PAYMENT, Shop, payment_event
 
 pytestmark = pytest.mark.flow
 

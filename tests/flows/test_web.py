@@ -19,8 +19,8 @@ import requests
 from config.roles import commands
 from config.web import THREADS
 from local.machine import HOST, free_port
-from outbox.telemetry import health
-from tests.flows.shop import Shop
+from tests.kit.shop import Shop
+from tests.kit.words import health
 
 pytestmark = pytest.mark.flow
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.flows.shop import Shop
 from tests.flows.test_outages import Payments, doubled, statuses
+from tests.kit.shop import Shop
 
 pytestmark = pytest.mark.flow
 

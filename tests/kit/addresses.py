@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from outbox.addresses import NotAnAddress, read_address
+from tests.kit.words import NotAnAddress, read_address
 
 _ATOM = st.text("abzABZ019!#$%&'*+-/=?^_`{|}~", min_size=1, max_size=24)
 _LDH = st.text("abzABZ019-", min_size=1, max_size=63)

@@ -6,7 +6,7 @@ import os
 
 import django
 
-from tests.servers import FIXED
+from tests.kit.servers import FIXED
 
 
 def prepare() -> None:

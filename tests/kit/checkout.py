@@ -13,7 +13,7 @@ from pathlib import Path
 
 from local import environment
 from local.machine import PROJECT, is_alive
-from tests.waiting import until
+from tests.kit.waiting import until
 
 NOT_COPIED = shutil.ignore_patterns(".git", ".venv", "var", "__pycache__", ".*_cache", ".hypothesis")
 
@@ -75,10 +75,15 @@ class Checkout:
         return found
 
     def pid_of(self, *words: str) -> int:
-        """Return the oldest process of the run with these words in its command."""
-        for pid in sorted(self.processes()):
+        """Return the process of the run with these words in its command, and not one that it forked."""
+        found = {}
+        for pid in self.processes():
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             if all(word in command for word in words):
+                # Behind the name in brackets: the state and the parent.
+                found[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        for pid, parent in found.items():
+            if parent not in found:
                 return pid
         raise LookupError(words)
 

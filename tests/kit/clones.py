@@ -1,10 +1,10 @@
 """Run the suite in fresh clones of this repository, one after another, and compare the runs.
 
-    python -m tests.clones [--count 5] [--target test] [ARGUMENT ...]
+    python -m tests.kit.clones [--count 5] [--target test] [ARGUMENT ...]
 
 Each clone gets its own .venv; `make setup` is not part of the times. Arguments go to `make`, such as
-`TESTS=tests/orders`. The clones have the last commit, not uncommitted changes. Logs are kept in var/clones.
-It exits with 1 if any run failed.
+`TESTS=tests/rules/orders`. The clones have the last commit, not uncommitted changes. Logs are kept in
+var/clones. It exits with 1 if any run failed.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Run:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.clones",
+        prog="python -m tests.kit.clones",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--target", default="test", help="the target of make: test, drills or coverage")
-    parser.add_argument("rest", nargs="*", help="for make, such as TESTS=tests/orders")
+    parser.add_argument("rest", nargs="*", help="for make, such as TESTS=tests/rules/orders")
     given = parser.parse_args(arguments)
     if said := changes(PROJECT):
         print(f"Not in the clones, because it is not committed:\n{said}", file=sys.stderr)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import requests
 
-from tests.flows.shop import Shop
+from tests.kit.shop import Shop
 
 #: The pause between two requests of a customer.
 PAUSE_SECONDS = 0.05

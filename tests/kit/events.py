@@ -8,11 +8,8 @@ import uuid
 from collections.abc import Collection
 from typing import Any
 
-from orders.inbound.payments_and_stock import HANDLERS, NAME
-from orders.models import Order
-from orders.services import place_order
 from outbox.events.consuming.inbox import process
-from outbox.events.transports import Received
+from tests.kit.words import HANDLERS, NAME, Order, Received, place_order
 
 PAID, REFUNDED = "payment.payment.succeeded.v1", "payment.payment.refunded.v1"
 FAILED = "payment.payment.failed.v1"

@@ -1,19 +1,14 @@
-"""Load a program of examples/, and stand in for the servers that it calls."""
+"""The programs of examples/ as modules."""
 
 from __future__ import annotations
 
-import contextlib
-import http.server
 import importlib.util
-import json
-import threading
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import jsonschema
 
 from local.machine import PROJECT
-from outbox.events.schemas import Name, find_schemas, read_schema
+from tests.kit.words import Name, find_schemas, read_schema
 
 
 def load(name: str) -> Any:
@@ -30,49 +25,3 @@ def assert_valid(event: dict[str, Any]) -> None:
     schemas = find_schemas()
     for name, value in (("envelope", event), (event["eventType"], event["data"])):
         jsonschema.Draft202012Validator(read_schema(schemas[Name("in", name)])).validate(value)
-
-
-#: (path, headers, JSON body or None) -> status, JSON body, headers. A `ConnectionError` hangs up.
-Answer = Callable[[str, Any, Any], tuple[int, Any, dict[str, str]]]
-
-
-@contextlib.contextmanager
-def serve(answer: Answer) -> Iterator[str]:
-    """Serve `answer` on a free port, and yield the address."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            try:
-                status, body, headers = answer(self.path, self.headers, json.loads(raw) if raw else None)
-            except ConnectionError:
-                self.close_connection = True
-                return
-            text = json.dumps(body).encode()
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(text))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(text)
-
-        def do_GET(self) -> None:
-            self.do_POST()
-
-        def log_message(self, *args: Any) -> None:
-            pass
-
-    with run(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
-        yield url
-
-
-@contextlib.contextmanager
-def run(server: http.server.ThreadingHTTPServer) -> Iterator[str]:
-    """Run a server in a thread, and yield its address."""
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

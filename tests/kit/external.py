@@ -6,7 +6,7 @@ import datetime as dt
 import uuid
 from typing import Any
 
-from tests.outbox.events.inbound import envelope, handle, received
+from tests.kit.events import envelope, handle, received
 
 SHOP = "shop-a"
 USER = "6f2b7c9e-4b0d-4c55-9b57-0d5a2f6c1e11"

@@ -13,8 +13,8 @@ import redis
 
 from local.machine import HOST, NOBODY, free_port
 from local.servers import EmbeddedPostgres, EmbeddedValkey
-from tests.proxy import Proxy
-from tests.waiting import until
+from tests.kit.proxy import Proxy
+from tests.kit.waiting import until
 
 STANDBY = "standby"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.test import Client
 
-from outbox import bulk
+from tests.kit.words import bulk
 
 LIST = "/admin/notifications/emailnotification/"
 

@@ -24,9 +24,9 @@ import pytest
 from local.kafka import jars
 from local.kafka.broker import EmbeddedKafka, new_cluster_id
 from local.machine import HOST, free_port
-from tests.certificates import make_authority
-from tests.needs import reason
-from tests.waiting import until
+from tests.kit.certificates import make_authority
+from tests.kit.needs import reason
+from tests.kit.waiting import until
 
 
 @cache

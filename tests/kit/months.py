@@ -11,12 +11,8 @@ from typing import Any
 import psycopg.conninfo
 from django.db import connection
 
-from notifications.models import EmailNotification
-from outbox.database.ids import id_floor, new_id
-from outbox.database.partitioned import PartitionedModel
-from outbox.retention.partitions import partitions
 from outbox.retention.partitions.catalogue import PartitionTable, partition_tables
-from outbox.retention.partitions.partitions import Partition
+from tests.kit.words import EmailNotification, Partition, PartitionedModel, id_floor, new_id, partitions
 
 
 def dsn() -> str:

@@ -16,7 +16,7 @@ from typing import Self
 import pytest
 
 from local.machine import PROJECT, free_port, guarded
-from tests.needs import reason
+from tests.kit.needs import reason
 
 BUILDER = "go.opentelemetry.io/collector/cmd/builder"
 VERSION, STABLE = "v0.150.0", "v1.56.0"

@@ -7,8 +7,8 @@ from typing import Any
 import redis
 
 from local.servers import EmbeddedPostgres
-from tests.failover import Pair, ValkeyPair
-from tests.flows.shop import Shop
+from tests.kit.failover import Pair, ValkeyPair
+from tests.kit.shop import Shop
 
 
 class PairedShop(Shop):

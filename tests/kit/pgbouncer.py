@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from local.machine import HOST, PROJECT, account_for_postgres, free_port, guarded
-from tests.needs import needs
-from tests.waiting import until
+from tests.kit.needs import needs
+from tests.kit.waiting import until
 
 PROGRAM = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
 SETTINGS = PROJECT / "docker" / "pgbouncer" / "pgbouncer.ini"

@@ -1,6 +1,6 @@
 """A migrated cluster with an API token, made once for a test run; each `Shop` starts from a copy of it.
 
-The processes of a parallel run share the folder that tests.servers names in `FOLDER`. The first one that
+The processes of a parallel run share the folder that tests.kit.servers names in `FOLDER`. The first one that
 needs the cluster makes it under a lock. A program without pytest, such as `python -m tests.chaos`, makes its
 own one.
 """
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from local.machine import NOBODY, free_port
 from local.servers import EmbeddedPostgres
-from tests import warm
-from tests.constants import move_constants
+from tests.kit import warm
+from tests.kit.constants import move_constants
 
 #: The environment variable with the folder of this test run.
 FOLDER = "ORDERPOST_TESTS_FOLDER"

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from django.db import connection, connections
 
-from tests.waiting import PATIENCE, until
+from tests.kit.waiting import PATIENCE, until
 
 T = TypeVar("T")
 

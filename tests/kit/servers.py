@@ -1,6 +1,6 @@
 """A pytest plugin: start PostgreSQL and Valkey for one test run, before Django reads its settings.
 
-`-p tests.servers` (pyproject.toml) loads it. If DATABASE_URL or REDIS_URL is set, the plugin uses that
+`-p tests.kit.servers` (pyproject.toml) loads it. If DATABASE_URL or REDIS_URL is set, the plugin uses that
 server, because the processes of a parallel run share the servers of the first one. It sets every name that
 `make run` writes to var/local.env, so that the tests never use a local run's servers.
 """
@@ -20,7 +20,7 @@ import pytest
 from local import environment
 from local.machine import free_port
 from local.servers import EmbeddedPostgres, EmbeddedValkey, Server
-from tests import prepared
+from tests.kit import prepared
 
 FIXED = {
     **{name: "" for name in environment.NAMES if name not in ("DATABASE_URL", "REDIS_URL")},

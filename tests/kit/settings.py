@@ -1,4 +1,4 @@
-"""The shipped settings with some other constants, for processes that tests start (tests.constants)."""
+"""The shipped settings with some other constants, for processes that tests start (tests.kit.constants)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 from config.settings import *  # noqa: F403
 from config.settings import DATABASES
-from tests import constants
+from tests.kit import constants
 
 _given = json.loads(os.environ[constants.VARIABLE])
 globals().update(_given)

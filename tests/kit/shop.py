@@ -29,13 +29,13 @@ from local.machine import HOST, PROJECT, free_port, guarded
 from local.sandbox import Sandbox
 from local.servers import EmbeddedPostgres, EmbeddedValkey
 from notifications.providers.sendgrid import make_key
-from tests import prepared, warm
-from tests.certificates import make_server_context
-from tests.constants import move_constants
-from tests.pgbouncer import WANTED, Pooler
-from tests.proxy import Proxy
-from tests.schemas import validate_published
-from tests.waiting import PATIENCE, until
+from tests.kit import prepared, warm
+from tests.kit.certificates import make_server_context
+from tests.kit.constants import move_constants
+from tests.kit.pgbouncer import WANTED, Pooler
+from tests.kit.proxy import Proxy
+from tests.kit.schemas import validate_published
+from tests.kit.waiting import PATIENCE, until
 
 #: Tables and partitions that have or have had rows.
 WITH_PAGES = """
@@ -60,7 +60,7 @@ QUICK = {
 
 
 class Shop:
-    """`settings` are environment variables, and constants (tests.constants), that override `QUICK`.
+    """`settings` are environment variables, and constants (tests.kit.constants), that override `QUICK`.
 
     Processes reach PostgreSQL through `shop.proxy` if `proxied`, and with PGBOUNCER=1 through `shop.pooler`,
     except for connections that need their own session. With `tls`, they reach the providers over TLS.

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.needs import sentence
+from tests.kit.needs import sentence
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

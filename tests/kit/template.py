@@ -11,7 +11,7 @@ from pathlib import Path
 from django.db import connection
 from pytest_django import DjangoDbBlocker
 
-from tests import prepared
+from tests.kit import prepared
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.clones import Run, line, report
+from tests.kit.clones import Run, line, report
 
 GREEN = """
 random numbers: TESTS_SEED=271828

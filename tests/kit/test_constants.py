@@ -6,8 +6,8 @@ import os
 import sys
 
 from config import settings as shipped
-from tests import warm
-from tests.constants import NAMES, move_constants
+from tests.kit import warm
+from tests.kit.constants import NAMES, move_constants
 
 CODE = (
     "import django; django.setup(); from django.conf import settings as s;"

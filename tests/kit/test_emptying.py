@@ -8,10 +8,10 @@ from django.core.management import call_command
 from django.db import connection
 from django.test import TransactionTestCase
 
-from outbox.apps import make_groups
-from outbox.models import OutboxEvent
-from tests.emptying import Emptying
-from tests.factories import make_mail, make_order
+from tests.kit.emptying import Emptying
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.words import OutboxEvent, make_groups
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "owner"])
 

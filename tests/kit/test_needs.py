@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.needs import reason, sentence
+from tests.kit.needs import reason, sentence
 
 
 def test_each_missing_tool_is_named_once_with_its_tests_and_how_to_install_it():

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.flows.shop import Shop
+from tests.kit.shop import Shop
 
 
 @pytest.mark.flow

@@ -1,7 +1,7 @@
 """Start programs of this project as forks of a process that has already imported their libraries.
 
 A program's start takes a second of CPU, mostly to import Django, Celery and others.
-`tests.warm_process` imports them once for each test process, and forks for each program. A fork runs the
+`tests.kit.warm_process` imports them once for each test process, and forks for each program. A fork runs the
 program from the project's own first import on, in the folder of this checkout, with its own environment,
 process group and output.
 """
@@ -101,7 +101,7 @@ _lock = threading.Lock()
 def _server() -> socket.socket:
     """Start the warm process of this test process, from the main thread; both end together."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, "-m", "tests.warm_process", str(its.fileno())]
+    command = [sys.executable, "-m", "tests.kit.warm_process", str(its.fileno())]
     with its:
         warm = subprocess.Popen(
             guarded(command),

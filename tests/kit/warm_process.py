@@ -1,4 +1,4 @@
-"""The process that `tests.warm` starts: it imports libraries, and forks for each program it is asked for.
+"""The process that `tests.kit.warm` starts: it imports libraries, and forks for each program it is asked for.
 
 It imports nothing of the project, because each program reads its own environment while it does that.
 """

@@ -10,7 +10,7 @@ import pytest
 from dotenv import dotenv_values
 
 from local import environment
-from tests import servers
+from tests.kit import servers
 
 
 def complete(tmp_path: Path, environ: Mapping[str, str]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from local.machine import Account, account_for_postgres, guarded, is_alive
-from tests.waiting import until
+from tests.kit.waiting import until
 
 AS_ROOT = os.geteuid() == 0
 needs_root = pytest.mark.skipif(not AS_ROOT, reason="only root can become someone else")

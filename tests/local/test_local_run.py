@@ -19,9 +19,9 @@ from confluent_kafka.admin import AdminClient
 from dotenv import dotenv_values
 
 from local.machine import PROJECT, free_port
-from tests import kafka as brokers
-from tests.local.helpers import Checkout, without_settings
-from tests.waiting import until
+from tests.kit import kafka as brokers
+from tests.kit.checkout import Checkout, without_settings
+from tests.kit.waiting import until
 
 pytestmark = pytest.mark.flow
 

@@ -17,8 +17,8 @@ import redis
 
 from local.machine import Account, LocalRunFailed, free_port, postgres_binaries
 from local.servers import LOG_FILES, EmbeddedPostgres, EmbeddedValkey
+from tests.kit.waiting import until
 from tests.local.test_guard import ACCOUNTS, AS_ROOT, needs_root
-from tests.waiting import until
 
 
 @pytest.fixture

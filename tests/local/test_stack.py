@@ -10,7 +10,7 @@ import redis
 from local.machine import free_port
 from local.servers import EmbeddedValkey
 from local.stack import is_worker_waiting
-from tests.waiting import until
+from tests.kit.waiting import until
 
 
 def test_a_worker_that_blocks_on_its_queue_waits_for_tasks(tmp_path: Path) -> None:

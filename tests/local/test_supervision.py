@@ -12,7 +12,7 @@ import pytest
 
 from local.machine import LocalRunFailed, guarded, is_alive
 from local.supervision import Gate, Program, Supervisor
-from tests.waiting import until
+from tests.kit.waiting import until
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from local.machine import PROJECT
-from tests.needs import needs
+from tests.kit.needs import needs
 
 CHART = PROJECT / "docker" / "helm" / "orderpost"
 #: The tested sets of values: the smallest that a shop needs, everything, and other choices.

@@ -20,18 +20,24 @@ from django.db import DatabaseError, transaction
 from config import logs
 from notifications import services
 from notifications.delivery.log import log_changes
-from notifications.models import EmailNotification
 from notifications.restored import mark_sent
-from orders.render_again import render_again
-from orders.services import pay_order, place_order
-from outbox.database.clock import read_database_time
-from outbox.database.ids import new_id
-from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.events.publishing.relay import Relay
-from outbox.models import OutboxEvent, Pause
-from tests.bulk import act
-from tests.factories import make_mail, staff_client
-from tests.outbox.events.test_relay import Memory
+from tests.kit.jobs import act
+from tests.kit.mails import make_mail
+from tests.kit.people import staff_client
+from tests.kit.words import (
+    EmailNotification,
+    OutboxEvent,
+    Outcome,
+    Pause,
+    Relay,
+    Verdict,
+    new_id,
+    pay_order,
+    place_order,
+    read_database_time,
+    render_again,
+)
+from tests.rules.events.test_relay import Memory
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from local.machine import PROJECT
-from tests.docker.alert_cases import CASES, Case
-from tests.needs import needs
+from tests.kit.needs import needs
+from tests.ops.alert_cases import CASES, Case
 
 RULES = PROJECT / "docker" / "prometheus" / "alerts.yml"
 DOCS = "https://docs.example.com"

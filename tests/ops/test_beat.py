@@ -19,12 +19,12 @@ from config.beat import LOCK, SCHEDULE_LOCK, WAIT_SECONDS, SingleBeat, install_s
 from config.celery import app
 from config.roles import commands
 from local.machine import free_port
-from tests.concurrency.helpers import together
-from tests.config.busy import make_app
-from tests.failover import ValkeyPair
-from tests.outbox.retention.months import dsn
-from tests.waiting import until
-from tests.warm import Program
+from tests.kit.failover import ValkeyPair
+from tests.kit.months import dsn
+from tests.kit.races import together
+from tests.kit.waiting import until
+from tests.kit.warm import Program
+from tests.ops.busy import make_app
 
 POLL = "poll the outbox"
 

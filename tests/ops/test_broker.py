@@ -12,10 +12,10 @@ from kombu.exceptions import OperationalError
 
 from local.machine import free_port
 from local.servers import EmbeddedValkey
-from tests.config import busy
-from tests.failover import ValkeyPair
-from tests.waiting import until
-from tests.warm import Program
+from tests.kit.failover import ValkeyPair
+from tests.kit.waiting import until
+from tests.kit.warm import Program
+from tests.ops import busy
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def broker(tmp_path):
 @pytest.fixture
 def worker(broker, tmp_path):
     """Start a Celery worker with our settings and four threads."""
-    command = [sys.executable, "-m", "celery", "-A", "tests.config.busy", "worker", "-l", "WARNING"]
+    command = [sys.executable, "-m", "celery", "-A", "tests.ops.busy", "worker", "-l", "WARNING"]
     flags = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     with (tmp_path / "worker.log").open("wb") as log:
         process = Program(

@@ -12,9 +12,9 @@ from jsonschema import Draft7Validator
 
 from config import roles
 from local.machine import PROJECT
-from outbox.api.operations import PROBES
-from tests.docker.chart import CHART, SETS, chart_values, documented_settings, schema
-from tests.docker.test_alert_rules import RULES
+from tests.kit.words import PROBES
+from tests.ops.chart import CHART, SETS, chart_values, documented_settings, schema
+from tests.ops.test_alert_rules import RULES
 
 TEMPLATES = "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
 #: The sections of the chart's README that say what happens to `replicas`.

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from local.machine import PROJECT
-from tests.docker.chart import (
+from tests.ops.chart import (
     CHART,
     FOREIGN_KINDS,
     SETS,
@@ -29,7 +29,7 @@ from tests.docker.chart import (
     pods,
     rendered,
 )
-from tests.docker.test_alert_rules import RULES
+from tests.ops.test_alert_rules import RULES
 
 pytestmark = needs_helm
 

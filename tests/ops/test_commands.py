@@ -20,24 +20,29 @@ from django.db import OperationalError, connections
 from django.urls import reverse
 
 from local.sandbox import Sandbox
-from notifications import tasks
-from notifications.delivery import drain as delivery
 from notifications.delivery import process
-from notifications.models import EmailNotification
-from notifications.providers.sending import PROVIDERS
 from orders.management.commands import demo
-from orders.models import Order
-from orders.services import pay_order
-from outbox.database.clock import read_database_time
-from outbox.events.consuming import consumer
-from outbox.events.publishing import relay
 from outbox.management.commands import keep_partitions
-from outbox.models import ApiToken, Heartbeat, OutboxEvent
-from outbox.retention.partitions import partitions
-from tests.factories import make_mail, make_order
-from tests.flows.shop import PAYMENT, payment_event
-from tests.outbox.retention.months import make_partition, states
-from tests.waiting import until
+from tests.kit.mails import make_mail
+from tests.kit.months import make_partition, states
+from tests.kit.orders import make_order
+from tests.kit.shop import PAYMENT, payment_event
+from tests.kit.waiting import until
+from tests.kit.words import (
+    PROVIDERS,
+    ApiToken,
+    EmailNotification,
+    Heartbeat,
+    Order,
+    OutboxEvent,
+    consumer,
+    partitions,
+    pay_order,
+    read_database_time,
+    relay,
+    tasks,
+)
+from tests.kit.words import drain as delivery
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

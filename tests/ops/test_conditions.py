@@ -19,13 +19,22 @@ from django.test.utils import CaptureQueriesContext
 
 from local.machine import PROJECT
 from notifications.delivery import process
-from notifications.models import EmailNotification
-from orders.inbound.payments_and_stock import subscribed
-from outbox import bulk, conditions, facts
-from outbox.database.ids import new_id
-from outbox.models import BulkJob, Heartbeat, InboundDeadLetter, OutboxEvent, Pause
-from tests.factories import make_mail, make_order
-from tests.outbox.retention.months import fill, make_partition
+from tests.kit.mails import make_mail
+from tests.kit.months import fill, make_partition
+from tests.kit.orders import make_order
+from tests.kit.words import (
+    BulkJob,
+    EmailNotification,
+    Heartbeat,
+    InboundDeadLetter,
+    OutboxEvent,
+    Pause,
+    bulk,
+    conditions,
+    facts,
+    new_id,
+    subscribed,
+)
 
 pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)

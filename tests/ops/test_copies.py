@@ -1,7 +1,7 @@
 """Where a list has to be written twice, the second copy equals the first one.
 
-config/roles.py has the roles, and notifications/providers/registry.py the providers. tests/docker compares
-the roles of the compose file and of the chart, and tests/notifications/providers keeps the names of providers
+config/roles.py has the roles, and notifications/providers/registry.py the providers. tests/ops compares
+the roles of the compose file and of the chart, and tests/providers keeps the names of providers
 out of other code.
 """
 
@@ -15,8 +15,8 @@ import yaml
 from local.machine import PROJECT
 from notifications.providers import registry
 from outbox.telemetry.health import WEB
-from tests.docker.test_alert_rules import RULES, alerts
-from tests.roles import OPTIONAL, RUNNING
+from tests.kit.roles import OPTIONAL, RUNNING
+from tests.ops.test_alert_rules import RULES, alerts
 
 DOCS = PROJECT / "docs"
 PROCESSES = [*RUNNING, *OPTIONAL]

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from local.machine import PROJECT
-from tests.docker.test_alert_rules import needs_promtool
+from tests.ops.test_alert_rules import needs_promtool
 
 GRAFANA = PROJECT / "docker" / "grafana"
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}

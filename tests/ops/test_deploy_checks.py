@@ -12,9 +12,9 @@ from django.test import Client
 
 from config.addresses import parse_database
 from outbox.checks import PRODUCTION, databases_without_tls
-from outbox.models import Heartbeat
-from tests import warm
-from tests.factories import staff_client
+from tests.kit import warm
+from tests.kit.people import staff_client
+from tests.kit.words import Heartbeat
 
 REAL = {
     "DEFAULT_FROM_EMAIL": "Tea <orders@tea.test>",

@@ -11,8 +11,8 @@ import pytest
 
 from local.machine import PROJECT
 from outbox.bulk import ACTIONS
-from outbox.telemetry import metrics
 from outbox.traffic import summed
+from tests.kit.words import metrics
 
 PACKAGES = ("local", "config", "orders", "notifications", "outbox")
 #: Folders whose names Django or import machinery gives: their place says what they are for.

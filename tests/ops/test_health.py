@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from local.machine import PROJECT
-from outbox.telemetry import health
+from tests.kit.words import health
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 from django.db.models.functions import Now
 
-from outbox.models import Heartbeat
+from tests.kit.words import Heartbeat
 
 
 @pytest.mark.django_db

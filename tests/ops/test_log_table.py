@@ -56,7 +56,7 @@ def table() -> dict[str, tuple[set[str], set[str]]]:
 
 
 def transitions() -> set[str]:
-    """Return the events whose lines have the ids. tests/config/test_transition_lines.py makes each happen."""
+    """Return the events whose lines have the ids. tests/ops/test_transition_lines.py makes each happen."""
     return {event for event, (_, fields) in table().items() if fields >= IDS}
 
 

@@ -18,9 +18,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.openmetrics import parser as openmetrics
 
 from local.machine import HOST, PROJECT, free_port
-from outbox.models import Heartbeat
-from outbox.telemetry import health, metrics, metrics_server
-from tests.api.conftest import Api
+from outbox.telemetry import metrics_server
+from tests.kit.api import Api
+from tests.kit.words import Heartbeat, health, metrics
 
 
 def exposed():

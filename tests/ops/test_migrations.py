@@ -26,9 +26,8 @@ from django.utils import timezone
 
 from outbox.database import partitioned_migrations
 from outbox.database.partitioned_migrations import AddPartitionedIndex
-from outbox.models import OutboxEvent
-from outbox.retention.partitions.partitions import attached
-from tests.outbox.retention.months import dsn
+from tests.kit.months import dsn
+from tests.kit.words import OutboxEvent, attached
 
 APPS = ("orders", "notifications", "outbox")
 SQUAWK = Path(sys.executable).with_name("squawk")

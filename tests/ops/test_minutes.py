@@ -10,16 +10,19 @@ from django.db import connection, transaction
 from django.db.models import Max
 from django.test.utils import CaptureQueriesContext
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from outbox.database.clock import read_database_time
-from outbox.database.ids import id_floor
-from outbox.models import TrafficSum
 from outbox.tasks import sum_minutes
-from outbox.traffic import minutes
-from outbox.traffic.summed import Window
-from tests.factories import make_mail, make_mails, make_order
-from tests.plans import rows_without_index
+from tests.kit.mails import make_mail, make_mails
+from tests.kit.orders import make_order
+from tests.kit.plans import rows_without_index
+from tests.kit.words import (
+    EmailNotification,
+    Order,
+    TrafficSum,
+    Window,
+    id_floor,
+    minutes,
+    read_database_time,
+)
 
 pytestmark = pytest.mark.django_db
 MINUTE = dt.timedelta(minutes=1)

@@ -10,16 +10,13 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 
-from notifications.models import EmailNotification
-from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.events import pause_watch
-from outbox.events.publishing.relay import Relay
 from outbox.metrics import numbers
-from outbox.models import Pause
-from tests.factories import make_mail, make_mails, staff_client, statuses
-from tests.outbox.events.inbound import PAID, envelope, order, received, status
-from tests.outbox.events.test_consumer import Hand, consume
-from tests.outbox.events.test_relay import Memory, write
+from tests.kit.events import PAID, envelope, order, received, status
+from tests.kit.mails import make_mail, make_mails, statuses
+from tests.kit.people import staff_client
+from tests.kit.words import EmailNotification, Outcome, Pause, Relay, Verdict, pause_watch
+from tests.rules.events.test_consumer import Hand, consume
+from tests.rules.events.test_relay import Memory, write
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 

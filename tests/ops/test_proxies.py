@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from django.test import RequestFactory
 
-from outbox.api.proxies import client_address, mask_address
+from outbox.api.proxies import client_address
+from tests.kit.words import mask_address
 
 
 @pytest.mark.parametrize(

@@ -14,21 +14,27 @@ from django.core.management import get_commands
 
 from config.help import OURS, our_commands
 from local.machine import PROJECT
-from notifications import webhooks
 from notifications.admin import email_actions
 from notifications.api import urls as notifications_urls
 from orders import bodies, emails
 from orders.api import timeline
 from orders.api import urls as orders_urls
-from orders.events import EVENTS
-from orders.inbound import commands
-from outbox.api import event_bodies, pages, parsers, problems
-from outbox.api.problem_types import find_types
-from outbox.events.consuming import consumer, envelope
-from outbox.events.publishing import relay
-from outbox.models import ApiToken, jobs
-from outbox.retention import purge
-from tests import warm
+from outbox.api import event_bodies, parsers
+from outbox.events.consuming import envelope
+from outbox.models import jobs
+from tests.kit import warm
+from tests.kit.words import (
+    EVENTS,
+    ApiToken,
+    commands,
+    consumer,
+    find_types,
+    pages,
+    problems,
+    purge,
+    relay,
+    webhooks,
+)
 
 FOLDER = PROJECT / "docs" / "reference"
 

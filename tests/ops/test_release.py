@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from local.machine import PROJECT
-from outbox.telemetry.release import version
+from tests.kit.words import version
 
 PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text())
 VERSION: str = PYPROJECT["project"]["version"]

@@ -12,7 +12,7 @@ import pytest
 
 from config import roles
 from local.machine import PROJECT
-from outbox.telemetry import health
+from tests.kit.words import health
 
 
 def orderpost(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -8,12 +8,11 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from notifications.delivery import process
-from notifications.models import Suppression
-from outbox.apps import ROLES, make_groups, permissions_of
-from outbox.database.ids import new_id
-from outbox.models import Heartbeat, InboundDeadLetter, OutboxEvent
-from tests.factories import make_mail, make_order
-from tests.walk import walk
+from outbox.apps import ROLES, permissions_of
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.walk import walk
+from tests.kit.words import Heartbeat, InboundDeadLetter, OutboxEvent, Suppression, make_groups, new_id
 
 pytestmark = pytest.mark.django_db
 

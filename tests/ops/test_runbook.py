@@ -7,8 +7,8 @@ import re
 import pytest
 
 from local.machine import PROJECT
-from tests.docker.test_alert_rules import alerts, rules
-from tests.docker.test_dashboards import DASHBOARDS, queries
+from tests.ops.test_alert_rules import alerts, rules
+from tests.ops.test_dashboards import DASHBOARDS, queries
 
 DOCS = PROJECT / "docs"
 PARTS = ["Customers", "Check", "Do"]

@@ -18,10 +18,11 @@ from django.urls import URLResolver, get_resolver
 
 from config.headers import POLICY
 from local.machine import PROJECT
-from outbox.api.operations import PROBES
-from tests.api.conftest import Api, make_token
-from tests.factories import make_mail, make_order
-from tests.flows.shop import PAYMENT, Shop, payment_event
+from tests.kit.api import Api, make_token
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.shop import PAYMENT, Shop, payment_event
+from tests.kit.words import PROBES
 
 INLINE = re.compile(
     r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>|\son[a-z]+\s*=|javascript:", re.IGNORECASE

@@ -15,7 +15,7 @@ import sentry_sdk
 import structlog
 
 from config import sentry
-from outbox.telemetry.release import version
+from tests.kit.words import version
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

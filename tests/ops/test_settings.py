@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from local.machine import PROJECT
-from notifications.providers.registry import declarations
-from tests import warm
-from tests.certificates import make_authority
-from tests.waiting import PATIENCE
+from tests.kit import warm
+from tests.kit.certificates import make_authority
+from tests.kit.waiting import PATIENCE
+from tests.kit.words import declarations
 
 
 def start(

@@ -11,9 +11,8 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db.models.functions import Now
 
-from outbox import bulk
-from outbox.models import BulkJob, Heartbeat
-from tests.factories import make_mail
+from tests.kit.mails import make_mail
+from tests.kit.words import BulkJob, Heartbeat, bulk
 
 
 @pytest.fixture(autouse=True)

@@ -12,14 +12,15 @@ from django.db.models.functions import Now
 from django.urls import reverse
 
 from orders import services
-from orders.models import STUCK, Order
+from orders.models import STUCK
 from orders.stuck import stuck_statement
 from outbox import metrics
 from outbox.conditions import Stuck
-from outbox.database.clock import read_database_time
 from outbox.facts import read_facts
-from tests.factories import make_order, staff_client
-from tests.plans import rows_without_index
+from tests.kit.orders import make_order
+from tests.kit.people import staff_client
+from tests.kit.plans import rows_without_index
+from tests.kit.words import Order, read_database_time
 
 pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)

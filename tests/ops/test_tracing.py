@@ -11,7 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from local.machine import PROJECT
 from outbox.telemetry import tracing
-from tests.otlp import Receiver
+from tests.kit.otlp import Receiver
 
 REMOTE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 BEGIN = "from outbox.telemetry.tracing import span, start, traceparent_of\nstart()\n"

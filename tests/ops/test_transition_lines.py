@@ -13,22 +13,29 @@ import pytest
 
 from config import logs
 from local.sandbox import Sandbox
-from notifications.delivery import drain as delivery
-from notifications.models import EmailNotification
-from notifications.services import give_up, resend
-from orders.inbound.payments_and_stock import HANDLERS, NAME
-from orders.services import cancel_order, pay_order, place_order
-from outbox.events.consuming.inbox import replay_next
-from outbox.events.publishing.relay import Relay
-from outbox.models import InboundDeadLetter, OutboxEvent
-from outbox.telemetry import context
-from tests.config.test_log_table import IDS, transitions
-from tests.notifications.neighbours import due_now
-from tests.notifications.test_delivery import sandbox  # noqa: F401 - a fixture
-from tests.outbox.events.inbound import PAID, REFUNDED, envelope, handle, received
-from tests.outbox.events.test_consumer import Hand, consume
-from tests.outbox.events.test_relay import Memory, due
-from tests.waiting import until
+from tests.kit.events import PAID, REFUNDED, envelope, handle, received
+from tests.kit.mails import due_now
+from tests.kit.waiting import until
+from tests.kit.words import (
+    HANDLERS,
+    NAME,
+    EmailNotification,
+    InboundDeadLetter,
+    OutboxEvent,
+    Relay,
+    cancel_order,
+    context,
+    give_up,
+    pay_order,
+    place_order,
+    replay_next,
+    resend,
+)
+from tests.kit.words import drain as delivery
+from tests.ops.test_log_table import IDS, transitions
+from tests.rules.events.test_consumer import Hand, consume
+from tests.rules.events.test_relay import Memory, due
+from tests.rules.outbox.test_delivery import sandbox  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 

@@ -9,16 +9,11 @@ from django.contrib.admin.models import LogEntry
 from django.db import OperationalError, connection
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from orders.privacy.erasure import erase_person
-from outbox import bulk
-from outbox.models import BulkJob
-from outbox.models.jobs import RETRY_BASE
-from outbox.retention import rollover
-from tests.bulk import run_jobs
-from tests.factories import make_mail
-from tests.outbox.retention.months import Steps, fill, make_partition, states
-from tests.outbox.test_bulk import logged, start
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mail
+from tests.kit.months import Steps, fill, make_partition, states
+from tests.kit.words import RETRY_BASE, BulkJob, EmailNotification, bulk, erase_person, rollover
+from tests.rules.jobs.test_bulk import logged, start
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

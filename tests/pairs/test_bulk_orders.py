@@ -6,15 +6,12 @@ import pytest
 from django.contrib.auth.models import User
 from django.core.management import call_command
 
-from notifications.delivery import drain
-from notifications.models import EmailNotification
-from orders.privacy import erasure
-from outbox import bulk
-from outbox.privacy import ERASED_ADDRESS
-from tests.bulk import run_jobs
-from tests.factories import make_mail, make_mails, make_order, statuses
-from tests.notifications.test_delivery import sandbox
-from tests.outbox.retention.months import Steps
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mail, make_mails, statuses
+from tests.kit.months import Steps
+from tests.kit.orders import make_order
+from tests.kit.words import ERASED_ADDRESS, EmailNotification, bulk, drain, erasure
+from tests.rules.outbox.test_delivery import sandbox
 
 __all__ = ["sandbox"]  # a fixture
 

@@ -12,16 +12,18 @@ import uuid
 import pytest
 from django.db.models.functions import Now
 
-from orders.models import Order
-from orders.privacy.erasure import erase_person
-from orders.privacy.person_export import export_person
-from orders.timeline import read_timeline
-from outbox.database.ids import id_floor
-from outbox.models import OutboxEvent
-from outbox.retention import rollover
-from outbox.retention.partitions.partitions import Partition
-from tests.orders.test_privacy import grep
-from tests.outbox.retention.months import Steps, make_partition, states
+from tests.kit.months import Steps, make_partition, states
+from tests.kit.words import (
+    Order,
+    OutboxEvent,
+    Partition,
+    erase_person,
+    export_person,
+    id_floor,
+    read_timeline,
+    rollover,
+)
+from tests.rules.retention.test_privacy import grep
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

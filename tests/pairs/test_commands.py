@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from notifications.models import EmailNotification
-from orders.corrections import send_copy
-from orders.models import Order
-from orders.privacy.erasure import erase_person
-from orders.services import pay_order
-from outbox import bulk
-from outbox.models import BulkJob, InboundDeadLetter, OutboxEvent, Pause
-from outbox.retention import rollover
-from tests.bulk import run_jobs
-from tests.factories import make_mail, statuses
-from tests.orders.external import tell
-from tests.orders.test_commands import CANCEL, CLEAN_UP, COMPLETE, RESEND, give, reason
-from tests.outbox.events.inbound import order, status
-from tests.outbox.retention.months import Steps, fill, make_partition, states
-from tests.outbox.test_bulk import logged, start
+from tests.kit.events import order, status
+from tests.kit.external import tell
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mail, statuses
+from tests.kit.months import Steps, fill, make_partition, states
+from tests.kit.words import (
+    BulkJob,
+    EmailNotification,
+    InboundDeadLetter,
+    Order,
+    OutboxEvent,
+    Pause,
+    bulk,
+    erase_person,
+    pay_order,
+    rollover,
+    send_copy,
+)
+from tests.rules.jobs.test_bulk import logged, start
+from tests.rules.orders.test_commands import CANCEL, CLEAN_UP, COMPLETE, RESEND, give, reason
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

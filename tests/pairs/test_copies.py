@@ -7,16 +7,12 @@ import pytest
 from notifications import services
 from notifications.copies import NotCopied
 from notifications.delivery.process import current
-from notifications.models import EmailNotification
-from orders.corrections import send_copy
-from orders.models import Order
-from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.models import Pause
-from outbox.retention import rollover
-from tests.api.conftest import Api, assert_problem, make_token
-from tests.factories import make_mail, make_order
-from tests.notifications.test_webhooks import event, post
-from tests.outbox.retention.months import Steps, fill, make_partition, states
+from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.mails import make_mail
+from tests.kit.months import Steps, fill, make_partition, states
+from tests.kit.orders import make_order
+from tests.kit.words import EmailNotification, Order, Outcome, Pause, Verdict, rollover, send_copy
+from tests.rules.notifications.test_webhooks import event, post
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 WRONG, RIGHT = "alice@exampel.com", "alice@example.com"

@@ -11,13 +11,10 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db.models.functions import Now
 
-from notifications.bulk_actions import RESEND
-from notifications.delivery import drain as delivery
-from notifications.delivery.process import Drained
-from outbox import bulk
-from outbox.models import BulkJob
-from tests.config.test_commands import provider, sent, stopped_when
-from tests.factories import make_mail, make_mails
+from tests.kit.mails import make_mail, make_mails
+from tests.kit.words import RESEND, BulkJob, Drained, bulk
+from tests.kit.words import drain as delivery
+from tests.ops.test_commands import provider, sent, stopped_when
 
 __all__ = ["provider"]  # a fixture
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])

@@ -12,20 +12,25 @@ import psycopg
 import pytest
 from django.db import connections
 
-from notifications.models import EmailNotification
-from orders.inbound.payments_and_stock import HANDLERS, NAME
-from orders.models import Order
-from orders.privacy.erasure import erase_person
-from outbox.events.consuming.inbox import fail_replay, replay_next
-from outbox.models import InboundDeadLetter
-from outbox.privacy import ERASED, ERASED_ADDRESS
-from tests.api.conftest import Api, assert_problem, make_token
-from tests.orders.external import SHOP, give, new_id, told
-from tests.orders.test_commands import PLACE
-from tests.orders.test_privacy import grep
-from tests.outbox.events.inbound import envelope
-from tests.outbox.retention.months import Steps, dsn
-from tests.waiting import until
+from outbox.events.consuming.inbox import fail_replay
+from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.events import envelope
+from tests.kit.external import SHOP, give, new_id, told
+from tests.kit.months import Steps, dsn
+from tests.kit.waiting import until
+from tests.kit.words import (
+    ERASED,
+    ERASED_ADDRESS,
+    HANDLERS,
+    NAME,
+    EmailNotification,
+    InboundDeadLetter,
+    Order,
+    erase_person,
+    replay_next,
+)
+from tests.rules.orders.test_commands import PLACE
+from tests.rules.retention.test_privacy import grep
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from orders.privacy.erasure import erase_person
-from outbox.models import InboundDeadLetter
-from outbox.privacy import ERASED_ADDRESS
-from tests.orders.external import SHOP, give, minutes_ago, new_id, story, told
-from tests.outbox.retention.months import Steps
+from tests.kit.external import SHOP, give, minutes_ago, new_id, story, told
+from tests.kit.months import Steps
+from tests.kit.words import ERASED_ADDRESS, EmailNotification, InboundDeadLetter, Order, erase_person
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

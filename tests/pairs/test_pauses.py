@@ -8,20 +8,26 @@ import uuid
 import pytest
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from orders.privacy.erasure import erase_person
-from orders.services import pay_order
-from outbox.database.ids import id_floor, new_id
-from outbox.events import pause_watch
-from outbox.events.publishing.relay import Relay
-from outbox.models import InboundDeadLetter, OutboxEvent, Pause
-from outbox.retention import purge, rollover
-from tests.factories import statuses
-from tests.outbox.events.inbound import order
-from tests.outbox.events.test_consumer import Hand, consume
-from tests.outbox.events.test_inbox import dead_refund, refunded
-from tests.outbox.events.test_relay import Memory
-from tests.outbox.retention.months import Steps, make_partition, states
+from tests.kit.events import order
+from tests.kit.mails import statuses
+from tests.kit.months import Steps, make_partition, states
+from tests.kit.words import (
+    EmailNotification,
+    InboundDeadLetter,
+    OutboxEvent,
+    Pause,
+    Relay,
+    erase_person,
+    id_floor,
+    new_id,
+    pause_watch,
+    pay_order,
+    purge,
+    rollover,
+)
+from tests.rules.events.test_consumer import Hand, consume
+from tests.rules.events.test_inbox import dead_refund, refunded
+from tests.rules.events.test_relay import Memory
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

@@ -19,24 +19,32 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError, OperationalError, connections
 from django.db.models.functions import Now
 
-from notifications import tasks
-from notifications.delivery import drain
 from notifications.management.commands import drain_outbox
-from notifications.models import EmailNotification
-from orders.models import Order
-from orders.privacy import erasure, jobs, person_export
-from outbox import bulk
-from outbox.models import BulkJob, Erasure, Pause
+from orders.privacy import jobs
 from outbox.models import jobs as job_times
-from outbox.privacy import ERASED_ADDRESS, address_hash
-from outbox.retention.partitions.locks import exclusive_lock
-from tests import warm
-from tests.bulk import run_jobs
-from tests.factories import make_mail, make_order
-from tests.orders.test_after_restore import after_restore, line, restore_to_now
-from tests.orders.test_privacy import grep
-from tests.outbox.retention.months import dsn
-from tests.outbox.retention.test_crashes import dying_environment
+from tests.kit import warm
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mail
+from tests.kit.months import dsn
+from tests.kit.orders import make_order
+from tests.kit.words import (
+    ERASED_ADDRESS,
+    BulkJob,
+    EmailNotification,
+    Erasure,
+    Order,
+    Pause,
+    address_hash,
+    bulk,
+    drain,
+    erasure,
+    exclusive_lock,
+    person_export,
+    tasks,
+)
+from tests.ops.test_after_restore import after_restore, line, restore_to_now
+from tests.rules.retention.test_crashes import dying_environment
+from tests.rules.retention.test_privacy import grep
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

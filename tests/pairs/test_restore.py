@@ -5,25 +5,29 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from notifications.models import EmailNotification
-from orders.corrections import send_copy
-from orders.models import Order
-from outbox import bulk
-from outbox.database.ids import id_floor
-from outbox.models import BulkJob, DetachedPartition
-from outbox.retention import rollover
-from outbox.retention.archives import archive
-from outbox.retention.archives.manifest import Manifest
-from tests.bulk import run_jobs
-from tests.factories import make_mail, make_order
-from tests.orders.external import give as give_external
-from tests.orders.external import told
-from tests.orders.test_after_restore import after_restore, restore_to_now, sent, shipped, states
-from tests.orders.test_commands import RESEND, give
-from tests.outbox.retention.months import Steps, fill, make_partition
-from tests.outbox.retention.months import states as states_of_partitions
-from tests.outbox.retention.test_rollover import age_records
-from tests.outbox.test_bulk import start
+from tests.kit.external import give as give_external
+from tests.kit.external import told
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mail
+from tests.kit.months import Steps, fill, make_partition
+from tests.kit.months import states as states_of_partitions
+from tests.kit.orders import make_order
+from tests.kit.words import (
+    BulkJob,
+    DetachedPartition,
+    EmailNotification,
+    Manifest,
+    Order,
+    archive,
+    bulk,
+    id_floor,
+    rollover,
+    send_copy,
+)
+from tests.ops.test_after_restore import after_restore, restore_to_now, sent, shipped, states
+from tests.rules.jobs.test_bulk import start
+from tests.rules.orders.test_commands import RESEND, give
+from tests.rules.retention.test_rollover import age_records
 
 __all__ = ["shipped"]
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])

@@ -9,21 +9,27 @@ import pytest
 from django.db import transaction
 from django.urls import reverse
 
-from notifications.models import EmailNotification
-from notifications.template_checks import check_templates
 from orders import services
-from orders.events import EMAILS
-from orders.inbound.payments_and_stock import HANDLERS, NAME
-from orders.models import Order
-from orders.render_again import render_again
-from outbox.events.consuming.inbox import replay_next
-from outbox.events.transports import Received
-from outbox.models import IdempotencyKey, InboundDeadLetter, OutboxEvent, ProcessedEvent
-from tests.api.conftest import Api, assert_problem, make_token
-from tests.orders.external import SHOP, told
-from tests.outbox.events.inbound import PAID, envelope, order, received, status
-from tests.outbox.events.test_consumer import Hand, consume
-from tests.waiting import until
+from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.events import PAID, envelope, order, received, status
+from tests.kit.external import SHOP, told
+from tests.kit.waiting import until
+from tests.kit.words import (
+    EMAILS,
+    HANDLERS,
+    NAME,
+    EmailNotification,
+    IdempotencyKey,
+    InboundDeadLetter,
+    Order,
+    OutboxEvent,
+    ProcessedEvent,
+    Received,
+    check_templates,
+    render_again,
+    replay_next,
+)
+from tests.rules.events.test_consumer import Hand, consume
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 #: The start does not notice it, because every sample has another reference. The error quotes the reference.

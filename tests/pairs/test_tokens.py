@@ -7,12 +7,9 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from orders.api import inbound
-from orders.inbound import payments_and_stock
-from outbox.events.consuming.envelope import Envelope
-from outbox.models import ApiToken, ProcessedEvent
-from tests.api.conftest import Api, assert_problem, make_token
-from tests.outbox.events.inbound import PAID, envelope, order, status
+from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.events import PAID, envelope, order, status
+from tests.kit.words import ApiToken, Envelope, ProcessedEvent, inbound, payments_and_stock
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,8 +12,7 @@ import pytest
 
 from local.sandbox import Sandbox
 from notifications.delivery import process as processes
-from notifications.providers.registry import declarations
-from notifications.providers.sending import PROVIDERS
+from tests.kit.words import PROVIDERS, declarations
 
 
 @pytest.fixture

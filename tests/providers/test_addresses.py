@@ -13,15 +13,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from notifications.providers.base import formatted_address
 from notifications.providers.http import split_addresses
-from notifications.providers.sending import PROVIDERS
-from outbox.addresses import read_address
-from outbox.database.ids import new_id
-from outbox.delivery.rows.outcomes import Verdict
-from tests.factories import make_mail
-from tests.notifications.providers.test_outcomes import HTTP
-from tests.outbox.addresses import ACCEPTED
+from tests.kit.addresses import ACCEPTED
+from tests.kit.mails import make_mail
+from tests.kit.words import PROVIDERS, Verdict, formatted_address, new_id, read_address
+from tests.providers.test_outcomes import HTTP
 
 NAMES = (
     "",

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from local.sandbox import Sandbox
-from notifications.providers.sending import PROVIDERS
-from outbox.delivery.rows.outcomes import Verdict
-from tests.certificates import make_server_context
-from tests.factories import make_mail
-from tests.smtp import SmtpServer
+from tests.kit.certificates import make_server_context
+from tests.kit.mails import make_mail
+from tests.kit.smtp import SmtpServer
+from tests.kit.words import PROVIDERS, Verdict
 
 pytestmark = pytest.mark.django_db
 

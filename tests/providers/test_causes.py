@@ -8,7 +8,7 @@ import pytest
 
 from notifications.providers import explanations as causes
 from notifications.providers.causes import explain
-from notifications.providers.registry import declarations
+from tests.kit.words import declarations
 
 SAID = [
     ("smtp", "550 5.1.1 <a@b.example>: Recipient address rejected: User unknown", causes.NO_SUCH_ADDRESS),

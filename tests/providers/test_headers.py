@@ -8,10 +8,9 @@ from email.header import decode_header, make_header
 
 import pytest
 
-from notifications.providers.sending import PROVIDERS
-from outbox.delivery.rows.outcomes import Verdict
-from tests.factories import make_mail
-from tests.notifications.providers.test_outcomes import HTTP
+from tests.kit.mails import make_mail
+from tests.kit.words import PROVIDERS, Verdict
+from tests.providers.test_outcomes import HTTP
 
 pytestmark = pytest.mark.django_db
 REPLY_TO = [

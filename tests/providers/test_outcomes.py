@@ -7,13 +7,10 @@ from typing import Any
 
 import pytest
 
-from notifications.providers.base import message_id
 from notifications.providers.http import pause_asked_for
-from notifications.providers.registry import declarations
-from notifications.providers.sending import PROVIDERS
-from outbox.delivery.rows.outcomes import Outcome, Verdict
-from tests.factories import make_mail
-from tests.notifications.providers.conftest import set_timeouts
+from tests.kit.mails import make_mail
+from tests.kit.words import PROVIDERS, Outcome, Verdict, declarations, message_id
+from tests.providers.conftest import set_timeouts
 
 pytestmark = pytest.mark.django_db
 HTTP = [name for name, declared in declarations().items() if declared.dialect]

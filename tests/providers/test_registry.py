@@ -15,12 +15,10 @@ from environs import Env
 
 from local.machine import PROJECT
 from notifications.providers.base import Provider
-from notifications.providers.dialect import Dialect
-from notifications.providers.registry import declarations, read_settings
-from notifications.providers.sendgrid import make_key
-from notifications.providers.sending import PROVIDERS
+from notifications.providers.registry import read_settings
 from notifications.providers.webhook import Webhook
-from tests import warm
+from tests.kit import warm
+from tests.kit.words import PROVIDERS, Dialect, declarations, make_key
 
 #: Names that are other words, too: only literals and settings are looked for.
 AMBIGUOUS = {"resend", "ses", "smtp"}

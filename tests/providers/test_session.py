@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from local.machine import free_port
-from notifications.providers import session as module
 from notifications.providers.session import NeverConnected, Session, make_session
+from tests.kit.words import session as module
 
 
 class Handler(BaseHTTPRequestHandler):

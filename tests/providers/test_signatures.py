@@ -13,14 +13,10 @@ from django.test import Client
 from django.utils.module_loading import import_string
 from svix.webhooks import Webhook as Svix
 
-from notifications.models import EmailNotification, Suppression
-from notifications.providers.dialect import Dialect, Event, Post
+from notifications.providers.dialect import Event, Post
 from notifications.providers.mailgun.sandbox import signature
-from notifications.providers.registry import declarations
-from notifications.providers.sendgrid import make_key
-from notifications.providers.sendgrid.sandbox import sign
-from outbox.delivery.rows.outcomes import Status
-from tests.factories import make_mail
+from tests.kit.mails import make_mail
+from tests.kit.words import Dialect, EmailNotification, Status, Suppression, declarations, make_key, sign
 
 pytestmark = pytest.mark.django_db
 

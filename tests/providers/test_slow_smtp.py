@@ -7,10 +7,9 @@ import time
 import pytest
 
 from local.sandbox import Sandbox
-from notifications.providers.sending import PROVIDERS
-from outbox.delivery.rows.outcomes import Verdict
-from tests.factories import make_mail
-from tests.smtp import SmtpServer
+from tests.kit.mails import make_mail
+from tests.kit.smtp import SmtpServer
+from tests.kit.words import PROVIDERS, Verdict
 
 pytestmark = pytest.mark.django_db
 

@@ -21,10 +21,9 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.x509.oid import NameOID
 from django.test import Client
 
-from notifications.models import EmailNotification, Suppression
 from notifications.providers.ses import sns
-from outbox.delivery.rows.outcomes import Status
-from tests.factories import make_mail
+from tests.kit.mails import make_mail
+from tests.kit.words import EmailNotification, Status, Suppression
 
 pytestmark = pytest.mark.django_db
 HOST = "sns.eu-central-1.amazonaws.com"

@@ -13,12 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from notifications.providers import session
-from notifications.providers.sending import PROVIDERS
-from outbox.delivery.rows.outcomes import Outcome, Verdict
-from tests.certificates import make_authority
-from tests.factories import make_mail
-from tests.notifications.providers.conftest import close
+from tests.kit.certificates import make_authority
+from tests.kit.mails import make_mail
+from tests.kit.words import PROVIDERS, Outcome, Verdict, session
+from tests.providers.conftest import close
 
 pytestmark = pytest.mark.django_db
 #: An encrypted record that nobody can decrypt.

@@ -14,11 +14,9 @@ from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from notifications import by_hand
-from notifications.models import EmailNotification
-from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from tests.concurrency.helpers import together
-from tests.factories import make_mail, make_mails, statuses
+from tests.kit.mails import make_mail, make_mails, statuses
+from tests.kit.races import together
+from tests.kit.words import EmailNotification, Outcome, Status, Verdict, by_hand
 
 pytestmark = pytest.mark.django_db(transaction=True)
 rows = EmailNotification.objects

@@ -10,13 +10,11 @@ import threading
 import pytest
 from django.db import connections, transaction
 
-from notifications.models import EmailNotification
-from orders.corrections import send_copy
-from orders.models import Order
-from orders.services import confirm_order
-from tests.api.conftest import Api, make_token
-from tests.concurrency.helpers import wait_until_somebody_waits
-from tests.factories import make_mail, make_order
+from tests.kit.api import Api, make_token
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.races import wait_until_somebody_waits
+from tests.kit.words import EmailNotification, Order, confirm_order, send_copy
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

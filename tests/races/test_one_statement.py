@@ -14,17 +14,23 @@ from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from notifications import tasks
-from notifications.models import EmailNotification
-from orders import changes
-from orders.models import Order
-from orders.services import cancel_order, confirm_order, pay_order
-from outbox.events.publishing import notify
-from outbox.models import ApiToken, IdempotencyKey, OutboxEvent
-from tests.api.conftest import Api, assert_problem, make_token, order_body, row_counts
-from tests.concurrency.helpers import together, wait_until_somebody_waits
-from tests.factories import make_order
-from tests.waiting import PATIENCE
+from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
+from tests.kit.orders import make_order
+from tests.kit.races import together, wait_until_somebody_waits
+from tests.kit.waiting import PATIENCE
+from tests.kit.words import (
+    ApiToken,
+    EmailNotification,
+    IdempotencyKey,
+    Order,
+    OutboxEvent,
+    cancel_order,
+    changes,
+    confirm_order,
+    notify,
+    pay_order,
+    tasks,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -14,19 +14,26 @@ from django_celery_beat.models import PeriodicTask
 
 from config.beat import SingleBeat, install_schedule, schedule
 from notifications import services as emails
-from notifications import tasks
-from notifications.models import EmailNotification
-from orders.models import Order
-from orders.services import cancel_order, pay_order, refund_order
-from orders.transitions import InvalidTransition, RefundExceedsBalance
-from outbox.events.publishing import notify
-from outbox.events.publishing.publish import write_event
-from outbox.events.publishing.relay import Relay
-from outbox.models import IdempotencyKey, OutboxEvent
-from tests.api.conftest import Api, make_token, order_body
-from tests.concurrency.helpers import together
-from tests.factories import make_mail, make_order
-from tests.outbox.events.test_relay import Memory
+from tests.kit.api import Api, make_token, order_body
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.races import together
+from tests.kit.words import (
+    EmailNotification,
+    IdempotencyKey,
+    InvalidTransition,
+    Order,
+    OutboxEvent,
+    RefundExceedsBalance,
+    Relay,
+    cancel_order,
+    notify,
+    pay_order,
+    refund_order,
+    tasks,
+    write_event,
+)
+from tests.rules.events.test_relay import Memory
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -9,7 +9,7 @@ import random
 import sys
 
 from local.machine import PROJECT
-from tests import alone
+from tests.kit import alone
 
 
 def main() -> int:

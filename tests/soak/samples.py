@@ -22,7 +22,7 @@ import redis
 import requests
 
 from local.machine import HOST
-from tests.flows.shop import PAYMENT, Shop
+from tests.kit.shop import PAYMENT, Shop
 
 INTERVAL = 30.0
 #: Compare a process with itself only after this age in seconds, because before it still loads its code.

@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from local.machine import PROJECT
-from outbox.database.ids import id_time, new_id
+from tests.kit.words import id_time, new_id
 from tests.soak import calendar
 from tests.soak.samples import GROWN, MB, Sample, Trend, trends
 

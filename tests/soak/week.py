@@ -25,8 +25,8 @@ from tests.chaos.auditor import Findings, audit
 from tests.chaos.customers import Customers
 from tests.chaos.listener import Listener
 from tests.chaos.run import settle, wait_for_listener
-from tests.flows.paired import PairedShop
-from tests.flows.shop import KEYS, Shop
+from tests.kit.paired import PairedShop
+from tests.kit.shop import KEYS, Shop
 from tests.soak import calendar
 from tests.soak.calendar import Aged
 from tests.soak.samples import Sample, Sampler, Trend, trends

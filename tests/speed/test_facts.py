@@ -10,10 +10,9 @@ from typing import Any
 from django.db import connection
 from django.db.models.functions import Now
 
-from outbox import facts
 from outbox.conditions import Events, Rows
-from outbox.database.clock import read_database_time
-from tests.factories import make_mail, make_mails
+from tests.kit.mails import make_mail, make_mails
+from tests.kit.words import facts, read_database_time
 
 HOUR = dt.timedelta(hours=1)
 

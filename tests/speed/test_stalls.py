@@ -11,12 +11,16 @@ from contextlib import contextmanager
 import psycopg
 import pytest
 
-from notifications.models import EmailNotification
-from outbox.database.ids import new_id
-from outbox.models import DetachedPartition
-from outbox.retention.partitions import detach, locks, partitions
-from outbox.retention.partitions.locks import exclusive_lock
-from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states, tidy
+from tests.kit.months import Steps, dsn, fill, make_partition, states, tidy
+from tests.kit.words import (
+    DetachedPartition,
+    EmailNotification,
+    detach,
+    exclusive_lock,
+    locks,
+    new_id,
+    partitions,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

@@ -2,7 +2,7 @@
 
 A failure is the message's own if the first attempts of others before and after it, at that provider, were
 accepted. Each process remembers its own attempts, so after a restart it charges too few retries.
-tests/outbox/delivery/test_simulated_shop.py simulates outages, brown-outs and poisonous messages.
+tests/rules/outbox/test_simulated_shop.py simulates outages, brown-outs and poisonous messages.
 """
 
 from __future__ import annotations

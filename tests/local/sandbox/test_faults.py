@@ -11,9 +11,9 @@ import requests
 
 from local.sandbox import Fault, Sandbox
 from local.sandbox.faults import InvalidFault
-from tests.certificates import make_server_context
+from tests.kit.certificates import make_server_context
+from tests.kit.waiting import until
 from tests.local.sandbox.conftest import Send, payload
-from tests.waiting import until
 
 ANY_KEY = {"Authorization": "Bearer any"}
 SOON = 0.2  # a client's patience where it must run out

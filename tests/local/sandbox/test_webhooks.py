@@ -17,7 +17,7 @@ from django.test import RequestFactory
 
 from local.sandbox import Sandbox, WebhookSettings
 from local.sandbox.webhooks import InvalidWebhookSettings
-from notifications.providers.sendgrid import make_key
+from tests.kit.words import make_key
 from tests.local.sandbox.conftest import Send
 
 WAIT = 10.0

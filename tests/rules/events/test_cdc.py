@@ -7,9 +7,9 @@ import functools
 
 import pytest
 
-from outbox.events.consuming import cdc
 from outbox.events.consuming.cdc import RowChangeConsumer
-from outbox.events.transports import BrokerAway, Consumer, Received
+from outbox.events.transports import Consumer
+from tests.kit.words import BrokerAway, Received, cdc
 
 MAILS, EVENTS = "orderpost.public.email_notifications", "orderpost.public.outbox_events"
 ROW = b'{"id": "0199d0e4-7c00-7000-8000-000000000001"}'

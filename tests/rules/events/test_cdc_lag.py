@@ -13,11 +13,8 @@ from django.core.management import call_command
 from django.db import OperationalError
 
 from orders.metrics import lag_of_cdc
-from outbox.events.consuming import cdc, cdc_lag
 from outbox.events.consuming.cdc_lag import CDC
-from outbox.events.transports import Message, kafka
-from outbox.models import Heartbeat
-from outbox.telemetry import metrics
+from tests.kit.words import Heartbeat, Message, cdc, cdc_lag, kafka, metrics
 
 pytestmark = pytest.mark.django_db
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 from django.db import OperationalError, connection
 
-from orders.inbound import payments_and_stock
-from orders.inbound.payments_and_stock import HANDLERS, NAME
-from outbox.events.consuming import consumer
-from outbox.events.consuming.consumer import EventConsumer
-from outbox.events.transports import Consumer, Received
-from outbox.models import InboundDeadLetter
-from tests.outbox.events.inbound import INSUFFICIENT, PAID, REFUNDED, envelope, order, received, status
-from tests.outbox.events.test_inbox import dead_refund, refunded
-from tests.waiting import until
+from outbox.events.transports import Consumer
+from tests.kit.events import INSUFFICIENT, PAID, REFUNDED, envelope, order, received, status
+from tests.kit.waiting import until
+from tests.kit.words import (
+    HANDLERS,
+    NAME,
+    EventConsumer,
+    InboundDeadLetter,
+    Received,
+    consumer,
+    payments_and_stock,
+)
+from tests.rules.events.test_inbox import dead_refund, refunded
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -8,24 +8,27 @@ import uuid
 import jsonschema
 import pytest
 
-from notifications.models import TOPICS, EmailNotification
+from notifications.models import TOPICS
 from orders import events
-from orders.inbound import payments_and_stock
-from orders.services import (
+from tests.kit.events import PAID, envelope, handle, received
+from tests.kit.mails import make_mail
+from tests.kit.schemas import strict, validate_published, validator
+from tests.kit.words import (
+    EmailNotification,
+    OutboxEvent,
+    Outcome,
+    Verdict,
     cancel_order,
     complete_order,
     confirm_order,
     fail_payment,
+    find_schemas,
     pay_order,
+    payments_and_stock,
     place_order,
+    read_schema,
     refund_order,
 )
-from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.events.schemas import find_schemas, read_schema
-from outbox.models import OutboxEvent
-from tests.factories import make_mail
-from tests.outbox.events.inbound import PAID, envelope, handle, received
-from tests.schemas import strict, validate_published, validator
 
 pytestmark = pytest.mark.django_db
 SCHEMAS = {name.name: read_schema(path) for name, path in find_schemas().items() if name.direction == "out"}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orders.services import cancel_order
-from outbox.models import OutboxEvent
-from tests.orders.example_programs import assert_valid, load
-from tests.outbox.events.inbound import envelope, handle, order, received, status
+from tests.kit.events import envelope, handle, order, received, status
+from tests.kit.examples import assert_valid, load
+from tests.kit.words import OutboxEvent, cancel_order
 
 pytestmark = pytest.mark.django_db
 services = load("services")

@@ -12,10 +12,8 @@ import pytest
 import redis
 
 from local.machine import PROJECT
-from notifications.models import EmailNotification
-from orders.models import Order
-from outbox.events.schemas import Name, find_schemas, read_schema
-from tests.orders.external import give
+from tests.kit.external import give
+from tests.kit.words import EmailNotification, Name, Order, find_schemas, read_schema
 
 pytestmark = pytest.mark.django_db
 TOPICS = [f"order.order.{change}.v1" for change in ("completed", "paid", "placed")]  # not as they were told

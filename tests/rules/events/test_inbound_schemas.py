@@ -8,15 +8,14 @@ from typing import Any
 import jsonschema
 import pytest
 
-from orders.bodies import OrderBody
-from orders.inbound import commands, external
+from orders.inbound import external
 from orders.inbound.payments_and_stock import MoneyData
 from orders.inbound.reading import read_data
 from outbox.api.fields import Nothing
-from outbox.events.consuming.envelope import Rejected, read_envelope
-from outbox.events.schemas import Name, find_schemas, read_schema
-from tests.orders.external import told, topic_of
-from tests.outbox.events.inbound import PAID, REFUNDED, received
+from outbox.events.consuming.envelope import read_envelope
+from tests.kit.events import PAID, REFUNDED, received
+from tests.kit.external import told, topic_of
+from tests.kit.words import Name, OrderBody, Rejected, commands, find_schemas, read_schema
 
 ORDER_ID = "0199aaaa-0000-7000-8000-000000000001"
 ITEM = {"sku": "s", "name": "n", "quantity": 1, "unitAmount": 0}

@@ -9,14 +9,19 @@ import uuid
 import pytest
 from django.db import connections, transaction
 
-from notifications.models import EmailNotification
-from orders.inbound.payments_and_stock import HANDLERS, NAME
-from orders.models import Order
-from orders.services import pay_order
-from outbox.events.consuming.inbox import process, replay_next
-from outbox.models import InboundDeadLetter, OutboxEvent
-from tests.concurrency.helpers import together
-from tests.outbox.events.inbound import PAID, REFUNDED, envelope, handle, order, received, status
+from outbox.events.consuming.inbox import process
+from tests.kit.events import PAID, REFUNDED, envelope, handle, order, received, status
+from tests.kit.races import together
+from tests.kit.words import (
+    HANDLERS,
+    NAME,
+    EmailNotification,
+    InboundDeadLetter,
+    Order,
+    OutboxEvent,
+    pay_order,
+    replay_next,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,16 +13,27 @@ from django.db import IntegrityError, connections, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from orders.services import complete_order, pay_order, place_order
-from outbox.events.publishing import relay, shards
-from outbox.events.publishing.publish import shard_of, write_event
-from outbox.events.publishing.relay import Relay
-from outbox.events.transports import BrokerAnswer, BrokerAway, Message, Publisher, Refused, TopicUnavailable
-from outbox.events.transports.redis import Publisher as Streams
-from outbox.models import SHARDS, OutboxEvent
-from outbox.retention.partitions.partitions import attached
-from tests.outbox.retention.months import dsn
-from tests.waiting import until
+from outbox.events.publishing import shards
+from outbox.events.transports import BrokerAnswer, Publisher
+from tests.kit.months import dsn
+from tests.kit.waiting import until
+from tests.kit.words import (
+    SHARDS,
+    BrokerAway,
+    Message,
+    OutboxEvent,
+    Refused,
+    Relay,
+    TopicUnavailable,
+    attached,
+    complete_order,
+    pay_order,
+    place_order,
+    relay,
+    shard_of,
+    write_event,
+)
+from tests.kit.words import Publisher as Streams
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 

@@ -12,11 +12,8 @@ import redis
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
-from orders.services import complete_order, pay_order, place_order
 from outbox.events.publishing import resend
-from outbox.events.transports import Refused
-from outbox.models import OutboxEvent
-from outbox.retention.partitions import partitions
+from tests.kit.words import OutboxEvent, Refused, complete_order, partitions, pay_order, place_order
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 PLACED, PAID, COMPLETED = (f"order.order.{name}.v1" for name in ("placed", "paid", "completed"))

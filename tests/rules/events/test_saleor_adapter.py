@@ -13,12 +13,12 @@ import requests
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from notifications.models import EmailNotification
 from notifications.rendering import _MINOR_DIGITS
-from orders.models import Order
-from tests.api.conftest import make_token
-from tests.orders.example_programs import assert_valid, load, run, serve
-from tests.orders.external import give
+from tests.kit.api import make_token
+from tests.kit.examples import assert_valid, load
+from tests.kit.external import give
+from tests.kit.http import run, serve
+from tests.kit.words import EmailNotification, Order
 
 saleor = load("saleor_adapter")
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)

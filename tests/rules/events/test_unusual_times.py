@@ -13,16 +13,22 @@ import pytest
 import redis
 from confluent_kafka import admin
 
-from orders.inbound.payments_and_stock import HANDLERS, NAME
-from outbox.database.ids import id_time
 from outbox.database.periods import read_time
-from outbox.events import transports
-from outbox.events.consuming.consumer import GROUP, EventConsumer
-from outbox.events.transports import Consumer, Received, consumer_lags
+from outbox.events.consuming.consumer import GROUP
+from outbox.events.transports import Consumer
 from outbox.events.transports.redis import Consumer as StreamConsumer
-from outbox.models import InboundDeadLetter
-from tests.outbox.events.inbound import PAID, envelope, handle, order, received, status
-from tests.waiting import until
+from tests.kit.events import PAID, envelope, handle, order, received, status
+from tests.kit.waiting import until
+from tests.kit.words import (
+    HANDLERS,
+    NAME,
+    EventConsumer,
+    InboundDeadLetter,
+    Received,
+    consumer_lags,
+    id_time,
+    transports,
+)
 
 LAST = "18446744073709551615-18446744073709551615"
 #: Ids of Redis' streams that are not a time of ours.
@@ -114,13 +120,13 @@ def test_an_id_is_a_time_if_it_can_be_one(stream, id, written_at):
 
 
 @pytest.fixture
-def kafka_topic(settings, shared) -> str:
+def kafka_topic(settings, shared_kafka) -> str:
     """Make a topic whose producers may choose any timestamp."""
-    settings.EVENT_TRANSPORT, settings.KAFKA_BOOTSTRAP_SERVERS = "kafka", shared.url
+    settings.EVENT_TRANSPORT, settings.KAFKA_BOOTSTRAP_SERVERS = "kafka", shared_kafka.url
     name = f"test.{uuid.uuid4().hex[:8]}.v1"
     most = str(2**63 - 1)
     config = {"message.timestamp.after.max.ms": most, "message.timestamp.before.max.ms": most}
-    client = admin.AdminClient({"bootstrap.servers": shared.url})
+    client = admin.AdminClient({"bootstrap.servers": shared_kafka.url})
     client.create_topics([admin.NewTopic(name, 1, 1, config=config)])[name].result(20)
     return name
 

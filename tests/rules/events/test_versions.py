@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 
-from orders.inbound.payments_and_stock import HANDLERS, NAME
-from orders.models import Order
-from outbox.events.consuming.consumer import EventConsumer
-from outbox.events.consuming.envelope import Envelope, Rejected
-from outbox.models import InboundDeadLetter
-from tests.outbox.events.inbound import PAID, envelope, order, received
-from tests.outbox.events.test_consumer import Hand
+from tests.kit.events import PAID, envelope, order, received
+from tests.kit.words import HANDLERS, NAME, Envelope, EventConsumer, InboundDeadLetter, Order, Rejected
+from tests.rules.events.test_consumer import Hand
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PAID_V2 = "payment.payment.succeeded.v2"

@@ -14,17 +14,22 @@ from django.contrib.auth.models import User
 from django.db import connection, connections
 from django.db.models.functions import Now
 
-from notifications import bulk_actions, tasks
-from notifications.models import EmailNotification
-from outbox import bulk
-from outbox.database.ids import new_id
-from outbox.models import BulkJob, InboundDeadLetter, OutboxEvent
-from outbox.models.jobs import RETRY_BASE
+from notifications import bulk_actions
 from outbox.tasks import run_bulk_jobs
-from tests.bulk import run_jobs
-from tests.factories import make_mail, make_mails, statuses
-from tests.outbox.retention.months import dsn
-from tests.waiting import until
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mail, make_mails, statuses
+from tests.kit.months import dsn
+from tests.kit.waiting import until
+from tests.kit.words import (
+    RETRY_BASE,
+    BulkJob,
+    EmailNotification,
+    InboundDeadLetter,
+    OutboxEvent,
+    bulk,
+    new_id,
+    tasks,
+)
 
 pytestmark = pytest.mark.django_db
 

@@ -14,14 +14,11 @@ from django.contrib.auth.models import User
 from django.db import DataError, OperationalError, connection, connections
 from django.db.models.functions import Now
 
-from notifications.bulk_actions import RESEND
-from notifications.models import EmailNotification
-from outbox import bulk
-from outbox.models import BulkJob
 from outbox.models.jobs import MAX_TRIES
-from tests.bulk import run_jobs
-from tests.factories import make_mail, make_mails, statuses
-from tests.outbox.retention.months import dsn
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mail, make_mails, statuses
+from tests.kit.months import dsn
+from tests.kit.words import RESEND, BulkJob, EmailNotification, bulk
 
 pytestmark = pytest.mark.django_db
 

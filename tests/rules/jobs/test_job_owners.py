@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import Group, Permission, User
 
-from outbox import bulk
-from outbox.models import BulkJob
-from tests.bulk import run_jobs
-from tests.factories import make_mails, statuses
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mails, statuses
+from tests.kit.words import BulkJob, bulk
 
 pytestmark = pytest.mark.django_db
 PERMISSION = "notifications.resend_emailnotification"

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.addresses import NotAnAddress, as_stored, read_address
-from outbox.privacy import address_hash, find_addresses, hide_addresses
-from tests.outbox import addresses
+from outbox.addresses import as_stored
+from outbox.privacy import find_addresses, hide_addresses
+from tests.kit import addresses
+from tests.kit.words import NotAnAddress, address_hash, read_address
 
 LABEL = "x" * 63
 #: Given, and stored: only a domain outside ASCII changes.

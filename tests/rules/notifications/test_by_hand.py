@@ -13,16 +13,21 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from notifications import services
-from notifications.models import EmailNotification, Suppression
-from notifications.suppressions import SuppressionReason, suppress
-from outbox import bulk
-from outbox.database.clock import read_database_time
-from outbox.delivery.rows.outcomes import Status
-from outbox.models import BulkJob
-from tests.api.conftest import Api, make_token
-from tests.bulk import act as act_on
-from tests.bulk import run_jobs
-from tests.factories import make_mail, make_order
+from tests.kit.api import Api, make_token
+from tests.kit.jobs import act as act_on
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
+from tests.kit.words import (
+    BulkJob,
+    EmailNotification,
+    Status,
+    Suppression,
+    SuppressionReason,
+    bulk,
+    read_database_time,
+    suppress,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)  # a refused copy rolls back its whole transaction
 LIST = "/admin/notifications/emailnotification/"

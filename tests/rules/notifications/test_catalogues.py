@@ -14,7 +14,7 @@ from babel.messages.pofile import read_po
 from django.conf import settings
 from jinja2.ext import extract_from_ast
 
-from notifications.rendering import environment
+from tests.kit.words import environment
 
 TEMPLATES = settings.BASE_DIR / "templates" / "emails"
 LANGUAGES = [language for language, _ in settings.LANGUAGES if language != "en"]

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from notifications.rendering import RenderedEmail, event_types, render_email
-from orders.emails import email_context
-from orders.models import Order
+from tests.kit.words import Order, RenderedEmail, email_context, event_types, render_email
 
 PLACED = dt.datetime(2026, 11, 20, 14, 3, tzinfo=dt.UTC)
 CHANGED = dt.datetime(2026, 11, 21, 9, 30, tzinfo=dt.UTC)

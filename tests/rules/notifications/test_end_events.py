@@ -7,11 +7,9 @@ import pytest
 from django.db import DatabaseError, OperationalError, connection
 
 from notifications import models
-from notifications.models import EmailNotification
-from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.models import OutboxEvent
-from tests.factories import make_mail, statuses
-from tests.outbox.retention.months import dsn
+from tests.kit.mails import make_mail, statuses
+from tests.kit.months import dsn
+from tests.kit.words import EmailNotification, OutboxEvent, Outcome, Verdict
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -19,10 +19,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from notifications import by_hand
-from notifications.models import EmailNotification
-from outbox.delivery.rows.outcomes import RECORDED, Outcome, Verdict
-from tests.factories import make_mail
+from outbox.delivery.rows.outcomes import RECORDED
+from tests.kit.mails import make_mail
+from tests.kit.words import EmailNotification, Outcome, Verdict, by_hand
 
 pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects

@@ -8,17 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from notifications.rendering import (
-    TemplateFailed,
-    UnknownEmail,
-    event_types,
-    format_amount,
-    is_currency,
-    is_locale,
-    render_email,
-)
-from notifications.template_checks import SAMPLE
-from orders.events import EMAILS
+from notifications.rendering import TemplateFailed, UnknownEmail, format_amount, is_currency, is_locale
+from tests.kit.words import EMAILS, SAMPLE, event_types, render_email
 
 NBSP = "\N{NO-BREAK SPACE}"
 HOSTILE = (

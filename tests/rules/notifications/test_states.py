@@ -1,4 +1,4 @@
-"""The changes of an e-mail's state, one connection at a time; races are in tests/concurrency."""
+"""The changes of an e-mail's state, one connection at a time; races are in tests/races."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from notifications import by_hand
-from notifications.models import EmailNotification
 from outbox.delivery.rows import attempts
-from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from tests.factories import make_mail, make_mails, statuses
+from tests.kit.mails import make_mail, make_mails, statuses
+from tests.kit.words import EmailNotification, Outcome, Status, Verdict, by_hand
 
 pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects

@@ -10,15 +10,20 @@ from django.contrib.auth.models import Permission, User
 from django.db.models.functions import Now
 from django.test import Client
 
-from notifications.delivery import drain as delivery
-from notifications.models import EmailNotification, Suppression
-from notifications.services import resend
-from notifications.suppressions import SuppressionReason, suppress, suppressed_among
-from outbox.delivery.rows.outcomes import Status
-from outbox.models import Heartbeat
-from outbox.privacy import ERASED_ADDRESS
-from tests.factories import make_mail, statuses
-from tests.notifications.test_delivery import sandbox
+from notifications.suppressions import suppressed_among
+from tests.kit.mails import make_mail, statuses
+from tests.kit.words import (
+    ERASED_ADDRESS,
+    EmailNotification,
+    Heartbeat,
+    Status,
+    Suppression,
+    SuppressionReason,
+    resend,
+    suppress,
+)
+from tests.kit.words import drain as delivery
+from tests.rules.outbox.test_delivery import sandbox
 
 __all__ = ["sandbox"]
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from notifications.rendering import environment, event_types, render_email
-from notifications.template_checks import SAMPLE, check_templates, warm_up
-from orders.events import EMAILS
+from notifications.template_checks import warm_up
+from tests.kit.words import EMAILS, SAMPLE, check_templates, environment, event_types, render_email
 
 CONTEXT = {**SAMPLE, "reference": "A-1", "total_amount": 4200}
 

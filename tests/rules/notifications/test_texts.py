@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from notifications.rendering import RenderedEmail
-from tests.notifications.emails.test_emails import CHANGES, LANGUAGES, mail, plain
+from tests.kit.words import RenderedEmail
+from tests.rules.notifications.test_emails import CHANGES, LANGUAGES, mail, plain
 
 TEXTS = Path(__file__).with_name("texts")
 WHOLE = "order.part_refunded"  # has each line that an e-mail can have below its message

@@ -9,10 +9,8 @@ import pytest
 from django.conf import settings
 from jinja2 import meta
 
-from notifications.rendering import environment
-from notifications.template_checks import ADDED, SAMPLE
-from orders.emails import email_context
-from orders.models import Order
+from notifications.template_checks import ADDED
+from tests.kit.words import SAMPLE, Order, email_context, environment
 
 FOLDER = settings.BASE_DIR / "templates" / "emails"
 

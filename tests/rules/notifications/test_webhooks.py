@@ -17,16 +17,21 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from notifications import webhooks as view
 from notifications.checks import check_unsigned, check_webhook_keys
-from notifications.models import EmailNotification, Suppression
-from notifications.providers.registry import declarations
-from notifications.providers.sendgrid import make_key
-from outbox.database.ids import new_id
-from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from outbox.models import Heartbeat
-from outbox.privacy import address_hash
-from tests.factories import make_mail, make_mails, statuses
+from tests.kit.mails import make_mail, make_mails, statuses
+from tests.kit.words import (
+    EmailNotification,
+    Heartbeat,
+    Outcome,
+    Status,
+    Suppression,
+    Verdict,
+    address_hash,
+    declarations,
+    make_key,
+    new_id,
+)
+from tests.kit.words import webhooks as view
 
 pytestmark = pytest.mark.django_db
 URL = "/webhooks/sendgrid"

@@ -14,17 +14,26 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification, Suppression
-from orders.models import Order
-from orders.privacy import erasure, person_export
-from outbox.models import InboundDeadLetter, OutboxEvent
-from outbox.privacy import ERASED, ERASED_ADDRESS, AddressGiven, refuse_addresses
+from outbox.privacy import refuse_addresses
 from tests.api.conftest import api
-from tests.factories import make_mail, make_order
-from tests.orders.external import SHOP, new_id, tell, told
-from tests.orders.test_privacy import grep
-from tests.outbox.events.inbound import handle, received
-from tests.outbox.retention.months import Steps
+from tests.kit.events import handle, received
+from tests.kit.external import SHOP, new_id, tell, told
+from tests.kit.mails import make_mail
+from tests.kit.months import Steps
+from tests.kit.orders import make_order
+from tests.kit.words import (
+    ERASED,
+    ERASED_ADDRESS,
+    AddressGiven,
+    EmailNotification,
+    InboundDeadLetter,
+    Order,
+    OutboxEvent,
+    Suppression,
+    erasure,
+    person_export,
+)
+from tests.rules.retention.test_privacy import grep
 
 __all__ = ["api"]
 pytestmark = [

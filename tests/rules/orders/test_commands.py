@@ -9,15 +9,19 @@ from typing import Any
 import pytest
 
 from notifications import services
-from notifications.models import EmailNotification
-from orders.inbound.payments_and_stock import subscribed
-from orders.models import Order
-from orders.services import pay_order
 from outbox.management.commands import keep_partitions
-from outbox.models import Heartbeat, InboundDeadLetter, OutboxEvent
-from outbox.retention import rollover
-from tests.factories import make_mail
-from tests.outbox.events.inbound import envelope, handle, order, received, status
+from tests.kit.events import envelope, handle, order, received, status
+from tests.kit.mails import make_mail
+from tests.kit.words import (
+    EmailNotification,
+    Heartbeat,
+    InboundDeadLetter,
+    Order,
+    OutboxEvent,
+    pay_order,
+    rollover,
+    subscribed,
+)
 
 pytestmark = pytest.mark.django_db
 PLACE, COMPLETE, CANCEL = (f"order.command.{verb}_order.v1" for verb in ("place", "complete", "cancel"))

@@ -7,7 +7,8 @@ import re
 import pytest
 from django.conf import settings
 
-from orders.events import EVENTS, Email
+from orders.events import Email
+from tests.kit.words import EVENTS
 
 #: The code that may name an event.
 DECIDES = {"orders/events.py", "orders/changes.py"}

@@ -15,28 +15,24 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 
-from notifications.models import EmailNotification
-from orders.inbound.external import own_id
-from orders.inbound.payments_and_stock import OWN_TOPICS, subscribed
-from orders.models import Order
-from orders.services import pay_order, place_order
-from outbox.models import InboundDeadLetter, OutboxEvent, ProcessedEvent
-from outbox.privacy import ERASED_ADDRESS
-from tests.api.conftest import Api, assert_problem, make_token
-from tests.concurrency.helpers import together
-from tests.orders.external import (
-    SHOP,
-    USER,
-    cancellation,
-    give,
-    new_id,
-    story,
-    tell,
-    told,
-    topic_of,
+from orders.inbound.payments_and_stock import OWN_TOPICS
+from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.events import PAID, envelope, handle, received
+from tests.kit.external import SHOP, USER, cancellation, give, new_id, story, tell, told, topic_of
+from tests.kit.races import together
+from tests.kit.waiting import until
+from tests.kit.words import (
+    ERASED_ADDRESS,
+    EmailNotification,
+    InboundDeadLetter,
+    Order,
+    OutboxEvent,
+    ProcessedEvent,
+    own_id,
+    pay_order,
+    place_order,
+    subscribed,
 )
-from tests.outbox.events.inbound import PAID, envelope, handle, received
-from tests.waiting import until
 
 pytestmark = pytest.mark.django_db
 EVERY_MAIL = [

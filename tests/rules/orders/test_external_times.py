@@ -8,16 +8,12 @@ import pytest
 from django.core.management import call_command
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from orders.privacy import erasure
-from outbox.models import BulkJob, InboundDeadLetter
-from outbox.privacy import ERASED_ADDRESS
-from tests.api.conftest import Api, make_token
-from tests.bulk import run_jobs
-from tests.orders.external import SHOP, give, new_id, tell, told
-from tests.orders.test_privacy import grep
-from tests.outbox.retention.months import Steps
+from tests.kit.api import Api, make_token
+from tests.kit.external import SHOP, give, new_id, tell, told
+from tests.kit.jobs import run_jobs
+from tests.kit.months import Steps
+from tests.kit.words import ERASED_ADDRESS, BulkJob, EmailNotification, InboundDeadLetter, Order, erasure
+from tests.rules.retention.test_privacy import grep
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

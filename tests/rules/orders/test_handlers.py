@@ -9,14 +9,7 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from orders.privacy.erasure import erase_person
-from orders.services import cancel_order, complete_order, fail_payment, pay_order
-from orders.timeline import read_timeline
-from outbox.models import InboundDeadLetter, OutboxEvent, ProcessedEvent
-from tests.concurrency.helpers import together
-from tests.outbox.events.inbound import (
+from tests.kit.events import (
     FAILED,
     INSUFFICIENT,
     PAID,
@@ -29,7 +22,21 @@ from tests.outbox.events.inbound import (
     received,
     status,
 )
-from tests.outbox.retention.months import Steps
+from tests.kit.months import Steps
+from tests.kit.races import together
+from tests.kit.words import (
+    EmailNotification,
+    InboundDeadLetter,
+    Order,
+    OutboxEvent,
+    ProcessedEvent,
+    cancel_order,
+    complete_order,
+    erase_person,
+    fail_payment,
+    pay_order,
+    read_timeline,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from tests.api.conftest import make_token
-from tests.orders.example_programs import assert_valid, load, serve
-from tests.orders.external import give
+from tests.kit.api import make_token
+from tests.kit.examples import assert_valid, load
+from tests.kit.external import give
+from tests.kit.http import serve
+from tests.kit.words import EmailNotification, Order
 
 program = load("import_orders")
 ROW = {

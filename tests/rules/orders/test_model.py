@@ -12,12 +12,9 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from notifications.models import EmailNotification
 from orders import services
-from orders.models import Order
-from orders.transitions import InvalidTransition, RefundExceedsBalance
-from outbox.models import OutboxEvent
-from tests.model.test_emails import many
+from tests.kit.words import EmailNotification, InvalidTransition, Order, OutboxEvent, RefundExceedsBalance
+from tests.rules.notifications.test_model import many
 
 pytestmark = pytest.mark.django_db
 TOTAL = 1000

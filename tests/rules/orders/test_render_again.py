@@ -14,22 +14,26 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from notifications import copies
-from notifications.models import EmailNotification, Suppression
-from notifications.services import resend
 from orders import services
 from orders.bulk_actions import RENDER_AGAIN
-from orders.corrections import send_copy
-from orders.models import Order
-from orders.privacy.erasure import erase_person
-from orders.render_again import render_again
-from outbox import bulk
 from outbox.delivery.rows.outcomes import SET_ASIDE
-from outbox.models import BulkJob, OutboxEvent
-from outbox.privacy import address_hash
-from tests.bulk import act, run_jobs
-from tests.factories import staff_client
-from tests.outbox.events.inbound import order as place
-from tests.outbox.retention.months import Steps
+from tests.kit.events import order as place
+from tests.kit.jobs import act, run_jobs
+from tests.kit.months import Steps
+from tests.kit.people import staff_client
+from tests.kit.words import (
+    BulkJob,
+    EmailNotification,
+    Order,
+    OutboxEvent,
+    Suppression,
+    address_hash,
+    bulk,
+    erase_person,
+    render_again,
+    resend,
+    send_copy,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 LIST = reverse("admin:notifications_emailnotification_changelist")

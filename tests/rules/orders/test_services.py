@@ -8,23 +8,26 @@ from contextlib import nullcontext
 import pytest
 from django.db import DatabaseError, transaction
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from orders.services import (
-    OrderNotFound,
+from orders.services import OrderNotFound
+from outbox.database.transactions import TransactionRequired
+from tests.kit.races import broken, together
+from tests.kit.words import (
+    Action,
+    EmailNotification,
+    InvalidTransition,
+    Order,
+    OutboxEvent,
+    RefundExceedsBalance,
+    allowed_actions,
     cancel_order,
     complete_order,
     confirm_order,
+    context,
     pay_order,
     place_order,
     refund_order,
+    write_event,
 )
-from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, allowed_actions
-from outbox.database.transactions import TransactionRequired
-from outbox.events.publishing.publish import write_event
-from outbox.models import OutboxEvent
-from outbox.telemetry import context
-from tests.concurrency.helpers import broken, together
 
 pytestmark = pytest.mark.django_db(transaction=True)
 S = Order.Status

@@ -13,17 +13,20 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from notifications import by_hand
-from notifications.models import EmailNotification
 from orders import services
-from orders.corrections import send_copy
-from orders.models import Order
-from orders.timeline import read_timeline
-from outbox.database.ids import new_id
-from outbox.delivery.rows.outcomes import Outcome, Verdict
-from outbox.models import OutboxEvent
-from tests.api.conftest import Api, assert_problem, make_token
-from tests.factories import make_order
+from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.orders import make_order
+from tests.kit.words import (
+    EmailNotification,
+    Order,
+    OutboxEvent,
+    Outcome,
+    Verdict,
+    by_hand,
+    new_id,
+    read_timeline,
+    send_copy,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from orders.models import Order
-from orders.transitions import (
-    Action,
-    InvalidTransition,
-    RefundExceedsBalance,
-    allowed_actions,
-    check,
-    is_allowed,
-)
-from tests.factories import make_order
+from orders.transitions import check, is_allowed
+from tests.kit.orders import make_order
+from tests.kit.words import Action, InvalidTransition, Order, RefundExceedsBalance, allowed_actions
 
 
 def refusal(status: str, action: Action, **fields: object) -> InvalidTransition:

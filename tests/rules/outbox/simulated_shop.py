@@ -13,11 +13,8 @@ import random
 import uuid
 from collections.abc import Callable, Iterable
 
-from outbox.delivery.gate import breaker as circuit
-from outbox.delivery.gate.breaker import Breaker, Permit, Rules
-from outbox.delivery.gate.neighbours import Neighbours
-from outbox.delivery.rows.decision import RetryPolicy, decide
-from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
+from tests.kit.words import Breaker, Neighbours, Outcome, Permit, RetryPolicy, Rules, Status, Verdict, decide
+from tests.kit.words import breaker as circuit
 
 RETRIES = 3
 #: The defaults of the settings, and a shop that tries again every few seconds.

@@ -10,19 +10,14 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from notifications.delivery import drain as delivery
 from notifications.delivery import process
-from notifications.models import EmailNotification
-from notifications.providers.sending import PROVIDERS
-from notifications.services import give_up, resend
-from outbox.delivery.gate.breaker import State
 from outbox.delivery.rows.attempts import time_of
-from outbox.delivery.rows.outcomes import Status, Verdict
-from tests.factories import make_mail, make_mails, statuses
-from tests.notifications.neighbours import due_now
-from tests.notifications.providers.conftest import provider
-from tests.notifications.test_failover import ASKED
-from tests.outbox.delivery.test_slots import recorded
+from tests.kit.mails import due_now, make_mail, make_mails, statuses
+from tests.kit.words import PROVIDERS, EmailNotification, State, Status, Verdict, give_up, resend
+from tests.kit.words import drain as delivery
+from tests.providers.conftest import provider
+from tests.rules.outbox.test_failover import ASKED
+from tests.rules.outbox.test_slots import recorded
 
 __all__ = ["provider"]
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,9 +8,8 @@ import pytest
 from django.db import OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from notifications.delivery import pulse
 from notifications.management.commands import consume_cdc
-from outbox.models import Heartbeat
+from tests.kit.words import Heartbeat, pulse
 
 pytestmark = pytest.mark.django_db
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.delivery.gate import breaker as circuit
-from outbox.delivery.gate.breaker import Breaker, Permit, Rules, State
+from tests.kit.words import Breaker, Permit, Rules, State
+from tests.kit.words import breaker as circuit
 
 RULES = Rules()
 NOW = 1000.0

@@ -12,19 +12,24 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from local.sandbox import Sandbox
-from notifications.delivery import drain as delivery
 from notifications.delivery import process
 from notifications.delivery.process import SHORT_PAUSE_SECONDS
-from notifications.models import EmailNotification
-from notifications.providers.base import formatted_address, message_id
-from notifications.providers.sending import PROVIDERS
-from notifications.services import give_up, resend
-from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from outbox.models import Heartbeat
-from tests.factories import make_mail, make_mails, statuses
-from tests.notifications.neighbours import due_now, let_others_through
-from tests.outbox.delivery.test_slots import Clock, recorded
-from tests.waiting import until
+from tests.kit.mails import due_now, let_others_through, make_mail, make_mails, statuses
+from tests.kit.waiting import until
+from tests.kit.words import (
+    PROVIDERS,
+    EmailNotification,
+    Heartbeat,
+    Outcome,
+    Status,
+    Verdict,
+    formatted_address,
+    give_up,
+    message_id,
+    resend,
+)
+from tests.kit.words import drain as delivery
+from tests.rules.outbox.test_slots import Clock, recorded
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,13 +12,11 @@ from django.db import DataError, OperationalError
 from django.db.models.functions import Now
 
 from notifications.delivery import process as module
-from notifications.delivery.process import Drain
 from notifications.delivery.unsettled import SETTLE_ROWS
-from notifications.models import EmailNotification, EmailNotificationQuerySet
-from outbox.delivery.gate.gate import Capacity
-from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
+from notifications.models import EmailNotificationQuerySet
 from outbox.telemetry.metrics import REGISTRY
-from tests.factories import make_mail, make_mails, statuses
+from tests.kit.mails import make_mail, make_mails, statuses
+from tests.kit.words import Capacity, Drain, EmailNotification, Outcome, Status, Verdict
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")

@@ -8,14 +8,11 @@ import time
 import pytest
 from django.db.models.functions import Now
 
-from notifications.delivery import drain as delivery
 from notifications.delivery import process
-from notifications.models import EmailNotification
-from outbox.delivery.gate.breaker import State
-from outbox.delivery.rows.outcomes import Status
-from tests.factories import make_mail, make_mails, statuses
-from tests.notifications.neighbours import due_now, let_others_through
-from tests.notifications.providers.conftest import provider
+from tests.kit.mails import due_now, let_others_through, make_mail, make_mails, statuses
+from tests.kit.words import EmailNotification, State, Status
+from tests.kit.words import drain as delivery
+from tests.providers.conftest import provider
 
 __all__ = ["provider"]
 pytestmark = pytest.mark.django_db(transaction=True)

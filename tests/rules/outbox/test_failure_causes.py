@@ -7,9 +7,9 @@ import time
 import pytest
 
 from notifications import failure_causes
-from notifications.failure_causes import FailureCause, cause_of_row, dead_causes
-from notifications.models import EmailNotification
-from tests.factories import make_mail, make_mails
+from notifications.failure_causes import FailureCause, cause_of_row
+from tests.kit.mails import make_mail, make_mails
+from tests.kit.words import EmailNotification, dead_causes
 
 pytestmark = pytest.mark.django_db
 ONE_CAUSE = [

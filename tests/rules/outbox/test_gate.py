@@ -14,9 +14,8 @@ import pytest
 from local.machine import PROJECT, free_port
 from local.servers import EmbeddedValkey
 from outbox.delivery.gate import slots
-from outbox.delivery.gate.breaker import Rules, State
-from outbox.delivery.gate.gate import Capacity, Gate
 from outbox.delivery.gate.slots import TAKE
+from tests.kit.words import Capacity, Gate, Rules, State
 
 QUICK = Rules(untried_every_seconds=0.3, waiting_every_seconds=0.3)
 

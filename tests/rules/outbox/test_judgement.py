@@ -8,15 +8,20 @@ import time
 import pytest
 from django.db.models.functions import Now
 
-from notifications import tasks
-from notifications.delivery import drain, process
-from notifications.models import EmailNotification
-from outbox.database.ids import new_id
-from outbox.delivery.gate.neighbours import EACH_SIDE_IF_QUIET
-from outbox.delivery.rows.outcomes import LEASE_EXPIRED, Outcome, Status, Verdict
-from outbox.models import Heartbeat
-from tests.factories import make_mail
-from tests.notifications.neighbours import accept_around, due_now, let_others_through
+from notifications.delivery import process
+from outbox.delivery.rows.outcomes import LEASE_EXPIRED
+from tests.kit.mails import accept_around, due_now, let_others_through, make_mail
+from tests.kit.words import (
+    EACH_SIDE_IF_QUIET,
+    EmailNotification,
+    Heartbeat,
+    Outcome,
+    Status,
+    Verdict,
+    drain,
+    new_id,
+    tasks,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,12 +13,9 @@ from django.db.models.functions import Now
 
 from notifications.delivery import lookback as module
 from notifications.delivery.lookback import Lookback
-from notifications.delivery.process import Drain
-from notifications.models import EmailNotification
-from outbox.delivery.gate.gate import Capacity
-from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from tests.factories import make_mail, make_mails, statuses
-from tests.outbox.retention.months import dsn
+from tests.kit.mails import make_mail, make_mails, statuses
+from tests.kit.months import dsn
+from tests.kit.words import Capacity, Drain, EmailNotification, Outcome, Status, Verdict
 
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")
 RETURNED = Outcome(Verdict.RETURNED)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from outbox.database.ids import new_id
 from outbox.delivery.gate import neighbours as module
-from outbox.delivery.gate.neighbours import EACH_SIDE, EACH_SIDE_IF_QUIET, QUIET_SECONDS, Neighbours
+from outbox.delivery.gate.neighbours import QUIET_SECONDS
+from tests.kit.words import EACH_SIDE, EACH_SIDE_IF_QUIET, Neighbours, new_id
 
 NOW = 10_000.0
 

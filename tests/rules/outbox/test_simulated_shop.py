@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from outbox.delivery.rows.outcomes import Status
-from tests.outbox.delivery.simulated_shop import HASTY, PATIENT, Simulation, at_random, buy
+from tests.kit.words import Status
+from tests.rules.outbox.simulated_shop import HASTY, PATIENT, Simulation, at_random, buy
 
 HOUR = 3600.0
 #: The suite looks at a few shops, `make drills` at many.

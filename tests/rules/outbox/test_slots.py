@@ -11,8 +11,8 @@ import pytest
 
 from local.machine import free_port
 from local.servers import EmbeddedValkey
-from outbox.delivery.gate.gate import Gate
 from outbox.delivery.gate.slots import LIFE_SECONDS, Slot
+from tests.kit.words import Gate
 
 LIMITS = [10, 50, 100]
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from celery import current_app
 
-from notifications import tasks
-from notifications.delivery.process import Drained
-from outbox.process.redis_client import make_client
+from tests.kit.words import Drained, make_client, tasks
 
 
 @pytest.fixture

@@ -9,12 +9,9 @@ import pytest
 from moto import mock_aws
 
 from config.addresses import parse_archive
-from notifications.models import EmailNotification
-from outbox.models import DetachedPartition
-from outbox.retention import rollover
-from outbox.retention.archives import archive, restore
-from tests.outbox.retention.months import Steps, fill, make_partition, states, tidy
-from tests.outbox.retention.test_rollover import age_records, count
+from tests.kit.months import Steps, fill, make_partition, states, tidy
+from tests.kit.words import DetachedPartition, EmailNotification, archive, restore, rollover
+from tests.rules.retention.test_rollover import age_records, count
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

@@ -10,14 +10,11 @@ import psycopg
 import pytest
 from django.db import connection
 
-from notifications.models import EmailNotification
-from outbox.models import DetachedPartition
-from outbox.retention import rollover
-from outbox.retention.archives import restore
-from tests import warm
-from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states
-from tests.outbox.retention.test_rollover import age_records, count, files
-from tests.waiting import until
+from tests.kit import warm
+from tests.kit.months import Steps, dsn, fill, make_partition, states
+from tests.kit.waiting import until
+from tests.kit.words import DetachedPartition, EmailNotification, restore, rollover
+from tests.rules.retention.test_rollover import age_records, count, files
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

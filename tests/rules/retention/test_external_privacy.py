@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from orders.privacy import erasure, person_export
-from outbox.models import InboundDeadLetter, OutboxEvent
-from outbox.privacy import ERASED, ERASED_ADDRESS
-from tests.orders.external import SHOP, give, new_id, tell, told
-from tests.orders.test_privacy import grep
-from tests.outbox.events.inbound import handle, received
-from tests.outbox.retention.months import Steps
+from tests.kit.events import handle, received
+from tests.kit.external import SHOP, give, new_id, tell, told
+from tests.kit.months import Steps
+from tests.kit.words import (
+    ERASED,
+    ERASED_ADDRESS,
+    EmailNotification,
+    InboundDeadLetter,
+    Order,
+    OutboxEvent,
+    erasure,
+    person_export,
+)
+from tests.rules.retention.test_privacy import grep
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

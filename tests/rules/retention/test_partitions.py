@@ -11,11 +11,8 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
-from notifications.models import EmailNotification
-from outbox.database.ids import id_floor, id_time, new_id
-from outbox.models import OutboxEvent
-from outbox.retention.partitions import partitions
-from tests.concurrency.helpers import together
+from tests.kit.races import together
+from tests.kit.words import EmailNotification, OutboxEvent, id_floor, id_time, new_id, partitions
 
 MOMENTS = st.datetimes(
     min_value=dt.datetime(2020, 1, 1), max_value=dt.datetime(2099, 1, 1), timezones=st.timezones()

@@ -16,26 +16,39 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from orders.models import Order
-from orders.privacy import erasure, jobs
-from orders.privacy.person_export import export_person
-from orders.services import cancel_order, complete_order, pay_order, place_order, refund_order
-from outbox import bulk
-from outbox.database.ids import id_floor, new_id
-from outbox.delivery.rows.outcomes import Status
-from outbox.models import DetachedPartition, Erasure, IdempotencyKey, InboundDeadLetter, OutboxEvent
+from orders.privacy import jobs
 from outbox.models import jobs as job_times
-from outbox.privacy import ERASED_ADDRESS, address_hash
-from outbox.retention import rollover
-from outbox.retention.archives import archive
-from outbox.retention.archives.manifest import Manifest
-from outbox.retention.partitions.listing import list_partitions
-from tests import warm
-from tests.factories import statuses
-from tests.outbox.retention.months import Steps, fill, make_partition, states
-from tests.outbox.retention.test_crashes import dying_environment
-from tests.outbox.retention.test_rollover import age_records, files
+from tests.kit import warm
+from tests.kit.mails import statuses
+from tests.kit.months import Steps, fill, make_partition, states
+from tests.kit.words import (
+    ERASED_ADDRESS,
+    DetachedPartition,
+    EmailNotification,
+    Erasure,
+    IdempotencyKey,
+    InboundDeadLetter,
+    Manifest,
+    Order,
+    OutboxEvent,
+    Status,
+    address_hash,
+    archive,
+    bulk,
+    cancel_order,
+    complete_order,
+    erasure,
+    export_person,
+    id_floor,
+    list_partitions,
+    new_id,
+    pay_order,
+    place_order,
+    refund_order,
+    rollover,
+)
+from tests.rules.retention.test_crashes import dying_environment
+from tests.rules.retention.test_rollover import age_records, files
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

@@ -14,21 +14,27 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from orders.corrections import send_copy
-from orders.models import Order
-from orders.privacy import erasure
-from orders.services import pay_order, place_order
-from outbox.database.ids import new_id
-from outbox.models import DetachedPartition, Erasure, IdempotencyKey, OutboxEvent
-from outbox.privacy import ERASED_ADDRESS
-from outbox.retention import rollover
-from tests import warm
-from tests.orders.test_privacy import dead_event, grep, grep_archives
-from tests.orders.test_privacy_one_person import ANN, BOB, corrected, erase, export, mails, send_all
-from tests.outbox.retention.months import Steps, fill, make_partition
-from tests.outbox.retention.test_crashes import dying_environment
-from tests.outbox.retention.test_rollover import age_records
+from tests.kit import warm
+from tests.kit.months import Steps, fill, make_partition
+from tests.kit.words import (
+    ERASED_ADDRESS,
+    DetachedPartition,
+    EmailNotification,
+    Erasure,
+    IdempotencyKey,
+    Order,
+    OutboxEvent,
+    erasure,
+    new_id,
+    pay_order,
+    place_order,
+    rollover,
+    send_copy,
+)
+from tests.rules.retention.test_crashes import dying_environment
+from tests.rules.retention.test_privacy import dead_event, grep, grep_archives
+from tests.rules.retention.test_privacy_one_person import ANN, BOB, corrected, erase, export, mails, send_all
+from tests.rules.retention.test_rollover import age_records
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

@@ -11,17 +11,25 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from notifications.models import EmailNotification
-from orders.corrections import send_copy
-from orders.models import Order
-from orders.privacy import erasure, person_export
 from orders.privacy.persons import own_mails
-from orders.services import complete_order, pay_order, place_order, refund_order
-from outbox.models import IdempotencyKey, InboundDeadLetter, OutboxEvent
-from outbox.privacy import ERASED_ADDRESS
-from tests.factories import make_mail, make_mails
-from tests.orders.test_privacy import grep
-from tests.outbox.retention.months import Steps
+from tests.kit.mails import make_mail, make_mails
+from tests.kit.months import Steps
+from tests.kit.words import (
+    ERASED_ADDRESS,
+    EmailNotification,
+    IdempotencyKey,
+    InboundDeadLetter,
+    Order,
+    OutboxEvent,
+    complete_order,
+    erasure,
+    pay_order,
+    person_export,
+    place_order,
+    refund_order,
+    send_copy,
+)
+from tests.rules.retention.test_privacy import grep
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

@@ -13,11 +13,18 @@ from django.db import connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from outbox.database.ids import new_id
-from outbox.models import ApiToken, BulkJob, IdempotencyKey, InboundDeadLetter, Pause, ProcessedEvent
-from outbox.retention import purge
 from outbox.retention.partitions.locks import OWNER_DATABASE
-from tests.outbox.retention.months import dsn
+from tests.kit.months import dsn
+from tests.kit.words import (
+    ApiToken,
+    BulkJob,
+    IdempotencyKey,
+    InboundDeadLetter,
+    Pause,
+    ProcessedEvent,
+    new_id,
+    purge,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

@@ -17,18 +17,25 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from notifications.services import give_up, resend
-from outbox.database.ids import id_floor, new_id
-from outbox.models import DetachedPartition, OutboxEvent
-from outbox.retention import rollover
-from outbox.retention.archives import archive, restore
-from outbox.retention.archives.manifest import Manifest
-from outbox.retention.partitions import detach, locks
-from outbox.retention.partitions.catalogue import has_table
-from outbox.retention.partitions.listing import list_partitions
-from outbox.retention.partitions.locks import exclusive_lock
-from tests.outbox.retention.months import Steps, dsn, fill, make_partition, states
+from tests.kit.months import Steps, dsn, fill, make_partition, states
+from tests.kit.words import (
+    DetachedPartition,
+    EmailNotification,
+    Manifest,
+    OutboxEvent,
+    archive,
+    detach,
+    exclusive_lock,
+    give_up,
+    has_table,
+    id_floor,
+    list_partitions,
+    locks,
+    new_id,
+    resend,
+    restore,
+    rollover,
+)
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

@@ -11,16 +11,21 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
-from notifications.models import EmailNotification
-from orders.privacy import erasure
-from orders.privacy.erasure import erase_person
-from outbox import bulk
-from outbox.database.ids import new_id
-from outbox.models import BulkJob, OutboxEvent, Pause
-from outbox.privacy import AddressGiven
-from outbox.retention import rollover
-from tests.factories import make_mail, make_order
-from tests.outbox.retention.months import Steps, fill, make_partition, states
+from tests.kit.mails import make_mail
+from tests.kit.months import Steps, fill, make_partition, states
+from tests.kit.orders import make_order
+from tests.kit.words import (
+    AddressGiven,
+    BulkJob,
+    EmailNotification,
+    OutboxEvent,
+    Pause,
+    bulk,
+    erase_person,
+    erasure,
+    new_id,
+    rollover,
+)
 
 pytestmark = pytest.mark.django_db
 REASON = "moved by Ann <ann@example.com>"

@@ -6,8 +6,7 @@ import pytest
 from django.db import transaction
 
 from outbox.database.transactions import after_commit
-from outbox.telemetry import context
-from outbox.telemetry.context import Context
+from tests.kit.words import Context, context
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

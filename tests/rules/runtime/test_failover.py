@@ -13,7 +13,7 @@ from django.db import OperationalError, connection, connections, transaction
 
 from local.machine import HOST, free_port
 from outbox.database.postgres import base
-from outbox.database.postgres.base import DatabaseWrapper
+from tests.kit.words import DatabaseWrapper
 
 OTHER = "other"
 READ_ONLY = "SET default_transaction_read_only = on"

@@ -9,13 +9,12 @@ import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 
-from orders.models import Order
 from outbox.database.postgres.connection import PoolerFound
-from outbox.database.postgres.cursor import Prepared
-from tests.factories import make_order
-from tests.outbox.database.test_postgres import OTHER, ask, database_port, wrapper
-from tests.pgbouncer import Pooler, needs_pgbouncer
-from tests.proxy import Proxy
+from tests.kit.orders import make_order
+from tests.kit.pgbouncer import Pooler, needs_pgbouncer
+from tests.kit.proxy import Proxy
+from tests.kit.words import Order, Prepared
+from tests.rules.runtime.test_postgres import OTHER, ask, database_port, wrapper
 
 pytestmark = [pytest.mark.django_db(transaction=True), needs_pgbouncer]
 

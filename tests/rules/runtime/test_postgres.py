@@ -16,10 +16,9 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from outbox.database.postgres.base import DatabaseWrapper
 from outbox.database.postgres.connection import patient
-from outbox.database.postgres.cursor import Prepared
-from tests.proxy import Proxy
+from tests.kit.proxy import Proxy
+from tests.kit.words import DatabaseWrapper, Prepared
 
 DEADLINE = 0.5
 OTHER = "other"

@@ -10,7 +10,7 @@ import redis
 
 from local.machine import HOST, free_port
 from local.servers import EmbeddedValkey
-from outbox.process.redis_client import make_client
+from tests.kit.words import make_client
 
 
 @pytest.fixture

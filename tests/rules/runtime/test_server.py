@@ -6,8 +6,8 @@ import psycopg
 import pytest
 
 from outbox.database import server
-from tests.api.conftest import Api
-from tests.outbox.retention.months import dsn
+from tests.kit.api import Api
+from tests.kit.months import dsn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

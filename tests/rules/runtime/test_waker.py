@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from outbox.process import waker as module
-from tests.waiting import until
+from tests.kit.waiting import until
 
 #: A wake-up after an earlier one.
 LATER = {"in_seconds": 60.0}

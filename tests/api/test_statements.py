@@ -11,13 +11,18 @@ from django.test.utils import CaptureQueriesContext
 
 from notifications.api.serializers import with_columns
 from notifications.inserts import NONE_WITHIN
-from notifications.models import EmailNotification
-from orders.models import NEWEST_FIRST, Order
-from orders.services import fail_payment, pay_order
-from outbox.api import pages
-from outbox.models import OutboxEvent
-from tests.api.conftest import order_body
-from tests.factories import make_mails, make_order
+from tests.kit.api import order_body
+from tests.kit.mails import make_mails
+from tests.kit.orders import make_order
+from tests.kit.words import (
+    NEWEST_FIRST,
+    EmailNotification,
+    Order,
+    OutboxEvent,
+    fail_payment,
+    pages,
+    pay_order,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -1,0 +1,92 @@
+"""A caller of the API with a token, and what its tests check of each answer."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.db import connection
+from django.http import HttpResponse
+from django.test import Client
+
+from tests.kit.words import ApiToken, find_types
+
+
+def make_token(*, scopes: Iterable[str] = ApiToken.SCOPES, **fields: Any) -> str:
+    """Return a new token's secret."""
+    secret = ApiToken.new_secret()
+    ApiToken.objects.create(
+        name="test", prefix=secret[:12], digest=ApiToken.digest_of(secret), scopes=list(scopes), **fields
+    )
+    return secret
+
+
+class Api:
+    """A client that sends JSON and one token. It sends a body of bytes unchanged."""
+
+    def __init__(self, secret: str | None = None) -> None:
+        self.headers = {"Authorization": f"Bearer {secret}"} if secret else {}
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self.request("GET", path, **headers)
+
+    def post(self, path: str, body: Any = None, *, key: str | None = None, **headers: str) -> Any:
+        extra = {"Idempotency-Key": key} if key is not None else {}
+        return self.request("POST", path, body, **extra, **headers)
+
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        # Make a client for each request, because the test client is not safe for several threads.
+        client = Client(raise_request_exception=False)
+        content_type = named.pop("Content-Type", "application/json")
+        return client.generic(method, path, raw, content_type, headers=self.headers | named)
+
+    def place(self, **fields: Any) -> str:
+        """Place an order and return its path."""
+        response = self.post("/api/v1/orders", order_body(**fields))
+        assert response.status_code == 201, response.content
+        location: str = response.headers["Location"]
+        return location
+
+
+def order_body(**fields: Any) -> dict[str, Any]:
+    """Return the body of a new order."""
+    return {"user_id": str(uuid.uuid4()), "email": "alice@example.com", "total_amount": 10_000} | fields
+
+
+def row_counts() -> Mapping[str, int]:
+    """Return the number of rows of each table that a request can write."""
+    counts = {}
+    with connection.cursor() as cursor:
+        for table in (
+            "orders",
+            "email_notifications",
+            "outbox_events",
+            "idempotency_keys",
+            "processed_events",
+            "dead_events",
+        ):
+            cursor.execute(f"SELECT count(*), coalesce(sum(hashtext(t::text)), 0) FROM {table} AS t")
+            counts[table] = cursor.fetchone()
+    return counts
+
+
+def assert_problem(response: HttpResponse, status: int, slug: str) -> dict[str, Any]:
+    """Check that an answer is the problem, and return it."""
+    assert response.status_code == status, response.content
+    assert response.headers["Content-Type"] == "application/problem+json"
+    document: dict[str, Any] = json.loads(response.content)
+    assert document["type"] == f"urn:orderpost:problem:{slug}"
+    assert document["status"] == status
+    declared = find_types()[slug]
+    assert (document["status"], document["title"]) == (declared.status, declared.title)
+    assert document["help"].endswith(f"/api/problems/{slug}") and document["detail"]
+    assert response.headers["X-Correlation-ID"]
+    if status == 400:
+        assert document["errors"] and all(
+            e["pointer"].startswith("#") and e["detail"] for e in document["errors"]
+        )
+    return document

@@ -1,0 +1,104 @@
+"""E-mails in the table, and attempts around their failures, recorded without waiting."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+import uuid
+from typing import Any
+
+from django.db import connection
+from django.db.models.functions import Now
+
+from notifications.delivery import process
+from tests.kit.words import EACH_SIDE, EmailNotification, Status, new_id
+
+#: How long ago an e-mail's last attempt was, and the time between its attempts, in seconds.
+AGO, APART = 10, 20
+
+
+def make_mail(**fields: Any) -> EmailNotification:
+    """Insert a due e-mail. `status` also sets the columns that the table's constraints require."""
+    values: dict[str, Any] = {
+        "order_id": new_id(),
+        "event_type": "order.paid",
+        "recipient_email": "alice@example.com",
+        "to_name": "Alice",
+        "subject": "Your order",
+        "body": "<p>Paid.</p>",
+        "body_text": "Paid.",
+        "idempotency_key": str(new_id()),
+        "correlation_id": "test",
+    }
+    status = fields.get("status", Status.PENDING)
+    if status == Status.SENT:
+        values["sent_at"] = Now()
+    if status == Status.PROCESSING:
+        values |= {"claimed_at": Now(), "claim_token": uuid.uuid4()}
+    mail = EmailNotification.objects.create(**values | fields)
+    mail.refresh_from_db()
+    return mail
+
+
+def make_mails(count: int, *, status: str = "pending", age: float = 1.0) -> None:
+    """Insert many e-mails in one statement, due `age` seconds ago, with ids of now."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO email_notifications (id, status, retry_count, max_retries, next_attempt_at,
+                last_error, errors, provider, provider_message_id, correlation_id, traceparent, sent_at,
+                event_type, recipient_email, to_name, locale, subject, body, body_text,
+                idempotency_key, order_id)
+            SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0')
+                    || '7' || substr(md5(n::text || random()), 1, 3)
+                    || '8' || substr(md5(random()::text), 1, 15))::uuid,
+                %(status)s::text, 0, 3, now() - %(age)s * interval '1 second', '', '[]', '', '', 'test', '',
+                CASE WHEN %(status)s::text = 'sent' THEN now() END, 'order.paid',
+                'user' || n || '@example.com', 'User', 'en', 'Your order', '<p>Paid.</p>', 'Paid.', n::text,
+                gen_random_uuid()
+            FROM generate_series(1, %(count)s) AS n
+            """,
+            {"status": status, "age": age, "count": count},
+        )
+
+
+def statuses() -> dict[str, int]:
+    """Return the number of e-mails in each status."""
+    counts: dict[str, int] = {}
+    for status in EmailNotification.objects.values_list("status", flat=True):
+        counts[status] = counts.get(status, 0) + 1
+    return counts
+
+
+def due_now() -> None:
+    """Make every waiting e-mail due."""
+    EmailNotification.objects.filter(status__in=["pending", "failed"]).update(
+        next_attempt_at=Now() - dt.timedelta(seconds=1)
+    )
+
+
+def let_others_through(*, provider: str = "sendgrid") -> None:
+    """Spread the failures over the past, record others' first attempts around them, and make all due."""
+    most = 0
+    for mail in EmailNotification.objects.filter(status="failed").exclude(errors=[]):
+        times = sorted({entry["at"] for entry in mail.errors}, reverse=True)
+        moved = {
+            at: dt.datetime.now(dt.UTC) - dt.timedelta(seconds=AGO + APART * number)
+            for number, at in enumerate(times)
+        }
+        for entry in mail.errors:
+            entry["at"] = moved[entry["at"]].isoformat()
+        mail.save(update_fields=["errors"])
+        most = max(most, len(times))
+    for number in range(most):
+        accept_around(ago=AGO + APART * number, provider=provider)
+    due_now()
+
+
+def accept_around(*, ago: float, provider: str = "sendgrid", each_side: int = EACH_SIDE) -> None:
+    """Record accepted first attempts of other e-mails shortly before and after a moment in the past."""
+    for seconds in (ago + 2.5, ago - 2.5):
+        for _ in range(each_side):
+            process.current().neighbours.record(
+                provider=provider, id=new_id(), is_accepted=True, ended_at=time.monotonic() - seconds
+            )

@@ -1,0 +1,53 @@
+"""Orders in the table, in the past if age matters. Arguments override every default."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.db import connection
+
+from tests.kit.words import Order
+
+
+def make_order(**fields: Any) -> Order:
+    """Place an order as the API does."""
+    values: dict[str, Any] = {
+        "user_id": uuid.uuid4(),
+        "email": "alice@example.com",
+        "name": "Alice",
+        "total_amount": 12_345,
+        "reference": "R-1",
+    }
+    return Order.objects.create(**values | fields)
+
+
+def make_orders(count: int, *, owner: str) -> None:
+    """Insert many orders in one statement, a second apart, the newest now, and analyze the table.
+
+    `owner` is "own", "external" (its ids contain no time) or "mixed". Every 40th order has the status
+    `refunded`, and `User7@example.com` and user 7 have every 50th. The reference `R-7` has twenty orders.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO orders (id, source, status, version, user_id, email, name, locale, reference, items,
+                total_amount, refunded_amount, currency, correlation_id, created_at, updated_at)
+            SELECT
+                CASE WHEN source <> '' THEN gen_random_uuid() ELSE
+                    (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0')
+                        || '7' || substr(md5(n::text), 1, 3) || '8' || substr(md5(n::text), 4, 15))::uuid
+                END,
+                source,
+                CASE WHEN n %% 40 = 0 THEN 'refunded' ELSE 'completed' END, 1,
+                lpad((n %% 50)::text, 32, '0')::uuid, 'User' || n %% 50 || '@example.com', '', 'en',
+                CASE WHEN n %% (%(count)s / 20) = 7 THEN 'R-7' ELSE 'S-' || n END, '[]', 1,
+                CASE WHEN n %% 40 = 0 THEN 1 ELSE 0 END, 'USD', '', at, at
+            FROM generate_series(1, %(count)s) AS n,
+                LATERAL (SELECT now() - (%(count)s - n) * interval '1 second' AS at,
+                    CASE WHEN %(owner)s = 'own' OR %(owner)s = 'mixed' AND n %% 2 = 0 THEN ''
+                        ELSE 'shop-a' END AS source) AS made
+            """,
+            {"count": count, "owner": owner},
+        )
+        cursor.execute("ANALYZE orders")
