@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import mmap
 import multiprocessing
 import os
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -68,9 +69,23 @@ def main() -> None:
     )
     _log_as_the_workers_do()
     health.expect_workers(options.workers)
-    failed = mmap.mmap(-1, 1)  # one byte that the workers share with the server
-    server.serve(target_loader=_application_of(os.getpid(), failed), wrap_loader=False)
-    sys.exit(failed[0])
+    mistakes, mistake = os.pipe()
+    failed = threading.Event()
+    threading.Thread(target=_stop_after_mistake, args=(mistakes, failed), daemon=True).start()
+    server.serve(target_loader=_application_of(os.getpid(), mistake), wrap_loader=False)
+    sys.exit(int(failed.is_set()))
+
+
+def _stop_after_mistake(mistakes: int, failed: threading.Event) -> None:
+    """Wait for a worker that cannot load the application, then stop the server.
+
+    Granian's main loop can miss a signal that comes while a worker ends, and would wait for ever.
+    """
+    os.read(mistakes, 1)
+    failed.set()
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+    time.sleep(GRACEFUL_SECONDS + 5)
+    os._exit(1)
 
 
 def _log_as_the_workers_do() -> None:
@@ -82,7 +97,7 @@ def _log_as_the_workers_do() -> None:
     configure(settings.LOGGING)
 
 
-def _application_of(server: int, failed: mmap.mmap) -> Callable[[], Any]:
+def _application_of(server: int, mistake: int) -> Callable[[], Any]:
     def load() -> Any:
         # Without this, workers outlive a killed server and keep answering at its port.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -93,8 +108,7 @@ def _application_of(server: int, failed: mmap.mmap) -> Callable[[], Any]:
         except Exception:
             # Granian replaces a worker again and again if it lived for more than five seconds, as it does
             # on a busy machine. So a mistake in a setting would not stop the start.
-            failed[0] = 1
-            os.kill(server, signal.SIGTERM)
+            os.write(mistake, b"1")
             raise
         return application
 

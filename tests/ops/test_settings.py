@@ -303,6 +303,27 @@ def test_a_mistake_stops_the_web_process_on_a_slow_machine_too() -> None:
     assert "RuntimeError: a mistake" in done.stderr
 
 
+def test_a_mistake_stops_the_web_process_whose_server_misses_the_signal() -> None:
+    code = (
+        "import os, signal, sys, time\n"
+        "def serve(self, target_loader, wrap_loader):\n"
+        "    if os.fork() == 0:\n"
+        "        target_loader()\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    time.sleep(600)\n"
+        "from granian.server import Server\n"
+        "Server.serve = serve\n"
+        "from config import web\n"
+        "web.GRACEFUL_SECONDS = -5\n"
+        "sys.modules['config.wsgi'] = None\n"
+        "sys.argv = ['web', '--port', '0']\n"
+        "web.main()\n"
+    )
+    done = warm.run([sys.executable, "-c", code], environment=os.environ, timeout=PATIENCE)
+    assert done.returncode == 1, done.stderr
+    assert "config.wsgi" in done.stderr
+
+
 @pytest.mark.parametrize("process", PROCESSES)
 def test_templates_that_cannot_be_rendered_stop_each_process(process: str, tmp_path: Path) -> None:
     (tmp_path / "order.paid").mkdir()
