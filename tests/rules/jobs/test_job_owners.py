@@ -5,18 +5,12 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import Group, Permission, User
 
-from tests.kit.jobs import run_jobs
+from tests.kit.jobs import job_after, run_jobs, started
 from tests.kit.mails import make_mails, statuses
 from tests.kit.words import BulkJob, bulk
 
 pytestmark = pytest.mark.django_db
 PERMISSION = "notifications.resend_emailnotification"
-
-
-@pytest.fixture(autouse=True)
-def small_batches(monkeypatch):
-    monkeypatch.setattr(bulk, "CHUNK", 20)
-    monkeypatch.setattr(bulk.waker, "wake", lambda: None)
 
 
 @pytest.fixture
@@ -32,16 +26,14 @@ def ann() -> User:
 def begun(user: User) -> BulkJob:
     """Start a job on 50 e-mails, and do its first batch of 20."""
     make_mails(50, status="dead_lettered")
-    job = bulk.start_job(action="notifications.resend", filter={"status": "dead_lettered"}, user=user)
+    job = started(user=user)
     assert bulk.run_batch() is True
     assert statuses() == {"pending": 20, "dead_lettered": 30}
     return job
 
 
 def test_a_job_of_a_member_of_a_group_with_the_permission_is_done(ann):
-    job = begun(ann)
-    run_jobs()
-    job.refresh_from_db()
+    job = job_after(begun(ann))
     assert (job.state, job.done_count, job.error) == ("done", 50, "")
 
 
@@ -61,8 +53,7 @@ def test_a_job_of_a_member_of_a_group_with_the_permission_is_done(ann):
 def test_a_job_stops_before_its_next_batch_when_its_user_loses_the_right_and_says_why(ann, change, reason):
     job = begun(ann)
     change(ann)
-    run_jobs()
-    job.refresh_from_db()
+    job = job_after(job)
     assert (job.state, job.error, job.done_count, job.username) == ("stopped", reason, 20, "ann")
     assert job.finished_at is not None
     assert statuses() == {"pending": 20, "dead_lettered": 30}
@@ -76,7 +67,6 @@ def test_a_failed_job_that_is_restarted_stops_if_its_user_lost_the_right(ann):
     BulkJob.objects.fail(id=job.id, error="a defect")
     User.objects.update(is_active=False)
     assert bulk.restart_job(id=job.id) is True
-    run_jobs()
-    job.refresh_from_db()
+    job = job_after(job)
     assert (job.state, job.error) == ("stopped", "its user ann is not active any more")
     assert statuses() == {"pending": 20, "dead_lettered": 30}
