@@ -6,31 +6,23 @@ import pytest
 
 from tests.kit.events import order, status
 from tests.kit.external import tell
-from tests.kit.jobs import run_jobs
+from tests.kit.jobs import job_after, logged, started
 from tests.kit.mails import make_mail, statuses
 from tests.kit.months import Steps, fill, make_partition, states
 from tests.kit.words import (
-    BulkJob,
     EmailNotification,
     InboundDeadLetter,
     Order,
     OutboxEvent,
     Pause,
-    bulk,
     erase_person,
     pay_order,
     rollover,
     send_copy,
 )
-from tests.rules.jobs.test_bulk import logged, start
 from tests.rules.orders.test_commands import CANCEL, CLEAN_UP, COMPLETE, RESEND, give, reason
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
-
-
-@pytest.fixture(autouse=True)
-def _wakes_nobody(monkeypatch):
-    monkeypatch.setattr(bulk.waker, "wake", lambda: None)
 
 
 def test_a_command_for_an_erased_person_moves_the_order_and_mails_nobody(archive_folder):
@@ -86,16 +78,14 @@ def test_a_resend_command_during_a_pause_makes_rows_due_that_nobody_claims_befor
     assert len(EmailNotification.objects.claim(limit=5)) == 1
 
 
-def test_a_resend_command_and_a_bulk_job_on_the_same_rows_make_each_due_once(monkeypatch):
-    monkeypatch.setattr(bulk, "CHUNK", 2)
+def test_a_resend_command_and_a_bulk_job_on_the_same_rows_make_each_due_once():
     first, second, third = (make_mail(status="dead_lettered") for _ in range(3))
-    job = start()
+    job = started()
     assert give(RESEND, notificationIds=[str(second.id)]) == "done"
     (claimed,) = EmailNotification.objects.claim(limit=1)
     assert claimed.id == second.id
-    run_jobs()
-    job.refresh_from_db()
-    assert (job.state, job.done_count) == (BulkJob.State.DONE, 2)
+    job = job_after(job)
+    assert (job.state, job.done_count) == ("done", 2)
     assert logged().keys() == {str(first.id), str(third.id)}
     second.refresh_from_db()
     assert (second.status, second.claim_token) == ("processing", claimed.claim_token)

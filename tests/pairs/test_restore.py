@@ -7,7 +7,7 @@ from django.db import connection
 
 from tests.kit.external import give as give_external
 from tests.kit.external import told
-from tests.kit.jobs import run_jobs
+from tests.kit.jobs import job_after, started
 from tests.kit.mails import make_mail
 from tests.kit.months import Steps, fill, make_partition
 from tests.kit.months import states as states_of_partitions
@@ -25,7 +25,6 @@ from tests.kit.words import (
     send_copy,
 )
 from tests.ops.test_after_restore import after_restore, restore_to_now, sent, shipped, states
-from tests.rules.jobs.test_bulk import start
 from tests.rules.orders.test_commands import RESEND, give
 from tests.rules.retention.test_rollover import age_records
 
@@ -105,36 +104,19 @@ def test_an_external_event_that_is_delivered_again_moves_the_order_on_and_owes_i
     assert EmailNotification.objects.claim(limit=5) == []  # until somebody resumes
 
 
-def test_a_bulk_job_that_came_with_the_backup_waits_for_the_logs_and_is_then_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(bulk.waker, "wake", lambda: None)
+def test_bulk_jobs_that_came_with_the_backup_wait_for_the_logs_and_are_then_stopped(tmp_path):
     sent_since, unproven = make_mail(status="dead_lettered"), make_mail(status="dead_lettered")
-    job = start()
+    job, failed = started(), started()
+    BulkJob.objects.fail(id=failed.id, error="a defect")
     restore_to_now()
-    run_jobs()  # what resends them now may send them a second time
+    job_after(job)  # what it resends now may be sent a second time
     assert states() == {sent_since.id: "dead_lettered", unproven.id: "dead_lettered"}
-    later = start(filter={"status": "failed"})
+    later = started(status="failed")
     log = tmp_path / "a.log"
     log.write_text(sent(sent_since.id))
     after_restore(log)
-    run_jobs()
+    job = job_after(job)
+    assert job.state == "stopped" and job.error.startswith("the database was restored")
+    assert not bulk.restart_job(id=failed.id)
+    assert job_after(later).state == "done"
     assert states() == {sent_since.id: "sent", unproven.id: "dead_lettered"}
-    job.refresh_from_db()
-    later.refresh_from_db()
-    assert (job.state, later.state) == (BulkJob.State.STOPPED, BulkJob.State.DONE)
-    assert job.error.startswith("the database was restored")
-
-
-def test_a_failed_bulk_job_that_came_with_the_backup_is_stopped_and_cannot_be_restarted(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr(bulk.waker, "wake", lambda: None)
-    mail = make_mail(status="dead_lettered")
-    job = start()
-    BulkJob.objects.fail(id=job.id, error="a defect")
-    restore_to_now()
-    log = tmp_path / "a.log"
-    log.write_text("")
-    after_restore(log)
-    assert not bulk.restart_job(id=job.id)
-    run_jobs()
-    assert states() == {mail.id: "dead_lettered"}
