@@ -1,0 +1,159 @@
+"""The admin of orders: a customer's data is exported and erased by jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+
+from tests.kit.jobs import run_jobs
+from tests.kit.mails import make_mail
+from tests.kit.orders import make_order, make_orders
+from tests.kit.people import staff_client
+from tests.kit.words import ERASED_ADDRESS, BulkJob, Order, Status, address_hash
+
+pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
+
+ORDERS, JOBS = "/admin/orders/order/", "/admin/outbox/bulkjob/"
+PERSON = address_hash("alice@example.com")
+
+
+def ask(client: Client, action: str, *orders: Order, **fields: str) -> Any:
+    data = {"action": action, "_selected_action": [str(order.id) for order in orders]} | fields
+    return client.post(ORDERS, data, follow=True)
+
+
+def run(client: Client, action: str, order: Order, **fields: str) -> BulkJob:
+    """Start a job by the admin, and do it as a worker does."""
+    ask(client, action, order, **fields)
+    run_jobs()
+    return BulkJob.objects.latest("id")
+
+
+class TestAnErasure:
+    def test_asks_then_runs_as_a_job_that_forgets_the_address(self, admin_client):
+        order = make_order(status="completed")
+        make_mail(order_id=order.id, status=Status.SENT, recipient_email="Alice@Example.com")
+        page = ask(admin_client, "erase_person", order)
+        assert b"cannot be undone" in page.content and not BulkJob.objects.exists()
+        page = ask(admin_client, "erase_person", order, confirmed="yes")
+        job = BulkJob.objects.get()
+        assert page.redirect_chain[-1][0] == f"{JOBS}{job.id}/change/"
+        assert "alice" not in page.content.decode() and PERSON[:12] in page.content.decode()
+        order.refresh_from_db()
+        assert (job.address, job.filter, order.email) == (
+            "alice@example.com",
+            {"person": PERSON},
+            "alice@example.com",
+        )
+        run_jobs()
+        order.refresh_from_db()
+        job.refresh_from_db()
+        assert (job.state, job.done_count, job.error, job.address) == ("done", 2, "", "")
+        assert order.email == ERASED_ADDRESS
+
+    def test_is_stopped_while_an_order_is_not_finished_unless_it_is_forced(self, admin_client):
+        order = make_order(status="paid", paid_at=Now())
+        job = run(admin_client, "erase_person", order, confirmed="yes")
+        assert (job.state, job.address) == ("stopped", "") and "1 order is" in job.error
+        page = admin_client.get(f"{JOBS}{job.id}/change/").content.decode()
+        assert "force the erasure" in page
+        order.refresh_from_db()
+        assert order.email == "alice@example.com"
+        job = run(admin_client, "erase_person", order, confirmed="yes", force="yes")
+        order.refresh_from_db()
+        assert (job.state, order.email) == ("done", ERASED_ADDRESS)
+
+    def test_writes_rows_with_ids_and_a_hash_which_an_erasure_leaves(self, admin_client):
+        order = make_order(status="completed", reference="Alice Smith's pens")
+        exported = run(admin_client, "export_person", order)
+        erased = run(admin_client, "erase_person", order, confirmed="yes", force="yes")
+        rows = list(LogEntry.objects.order_by("id"))
+        assert {(row.object_id, row.object_repr) for row in rows} == {(str(order.id), f"Order {order.id}")}
+        assert [row.get_change_message() for row in rows] == [
+            f"Started an export of the customer's data: person=hash:{PERSON} job={exported.id}",
+            f"Started an erasure of the customer's data: person=hash:{PERSON} force=on job={erased.id}",
+        ]
+
+    def test_of_two_customers_at_once_is_refused(self, admin_client):
+        orders = make_order(status="completed"), make_order(status="completed", email="bob@example.com")
+        for action in ("export_person", "erase_person"):
+            assert b"orders of one customer" in ask(admin_client, action, *orders, confirmed="yes").content
+        assert not BulkJob.objects.exists()
+
+    def test_needs_its_own_permission(self):
+        order = make_order(status="completed")
+        client = staff_client("view_order", "export_person")
+        ask(client, "erase_person", order, confirmed="yes")
+        assert not BulkJob.objects.exists()
+
+
+class TestAnExport:
+    def download(self, client: Client, job: BulkJob) -> Any:
+        return client.get(f"{JOBS}{job.id}/result/")
+
+    def test_is_a_file_for_the_user_who_asked_and_each_download_is_recorded(self):
+        order = make_order(status="completed")
+        make_mail(order_id=order.id, status=Status.SENT)
+        client = staff_client("view_order", "export_person")
+        job = run(client, "export_person", order)
+        assert (job.state, job.done_count, job.address) == ("done", 2, "")
+        assert "/result/" in client.get(f"{JOBS}{job.id}/change/").content.decode()
+        answer = self.download(client, job)
+        assert answer["Content-Disposition"].startswith("attachment")
+        assert "no-store" in answer["Cache-Control"]
+        document = answer.json()
+        assert document["orders"][0]["id"] == str(order.id) and len(document["email_notifications"]) == 1
+        entry = LogEntry.objects.latest("id")
+        assert (entry.object_id, entry.get_change_message()) == (str(job.id), "Downloaded the result.")
+
+    def test_is_nobody_elses_though_who_views_jobs_sees_that_it_ran(self, admin_client):
+        job = run(staff_client("view_order", "export_person"), "export_person", make_order())
+        page = admin_client.get(f"{JOBS}{job.id}/change/").content.decode()
+        assert "alice" not in page and "/result/" not in page
+        assert self.download(admin_client, job).status_code == 404
+        other = staff_client("view_order", "export_person", name="other")
+        assert other.get(f"{JOBS}{job.id}/change/").status_code in (302, 404)
+        assert self.download(other, job).status_code in (403, 404)
+
+    def test_is_not_given_to_a_user_who_may_not_export_any_more(self):
+        client = staff_client("view_order", "export_person")
+        job = run(client, "export_person", make_order())
+        client.session.save()
+        user = job.user
+        user.user_permissions.clear()
+        assert self.download(client, job).status_code in (403, 404)
+
+
+def test_a_request_for_many_rows_reads_what_one_for_ten_reads(admin_client):
+    """A request starts the job, and does not search the person's rows."""
+    make_orders(5000, owner="own")
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE orders SET email = 'alice@example.com' WHERE email <> 'User7@example.com'")
+        cursor.execute(
+            "UPDATE orders SET email = 'bob@example.com' WHERE id IN (SELECT id FROM orders LIMIT 10)"
+        )
+
+    def statements(email: str) -> list[tuple[str, int]]:
+        """Return each statement without its values, and the number of rows that it returned or changed."""
+        order, found = Order.objects.filter(email=email)[0], []
+
+        def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+            result = execute(sql, params, many, context)
+            found.append((sql, context["cursor"].rowcount))
+            return result
+
+        with connection.execute_wrapper(note):
+            for action in ("export_person", "erase_person"):
+                for fields in ({}, {"confirmed": "yes"}):
+                    ask(admin_client, action, order, **fields)
+        return found
+
+    statements("bob@example.com")  # fills the caches of permissions and content types
+    bob, alice = statements("bob@example.com"), statements("alice@example.com")
+    assert [sql for sql, _ in alice] == [sql for sql, _ in bob]
+    assert BulkJob.objects.count() == 9 and sum(rows for _, rows in alice) < 100
