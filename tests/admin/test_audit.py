@@ -1,101 +1,154 @@
-"""The audit log: who did what, found by person, thing and time, as CSV too."""
+"""The audit log, and the files of all lists: each download is logged, and no cell is run."""
 
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
+from outbox.admin.shared.csv import csv_lines, csv_response, rows_by_key
+from tests.kit.admin import (
+    EVENTS,
+    LETTERS,
+    LOG,
+    MAILS,
+    ORDERS,
+    dead_event,
+    dead_letter,
+    downloaded,
+    listed,
+    make_event,
+)
 from tests.kit.jobs import act
 from tests.kit.mails import make_mail
+from tests.kit.orders import make_order
 from tests.kit.people import staff_client
-from tests.kit.words import address_hash
+from tests.kit.words import CHUNK, Heartbeat, address_hash
 
 pytestmark = pytest.mark.django_db
-LIST, MAILS = "/admin/admin/logentry/", "/admin/notifications/emailnotification/"
 
 
-@pytest.fixture
-def mail(admin_client):
-    mail = make_mail(status="dead_lettered")
-    act(admin_client, "give_up", [mail.id], reason="=1+1")
-    assert LogEntry.objects.count() == 1
-    return mail
+class TestTheLog:
+    @pytest.fixture(autouse=True)
+    def mail(self, admin_client):
+        mail = make_mail(status="dead_lettered")
+        act(admin_client, "give_up", [mail.id], reason="=1+1")
+        assert LogEntry.objects.count() == 1
+        return mail
+
+    def test_finds_an_act_by_its_object_and_by_its_person(self, admin_client, mail):
+        staff_client(name="other")
+        found = [len(listed(admin_client, LOG, q=term)) for term in (str(mail.id), "admin", "other")]
+        assert found == [1, 1, 0]
+
+    def test_is_narrowed_by_time_and_kind_and_its_file_has_what_the_list_has(self, admin_client, mail):
+        for what, count in (("notifications.emailnotification", 1), ("orders.order", 0)):
+            for rows in (listed, downloaded):
+                assert len(rows(admin_client, LOG, age="1h", what=what)) == count
+        (row,) = downloaded(admin_client, LOG, q=str(mail.id))
+        assert row["user"] == "admin" and row["id"] == str(mail.id) and "=1+1" in row["said"]
+
+    def test_links_a_thing_only_for_whom_may_see_it(self, admin_client, mail):
+        viewer = staff_client("view_logentry")
+        link = f"{MAILS}{mail.id}/change/"
+        assert [link in who.get(LOG).content.decode() for who in (admin_client, viewer)] == [True, False]
+
+    def test_is_deleted_by_nobody(self, admin_client):
+        entry = LogEntry.objects.get()
+        assert admin_client.post(f"{LOG}{entry.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
-@pytest.mark.parametrize("term", ["mail", "admin"])
-def test_an_act_is_found_by_its_object_and_by_its_person(admin_client, mail, term):
-    staff_client(name="other")
-    found = {"mail": str(mail.id), "admin": "admin"}[term]
-    assert len(admin_client.get(LIST, {"q": found}).context["cl"].result_list) == 1
-    assert len(admin_client.get(LIST, {"q": "other"}).context["cl"].result_list) == 0
+class TestADownload:
+    @pytest.mark.parametrize("path", [ORDERS, MAILS, EVENTS, LETTERS, LOG])
+    def test_writes_a_row_in_the_log(self, admin_client, path):
+        name = path.removeprefix("/admin/").strip("/").replace("/", ".")
+        downloaded(admin_client, path)
+        entry = LogEntry.objects.get()
+        assert entry.object_repr == f"list of {name}" and not entry.object_id
+        assert entry.get_change_message().startswith("Downloaded as CSV.") and entry.user.username == "admin"
 
-
-def test_filters_narrow_by_time_and_kind_and_the_csv_has_what_the_list_has(admin_client, mail):
-    for query, count in (
-        ({"age": "1h", "what": "notifications.emailnotification"}, 1),
-        ({"what": "orders.order"}, 0),
-    ):
-        assert len(admin_client.get(LIST, query).context["cl"].result_list) == count
-        text = admin_client.get(f"{LIST}csv/", query).getvalue().decode("utf-8-sig")
-        rows = list(csv.DictReader(io.StringIO(text)))
-        assert len(rows) == count
-    text = admin_client.get(f"{LIST}csv/", {"q": str(mail.id)}).getvalue().decode("utf-8-sig")
-    (row,) = csv.DictReader(io.StringIO(text))
-    assert row["user"] == "admin" and row["id"] == str(mail.id) and "=1+1" in row["said"]
-
-
-LISTS = ("orders/order", "notifications/emailnotification", "outbox/outboxevent", "outbox/inbounddeadletter")
-
-
-@pytest.mark.parametrize("name", [*LISTS, "admin/logentry"])
-def test_each_download_writes_a_row(admin_client, name):
-    assert (
-        admin_client.get(f"/admin/{name}/csv/", {"age": "1h"} if "dead" not in name else {}).status_code
-        == 200
+    @pytest.mark.parametrize(
+        ("path", "query", "make"),
+        [
+            (ORDERS, {"age": "1h"}, lambda: make_order(name="=1+1")),
+            (EVENTS, {"state": "dead-lettered"}, lambda: dead_event(last_error="=1+1")),
+            (LETTERS, {}, lambda: dead_letter(error="=1+1")),
+        ],
     )
-    entry = LogEntry.objects.get()
-    assert entry.object_repr == f"list of {name.replace('/', '.')}" and not entry.object_id
-    assert entry.get_change_message().startswith("Downloaded as CSV.") and entry.user.username == "admin"
+    def test_has_the_rows_of_the_list_and_no_formula(self, admin_client, path, query, make):
+        row = make()
+        make_event()
+        (line,) = downloaded(admin_client, path, **query)
+        assert line["id"] == str(row.pk) and "'=1+1" in line.values()
+
+    def test_logs_codes_and_ids_and_a_hash_of_anything_else(self, admin_client):
+        mail = make_mail()
+        for query in (
+            {"status": "failed", "since": "2026-11-01", "q": str(mail.id), "p": "1"},
+            {"q": " Alice@Example.com", "recipient_email": "alice@example.com", "status": "Alice Smith"},
+            {"cause": "Alice Smith", "age": "Smith", "until": "Alice"},
+            {"event_type": "order.paid", "provider": "smith"},
+        ):
+            downloaded(admin_client, MAILS, **query)
+        said = list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
+        assert said[0] == f"Downloaded as CSV. q={mail.id} since=2026-11-01 status=failed"
+        hashed = f"hash:{address_hash('alice@example.com')}"
+        assert f" q={hashed} recipient_email={hashed} " in f"{said[1]} "
+        assert said[3].startswith("Downloaded as CSV. event_type=order.paid provider=hash:")
+        assert not any(name in text.lower() for text in said for name in ("alice", "smith"))
+
+    def test_that_is_refused_writes_none(self, admin_client):
+        client = staff_client("view_order")
+        for path in (MAILS, EVENTS, LETTERS, LOG):
+            assert client.get(f"{path}csv/").status_code == 403, path
+        assert admin_client.get(f"{MAILS}csv/", {"nothing": "x"}).status_code == 404
+        assert not LogEntry.objects.exists()
 
 
-def test_a_downloads_row_has_codes_and_ids_and_a_hash_of_anything_else(admin_client, mail):
-    LogEntry.objects.all().delete()
-    page = f"{MAILS}csv/"
-    for query in (
-        {"status": "failed", "since": "2026-11-01", "q": str(mail.id), "p": "1"},
-        {"q": " Alice@Example.com", "recipient_email": "alice@example.com", "status": "Alice Smith"},
-        {"cause": "Alice Smith", "age": "Smith", "until": "Alice"},
-        {"event_type": "order.paid", "provider": "smith"},
-    ):
-        assert admin_client.get(page, query).status_code == 200
-    first, second, third, fourth = LogEntry.objects.order_by("id").values_list("change_message", flat=True)
-    assert first == f"Downloaded as CSV. q={mail.id} since=2026-11-01 status=failed"
-    hashed = f"hash:{address_hash('alice@example.com')}"
-    assert f" q={hashed} recipient_email={hashed} " in f"{second} "
-    assert fourth.startswith("Downloaded as CSV. event_type=order.paid provider=hash:")
-    for said in (second, third, fourth):
-        assert "alice" not in said.lower() and "smith" not in said.lower()
+def read(row: list[object]) -> list[str]:
+    """Return the cells of a row as a spreadsheet reads them."""
+    lines = b"".join(csv_lines(header=[str(number) for number in range(len(row))], rows=[row]))
+    return list(csv.reader(io.StringIO(lines.decode("utf-8-sig"), newline="")))[1]
 
 
-def test_a_refused_download_writes_none(admin_client):
-    assert staff_client().get(f"{MAILS}csv/").status_code == 403
-    assert admin_client.get(f"{MAILS}csv/", {"nothing": "x"}).status_code == 404
-    assert not LogEntry.objects.exists()
+def test_a_text_that_a_spreadsheet_would_run_is_shown_as_text():
+    evil = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1"]
+    assert read([*evil]) == [f"'{text}" for text in evil]
 
 
-def test_a_thing_is_a_link_only_for_whom_may_see_it(admin_client, mail):
-    assert f"{MAILS}{mail.id}/change/" in admin_client.get(LIST).content.decode()
-    page = staff_client("view_logentry").get(LIST)
-    assert page.status_code == 200 and f"{MAILS}{mail.id}" not in page.content.decode()
+def test_other_values_stay_what_they_are():
+    when = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)
+    row = ["a=b", -5, 1.5, None, when, True, 'say "hi", twice\nor more', "Größe"]
+    rest = ("2026-11-01T12:00:00+00:00", "True", 'say "hi", twice\nor more', "Größe")
+    assert read(row) == ["a=b", "-5", "1.5", "", *rest]
 
 
-def test_nobody_changes_it_and_it_needs_its_permission(admin_client, mail):
-    entry = LogEntry.objects.get()
-    assert admin_client.post(f"{LIST}{entry.pk}/delete/", {"post": "yes"}).status_code == 403
-    client = staff_client("view_order")
-    assert client.get(LIST).status_code == client.get(f"{LIST}csv/").status_code == 403
-    assert User.objects.count() == 2
+def test_a_file_leaves_in_chunks_and_reads_no_row_before_it_is_wanted():
+    asked = []
+
+    def rows():
+        for number in range(3 * CHUNK):
+            asked.append(number)
+            yield [number]
+
+    answer = csv_response(filename="list", header=["n"], rows=rows())
+    assert answer["Content-Disposition"] == 'attachment; filename="list.csv"'
+    chunks = iter(answer)
+    assert not asked
+    next(chunks)
+    assert len(asked) == CHUNK
+    assert sum(1 for _ in chunks) == 2
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 100])
+def test_rows_by_key_yields_each_row_once_in_bounded_statements(size):
+    Heartbeat.objects.bulk_create(Heartbeat(name=f"beat {number}") for number in range(7))
+    with CaptureQueriesContext(connection) as captured:
+        names = [row.name for row in rows_by_key(queryset=Heartbeat.objects.all(), size=size)]
+    assert names == [f"beat {number}" for number in range(6, -1, -1)]
+    assert len(captured) == 7 // size + 1

@@ -1,4 +1,4 @@
-"""The admin's pages of one order's story: timeline, copies, previews."""
+"""The admin's page that sends a copy of an e-mail, and what else one e-mail's page offers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,12 @@ import email.policy
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.contrib.auth.models import User
-from django.test import Client
 
-from orders import services
-from orders.admin.timeline import lines_of
-from orders.timeline import Entry
+from tests.kit.admin import MAILS, ORDERS
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.people import staff_client
-from tests.kit.words import EmailNotification, Order, address_hash
-from tests.providers.conftest import smtp
-
-__all__ = ["smtp"]  # a fixture
+from tests.kit.words import EmailNotification, Order
 
 pytestmark = pytest.mark.django_db
 
@@ -31,50 +24,19 @@ def dead(**fields: object) -> EmailNotification:
 
 
 def copy_page(mail: EmailNotification) -> str:
-    return f"/admin/orders/order/copies/{mail.id}/"
-
-
-def test_an_orders_page_tells_its_story_with_links_and_gaps(admin_client):
-    order = make_order()
-    services.pay_order(order_id=order.id)
-    mail = EmailNotification.objects.get(order_id=order.id)
-    page = admin_client.get(f"/admin/orders/order/{order.id}/change/").content.decode()
-    assert page.index("Order placed") < page.index("Order paid (version 2)") < page.index("saved")
-    assert f'href="/admin/notifications/emailnotification/{mail.id}/change/"' in page
-
-
-def test_the_orders_of_a_period_are_downloaded_as_csv(admin_client):
-    order = make_order(name="=cmd()")
-    page = admin_client.get("/admin/orders/order/")
-    assert b"Download as CSV" in page.content and b'name="since"' in page.content
-    lines = b"".join(admin_client.get("/admin/orders/order/csv/")).decode("utf-8-sig").splitlines()
-    assert len(lines) == 2 and str(order.id) in lines[1] and "'=cmd()" in lines[1]
-
-
-def test_the_gap_is_the_time_since_the_line_before_or_until_what_is_to_come():
-    noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
-    entries = [
-        Entry(at=noon, kind="change", what="order.paid", text=""),
-        Entry(at=noon + dt.timedelta(seconds=0.2), kind="delivery", what="sent", text=""),
-        Entry(at=dt.datetime.now(dt.UTC) + dt.timedelta(hours=3), kind="plan", what="next_attempt", text=""),
-    ]
-    assert [(line.gap, line.tone) for line in lines_of(entries)] == [
-        ("", ""),
-        ("+200 ms", "good"),
-        ("in 2 h", ""),
-    ]
+    return f"{ORDERS}copies/{mail.id}/"
 
 
 def test_a_typo_is_corrected_and_the_email_sent_in_two_steps(admin_client):
     mail = dead()
-    page = admin_client.get(f"/admin/notifications/emailnotification/{mail.id}/change/").content.decode()
+    page = admin_client.get(f"{MAILS}{mail.id}/change/").content.decode()
     assert f'href="{copy_page(mail)}"' in page
     form = admin_client.get(copy_page(mail)).content.decode()
     assert 'value="alice@exampel.com"' in form
     given = {"recipient_email": "alice@example.com", "update_order": "on", "reason": "she called"}
     answer = admin_client.post(copy_page(mail), given)
     copy = EmailNotification.objects.get(resend_of=mail.id)
-    assert answer.headers["Location"] == f"/admin/notifications/emailnotification/{copy.id}/change/"
+    assert answer.headers["Location"] == f"{MAILS}{copy.id}/change/"
     assert (copy.recipient_email, copy.status) == ("alice@example.com", "pending")
     assert Order.objects.get(id=mail.order_id).email == "alice@example.com"
     log = dict(LogEntry.objects.values_list("object_repr", "change_message"))
@@ -98,7 +60,7 @@ def test_nobody_sends_a_copy_without_the_permission():
     mail = dead()
     client = staff_client("view_emailnotification", "view_order")
     assert client.post(copy_page(mail), {"recipient_email": "a@example.com"}).status_code == 403
-    page = client.get(f"/admin/notifications/emailnotification/{mail.id}/change/").content.decode()
+    page = client.get(f"{MAILS}{mail.id}/change/").content.decode()
     assert "Send a copy" not in page
 
 
@@ -117,7 +79,7 @@ def test_a_refused_copy_says_why_and_changes_nothing(admin_client, address, said
 
 def test_the_message_is_downloaded_as_mime_with_its_headers(admin_client):
     mail = dead(subject="Grüße", body="<p>Bezahlt.</p>", body_text="Bezahlt.")
-    answer = admin_client.get(f"/admin/notifications/emailnotification/{mail.id}/message.eml")
+    answer = admin_client.get(f"{MAILS}{mail.id}/message.eml")
     message = email.message_from_bytes(answer.content, policy=email.policy.default)
     assert (message["Subject"], message["To"]) == ("Grüße", "Alice <alice@exampel.com>")
     assert message["Date"].datetime == mail.created_at.replace(microsecond=0)
@@ -128,55 +90,5 @@ def test_the_message_is_downloaded_as_mime_with_its_headers(admin_client):
 def test_an_email_that_may_have_been_accepted_says_until_when_it_is_held(admin_client):
     at = dt.datetime.now(dt.UTC)
     mail = dead(errors=[{"at": at.isoformat(), "outcome": "ambiguous", "provider": "sendgrid", "text": ""}])
-    page = admin_client.get(f"/admin/notifications/emailnotification/{mail.id}/change/").content.decode()
+    page = admin_client.get(f"{MAILS}{mail.id}/change/").content.decode()
     assert f"until {at + dt.timedelta(seconds=120):%H:%M:%S}" in page
-
-
-class TestPreviews:
-    def path(self, order: Order, rest: str = "") -> str:
-        return f"/admin/orders/order/{order.id}/emails/{rest}"
-
-    def test_any_template_is_shown_with_the_orders_data(self, admin_client):
-        order = make_order(reference="A-77")
-        page = admin_client.get(
-            self.path(order), {"event": "order.completed", "locale": "de"}
-        ).content.decode()
-        assert "A-77" in page and "As text" in page
-        body = admin_client.get(self.path(order, "body/"), {"event": "order.completed", "locale": "de"})
-        assert "A-77" in body.content.decode()
-        assert body.headers["Content-Security-Policy"].startswith("sandbox")
-
-    def test_an_unknown_template_is_no_page(self, admin_client):
-        order = make_order()
-        assert admin_client.get(self.path(order, "body/"), {"event": "../x"}).status_code == 404
-        assert b"valid choice" in admin_client.get(self.path(order), {"event": "../x"}).content
-
-    def test_it_is_sent_to_the_person_who_looks_and_nothing_is_saved(self, client, settings, smtp):
-        order = make_order()
-        settings.EMAIL_PROVIDERS = ["smtp"]
-        client.force_login(User.objects.create_superuser("rita", "rita@example.com", "x"))
-        page = client.post(self.path(order), {"event": "order.paid", "locale": "en"})
-        assert b"Sent to rita@example.com" in page.content
-        mail = email.message_from_string(*smtp.messages, policy=email.policy.default)
-        assert mail["To"] == "rita@example.com" and mail["Subject"].startswith("[Preview] ")
-        assert not EmailNotification.objects.exists()
-        act = LogEntry.objects.get()
-        to = address_hash("rita@example.com")
-        assert act.object_id == str(order.id) and act.object_repr == f"Order {order.id}"
-        assert act.get_change_message() == (
-            f"Sent a preview to their own address. event=order.paid locale=en to=hash:{to}"
-        )
-
-    def test_a_refused_preview_writes_a_row_without_the_providers_words(self, client, monkeypatch):
-        order = make_order()
-        monkeypatch.setattr("orders.admin.previews.send_preview", lambda **_: "no rita@example.com here")
-        client.force_login(User.objects.create_superuser("rita", "rita@example.com", "x"))
-        client.post(self.path(order), {"event": "order.paid", "locale": "en"})
-        said = LogEntry.objects.get().get_change_message()
-        assert said.startswith("A preview was refused. event=order.paid") and "rita" not in said
-
-    def test_a_viewer_sends_none(self):
-        order = make_order()
-        client = staff_client("view_order")
-        assert client.post(self.path(order), {"event": "order.paid", "locale": "en"}).status_code == 403
-        assert Client().get(self.path(order)).status_code == 302

@@ -1,23 +1,37 @@
-"""The admin's list of orders: newest first whoever owns them, also as a file, a period, and a search."""
+"""The admin's orders: the list, newest first whoever owns them, one order's story, and its templates."""
 
 from __future__ import annotations
 
-import csv
 import datetime as dt
-import io
+import email
+import email.policy
 import uuid
 
 import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
+from orders.admin.timeline import lines_of
+from orders.timeline import Entry
+from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
 from tests.kit.orders import make_order, make_orders
+from tests.kit.people import staff_client
 from tests.kit.plans import plan_of
-from tests.kit.words import CHUNK, Order, read_database_time
+from tests.kit.words import (
+    CHUNK,
+    EmailNotification,
+    Order,
+    address_hash,
+    pay_order,
+    read_database_time,
+)
+from tests.providers.conftest import smtp
+
+__all__ = ["smtp"]  # a fixture
 
 pytestmark = pytest.mark.django_db
-ORDERS = "/admin/orders/order/"
 HOUR = dt.timedelta(hours=1)
 
 
@@ -25,13 +39,8 @@ def newest_first() -> list[Order]:
     return sorted(Order.objects.all(), key=lambda order: (order.created_at, order.id), reverse=True)
 
 
-def listed(client: Client, **query: str) -> list[uuid.UUID]:
-    return [order.id for order in client.get(ORDERS, query).context["cl"].result_list]
-
-
-def downloaded(client: Client, **query: str) -> list[str]:
-    content = client.get(f"{ORDERS}csv/", query).getvalue().decode("utf-8-sig")
-    return [row["id"] for row in csv.DictReader(io.StringIO(content))]
+def in_file(client: Client, **query: str) -> list[str]:
+    return [row["id"] for row in downloaded(client, ORDERS, **query)]
 
 
 def external(hours: float, **fields: object) -> Order:
@@ -46,20 +55,19 @@ def test_it_is_newest_first(admin_client):
             created_at=read_database_time() - number * HOUR / 2
         )
     ids = [order.id for order in newest_first()]
-    assert listed(admin_client) == ids[:50] and listed(admin_client, p="2") == ids[50:]
+    assert listed(admin_client, ORDERS) == ids[:50] and listed(admin_client, ORDERS, p="2") == ids[50:]
 
 
 def test_its_file_has_each_order_once_in_the_same_order(admin_client):
     make_orders(2 * CHUNK + 100, owner="mixed")
     Order.objects.filter(reference__startswith="S-2").update(created_at=read_database_time() - 9 * HOUR)
-    assert downloaded(admin_client) == [str(order.id) for order in newest_first()]
+    assert in_file(admin_client) == [str(order.id) for order in newest_first()]
 
 
 def test_each_part_of_the_file_of_a_period_reads_only_its_own_rows(admin_client):
     make_orders(8 * CHUNK, owner="mixed")
-    with CaptureQueriesContext(connection) as queries:
-        assert len(downloaded(admin_client, since="2020-01-01", until="2099-01-01")) == 8 * CHUNK
-    found = [one["sql"] for one in queries.captured_queries if f"LIMIT {CHUNK}" in one["sql"]]
+    answer = f"{ORDERS}csv/?since=2020-01-01&until=2099-01-01"
+    found = [one for one in statements_of(admin_client, answer) if f"LIMIT {CHUNK}" in one]
     assert len(found) > 8
     with connection.cursor() as cursor:  # because PostgreSQL may rather sort a table as small as this one
         cursor.execute("SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")
@@ -69,17 +77,87 @@ def test_each_part_of_the_file_of_a_period_reads_only_its_own_rows(admin_client)
 
 def test_its_periods_are_of_the_time_at_which_an_order_was_placed(admin_client):
     old, young = external(50), external(2)
-    assert listed(admin_client, age="24h") == [young.id]
-    assert listed(admin_client, age="7d") == [young.id, old.id]
+    assert listed(admin_client, ORDERS, age="24h") == [young.id]
+    assert listed(admin_client, ORDERS, age="7d") == [young.id, old.id]
     day = f"{old.created_at:%Y-%m-%d}"
-    assert listed(admin_client, since=day, until=day) == [old.id]
-    assert downloaded(admin_client, age="24h") == [str(young.id)]
+    assert listed(admin_client, ORDERS, since=day, until=day) == [old.id]
+    assert in_file(admin_client, age="24h") == [str(young.id)]
 
 
 def test_a_search_shows_the_newest_first(admin_client):
     orders = [external(hours, reference="A-7") for hours in (1, 30, 5, 40, 2)]
     ids = [order.id for order in sorted(orders, key=lambda order: order.created_at, reverse=True)]
-    assert listed(admin_client, q="A-7") == listed(admin_client, q="ALICE@example.com") == ids
+    assert listed(admin_client, ORDERS, q="A-7") == listed(admin_client, ORDERS, q="ALICE@example.com") == ids
     for term in ("A-7", "alice@example.com"):
         hits = admin_client.get("/admin/search/", {"q": term}).context["hits"]
         assert [hit.key for hit in hits] == [f"order {id}" for id in ids]
+
+
+def test_an_orders_page_tells_its_story_with_links_and_gaps(admin_client):
+    order = make_order(items=[{"sku": "s", "name": "Pen", "quantity": 2, "unit_amount": 100}])
+    pay_order(order_id=order.id)
+    mail = EmailNotification.objects.get(order_id=order.id)
+    page = admin_client.get(f"{ORDERS}{order.id}/change/").content.decode()
+    assert page.index("Order placed") < page.index("Order paid (version 2)") < page.index("saved")
+    assert f'href="{MAILS}{mail.id}/change/"' in page and "Pen" in page
+
+
+def test_the_gap_is_the_time_since_the_line_before_or_until_what_is_to_come():
+    noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+    entries = [
+        Entry(at=noon, kind="change", what="order.paid", text=""),
+        Entry(at=noon + dt.timedelta(seconds=0.2), kind="delivery", what="sent", text=""),
+        Entry(at=dt.datetime.now(dt.UTC) + dt.timedelta(hours=3), kind="plan", what="next_attempt", text=""),
+    ]
+    assert [(line.gap, line.tone) for line in lines_of(entries)] == [
+        ("", ""),
+        ("+200 ms", "good"),
+        ("in 2 h", ""),
+    ]
+
+
+class TestPreviews:
+    def path(self, order: Order, rest: str = "") -> str:
+        return f"{ORDERS}{order.id}/emails/{rest}"
+
+    def test_any_template_is_shown_with_the_orders_data(self, admin_client):
+        order = make_order(reference="A-77")
+        chosen = {"event": "order.completed", "locale": "de"}
+        assert "A-77" in admin_client.get(self.path(order), chosen).content.decode()
+        body = admin_client.get(self.path(order, "body/"), chosen)
+        assert "A-77" in body.content.decode()
+        assert body.headers["Content-Security-Policy"].startswith("sandbox")
+
+    def test_an_unknown_template_is_no_page(self, admin_client):
+        order = make_order()
+        assert admin_client.get(self.path(order, "body/"), {"event": "../x"}).status_code == 404
+        assert b"valid choice" in admin_client.get(self.path(order), {"event": "../x"}).content
+
+    def test_it_is_sent_to_the_person_who_looks_and_nothing_is_saved(self, client, settings, smtp):
+        order = make_order()
+        settings.EMAIL_PROVIDERS = ["smtp"]
+        client.force_login(User.objects.create_superuser("rita", "rita@example.com", "x"))
+        page = client.post(self.path(order), {"event": "order.paid", "locale": "en"})
+        assert b"Sent to rita@example.com" in page.content
+        mail = email.message_from_string(*smtp.messages, policy=email.policy.default)
+        assert mail["To"] == "rita@example.com" and mail["Subject"].startswith("[Preview] ")
+        assert not EmailNotification.objects.exists()
+        act = LogEntry.objects.get()
+        to = address_hash("rita@example.com")
+        assert act.object_id == str(order.id) and act.object_repr == f"Order {order.id}"
+        assert act.get_change_message() == (
+            f"Sent a preview to their own address. event=order.paid locale=en to=hash:{to}"
+        )
+
+    def test_a_refused_preview_writes_a_row_without_the_providers_words(self, client, monkeypatch):
+        order = make_order()
+        monkeypatch.setattr("orders.admin.previews.send_preview", lambda **_: "no rita@example.com here")
+        client.force_login(User.objects.create_superuser("rita", "rita@example.com", "x"))
+        client.post(self.path(order), {"event": "order.paid", "locale": "en"})
+        said = LogEntry.objects.get().get_change_message()
+        assert said.startswith("A preview was refused. event=order.paid") and "rita" not in said
+
+    def test_a_viewer_sends_none(self):
+        order = make_order()
+        client = staff_client("view_order")
+        assert client.post(self.path(order), {"event": "order.paid", "locale": "en"}).status_code == 403

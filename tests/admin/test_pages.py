@@ -1,4 +1,4 @@
-"""The admin of tokens, partitions, events and inbound dead letters."""
+"""The admin of tokens, partitions, providers, events and inbound dead letters."""
 
 from __future__ import annotations
 
@@ -7,153 +7,138 @@ from django.contrib.admin.models import LogEntry
 from django.db.models.functions import Now
 from django.test import Client
 
+from notifications.delivery import process
 from outbox.retention.partitions.partitions import partitioned_models
+from tests.kit.admin import EVENTS, JOBS, LETTERS, MAILS, dead_event, dead_letter, listed, make_event, press
 from tests.kit.jobs import run_jobs
 from tests.kit.months import fill, make_partition
 from tests.kit.people import staff_client
-from tests.kit.words import ApiToken, EmailNotification, InboundDeadLetter, OutboxEvent, attached, new_id
+from tests.kit.words import ApiToken, EmailNotification, InboundDeadLetter, OutboxEvent, attached
 
 pytestmark = pytest.mark.django_db
+TOKENS, PARTITIONS, PROVIDERS = (
+    "/admin/outbox/apitoken/",
+    "/admin/outbox/detachedpartition/",
+    f"{MAILS}providers/",
+)
 
 
-def test_a_token_is_shown_once_and_works(admin_client):
-    page = admin_client.post(
-        "/admin/outbox/apitoken/add/",
-        {"name": "shop", "scopes": ["orders:read"], "expires_at_0": "", "expires_at_1": ""},
-        follow=True,
-    )
-    token = ApiToken.objects.get()
-    (message,) = (str(one) for one in page.context["messages"] if "shown only" in str(one))
-    secret = str(message).split()[-1]
-    assert ApiToken.digest_of(secret) == token.digest
-    assert Client().get("/api/v1/orders", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
-    admin_client.post(
-        "/admin/outbox/apitoken/", {"action": "revoke", "_selected_action": [str(token.id)]}, follow=True
-    )
-    assert Client().get("/api/v1/orders", headers={"Authorization": f"Bearer {secret}"}).status_code == 401
+class TestTokens:
+    def test_one_is_shown_once_and_works_until_it_is_revoked(self, admin_client):
+        values = {"name": "shop", "scopes": ["orders:read"], "expires_at_0": "", "expires_at_1": ""}
+        page = admin_client.post(f"{TOKENS}add/", values, follow=True)
+        token = ApiToken.objects.get()
+        (message,) = (str(one) for one in page.context["messages"] if "shown only" in str(one))
+        secret = message.split()[-1]
+        assert ApiToken.digest_of(secret) == token.digest
+        headers = {"Authorization": f"Bearer {secret}"}
+        assert Client().get("/api/v1/orders", headers=headers).status_code == 200
+        press(admin_client, TOKENS, "revoke", token.id)
+        assert Client().get("/api/v1/orders", headers=headers).status_code == 401
+
+    def test_one_can_be_bound_to_a_source_and_to_no_other(self, admin_client, settings):
+        settings.ORDER_SOURCES = ["shop-a"]
+        values = {"name": "shop", "scopes": ["events:write"], "source": "shop-a"}
+        admin_client.post(f"{TOKENS}add/", values | {"source": "shop-b"})
+        assert not ApiToken.objects.exists()
+        admin_client.post(f"{TOKENS}add/", values)
+        assert ApiToken.objects.get().source == "shop-a"
+        assert "shop-a" in admin_client.get(TOKENS).content.decode()
 
 
-def test_a_token_can_be_bound_to_a_source_and_to_no_other(admin_client, settings):
-    settings.ORDER_SOURCES = ["shop-a"]
-    values = {"name": "shop", "scopes": ["events:write"], "source": "shop-a"}
-    assert "shop-a" in admin_client.get("/admin/outbox/apitoken/add/").content.decode()
-    admin_client.post("/admin/outbox/apitoken/add/", values | {"source": "shop-b"})
-    assert not ApiToken.objects.exists()
-    admin_client.post("/admin/outbox/apitoken/add/", values)
-    assert ApiToken.objects.get().source == "shop-a"
-    assert "shop-a" in admin_client.get("/admin/outbox/apitoken/").content.decode()
+class TestPartitions:
+    def test_are_all_listed(self, admin_client):
+        page = admin_client.get(PARTITIONS).content.decode()
+        names = [partition.name for model in partitioned_models() for partition in attached(model=model)]
+        assert [name for name in names if name not in page] == []
+        assert "past its hot days" not in page
+
+    def test_an_old_one_with_dead_letters_is_shown_as_held(self, admin_client):
+        fill(make_partition(EmailNotification, back=4), 2, status="dead_lettered")
+        page = admin_client.get(PARTITIONS).content.decode()
+        assert "is past its hot days but has 2 unfinished rows" in page
 
 
-def test_the_partitions_page_lists_them_and_says_what_holds_one(admin_client):
-    page = admin_client.get("/admin/outbox/detachedpartition/").content.decode()
-    for model in partitioned_models():
-        for partition in attached(model=model):
-            assert partition.name in page
-    assert "past its hot days" not in page
-    assert staff_client("view_order").get("/admin/outbox/detachedpartition/").status_code == 403
+@pytest.mark.usefixtures("breakers")
+class TestProviders:
+    def test_a_persons_word_is_for_every_process_and_logged(self, admin_client):
+        assert b"closed (sends)" in admin_client.get(PROVIDERS).content
+        page = admin_client.post(PROVIDERS, {"provider": "sendgrid", "to": "open"}, follow=True)
+        assert b"forced open" in page.content
+        process.start_anew()
+        assert process.gate().enter().provider == ""
+        assert b"open" in admin_client.get(MAILS).content
+        admin_client.post(PROVIDERS, {"provider": "sendgrid", "to": ""})
+        assert process.gate().enter().provider == "sendgrid"
+        assert LogEntry.objects.count() == 2
 
+    def test_are_read_only_without_the_permission(self):
+        client = staff_client("view_emailnotification")
+        assert b"Force open" not in client.get(PROVIDERS).content
+        assert client.post(PROVIDERS, {"provider": "sendgrid", "to": "open"}).status_code == 403
+        assert process.gate().enter().provider == "sendgrid"
 
-def test_an_old_partition_with_dead_letters_is_shown_as_held(admin_client):
-    fill(make_partition(EmailNotification, back=4), 2, status="dead_lettered")
-    page = admin_client.get("/admin/outbox/detachedpartition/").content.decode()
-    assert "is past its hot days but has 2 unfinished rows" in page
-    assert "Resend them or give them up" in page
+    @pytest.mark.parametrize("wrong", [{"provider": "x", "to": "open"}, {"provider": "sendgrid", "to": "x"}])
+    def test_an_unknown_one_or_state_is_404(self, admin_client, wrong):
+        assert admin_client.post(PROVIDERS, wrong).status_code == 404
 
 
 class TestEvents:
-    def event(self, **fields):
-        values = {"aggregate_type": "t", "aggregate_id": new_id(), "event_type": "t.v1", "sequence": 1}
-        return OutboxEvent.objects.create(**values | {"payload": {}, "shard": 1} | fields)
+    def test_are_found_by_their_state(self, admin_client):
+        dead, failing, sent = dead_event(), make_event(retry_count=1), make_event(published_at=Now())
+        make_event()
+        for state, wanted in (("dead-lettered", dead), ("failing", failing), ("published", sent)):
+            assert listed(admin_client, EVENTS, state=state) == [wanted.id]
 
     def test_dead_ones_are_republished_or_discarded_and_others_left_alone(self, admin_client):
-        page = "/admin/outbox/outboxevent/"
-        dead, failing, fine, sent = (
-            self.event(dead_lettered_at=Now(), retry_count=4, last_error="no"),
-            self.event(retry_count=1),
-            self.event(),
-            self.event(published_at=Now()),
-        )
-        for state, wanted in (("dead-lettered", dead), ("failing", failing), ("published", sent)):
-            found = admin_client.get(page, {"state": state}).context["cl"].result_list
-            assert [row.id for row in found] == [wanted.id]
-        ids = [str(row.id) for row in (dead, failing, fine, sent)]
-        done = admin_client.post(page, {"action": "republish", "_selected_action": ids}, follow=True)
-        assert b"Republished: 2. Left alone: 2." in done.content
-        dead.refresh_from_db()
-        assert (dead.dead_lettered_at, dead.retry_count) == (None, 0)
-        OutboxEvent.objects.filter(id=dead.id).update(dead_lettered_at=Now())
-        done = admin_client.post(page, {"action": "discard", "_selected_action": ids}, follow=True)
-        assert b"Discarded: 1. Left alone: 3." in done.content
+        rows = [dead_event(), make_event(retry_count=1), make_event(), make_event(published_at=Now())]
+        ids = [row.id for row in rows]
+        assert b"Republished: 2. Left alone: 2." in press(admin_client, EVENTS, "republish", *ids).content
+        rows[0].refresh_from_db()
+        assert (rows[0].dead_lettered_at, rows[0].retry_count) == (None, 0)
+        OutboxEvent.objects.filter(id=ids[0]).update(dead_lettered_at=Now())
+        assert b"Discarded: 1. Left alone: 3." in press(admin_client, EVENTS, "discard", *ids).content
         assert LogEntry.objects.count() == 3
 
     def test_all_dead_ones_are_republished_by_a_job(self, admin_client):
-        page = "/admin/outbox/outboxevent/"
-        rows = [self.event(dead_lettered_at=Now(), retry_count=4) for _ in range(3)]
-        data = {"action": "republish", "_selected_action": [str(rows[0].id)], "select_across": "1"}
-        done = admin_client.post(f"{page}?state=dead-lettered&age=24h", data, follow=True)
-        assert done.redirect_chain[-1][0].startswith("/admin/outbox/bulkjob/")
+        rows = [dead_event() for _ in range(3)]
+        page = f"{EVENTS}?state=dead-lettered&age=24h"
+        done = press(admin_client, page, "republish", rows[0].id, select_across="1")
+        assert done.redirect_chain[-1][0].startswith(JOBS)
         assert OutboxEvent.objects.dead().count() == 3
         run_jobs()
         assert not OutboxEvent.objects.dead().exists()
 
-    def test_a_filtered_list_is_downloaded_as_csv(self, admin_client):
-        dead = self.event(dead_lettered_at=Now(), retry_count=4, last_error="=1+1")
-        self.event()
-        answer = admin_client.get("/admin/outbox/outboxevent/csv/", {"state": "dead-lettered"})
-        lines = b"".join(answer.streaming_content).decode("utf-8-sig").splitlines()
-        assert len(lines) == 2 and str(dead.id) in lines[1] and "'=1+1" in lines[1]
-        assert staff_client("view_order").get("/admin/outbox/outboxevent/csv/").status_code == 403
+    def test_are_not_discarded_without_the_permission(self):
+        event = dead_event()
+        press(staff_client("view_outboxevent"), EVENTS, "discard", event.id)
+        event.refresh_from_db()
+        assert event.discarded_at is None
 
-    def test_all_inbound_dead_letters_are_replayed_by_a_job_and_downloaded(self, admin_client):
-        page = "/admin/outbox/inbounddeadletter/"
-        rows = [
-            InboundDeadLetter.objects.create(
-                topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="=e"
-            )
-            for _ in range(3)
-        ]
-        answer = admin_client.get(f"{page}csv/")
-        lines = b"".join(answer.streaming_content).decode("utf-8-sig").splitlines()
-        assert len(lines) == 4 and "'=e" in lines[1]
-        data = {"action": "replay", "_selected_action": [str(rows[0].id)], "select_across": "1"}
-        done = admin_client.post(page, data, follow=True)
-        assert done.redirect_chain[-1][0].startswith("/admin/outbox/bulkjob/")
+
+class TestInboundDeadLetters:
+    def test_are_replayed_or_discarded_and_a_second_time_changes_nothing(self, admin_client):
+        first, second = dead_letter(), dead_letter()
+        for _ in range(2):
+            press(admin_client, LETTERS, "replay", first.id)
+        press(admin_client, LETTERS, "discard", second.id)
+        first.refresh_from_db()
+        second.refresh_from_db()
+        assert first.replay_requested_at and second.discarded_at
+        assert LogEntry.objects.count() == 2
+
+    def test_are_all_replayed_by_a_job(self, admin_client):
+        rows = [dead_letter() for _ in range(3)]
+        done = press(admin_client, LETTERS, "replay", rows[0].id, select_across="1")
+        assert done.redirect_chain[-1][0].startswith(JOBS)
         run_jobs()
         assert InboundDeadLetter.objects.replay_requested().count() == 3
 
-    def test_events_that_came_in_dead_are_replayed_or_discarded(self, admin_client):
-        page = "/admin/outbox/inbounddeadletter/"
-        rows = [
-            InboundDeadLetter.objects.create(
-                topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="e"
-            )
-            for _ in range(2)
-        ]
-        for _ in range(2):  # the second time changes nothing
-            admin_client.post(page, {"action": "replay", "_selected_action": [str(rows[0].id)]})
-        admin_client.post(page, {"action": "discard", "_selected_action": [str(rows[1].id)]})
-        for row in rows:
-            row.refresh_from_db()
-        assert rows[0].replay_requested_at and rows[1].discarded_at
-        assert LogEntry.objects.count() == 2
-        assert admin_client.get(page).status_code == 200
-
-    def test_who_may_view_them_may_not_replay_them(self):
-        letter = InboundDeadLetter.objects.create(
-            topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="e"
-        )
-        page = "/admin/outbox/inbounddeadletter/"
+    def test_are_viewed_but_not_replayed_without_the_permission(self):
+        letter = dead_letter()
         viewer = staff_client("view_inbounddeadletter")
-        assert viewer.get(page).status_code == 200
-        assert viewer.get(f"{page}{letter.id}/change/").status_code == 200
-        viewer.post(page, {"action": "replay", "_selected_action": [str(letter.id)]})
+        assert viewer.get(LETTERS).status_code == 200
+        assert viewer.get(f"{LETTERS}{letter.id}/change/").status_code == 200
+        press(viewer, LETTERS, "replay", letter.id)
         letter.refresh_from_db()
         assert letter.replay_requested_at is None
-        assert staff_client(name="nobody").get(page).status_code == 403
-
-    def test_each_needs_its_own_permission(self):
-        event = self.event(dead_lettered_at=Now())
-        client = staff_client("view_outboxevent")
-        client.post("/admin/outbox/outboxevent/", {"action": "discard", "_selected_action": [str(event.id)]})
-        event.refresh_from_db()
-        assert event.discarded_at is None

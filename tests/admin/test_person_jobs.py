@@ -1,4 +1,4 @@
-"""The admin of orders: a customer's data is exported and erased by jobs."""
+"""A customer's data is exported and erased by jobs, which the list of orders starts."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
-from tests.kit.jobs import run_jobs
+from tests.kit.admin import JOBS, ORDERS, press
+from tests.kit.jobs import job_after, run_jobs
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order, make_orders
 from tests.kit.people import staff_client
 from tests.kit.words import ERASED_ADDRESS, BulkJob, Order, Status, address_hash
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
-
-ORDERS, JOBS = "/admin/orders/order/", "/admin/outbox/bulkjob/"
 PERSON = address_hash("alice@example.com")
 
 
 def ask(client: Client, action: str, *orders: Order, **fields: str) -> Any:
-    data = {"action": action, "_selected_action": [str(order.id) for order in orders]} | fields
-    return client.post(ORDERS, data, follow=True)
+    return press(client, ORDERS, action, *(order.id for order in orders), **fields)
 
 
 def run(client: Client, action: str, order: Order, **fields: str) -> BulkJob:
@@ -45,14 +43,9 @@ class TestAnErasure:
         assert page.redirect_chain[-1][0] == f"{JOBS}{job.id}/change/"
         assert "alice" not in page.content.decode() and PERSON[:12] in page.content.decode()
         order.refresh_from_db()
-        assert (job.address, job.filter, order.email) == (
-            "alice@example.com",
-            {"person": PERSON},
-            "alice@example.com",
-        )
-        run_jobs()
+        assert job.address == order.email == "alice@example.com" and job.filter == {"person": PERSON}
+        job = job_after(job)
         order.refresh_from_db()
-        job.refresh_from_db()
         assert (job.state, job.done_count, job.error, job.address) == ("done", 2, "", "")
         assert order.email == ERASED_ADDRESS
 
