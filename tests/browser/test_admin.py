@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
-from django.db.models.functions import Now
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from local.machine import PROJECT
-from notifications.delivery import process
+from tests.browser.clicks import clicks_on
+from tests.kit.admin import MAILS, every_page, fresh_breakers
 from tests.kit.mails import make_mail
 from tests.kit.needs import reason
-from tests.kit.orders import make_order
-from tests.kit.words import EmailNotification, InboundDeadLetter, OutboxEvent, Pause, new_id
+from tests.kit.words import EmailNotification
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("_breakers")]
 #: axe-core is no part of this repository: `npm install axe-core` in a folder above, or set AXE_CORE.
@@ -25,85 +25,7 @@ PLACES = [
 RUN_AXE = """(options) => axe.run(document, {iframes: false, ...options})
     .then((result) => result.violations.map(
         (one) => `${one.id}: ${one.nodes.map((node) => node.target.join(" ")).join(", ")}`))"""
-LISTS = (
-    "",
-    "set-up/",
-    "orders/order/",
-    "notifications/emailnotification/",
-    "notifications/emailnotification/?status=discarded",  # an empty list
-    "notifications/emailnotification/causes/",
-    "notifications/emailnotification/providers/",
-    "notifications/suppression/",
-    "outbox/outboxevent/",
-    "outbox/inbounddeadletter/",
-    "outbox/bulkjob/",
-    "outbox/detachedpartition/",
-    "outbox/heartbeat/",
-    "outbox/pause/",
-    "admin/logentry/",
-    "search/?q=R-1",
-)
-
-
-@pytest.fixture
-def _breakers(valkey_url):
-    process.start_anew()
-    yield
-    process.start_anew()
-
-
-def fill() -> list[str]:
-    """Write a row of each kind, and pause the relay; return the paths of all pages."""
-    Pause.objects.pause(parts=[Pause.Part.RELAY], reason="Kafka moves", username="ann")
-    order = make_order()
-    mail = make_mail(order_id=order.id, status="dead_lettered", provider="sendgrid", last_error="400: no")
-    make_mail(order_id=order.id, status="sent", provider="sendgrid")
-    event = OutboxEvent.objects.create(
-        aggregate_type="order",
-        aggregate_id=order.id,
-        event_type="t.v1",
-        sequence=1,
-        payload={},
-        shard=1,
-        dead_lettered_at=Now(),
-    )
-    InboundDeadLetter.objects.create(topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="e")
-    rows = (
-        f"orders/order/{order.id}/change/",
-        f"orders/order/{order.id}/emails/",
-        f"notifications/emailnotification/{mail.id}/change/",
-        f"outbox/outboxevent/{event.id}/change/",
-    )
-    return [f"/admin/{path}" for path in (*LISTS, *rows)]
-
-
-def test_axe_finds_nothing_on_any_page_in_light_and_dark(open_page):
-    if (axe := next((path for path in PLACES if path.exists()), None)) is None:
-        pytest.skip(reason("axe-core"))
-    paths = fill()
-    violations = {}
-    for dark, rules in ((False, {}), (True, {"runOnly": ["color-contrast", "link-in-text-block"]})):
-        page = open_page(paths[0], dark=dark)
-        for path in paths:
-            answer = page.goto(path)
-            assert answer and answer.ok, path
-            page.evaluate(axe.read_text())
-            if wrong := page.evaluate(RUN_AXE, rules):
-                violations[path, dark] = wrong
-    assert violations == {}
-
-
-def test_no_page_is_wider_than_a_phone(open_page):
-    paths = fill()
-    page = open_page(paths[0], width=390, height=844)
-    wide = {}
-    for path in paths:
-        page.goto(path)
-        if over := page.evaluate("document.documentElement.scrollWidth - innerWidth"):
-            wide[path] = over
-    assert wide == {}
-
-
+WIDER_THAN_THE_WINDOW = "document.documentElement.scrollWidth - innerWidth"
 #: The buttons that look as the browser's own, which no style sheet has touched.
 BARE = """() => {
     const look = (button) => {
@@ -121,19 +43,41 @@ BARE = """() => {
 }"""
 
 
-def test_no_button_is_the_browsers_own(open_page):
-    paths = fill()
-    page = open_page(paths[0])
-    bare = {}
+@pytest.fixture
+def _breakers(valkey_url):
+    with fresh_breakers():
+        yield
+
+
+def found_on(page: Page, paths: list[str], script: str, *arguments: object, first: str = "0") -> Any:
+    """Open each page, run `first`, and return by path what the script finds wrong there."""
+    found = {}
     for path in paths:
-        page.goto(path)
-        if found := page.evaluate(BARE):
-            bare[path] = found
-    assert bare == {}
+        answer = page.goto(path)
+        assert answer and answer.ok, path
+        page.evaluate(first)
+        if wrong := page.evaluate(script, *arguments):
+            found[path] = wrong
+    return found
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_nothing_on_any_page_in_light_and_dark(open_page, dark):
+    if (axe := next((path for path in PLACES if path.exists()), None)) is None:
+        pytest.skip(reason("axe-core"))
+    rules = {"runOnly": ["color-contrast", "link-in-text-block"]} if dark else {}
+    paths, page = every_page(), open_page("/admin/", dark=dark)
+    assert found_on(page, paths, RUN_AXE, rules, first=axe.read_text()) == {}
+
+
+@pytest.mark.parametrize(("script", "width"), [(WIDER_THAN_THE_WINDOW, 390), (BARE, 1280)])
+def test_no_page_is_wider_than_a_phone_and_no_button_is_the_browsers_own(open_page, script, width):
+    paths, page = every_page(), open_page("/admin/", width=width)
+    assert found_on(page, paths, script) == {}
 
 
 def test_what_is_paused_stands_above_everything_else_on_the_first_page(open_page):
-    fill()
+    every_page()
     page = open_page("/admin/")
     banner, tile = page.get_by_text("Kafka moves").bounding_box(), page.locator(".tile").first.bounding_box()
     assert banner and tile and banner["y"] + banner["height"] <= tile["y"]
@@ -142,7 +86,7 @@ def test_what_is_paused_stands_above_everything_else_on_the_first_page(open_page
 def test_keys_move_select_resend_search_and_explain_themselves(open_page):
     for _ in range(3):
         make_mail(status="dead_lettered")
-    page = open_page("/admin/notifications/emailnotification/?status=dead_lettered")
+    page = open_page(f"{MAILS}?status=dead_lettered")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
@@ -173,3 +117,22 @@ def test_the_first_page_refreshes_itself_and_stops_while_it_is_hidden(open_page)
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     page.wait_for_timeout(300)
     assert asked == []
+
+
+def test_this_browser_is_logged_in_and_counts_the_clicks_of_the_mouse(open_page):
+    page = open_page("/admin/outbox/heartbeat/")
+    assert page.locator("#user-tools").count() == 1
+    page.get_by_role("link", name="Home").click()
+    page.wait_for_url("**/admin/")
+    page.go_back()
+    page.get_by_role("link", name="Home").press("Enter")
+    page.wait_for_url("**/admin/")
+    assert clicks_on(page) == 1
+
+
+def test_an_error_in_the_console_is_noticed(open_page, console_errors):
+    page = open_page("/admin/outbox/heartbeat/")
+    page.evaluate("document.body.append(Object.assign(document.createElement('script'), {text: 'x = 1'}))")
+    page.wait_for_function("true")
+    assert any("Content Security Policy" in text for text in console_errors)
+    console_errors.clear()

@@ -38,8 +38,8 @@ def state(id: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("place", range(7))
-@pytest.mark.parametrize("sequence", [3, 5, 6])
+@pytest.mark.parametrize("place", [0, 3, 6])
+@pytest.mark.parametrize("sequence", [3, 6])
 def test_wherever_an_import_arrives_the_live_events_send_what_they_send_without_it(place, sequence):
     """The import may repeat a change, or tell it in the middle of the others."""
     plain, other = new_id(), new_id()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from django.db import connection
 
@@ -30,6 +32,13 @@ from tests.rules.retention.test_rollover import age_records
 
 __all__ = ["shipped"]
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
+
+
+def read_logs(tmp_path: Path, text: str = "") -> None:
+    """Reconcile the restored database with the logs of the time that it does not know."""
+    log = tmp_path / "a.log"
+    log.write_text(text)
+    after_restore(log)
 
 
 def test_a_correction_that_the_database_lost_is_listed_so_that_somebody_repeats_it(shipped, settings):
@@ -79,9 +88,7 @@ def test_a_month_that_was_archived_after_the_moment_is_archived_again_as_the_dat
 def test_a_resend_command_that_is_delivered_again_leaves_what_a_person_has_to_decide(tmp_path):
     doubtful, refused = make_mail(), make_mail(status="dead_lettered", last_error="400 no")
     restore_to_now()
-    log = tmp_path / "a.log"
-    log.write_text("")
-    after_restore(log)
+    read_logs(tmp_path)
     assert give(RESEND) == "done"
     assert states() == {doubtful.id: "dead_lettered", refused.id: "pending"}
     assert give(RESEND, notificationIds=[str(doubtful.id)]) == "done"  # somebody has decided
@@ -95,9 +102,7 @@ def test_an_external_event_that_is_delivered_again_moves_the_order_on_and_owes_i
     paid = told("paid", "A-1", 2)
     give_external(told("placed", "A-1", 1))
     restore_to_now()
-    log = tmp_path / "a.log"
-    log.write_text("")
-    after_restore(log)
+    read_logs(tmp_path)
     assert [give_external(paid) for _ in range(2)] == ["done", "repeat"]
     assert Order.objects.get().status == "paid"
     assert list(EmailNotification.objects.values_list("event_type", "status")) == [("order.paid", "pending")]
@@ -112,9 +117,7 @@ def test_bulk_jobs_that_came_with_the_backup_wait_for_the_logs_and_are_then_stop
     job_after(job)  # what it resends now may be sent a second time
     assert states() == {sent_since.id: "dead_lettered", unproven.id: "dead_lettered"}
     later = started(status="failed")
-    log = tmp_path / "a.log"
-    log.write_text(sent(sent_since.id))
-    after_restore(log)
+    read_logs(tmp_path, sent(sent_since.id))
     job = job_after(job)
     assert job.state == "stopped" and job.error.startswith("the database was restored")
     assert not bulk.restart_job(id=failed.id)
