@@ -42,6 +42,7 @@ def failed(job: BulkJob) -> BulkJob:
 
 def owner_of(job: BulkJob) -> Client:
     client = Client()
+    assert job.user is not None
     client.force_login(job.user)
     return client
 

@@ -72,8 +72,12 @@ def hers() -> int:
 
 def run(job: BulkJob, *, after: Callable[[str], object] = lambda step: None) -> None:
     """Do a job in this thread. Call `after(step)` after each of its steps."""
+
+    def report(step: str, **_: object) -> None:
+        after(step)
+
     try:
-        bulk.run_until_ended(job=job, report=lambda step, **_: after(step))
+        bulk.run_until_ended(job=job, report=report)
     finally:
         connections.close_all()
 

@@ -51,8 +51,8 @@ def test_it_changes_each_row_once_and_logs_who_did_it_why_and_in_which_job():
 
 
 def test_what_matches_only_after_the_start_is_left_alone():
+    later = make_mail(status="failed")  # its id is below that of the last row
     old = make_mail(status="dead_lettered")
-    later = make_mail(status="failed")
     job = started()
     new = make_mail(status="dead_lettered")
     EmailNotification.objects.filter(id=later.id).update(status="dead_lettered", updated_at=Now())
