@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import io
 import re
-import uuid
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -14,27 +13,8 @@ from django.db.models.functions import Now
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from outbox.api.views import ApiView
-from tests.kit.api import Api, assert_problem, make_token
+from tests.kit.api import ENDPOINTS, ID, Api, assert_problem, make_token
 from tests.kit.words import ApiToken
-
-ID = uuid.UUID("01890000-0000-7000-8000-000000000001")
-ENDPOINTS = [
-    ("GET", "/api/v1/orders", "orders:read"),
-    ("POST", "/api/v1/orders", "orders:write"),
-    ("GET", f"/api/v1/orders/{ID}", "orders:read"),
-    *[
-        ("POST", f"/api/v1/orders/{ID}/{action}", "orders:write")
-        for action in ("pay", "confirm", "complete", "cancel", "refund")
-    ],
-    ("GET", f"/api/v1/orders/{ID}/notifications", "orders:read"),
-    ("GET", f"/api/v1/orders/{ID}/events", "orders:read"),
-    ("GET", f"/api/v1/orders/{ID}/timeline", "orders:read"),
-    ("GET", "/api/v1/notifications", "notifications:read"),
-    ("GET", f"/api/v1/notifications/{ID}", "notifications:read"),
-    ("POST", f"/api/v1/notifications/{ID}/resend", "notifications:write"),
-    ("POST", f"/api/v1/notifications/{ID}/copies", "notifications:write"),
-    ("POST", "/api/v1/events", "events:write"),
-]
 
 
 def _views(patterns=None, prefix=""):

@@ -69,21 +69,10 @@ def test_a_token_that_only_writes_is_answered_with_the_order(db):
     assert response.status_code == 201 and list(response.json()) == FIELDS
 
 
-WAYS = [
-    (["pay"], "paid", 2),
-    (["pay", "confirm"], "confirmed", 3),
-    (["confirm"], "pending", 1),
-    (["confirm", "pay"], "confirmed", 3),
-    (["pay", "complete"], "completed", 3),
-    (["pay", "confirm", "complete"], "completed", 4),
-    (["cancel"], "cancelled", 2),
-    (["pay", "cancel"], "cancelled", 3),
-    (["pay", "refund"], "refunded", 3),
-    (["pay", "cancel", "refund"], "cancelled", 4),
-]
-
-
-@pytest.mark.parametrize(("actions", "status", "version"), WAYS)
+@pytest.mark.parametrize(
+    ("actions", "status", "version"),
+    [(["pay", "complete"], "completed", 3), (["confirm", "pay"], "confirmed", 3)],
+)
 def test_a_change_answers_200_with_the_order_as_it_stands_after_it(api, actions, status, version):
     path = api.place()
     for action in actions:
@@ -94,32 +83,12 @@ def test_a_change_answers_200_with_the_order_as_it_stands_after_it(api, actions,
     assert order == api.get(path).json()
 
 
-@pytest.mark.django_db(transaction=True)
-def test_a_part_refunded_order_can_still_be_completed_and_keeps_its_status(api):
-    path = api.place()
-    api.post(f"{path}/pay")
-    assert api.post(f"{path}/refund", {"amount": 1}).json()["status"] == "part_refunded"
-    assert api.post(f"{path}/complete", {}).json()["status"] == "part_refunded"
-    assert_problem(api.post(f"{path}/complete"), 409, "invalid-transition")
-    assert api.post(f"{path}/refund").json()["refunded_amount"] == 10_000
-
-
 #: For each way: the status then, the actions and the statuses that are allowed next. `part` refunds a part.
+#: tests/rules/orders/test_services.py has the whole table. Two of these ways the status alone does not tell.
 NEXT = [
     ("", "pending", "pay confirm cancel", "paid pending cancelled"),
-    (
-        "pay",
-        "paid",
-        "confirm complete cancel refund",
-        "confirmed completed cancelled part_refunded refunded",
-    ),
-    ("pay confirm", "confirmed", "complete cancel refund", "completed cancelled part_refunded refunded"),
-    ("pay complete", "completed", "refund", "part_refunded refunded"),
-    ("cancel", "cancelled", "", ""),
     ("pay cancel", "cancelled", "refund", "cancelled"),
-    ("pay part", "part_refunded", "complete refund", "part_refunded refunded"),
     ("pay part complete", "part_refunded", "refund", "part_refunded refunded"),
-    ("pay refund", "refunded", "", ""),
 ]
 
 

@@ -10,8 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
-from tests.api.test_authentication import ENDPOINTS, ID
-from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
+from tests.kit.api import ENDPOINTS, ID, Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.events import PAID, envelope, order
 from tests.kit.events import status as status_of
 from tests.kit.external import SHOP, new_id, tell, told

@@ -16,8 +16,8 @@ import redis
 from tests.kit import kafka
 from tests.kit.events import envelope
 from tests.kit.external import SHOP, cancellation, story
+from tests.kit.inbound_commands import COMPLETE, PLACE
 from tests.kit.shop import Shop
-from tests.rules.orders.test_commands import COMPLETE, PLACE
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 MAILS = ["order.paid", "order.part_refunded", "order.completed", "order.refunded", "order.cancelled"]

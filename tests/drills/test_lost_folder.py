@@ -11,9 +11,8 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from outbox.retention.archives.restore import RESTORED
-from tests.kit.months import Steps, fill, make_partition
+from tests.kit.months import Steps, age_records, count, fill, make_partition, roll
 from tests.kit.words import DetachedPartition, EmailNotification, export_person, has_table
-from tests.rules.retention.test_rollover import age_records, count, roll
 
 pytestmark = [
     pytest.mark.drill,

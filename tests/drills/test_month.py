@@ -13,8 +13,9 @@ from django.core.management import call_command
 from django.db import connection
 from django.db.models.functions import Now
 
-from tests.kit.months import Steps, fill, make_partition, states
+from tests.kit.months import Steps, age_records, count, fill, make_partition, roll, states
 from tests.kit.orders import make_order
+from tests.kit.people import grep
 from tests.kit.words import (
     DetachedPartition,
     EmailNotification,
@@ -27,8 +28,6 @@ from tests.kit.words import (
     id_floor,
     read_timeline,
 )
-from tests.rules.retention.test_privacy import grep
-from tests.rules.retention.test_rollover import age_records, count, roll
 
 pytestmark = [
     pytest.mark.drill,

@@ -90,3 +90,25 @@ def assert_problem(response: HttpResponse, status: int, slug: str) -> dict[str, 
             e["pointer"].startswith("#") and e["detail"] for e in document["errors"]
         )
     return document
+
+
+ID = uuid.UUID("01890000-0000-7000-8000-000000000001")
+
+
+ENDPOINTS = [
+    ("GET", "/api/v1/orders", "orders:read"),
+    ("POST", "/api/v1/orders", "orders:write"),
+    ("GET", f"/api/v1/orders/{ID}", "orders:read"),
+    *[
+        ("POST", f"/api/v1/orders/{ID}/{action}", "orders:write")
+        for action in ("pay", "confirm", "complete", "cancel", "refund")
+    ],
+    ("GET", f"/api/v1/orders/{ID}/notifications", "orders:read"),
+    ("GET", f"/api/v1/orders/{ID}/events", "orders:read"),
+    ("GET", f"/api/v1/orders/{ID}/timeline", "orders:read"),
+    ("GET", "/api/v1/notifications", "notifications:read"),
+    ("GET", f"/api/v1/notifications/{ID}", "notifications:read"),
+    ("POST", f"/api/v1/notifications/{ID}/resend", "notifications:write"),
+    ("POST", f"/api/v1/notifications/{ID}/copies", "notifications:write"),
+    ("POST", "/api/v1/events", "events:write"),
+]

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import psycopg.conninfo
 from django.db import connection
+from django.db.models import F
 
 from outbox.retention.partitions.catalogue import PartitionTable, partition_tables
-from tests.kit.words import EmailNotification, Partition, PartitionedModel, id_floor, new_id, partitions
+from tests.kit.words import (
+    DetachedPartition,
+    EmailNotification,
+    Partition,
+    PartitionedModel,
+    id_floor,
+    new_id,
+    partitions,
+    rollover,
+)
 
 
 def dsn() -> str:
@@ -112,3 +124,37 @@ class Steps(list[str]):
     def __call__(self, step: str, **facts: Any) -> None:
         if step != "bytes":
             self.append(step)
+
+
+def roll(**options) -> tuple[rollover.Rollover, Steps]:
+    steps = Steps()
+    return rollover.rollover(report=steps, **options), steps
+
+
+def age_records(days: int = 30) -> None:
+    span = dt.timedelta(days=days)
+    DetachedPartition.objects.update(detached_at=F("detached_at") - span, archived_at=F("archived_at") - span)
+
+
+def count(table: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT count(*) FROM {table}")
+        found: int = cursor.fetchone()[0]
+        return found
+
+
+def files(tmp_path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "archive").rglob("*") if path.is_file())
+
+
+def dying_environment(tmp_path) -> dict[str, str]:
+    wanted = connection.settings_dict
+    url = f"postgresql://{wanted['USER']}@{wanted['HOST']}:{wanted['PORT']}/{wanted['NAME']}"
+    return {
+        **os.environ,
+        "DATABASE_URL": url,
+        "PARTITION_DATABASE_URL": url,
+        "ARCHIVE_URL": (tmp_path / "archive").as_uri(),
+        "EMAIL_WARM_DAYS": "1",
+        "DJANGO_SETTINGS_MODULE": "config.settings",
+    }

@@ -1,9 +1,38 @@
-"""Users of the admin."""
+"""Users of the admin, and customers with rows everywhere, of whom an erasure must leave no trace."""
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+import uuid
+from typing import Any
+
+import zstandard
 from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.db.models.functions import Now
 from django.test import Client
+
+from tests.kit.months import Steps, age_records, fill, make_partition, roll, states
+from tests.kit.words import (
+    EmailNotification,
+    IdempotencyKey,
+    InboundDeadLetter,
+    Order,
+    OutboxEvent,
+    complete_order,
+    erasure,
+    id_floor,
+    new_id,
+    pay_order,
+    person_export,
+    place_order,
+    send_copy,
+)
+
+PAYMENT = "payment.payment.succeeded.v1"
+ADDRESS = "Anna.Example+shop@example.com"
+ANN, BOB = "ann@example.com", "bob@example.com"
 
 
 def staff_client(*permissions: str, name: str = "staff") -> Client:
@@ -13,3 +42,125 @@ def staff_client(*permissions: str, name: str = "staff") -> Client:
     client = Client()
     client.force_login(user)
     return client
+
+
+def bought(email: str = ADDRESS, *, done: bool = True) -> Order:
+    """Make a paid order with its e-mails, events and a stored answer."""
+    order = place_order(user_id=uuid.uuid4(), email=email, name="Anna Example", total_amount=500)
+    pay_order(order_id=order.id)
+    complete_order(order_id=order.id, tracking_url=f"https://track.example/{email}")
+    if done:
+        EmailNotification.objects.filter(order_id=order.id).update(
+            status="sent",
+            sent_at=Now(),
+            last_error=f"550 <{email}> unknown",
+            errors=[{"at": "2026-01-01", "code": "550", "text": f"<{email.upper()}> is unknown"}],
+        )
+    IdempotencyKey.objects.create(
+        scope="token:1",
+        key=f"{email}-{order.id}",
+        answer_status=201,
+        answer_body=json.dumps({"id": str(order.id), "email": email, "name": "Anna Example", "items": []}),
+    )
+    return order
+
+
+def grep(text: str) -> list[str]:
+    """Every table of the database that has `text` somewhere, in any case."""
+    found = []
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        for (table,) in cursor.fetchall():
+            cursor.execute(
+                f'SELECT count(*) FROM "{table}" AS t WHERE position(%s IN lower(t::text)) > 0',
+                [text.lower()],
+            )
+            if cursor.fetchone()[0]:
+                found.append(table)
+    return found
+
+
+def grep_archives(tmp_path, text: str) -> list[str]:
+    """Every file of the archive that has `text` in it, unpacked."""
+    found = []
+    for path in (tmp_path / "archive").rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            if path.suffix == ".zst":
+                data = zstandard.ZstdDecompressor().stream_reader(data).read()
+            if text.lower().encode() in data.lower():
+                found.append(path.name)
+    return found
+
+
+def old_mails(order: Order, *, back: int) -> str:
+    """E-mails of that order in an old month, whose partition's name is returned."""
+    old = make_partition(EmailNotification, back=back)
+    fill(old, 3, order_id=order.id, recipient_email=order.email, to_name=order.name)
+    fill(old, 4, recipient_email=BOB, subject="Bob's", to_name="Bob")
+    return old.name
+
+
+def everywhere() -> Order:
+    """Give a person rows in live tables, in a detached table and in an archive alone."""
+    order = bought()
+    Order.objects.filter(id=order.id).update(created_at=Now())
+    old_mails(order, back=5)
+    roll()
+    age_records()
+    roll()
+    old_mails(order, back=4)
+    roll()
+    assert sorted(set(states().values())) == ["attached", "detached"]
+    return order
+
+
+def dead_event(text: str, when: dt.datetime | None = None) -> None:
+    """Write what a consumer keeps and publishes of an event that it cannot process."""
+    when = when or dt.datetime.now(dt.UTC)
+    event_id = new_id()
+    InboundDeadLetter.objects.create(
+        topic=PAYMENT, key="k", event_id=event_id, consumer="c", envelope=text, error=f"no: {text}"
+    )
+    OutboxEvent.objects.create(
+        id=uuid.UUID(int=id_floor(when).int | (new_id().int & ((1 << 76) - 1))),
+        created_at=when,
+        aggregate_type="event",
+        aggregate_id=event_id,
+        event_type=f"{PAYMENT}.dlt",
+        sequence=1,
+        payload={"originalEvent": json.loads(text), "errorMessage": f"cannot: {text}"},
+        shard=1,
+    )
+
+
+def send_all() -> None:
+    EmailNotification.objects.filter(status="pending").update(status="sent", sent_at=Now())
+
+
+def mails(address: str) -> list[EmailNotification]:
+    return list(EmailNotification.objects.filter(recipient_email__iexact=address).order_by("id"))
+
+
+def corrected(*, wrong: str = BOB) -> Order:
+    """Place Ann's order with another person's address, pay it, correct the address, and complete it."""
+    order = place_order(user_id=uuid.uuid4(), email=wrong, name="Ann Example", total_amount=500)
+    pay_order(order_id=order.id)
+    send_all()
+    send_copy(notification_id=mails(wrong)[0].id, recipient_email=ANN, update_order=True)
+    complete_order(order_id=order.id, tracking_url=f"https://track.example/{ANN}")
+    send_all()
+    order.refresh_from_db()
+    assert order.email == ANN and len(mails(wrong)) == 1 and len(mails(ANN)) == 2
+    return order
+
+
+def export(email: str) -> dict[str, Any]:
+    return person_export.export_person(email=email, report=Steps())
+
+
+def erase(email: str, *, force: bool = False, archives_now: bool = False) -> erasure.ErasureReport:
+    done = erasure.erase_person(email=email, report=Steps(), force=force)
+    if archives_now:
+        erasure.rewrite_archives(report=Steps())
+    return done

@@ -13,6 +13,7 @@ import pytest
 from django.db.models.functions import Now
 
 from tests.kit.months import Steps, make_partition, states
+from tests.kit.people import grep
 from tests.kit.words import (
     Order,
     OutboxEvent,
@@ -23,7 +24,6 @@ from tests.kit.words import (
     read_timeline,
     rollover,
 )
-from tests.rules.retention.test_privacy import grep
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

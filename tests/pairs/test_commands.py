@@ -6,6 +6,7 @@ import pytest
 
 from tests.kit.events import order, status
 from tests.kit.external import tell
+from tests.kit.inbound_commands import CANCEL, CLEAN_UP, COMPLETE, RESEND, give, reason
 from tests.kit.jobs import job_after, logged, started
 from tests.kit.mails import make_mail, statuses
 from tests.kit.months import Steps, fill, make_partition, states
@@ -20,7 +21,6 @@ from tests.kit.words import (
     rollover,
     send_copy,
 )
-from tests.rules.orders.test_commands import CANCEL, CLEAN_UP, COMPLETE, RESEND, give, reason
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

@@ -16,7 +16,9 @@ from outbox.events.consuming.inbox import fail_replay
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import envelope
 from tests.kit.external import SHOP, give, new_id, told
+from tests.kit.inbound_commands import PLACE
 from tests.kit.months import Steps, dsn
+from tests.kit.people import grep
 from tests.kit.waiting import until
 from tests.kit.words import (
     ERASED,
@@ -29,8 +31,6 @@ from tests.kit.words import (
     erase_person,
     replay_next,
 )
-from tests.rules.orders.test_commands import PLACE
-from tests.rules.retention.test_privacy import grep
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

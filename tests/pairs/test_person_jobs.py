@@ -20,8 +20,9 @@ from outbox.models import jobs as job_times
 from tests.kit import warm
 from tests.kit.jobs import job_after, run_jobs
 from tests.kit.mails import make_mail
-from tests.kit.months import dsn
+from tests.kit.months import dsn, dying_environment
 from tests.kit.orders import make_order
+from tests.kit.people import grep
 from tests.kit.words import (
     BulkJob,
     EmailNotification,
@@ -34,8 +35,6 @@ from tests.kit.words import (
     exclusive_lock,
 )
 from tests.ops.test_after_restore import after_restore, line, restore_to_now
-from tests.rules.retention.test_crashes import dying_environment
-from tests.rules.retention.test_privacy import grep
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

@@ -9,9 +9,10 @@ from django.db import connection
 
 from tests.kit.external import give as give_external
 from tests.kit.external import told
+from tests.kit.inbound_commands import RESEND, give
 from tests.kit.jobs import job_after, started
 from tests.kit.mails import make_mail
-from tests.kit.months import Steps, fill, make_partition
+from tests.kit.months import Steps, age_records, fill, make_partition
 from tests.kit.months import states as states_of_partitions
 from tests.kit.orders import make_order
 from tests.kit.words import (
@@ -27,8 +28,6 @@ from tests.kit.words import (
     send_copy,
 )
 from tests.ops.test_after_restore import after_restore, restore_to_now, sent, shipped, states
-from tests.rules.orders.test_commands import RESEND, give
-from tests.rules.retention.test_rollover import age_records
 
 __all__ = ["shipped"]
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])

@@ -21,6 +21,7 @@ from tests.kit.external import SHOP, new_id, tell, told
 from tests.kit.mails import make_mail
 from tests.kit.months import Steps
 from tests.kit.orders import make_order
+from tests.kit.people import grep
 from tests.kit.words import (
     ERASED,
     ERASED_ADDRESS,
@@ -33,7 +34,6 @@ from tests.kit.words import (
     erasure,
     person_export,
 )
-from tests.rules.retention.test_privacy import grep
 
 __all__ = ["api"]
 pytestmark = [

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import threading
 import uuid
-from typing import Any
 
 import pytest
 
 from notifications import services
 from outbox.management.commands import keep_partitions
 from tests.kit.events import envelope, handle, order, received, status
+from tests.kit.inbound_commands import CANCEL, CLEAN_UP, COMPLETE, PLACE, RESEND, give, reason
 from tests.kit.mails import make_mail
 from tests.kit.words import (
     EmailNotification,
     Heartbeat,
-    InboundDeadLetter,
     Order,
     OutboxEvent,
     pay_order,
@@ -24,17 +23,6 @@ from tests.kit.words import (
 )
 
 pytestmark = pytest.mark.django_db
-PLACE, COMPLETE, CANCEL = (f"order.command.{verb}_order.v1" for verb in ("place", "complete", "cancel"))
-RESEND = "notification.command.resend_error_emails.v1"
-CLEAN_UP = "notification.command.clean_up_sent_emails.v1"
-
-
-def give(topic: str, **data: Any) -> str:
-    return handle(received(topic, envelope(topic, data)))
-
-
-def reason() -> str:
-    return InboundDeadLetter.objects.get().error
 
 
 def dead_mails(count: int) -> list[EmailNotification]:

@@ -12,8 +12,8 @@ from tests.kit.api import Api, make_token
 from tests.kit.external import SHOP, give, new_id, tell, told
 from tests.kit.jobs import run_jobs
 from tests.kit.months import Steps
+from tests.kit.people import grep
 from tests.kit.words import ERASED_ADDRESS, BulkJob, EmailNotification, InboundDeadLetter, Order, erasure
-from tests.rules.retention.test_privacy import grep
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

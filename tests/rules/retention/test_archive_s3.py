@@ -9,9 +9,8 @@ import pytest
 from moto import mock_aws
 
 from config.addresses import parse_archive
-from tests.kit.months import Steps, fill, make_partition, states, tidy
+from tests.kit.months import Steps, age_records, count, fill, make_partition, states, tidy
 from tests.kit.words import DetachedPartition, EmailNotification, archive, restore, rollover
-from tests.rules.retention.test_rollover import age_records, count
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 
 import psycopg
 import pytest
-from django.db import connection
 
 from tests.kit import warm
-from tests.kit.months import Steps, dsn, fill, make_partition, states
+from tests.kit.months import (
+    Steps,
+    age_records,
+    count,
+    dsn,
+    dying_environment,
+    files,
+    fill,
+    make_partition,
+    states,
+)
 from tests.kit.waiting import until
 from tests.kit.words import DetachedPartition, EmailNotification, restore, rollover
-from tests.rules.retention.test_rollover import age_records, count, files
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
@@ -111,16 +118,3 @@ def has_advisory_lock() -> bool:
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
         ).fetchone()
     return bool(found and found[0])
-
-
-def dying_environment(tmp_path) -> dict[str, str]:
-    wanted = connection.settings_dict
-    url = f"postgresql://{wanted['USER']}@{wanted['HOST']}:{wanted['PORT']}/{wanted['NAME']}"
-    return {
-        **os.environ,
-        "DATABASE_URL": url,
-        "PARTITION_DATABASE_URL": url,
-        "ARCHIVE_URL": (tmp_path / "archive").as_uri(),
-        "EMAIL_WARM_DAYS": "1",
-        "DJANGO_SETTINGS_MODULE": "config.settings",
-    }

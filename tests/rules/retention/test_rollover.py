@@ -14,10 +14,9 @@ import pytest
 from django.core.files.storage import FileSystemStorage
 from django.core.management import CommandError, call_command
 from django.db import connection
-from django.db.models import F
 from django.db.models.functions import Now
 
-from tests.kit.months import Steps, dsn, fill, make_partition, states
+from tests.kit.months import Steps, age_records, count, dsn, files, fill, make_partition, roll, states
 from tests.kit.words import (
     DetachedPartition,
     EmailNotification,
@@ -34,7 +33,6 @@ from tests.kit.words import (
     new_id,
     resend,
     restore,
-    rollover,
 )
 
 pytestmark = [
@@ -47,27 +45,6 @@ pytestmark = [
 def old():
     """Make the partition of a month that is long over."""
     return make_partition(EmailNotification, back=4)
-
-
-def roll(**options) -> tuple[rollover.Rollover, Steps]:
-    steps = Steps()
-    return rollover.rollover(report=steps, **options), steps
-
-
-def age_records(days: int = 30) -> None:
-    span = dt.timedelta(days=days)
-    DetachedPartition.objects.update(detached_at=F("detached_at") - span, archived_at=F("archived_at") - span)
-
-
-def count(table: str) -> int:
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT count(*) FROM {table}")
-        found: int = cursor.fetchone()[0]
-        return found
-
-
-def files(tmp_path) -> list[str]:
-    return sorted(path.name for path in (tmp_path / "archive").rglob("*") if path.is_file())
 
 
 class TestRollover:

@@ -1,27 +1,28 @@
-"""“What did you send me?” and “forget me”, over live rows, detached tables and archives."""
+"""“Forget me”, over live rows, detached tables and archives."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import itertools
 import json
 import signal
 import sys
 import uuid
 
 import pytest
-import zstandard
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
 from orders.privacy import jobs
 from outbox.models import jobs as job_times
-from tests.kit import warm
+from tests.kit import external, warm
+from tests.kit.events import handle, received
 from tests.kit.mails import statuses
-from tests.kit.months import Steps, fill, make_partition, states
+from tests.kit.months import Steps, dying_environment, files, make_partition, states
+from tests.kit.people import ADDRESS, BOB, bought, dead_event, erase, everywhere, grep, grep_archives
 from tests.kit.words import (
+    ERASED,
     ERASED_ADDRESS,
     DetachedPartition,
     EmailNotification,
@@ -36,167 +37,21 @@ from tests.kit.words import (
     archive,
     bulk,
     cancel_order,
-    complete_order,
     erasure,
-    export_person,
     id_floor,
     list_partitions,
     new_id,
     pay_order,
+    person_export,
     place_order,
     refund_order,
     rollover,
 )
-from tests.rules.retention.test_crashes import dying_environment
-from tests.rules.retention.test_rollover import age_records, files
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
-    pytest.mark.usefixtures("archive_folder"),
+    pytest.mark.usefixtures("archive_folder", "orders_of_last_year"),
 ]
-PAYMENT = "payment.payment.succeeded.v1"
-ADDRESS = "Anna.Example+shop@example.com"
-BOB = "bob@example.com"
-
-
-def bought(email: str = ADDRESS, *, done: bool = True) -> Order:
-    """Make a paid order with its e-mails, events and a stored answer."""
-    order = place_order(user_id=uuid.uuid4(), email=email, name="Anna Example", total_amount=500)
-    pay_order(order_id=order.id)
-    complete_order(order_id=order.id, tracking_url=f"https://track.example/{email}")
-    if done:
-        EmailNotification.objects.filter(order_id=order.id).update(
-            status="sent",
-            sent_at=Now(),
-            last_error=f"550 <{email}> unknown",
-            errors=[{"at": "2026-01-01", "code": "550", "text": f"<{email.upper()}> is unknown"}],
-        )
-    IdempotencyKey.objects.create(
-        scope="token:1",
-        key=f"{email}-{order.id}",
-        answer_status=201,
-        answer_body=json.dumps({"id": str(order.id), "email": email, "name": "Anna Example", "items": []}),
-    )
-    return order
-
-
-def grep(text: str) -> list[str]:
-    """Every table of the database that has `text` somewhere, in any case."""
-    found = []
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-        for (table,) in cursor.fetchall():
-            cursor.execute(
-                f'SELECT count(*) FROM "{table}" AS t WHERE position(%s IN lower(t::text)) > 0',
-                [text.lower()],
-            )
-            if cursor.fetchone()[0]:
-                found.append(table)
-    return found
-
-
-def grep_archives(tmp_path, text: str) -> list[str]:
-    """Every file of the archive that has `text` in it, unpacked."""
-    found = []
-    for path in (tmp_path / "archive").rglob("*"):
-        if path.is_file():
-            data = path.read_bytes()
-            if path.suffix == ".zst":
-                data = zstandard.ZstdDecompressor().stream_reader(data).read()
-            if text.lower().encode() in data.lower():
-                found.append(path.name)
-    return found
-
-
-def old_mails(order: Order, *, back: int) -> str:
-    """E-mails of that order in an old month, whose partition's name is returned."""
-    old = make_partition(EmailNotification, back=back)
-    fill(old, 3, order_id=order.id, recipient_email=order.email, to_name=order.name)
-    fill(old, 4, recipient_email=BOB, subject="Bob's", to_name="Bob")
-    return old.name
-
-
-def everywhere() -> Order:
-    """Give a person rows in live tables, in a detached table and in an archive alone."""
-    order = bought()
-    Order.objects.filter(id=order.id).update(created_at=Now())
-    old_mails(order, back=5)
-    rollover.rollover(report=Steps())
-    age_records()
-    rollover.rollover(report=Steps())
-    old_mails(order, back=4)
-    rollover.rollover(report=Steps())
-    assert sorted(set(states().values())) == ["attached", "detached"]
-    return order
-
-
-@pytest.fixture(autouse=True)
-def _old_orders(monkeypatch) -> None:
-    """Orders get ids of last year, so that e-mails of old months can be theirs."""
-    start = id_floor(dt.datetime.now(dt.UTC) - dt.timedelta(days=400)).int
-    ids = (uuid.UUID(int=start + number) for number in itertools.count())
-    # Not `default`, of which a field that was used once has made this.
-    monkeypatch.setattr(Order._meta.get_field("id"), "_get_default", lambda: next(ids), raising=False)
-
-
-class TestExport:
-    def test_collects_orders_mails_and_events_from_everywhere(self, capsys):
-        order = everywhere()
-        bought(BOB)
-        call_command("privacy", "export", "--email", ADDRESS.lower())
-        document = json.loads(capsys.readouterr().out)
-        assert [one["id"] for one in document["orders"]] == [str(order.id)]
-        places = {mail["stored_in"].partition(" ")[0] for mail in document["email_notifications"]}
-        assert len(document["email_notifications"]) == 2 + 3 + 3
-        assert len(places) == 3 and "archive" in places and "email_notifications" in places
-        assert len(document["outbox_events"]) == 3
-        assert BOB not in json.dumps(document)
-
-    def test_is_logged_with_the_hash_and_without_the_address(self, caplog):
-        bought()
-        caplog.clear()
-        call_command("privacy", "export", "--email", ADDRESS)
-        (line,) = [str(line.msg) for line in caplog.records if "person exported" in str(line.msg)]
-        assert address_hash(ADDRESS) in line and ADDRESS.lower() not in caplog.text.lower()
-
-    def test_of_a_stranger_is_empty(self, capsys):
-        bought(BOB)
-        call_command("privacy", "export", "--email", "nobody@example.com")
-        document = json.loads(capsys.readouterr().out)
-        assert not document["orders"] and not document["email_notifications"]
-
-    def test_finds_an_address_with_wildcards_in_it_literally(self, capsys):
-        bought("a_b@example.com")
-        bought("axb@example.com")
-        call_command("privacy", "export", "--email", "a_b@example.com")
-        assert len(json.loads(capsys.readouterr().out)["orders"]) == 1
-
-    def test_has_stored_answers_and_dead_events_that_name_the_person(self, capsys):
-        order = bought()
-        dead_event(json.dumps({"data": {"payer": ADDRESS.upper()}}))
-        dead_event(json.dumps({"data": {"payer": BOB}}))
-        call_command("privacy", "export", "--email", ADDRESS)
-        document = json.loads(capsys.readouterr().out)
-        assert [one["key"] for one in document["idempotency_keys"]] == [f"{ADDRESS}-{order.id}"]
-        assert [one["topic"] for one in document["dead_events"]] == [PAYMENT]
-        assert BOB not in json.dumps(document)
-
-
-class TestArchivesOfAnExport:
-    @pytest.mark.parametrize("content", [b"", b"damaged"])
-    def test_are_named_if_they_cannot_be_read(self, tmp_path, content):
-        order = everywhere()
-        assert export_person(email=order.email, report=Steps())["archives_left_out"] == []
-        dropped, kept = DetachedPartition.objects.order_by("name")
-        assert dropped.dropped_at and not kept.dropped_at
-        for path in (tmp_path / "archive").rglob("*.zst"):
-            if content:
-                path.write_bytes(content + path.read_bytes()[7:])
-            else:
-                path.unlink()
-        document = export_person(email=order.email, report=Steps())
-        assert [one["archive"] for one in document["archives_left_out"]] == [dropped.name]
-        assert len(document["email_notifications"]) == 2 + 3
 
 
 class TestDeadEvents:
@@ -230,25 +85,6 @@ class TestDeadEvents:
         dead_event(json.dumps({"data": {"payer": ADDRESS}}))
         call_command("privacy", "erase", "--email", ADDRESS)
         assert InboundDeadLetter.objects.unresolved().count() == 0
-
-
-def dead_event(text: str, when: dt.datetime | None = None) -> None:
-    """Write what a consumer keeps and publishes of an event that it cannot process."""
-    when = when or dt.datetime.now(dt.UTC)
-    event_id = new_id()
-    InboundDeadLetter.objects.create(
-        topic=PAYMENT, key="k", event_id=event_id, consumer="c", envelope=text, error=f"no: {text}"
-    )
-    OutboxEvent.objects.create(
-        id=uuid.UUID(int=id_floor(when).int | (new_id().int & ((1 << 76) - 1))),
-        created_at=when,
-        aggregate_type="event",
-        aggregate_id=event_id,
-        event_type=f"{PAYMENT}.dlt",
-        sequence=1,
-        payload={"originalEvent": json.loads(text), "errorMessage": f"cannot: {text}"},
-        shard=1,
-    )
 
 
 class TestErase:
@@ -536,3 +372,39 @@ def test_an_erasure_killed_right_after_this_function_is_ended_by_the_next(name, 
     call_command("privacy", "erase", "--email", ADDRESS, "--now")
     for left in (ADDRESS, "Anna Example", "track.example"):
         assert grep(left) == [] and grep_archives(tmp_path, left) == []
+    assert grep(BOB) and grep_archives(tmp_path, BOB)
+
+
+OHARA = "Ann.O'Hara+tea@example.com"
+
+
+def test_an_erasure_reaches_the_order_of_another_system_its_mails_and_its_dead_letters(settings):
+    settings.ORDER_SOURCES = [external.SHOP]
+    id = external.new_id()
+    external.tell("completed", id, 3, email=OHARA, name="Ann O'Hara")
+    assert external.tell("paid", id, 2, email=OHARA, name="Ann O'Hara", totalAmount=0) == "dead"
+    EmailNotification.objects.update(status="sent", sent_at=Now())
+    assert {"orders", "email_notifications", "dead_events"} <= set(grep("o'hara"))
+    erase(OHARA, force=True)
+    assert grep("o'hara") == [] and grep("ann.o") == []
+    assert Order.objects.get(id=id).email == ERASED_ADDRESS
+    assert "originalEvent" not in OutboxEvent.objects.get(event_type__endswith=".dlt").payload
+
+
+@pytest.mark.parametrize("address", [OHARA, "zoë@example.com", "ÄNNE@example.com"])
+@pytest.mark.parametrize("escaped", ["'+@ëÄ", "'", "@ëÄ"])
+def test_a_dead_letter_is_found_when_its_json_escapes_the_address(settings, address, escaped):
+    settings.ORDER_SOURCES = [external.SHOP]
+    event = external.told("paid", external.new_id(), 2, email=address, totalAmount=0)
+    text = json.dumps(event, ensure_ascii=False)
+    for character in escaped:
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    assert handle(received(event["eventType"], text.encode())) == "dead"
+    other = external.told("paid", external.new_id(), 2, email="bob@example.com", totalAmount=0)
+    external.give(other)
+    assert len(person_export.export_person(email=address, report=Steps())["dead_events"]) == 1
+    erase(address, force=True)
+    envelopes = list(InboundDeadLetter.objects.order_by("id").values_list("envelope", flat=True))
+    assert envelopes[0] == ERASED and "bob@example.com" in envelopes[1]
+    notes = list(OutboxEvent.objects.order_by("position"))
+    assert ["originalEvent" in note.payload for note in notes] == [False, True]

@@ -1,11 +1,9 @@
-"""An order has had several people's e-mails: what is whose in copies, archives, answers and old records."""
+"""An export and an erasure are exactly one person's: in rows, copies, archives, answers, and old records."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
-import signal
-import sys
 import uuid
 from typing import Any
 
@@ -13,28 +11,39 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
+from django.test.utils import CaptureQueriesContext
 
-from tests.kit import warm
-from tests.kit.months import Steps, fill, make_partition
+from orders.privacy.persons import own_mails
+from tests.kit.mails import make_mail, make_mails
+from tests.kit.months import age_records, fill, make_partition, roll
+from tests.kit.people import (
+    ANN,
+    BOB,
+    corrected,
+    dead_event,
+    erase,
+    export,
+    grep,
+    grep_archives,
+    mails,
+    send_all,
+)
 from tests.kit.words import (
     ERASED_ADDRESS,
     DetachedPartition,
     EmailNotification,
     Erasure,
     IdempotencyKey,
+    InboundDeadLetter,
     Order,
     OutboxEvent,
     erasure,
     new_id,
     pay_order,
     place_order,
-    rollover,
+    refund_order,
     send_copy,
 )
-from tests.rules.retention.test_crashes import dying_environment
-from tests.rules.retention.test_privacy import dead_event, grep, grep_archives
-from tests.rules.retention.test_privacy_one_person import ANN, BOB, corrected, erase, export, mails, send_all
-from tests.rules.retention.test_rollover import age_records
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
@@ -42,8 +51,148 @@ pytestmark = [
 ]
 
 
-def roll() -> None:
-    rollover.rollover(report=Steps())
+class TestACorrectedOrder:
+    def test_is_not_in_the_export_of_the_address_it_was_placed_with(self):
+        corrected()
+        document = export(BOB)
+        assert document["orders"] == [] and document["outbox_events"] == []
+        assert [mail["recipient_email"] for mail in document["email_notifications"]] == [BOB]
+        assert ANN not in json.dumps(document, default=str)
+
+    def test_stays_when_the_address_it_was_placed_with_is_erased(self):
+        order = corrected()
+        before = {mail.id: mail.body for mail in mails(ANN)}
+        done = erase(BOB)
+        assert done.counts["email_notifications"] == 1 and not done.counts.get("orders")
+        order.refresh_from_db()
+        assert (order.email, order.name) == (ANN, "Ann Example")
+        assert {mail.id: mail.body for mail in mails(ANN)} == before
+        assert "trackingUrl" in OutboxEvent.objects.get(event_type="order.order.completed.v1").payload
+        assert grep(BOB) == []
+        refund_order(order_id=order.id)
+        assert mails(ANN)[-1].status == "pending"
+
+    def test_is_exported_and_erased_with_its_present_address(self):
+        order = corrected()
+        document = export(ANN)
+        assert [one["id"] for one in document["orders"]] == [order.id]
+        assert {mail["recipient_email"] for mail in document["email_notifications"]} == {ANN}
+        assert BOB not in json.dumps(document, default=str)
+        erase(ANN)
+        order.refresh_from_db()
+        assert (order.email, order.name, mails(ANN)) == (ERASED_ADDRESS, "", [])
+        assert grep(ANN) == [] and len(mails(BOB)) == 1
+        assert "trackingUrl" not in OutboxEvent.objects.get(event_type="order.order.completed.v1").payload
+
+    def test_has_each_address_erased_in_either_order_and_again(self):
+        corrected()
+        for address in (BOB, ANN, BOB):
+            erase(address)
+        assert grep(BOB) == [] and grep(ANN) == [] and grep("Ann Example") == []
+
+
+#: Addresses of other people that have Ann's, or another one of these, as a part.
+NAMESAKES = [
+    *("joann@example.com", "jo.ann@example.com", "jo-ann@example.com", "jo_ann@example.com"),
+    *("jo+ann@example.com", "o'ann@example.com", "ann@example.com.au", "ann@example.community"),
+    *("ann@example.co-op.com", "ann@example.co", "ann+tea@example.com", "ann@mail.example.com"),
+]
+
+
+class TestNamesakes:
+    """A person whose address is a part of another person's address."""
+
+    def keep(self, address: str, *, escaped: str = "") -> None:
+        """Keep an inbound dead letter and the answer of a refund that name an address."""
+        written = "".join(f"\\u{ord(one):04X}" if one in escaped else one for one in address)
+        text = f'{{"data": {{"payer": "{written}", "note": "\\n{written}\\t"}}}}'
+        InboundDeadLetter.objects.create(
+            topic="t", key=address, event_id=uuid.uuid4(), consumer="c", envelope=text, error=f"no: {text}"
+        )
+        answer = {"id": str(uuid.uuid4()), "email": address, "name": "Jo", "last_error": f"<{address}>?"}
+        IdempotencyKey.objects.create(
+            scope="token:1", key=f"refund:{address}", answer_status=200, answer_body=json.dumps(answer)
+        )
+
+    def kept(self) -> tuple[list[Any], list[Any]]:
+        events = InboundDeadLetter.objects.order_by("id").values_list("key", "envelope", "discarded_at")
+        return list(events), sorted(IdempotencyKey.objects.values_list("key", "answer_body"))
+
+    @pytest.mark.parametrize("escaped", ["", "@", "'+.-_", "@anexmplco.'+-_"])
+    def test_keep_their_stored_answers_keys_and_dead_events(self, escaped):
+        for other in NAMESAKES:
+            self.keep(other, escaped=escaped)
+        before = self.kept()
+        document = export(ANN)
+        assert (document["dead_events"], document["idempotency_keys"]) == ([], [])
+        erase(ANN)
+        assert self.kept() == before
+
+    @pytest.mark.parametrize("escaped", ["", "@", "@anexmplco.'+-_"])
+    def test_are_found_and_erased_by_their_own_address(self, escaped):
+        for number, other in enumerate([ANN, *NAMESAKES], start=1):
+            self.keep(other, escaped=escaped)
+            document = export(other)
+            assert [one["key"] for one in document["dead_events"]] == [other]
+            assert [one["key"] for one in document["idempotency_keys"]] == [f"refund:{other}"]
+            assert erase(other).counts == {"dead_events": 1, "idempotency_keys": 1}
+            assert InboundDeadLetter.objects.exclude(discarded_at=None).count() == number
+        assert grep("example.co") == []
+
+    def test_keep_their_orders_emails_and_events(self, tmp_path):
+        for other in [ANN, *NAMESAKES]:
+            order = place_order(user_id=uuid.uuid4(), email=other, name="Jo", total_amount=500)
+            pay_order(order_id=order.id)
+        send_all()
+        assert len(export("ann@example.co")["email_notifications"]) == 1
+        erase(ANN, force=True)
+        left = Order.objects.exclude(email=ERASED_ADDRESS).values_list("email", flat=True)
+        assert sorted(left) == sorted(NAMESAKES)
+        assert {len(mails(other)) for other in NAMESAKES} == {1} and mails(ANN) == []
+
+
+def test_a_persons_emails_are_found_in_any_case_and_by_an_index():
+    make_mails(20_000, status="sent")
+    make_mail(status="sent", recipient_email="Ann@Example.com")
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE email_notifications")
+    with CaptureQueriesContext(connection) as captured:
+        assert own_mails("aNN@example.com").count() == 1
+        assert len(export("aNN@example.com")["email_notifications"]) == 1
+        erase("aNN@example.com")
+    assert mails("ann@example.com") == []
+    statements = [entry["sql"] for entry in captured if "UPPER(" in entry["sql"].upper()]
+    read = [one for one in statements if 'FROM "email_notifications"' in one and one.startswith("SELECT")]
+    assert len(read) >= 4
+    plans = []
+    for statement in read:
+        with connection.cursor() as cursor:
+            cursor.execute("EXPLAIN " + statement.replace(" FOR UPDATE", ""))
+            plans.append("\n".join(row[0] for row in cursor.fetchall()))
+    for plan in plans:  # of another index only where it finds fewer rows
+        # Partitions without a row may be read as they are.
+        assert not [one for one in plan.splitlines() if "Seq Scan" in one and "rows=1 " not in one], plan
+    assert sum("_upper_id_idx" in plan for plan in plans) >= 4, plans
+
+
+def test_an_email_that_a_worker_claims_again_before_its_erasure_is_waited_for_and_erased(monkeypatch):
+    place_order(user_id=uuid.uuid4(), email=ANN, total_amount=500)
+    make_mail(recipient_email=ANN, status="processing", claimed_at=Now())
+    rows, erase_live = EmailNotification.objects.filter(recipient_email=ANN), erasure._erase_live
+    claims = iter([True])
+
+    def settle(step: str, **facts: object) -> None:
+        if step == "waiting":
+            rows.update(status="failed", claimed_at=None, claim_token=None)
+
+    def after_a_claim(*args: Any) -> Any:
+        if rows.filter(status="failed").exists() and next(claims, False):
+            EmailNotification.objects.claim(limit=1)
+        return erase_live(*args)
+
+    monkeypatch.setattr(erasure, "_erase_live", after_a_claim)
+    erasure.erase_person(email=ANN, report=settle, force=True)
+    assert next(claims, None) is None and mails(ANN) == [] and grep(ANN) == []
 
 
 def archived(*addresses: str, order: uuid.UUID, back: int = 5) -> str:
@@ -260,51 +409,6 @@ def test_do_not_keep_an_order_that_is_corrected_during_the_erasure(monkeypatch):
     erase(BOB, force=True)
     order.refresh_from_db()
     assert (order.email, order.name) == (ANN, "Ann Example")
-
-
-DYING = """
-import os, signal, sys
-import django
-django.setup()
-from orders.privacy import erasure
-
-name = sys.argv[1]
-real = getattr(erasure, name)
-
-def die(*args, **options):
-    real(*args, **options)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-setattr(erasure, name, die)
-erasure.erase_person(email=sys.argv[2], report=lambda step, **facts: None, force=True)
-erasure.rewrite_archives(report=lambda step, **facts: None)
-"""
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "_record",
-        "_erase_live",
-        "erase_rows",
-        "_erase_late",
-        "erase_answers",
-        "erase_from_archive",
-    ],
-)
-def test_an_erasure_killed_right_after_this_function_is_ended_by_the_next_and_is_of_one_person(
-    name, tmp_path
-):
-    order = corrected()
-    archived(BOB, ANN, order=order.id)
-    call_command("partitions", "restore", DetachedPartition.objects.get().name)
-    command = [sys.executable, "-c", DYING, name, BOB]
-    died = warm.run(command, environment=dying_environment(tmp_path), timeout=60)
-    assert died.returncode == -signal.SIGKILL
-    erase(BOB, archives_now=True)
-    assert grep(BOB) == [] and grep_archives(tmp_path, BOB) == []
-    order.refresh_from_db()
-    assert order.email == ANN and len(mails(ANN)) == 2 and len(grep_archives(tmp_path, ANN)) == 1
 
 
 @pytest.mark.parametrize("verb", ["export", "erase"])
