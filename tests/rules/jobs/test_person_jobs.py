@@ -17,8 +17,8 @@ from orders.privacy import jobs
 from outbox.models import jobs as job_times
 from tests.kit.jobs import job_after, let_pass, run_jobs
 from tests.kit.orders import make_order
+from tests.kit.people import grep
 from tests.kit.words import ERASED_ADDRESS, BulkJob, Order, address_hash, bulk, tasks
-from tests.rules.retention.test_privacy import grep
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
