@@ -11,7 +11,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from notifications.delivery import process
-from tests.kit.words import EACH_SIDE, EmailNotification, Status, new_id
+from tests.kit.words import EACH_SIDE, EmailNotification, Outcome, Status, Verdict, drain, new_id
 
 #: How long ago an e-mail's last attempt was, and the time between its attempts, in seconds.
 AGO, APART = 10, 20
@@ -68,6 +68,23 @@ def statuses() -> dict[str, int]:
     for status in EmailNotification.objects.values_list("status", flat=True):
         counts[status] = counts.get(status, 0) + 1
     return counts
+
+
+def claim_one() -> EmailNotification:
+    """Claim the only due e-mail."""
+    (mail,) = EmailNotification.objects.claim(limit=1)
+    return mail
+
+
+def settled(mail: EmailNotification, verdict: Verdict, **fields: Any) -> list[Any]:
+    """Settle a claimed e-mail with an outcome. Return the changes, none if the claim is lost."""
+    return EmailNotification.objects.settle([(mail, Outcome(verdict, **fields))])
+
+
+def drained() -> dict[str, int]:
+    """Send what is due, as a worker does. Return the number of e-mails in each status."""
+    drain.drain_emails()
+    return statuses()
 
 
 def due_now() -> None:

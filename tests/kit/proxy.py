@@ -24,6 +24,7 @@ class Proxy:
         self._listener = socket.create_server((HOST, listen), backlog=200)
         self.port: int = self._listener.getsockname()[1]
         self.accepted = 0  # connections of clients
+        self.requests = 0  # pieces of data from clients
         self._forwards = threading.Event()
         self._forwards.set()
         self._ended = threading.Event()
@@ -71,4 +72,5 @@ class Proxy:
                     data = one.recv(65536)
                     if not data:
                         return
+                    self.requests += one is client
                     other[one].sendall(data)

@@ -1,33 +1,45 @@
-"""When slots of the rate are due, by how many takers ever, and that a send uses its slot in time."""
+"""Slots of the rate: when they are due, by how many takers ever, and that a send uses its slot in time."""
 
 from __future__ import annotations
 
 import bisect
 import random
+import subprocess
+import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from local.machine import free_port
+from local.machine import PROJECT, free_port
 from local.servers import EmbeddedValkey
-from outbox.delivery.gate.slots import LIFE_SECONDS, Slot
-from tests.kit.words import Gate
+from outbox.delivery.gate import shared_state
+from outbox.delivery.gate.shared_state import SharedState
+from outbox.delivery.gate.slots import LIFE_SECONDS, Slots
+from tests.kit.words import Gate, make_client
 
 LIMITS = [10, 50, 100]
+RATE, ALIVE = "orderpost:gate:rate", "orderpost:gate:alive"
 
 
-def make(url: str, limit: int, **options) -> Gate:
-    """Make a gate as `notifications.delivery.process` does, with the default burst."""
-    return Gate(providers=["one"], url=url, rate=limit, burst=max(1.0, limit / 20), **options)
+def make(url: str, limit: int, *, burst: float | None = None, clock=time.monotonic) -> Slots:
+    """Make the slots of one process, by default with the burst of a worker."""
+    burst = max(1.0, limit / 20) if burst is None else burst
+    return Slots(SharedState(names=["one"], url=url, rate=limit, burst=burst), clock=clock)
 
 
-def take_slots(gate: Gate, count: int) -> Iterator[float]:
-    """Yield when slots are due by Redis' clock, without waiting for them."""
+def stopped(url: str, limit: int, **options) -> Slots:
+    """Make slots by a clock that stands still, so that none lapses."""
+    return make(url, limit, clock=lambda: 0.0, **options)
+
+
+def take(slots: Slots, count: int) -> Iterator[float]:
+    """Yield when slots are due by Redis' clock, without waiting for them. The clock of `slots` stands still."""
     for _ in range(count):
-        slot = gate._slots.take_slot(patience_seconds=600)
+        slot = slots.take_slot(patience_seconds=600)
         assert slot.is_taken
-        yield slot.due_at + gate._slots._ahead
+        yield slot.due_at + slots.redis_time()
 
 
 def most_in_a_second(dues: Iterable[float]) -> int:
@@ -38,58 +50,110 @@ def most_in_a_second(dues: Iterable[float]) -> int:
 @pytest.mark.parametrize("limit", LIMITS)
 def test_at_most_a_tenth_more_than_the_limit_is_due_in_any_second(valkey_url, limit):
     chance = random.Random(14)
-    gates = [make(valkey_url, limit) for _ in range(2)]
+    workers = [stopped(valkey_url, limit) for _ in range(2)]
     dues: list[float] = []
     while len(dues) < 4 * limit:
-        gate = chance.choice(gates)
-        dues += take_slots(gate, chance.randrange(1, 12))
+        worker = chance.choice(workers)
+        dues += take(worker, chance.randrange(1, 12))
         if chance.random() < 0.2:
-            gate.rest()
+            worker.give_back()
     assert limit <= most_in_a_second(dues) <= 1.1 * limit
 
 
 @pytest.mark.parametrize(("before", "after"), [(100, 10), (10, 100)])
 def test_a_changed_limit_holds_as_soon_as_both_workers_have_it(valkey_url, before, after):
-    old, new = make(valkey_url, before), make(valkey_url, after)
-    first = list(take_slots(old, before))
-    mixed = [due for _ in range(5) for gate in (old, new) for due in take_slots(gate, 5)]
-    last = list(take_slots(new, 3 * after)) + list(take_slots(make(valkey_url, after), after))
+    old, new = stopped(valkey_url, before), stopped(valkey_url, after)
+    first = list(take(old, before))
+    mixed = [due for _ in range(5) for worker in (old, new) for due in take(worker, 5)]
+    last = list(take(new, 3 * after)) + list(take(stopped(valkey_url, after), after))
     assert most_in_a_second(first + mixed + last) <= 1.1 * max(before, after)
     assert after <= most_in_a_second(due for due in last if due > max(mixed)) <= 1.1 * after
 
 
-@pytest.fixture
-def valkey(tmp_path: Path) -> Iterator[EmbeddedValkey]:
-    server = EmbeddedValkey(data=tmp_path / "valkey", port=free_port(), throwaway=True)
-    server.start(log=tmp_path / "log")
-    yield server
-    server.stop()
+def test_slots_are_never_more_than_the_burst_and_the_rate_since(valkey_url):
+    workers = [stopped(valkey_url, 200, burst=4) for _ in range(3)]
+    dues = sorted(due for number in range(300) for due in take(workers[number % 3], 1))
+    assert not [due for count, due in enumerate(dues, 1) if count > 4 + 200 * (due - dues[0] + 1e-4)]
 
 
-@pytest.mark.parametrize("limit", LIMITS)
-def test_two_workers_keep_to_the_limit_while_redis_goes_and_comes_back(valkey, tmp_path, limit):
-    gates = [make(valkey.url, limit) for _ in range(2)]
-    dues: list[float] = []
+class TestUnusedSlots:
+    @pytest.fixture
+    def rate_time(self, valkey_url):
+        """Return a function that reads the end of the last slot that is taken, in microseconds."""
+        with make_client(url=valkey_url) as client:
+            yield lambda: int(client.get(RATE))
 
-    def take_of_both(count: int) -> None:
-        for number in range(count):
-            slot = gates[number % 2]._slots.take_slot(patience_seconds=600)
-            dues.append(slot.due_at)  # the clock of this machine, whoever hands slots out
+    def test_go_back_to_the_rate_once(self, valkey_url, rate_time):
+        slots = stopped(valkey_url, 250, burst=1)
+        slots.take_slot(patience_seconds=60)
+        before = rate_time()
+        for _ in range(2):
+            slots.give_back()
+            assert rate_time() == before - 9 * 4000
 
-    take_of_both(2 * limit)
-    for gate in gates:
-        gate.rest()
-        gate._shared._alive = 2  # as if both had reported as processes of their own
-    valkey.stop()
-    take_of_both(2 * limit)
-    assert not any(gate.is_shared for gate in gates)
-    valkey.start(log=tmp_path / "log2")  # empty: it has forgotten the rate's time
-    for gate in gates:
-        gate._shared._away_until = 0.0
-    take_of_both(2 * limit)
-    assert all(gate.is_shared for gate in gates)
-    # Alone, a worker does not know of the slots that the other one took last.
-    assert limit <= most_in_a_second(dues) <= 1.1 * limit + len(gates)
+    def test_lapse_where_another_process_has_taken_later_ones(self, valkey_url, rate_time):
+        slots, other = (stopped(valkey_url, 250, burst=1) for _ in range(2))
+        slots.take_slot(patience_seconds=60)
+        other.take_slot(patience_seconds=60)
+        before = rate_time()
+        slots.give_back()
+        assert rate_time() == before
+
+    def test_are_not_used_once_they_lapsed(self, valkey_url, rate_time):
+        now = 0.0
+        slots = make(valkey_url, 250, burst=1, clock=lambda: now)
+        slots.take_slot(patience_seconds=60)
+        before = rate_time()
+        now = 0.2
+        slots.take_slot(patience_seconds=60)
+        assert rate_time() > before
+
+
+class TestWithoutRedis:
+    @pytest.fixture
+    def valkey(self, tmp_path: Path, monkeypatch) -> Iterator[EmbeddedValkey]:
+        """Start a server that two workers use. A worker asks for it again at once while it is away."""
+        monkeypatch.setattr(shared_state, "AWAY_SECONDS", 0.0)
+        server = EmbeddedValkey(data=tmp_path / "valkey", port=free_port(), throwaway=True)
+        server.start(log=tmp_path / "log")
+        with make_client(url=server.url) as client:
+            client.zadd(ALIVE, {"another:1": time.time()})
+        yield server
+        server.stop()
+
+    @pytest.mark.parametrize("limit", LIMITS)
+    def test_two_workers_keep_to_the_limit_while_it_goes_and_comes_back(self, valkey, tmp_path, limit):
+        shared = [
+            SharedState(names=["one"], url=valkey.url, rate=limit, burst=max(1.0, limit / 20))
+            for _ in range(2)
+        ]
+        workers = [Slots(one) for one in shared]
+        dues: list[float] = []
+
+        def take_of_both(count: int) -> None:
+            for number in range(count):
+                slot = workers[number % 2].take_slot(patience_seconds=600)
+                dues.append(slot.due_at)  # the clock of this machine, whoever hands slots out
+
+        take_of_both(2 * limit)
+        for worker in workers:
+            worker.give_back()
+        valkey.stop()
+        take_of_both(2 * limit)
+        assert all(one.is_away for one in shared)
+        valkey.start(log=tmp_path / "log2")  # empty: it has forgotten the rate's time
+        take_of_both(2 * limit)
+        assert not any(one.is_away for one in shared)
+        # Alone, a worker does not know of the slots that the other one took last.
+        assert limit <= most_in_a_second(dues) <= 1.1 * limit + len(workers)
+
+    def test_the_rate_is_this_processs_share(self, valkey):
+        slots = make(valkey.url, 40, burst=1)
+        slots.take_slot(patience_seconds=60)
+        slots.give_back()
+        valkey.stop()
+        dues = [slots.take_slot(patience_seconds=60).due_at for _ in range(11)]
+        assert dues[-1] - dues[0] == pytest.approx(10 * 2 / 40, abs=0.1)
 
 
 class Clock:
@@ -97,45 +161,57 @@ class Clock:
 
     def __init__(self, errors: Iterable[float]) -> None:
         self.now, self.errors = 1000.0, iter(errors)
+        self.dues: list[float] = []  # for which somebody waited
 
     def __call__(self) -> float:
         return self.now
 
     def wait(self, seconds: float) -> bool:
+        self.dues.append(self.now + seconds)
         self.now += max(0.0, seconds + next(self.errors))
         return False
 
 
-def recorded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> list[Slot]:
-    """Return the list of the slots that the gate will have taken."""
-    slots: list[Slot] = []
-    real = gate._slots.take_slot
-
-    def take_slot(*, patience_seconds: float) -> Slot:
-        slots.append(real(patience_seconds=patience_seconds))
-        return slots[-1]
-
-    monkeypatch.setattr(gate._slots, "take_slot", take_slot)
-    return slots
+def gate(url: str, limit: int, clock: Clock) -> Gate:
+    return Gate(providers=["one"], url=url, rate=limit, burst=max(1.0, limit / 20), clock=clock)
 
 
-def test_a_send_uses_its_slot_no_earlier_than_it_is_due_and_at_most_a_tenth_of_a_second_later(
-    valkey_url, monkeypatch
-):
+def test_a_send_uses_its_slot_no_earlier_than_it_is_due_and_at_most_a_tenth_of_a_second_later(valkey_url):
     chance = random.Random(14)
     clock = Clock(chance.choice([-0.004, 0.0, 0.03, LIFE_SECONDS + 0.01, 0.3]) for _ in range(10_000))
-    gate = make(valkey_url, 50, clock=clock)
-    slots = recorded(gate, monkeypatch)
+    one, waited = gate(valkey_url, 50, clock), 0
     for _ in range(100):
-        assert gate.enter(patience_seconds=600, pause=clock.wait).provider == "one"
-        assert slots[-1].due_at <= clock() <= slots[-1].due_at + 0.1
-    assert len(slots) > 100  # those that lapsed during a wait were not used
+        known = len(clock.dues)
+        assert one.enter(patience_seconds=600, pause=clock.wait).provider == "one"
+        if len(clock.dues) > known:
+            waited += 1
+            assert clock.dues[-1] - 1e-9 <= clock() <= clock.dues[-1] + 0.1
+    assert waited > 50
+    assert len(set(clock.dues)) > waited  # slots that lapsed during a wait were not used
 
 
 def test_a_wait_that_is_always_too_long_ends_with_the_patience(valkey_url):
     clock = Clock(iter(lambda: 1.0, None))
-    gate = make(valkey_url, 10, clock=clock)
-    gate.enter()
-    entry = gate.enter(patience_seconds=5.0, pause=clock.wait)
-    assert entry.provider == ""
+    one = gate(valkey_url, 10, clock)
+    one.enter()
+    assert one.enter(patience_seconds=5.0, pause=clock.wait).provider == ""
     assert clock() - 1000.0 < 5.0 + 2.0
+
+
+HAMMER = """
+import sys, time
+from outbox.delivery.gate.gate import Gate
+gate = Gate(providers=["one"], url=sys.argv[1], rate=50, burst=2.5)
+until = time.time() + float(sys.argv[2])
+while time.time() < until:
+    gate.enter()
+    print(time.time(), flush=True)
+"""
+
+
+def test_four_processes_at_50_a_second_send_no_more_than_55_in_any_second(valkey_url):
+    command = [sys.executable, "-c", HAMMER, valkey_url, "3"]
+    running = [subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    times = [float(line) for one in running for line in one.communicate(timeout=60)[0].split()]
+    assert most_in_a_second(times) <= 55
+    assert len(times) >= 120  # and it is not for want of sending
