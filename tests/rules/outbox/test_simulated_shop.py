@@ -1,18 +1,148 @@
-"""Who becomes a dead letter in hours of a simulated shop: poisonous mails do, and no others."""
+"""Hours of a simulated shop: poisonous mails become dead letters, and no others.
+
+The breaker, the decisions, the waits and the judgement are real. Only the time, the provider and the
+drain are simulated: a mail is claimed when it is due, and a send takes no time.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import heapq
+import math
 import random
+import uuid
 from collections import Counter
+from collections.abc import Callable, Iterable
 
 import pytest
 
-from tests.kit.words import Status
-from tests.rules.outbox.simulated_shop import HASTY, PATIENT, Simulation, at_random, buy
+from tests.kit.words import Breaker, Neighbours, Outcome, Permit, RetryPolicy, Rules, Status, Verdict, decide
+from tests.kit.words import breaker as circuit
 
 HOUR = 3600.0
 #: The suite looks at a few shops, `make drills` at many.
 SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.drill) for seed in range(2, 20))]
+RETRIES = 3
+#: The defaults of the settings, and a shop that tries again every few seconds.
+PATIENT = RetryPolicy(base_seconds=30, cap_seconds=3600, hold_seconds=120)
+HASTY = RetryPolicy(base_seconds=1, cap_seconds=8, hold_seconds=120)
+
+
+@dataclasses.dataclass(slots=True)
+class Mail:
+    """One e-mail, with times in seconds. `judged` has the times of failures that a claim judges."""
+
+    id: uuid.UUID
+    bought_at: float
+    poisonous: bool = False
+    attempts: int = 0
+    retry_count: int = 0
+    judged: list[float] = dataclasses.field(default_factory=list)
+    status: Status = Status.PENDING
+    ended_at: float = 0.0
+
+
+def buy(times: Iterable[float], *, poisonous: bool = False) -> list[Mail]:
+    return [Mail(uuid.uuid4(), at, poisonous) for at in times]
+
+
+def at_random(*, rate: float, seconds: float, chance: random.Random) -> list[float]:
+    """Return the random times of independent customers, on average `rate` a second."""
+    times = [0.0]
+    while times[-1] < seconds:
+        times.append(times[-1] + chance.expovariate(rate))
+    return times
+
+
+class Simulation:
+    """`fails` says whether the provider fails a good mail that it gets at a time."""
+
+    def __init__(self, *, policy: RetryPolicy, chance: random.Random, fails: Callable[[float], bool]) -> None:
+        self._policy, self._chance, self._fails = policy, chance, fails
+        self._rules, self._breaker, self._accepted_at = Rules(), Breaker(), float("-inf")
+        self._neighbours = Neighbours()
+        self._queue: list[tuple[float, int, Mail | None]] = []  # None means that a probe is due
+        self._pushed, self._probe_at = 0, math.inf
+        self._parked: list[Mail] = []  # e-mails that became due while the breaker was open
+
+    def run(self, mails: Iterable[Mail], *, seconds: float) -> None:
+        """Send the mails until none waits, or until `seconds` have passed."""
+        for mail in mails:
+            self._push(mail.bought_at, mail)
+        while self._queue and self._queue[0][0] <= seconds:
+            now, _, due = heapq.heappop(self._queue)
+            if due is None:
+                self._probe(now)
+            else:
+                self._claim(due, now)
+
+    def _push(self, at: float, mail: Mail | None) -> None:
+        self._pushed += 1
+        heapq.heappush(self._queue, (at, self._pushed, mail))
+
+    def _probe(self, now: float) -> None:
+        """Let the newest untried e-mail test the provider, or else the one that has waited longest."""
+        if now < self._probe_at:
+            return  # because an earlier probe came first, and the next one has its own time
+        self._probe_at = math.inf
+        if self._parked:
+            untried = [mail for mail in self._parked if not mail.attempts]
+            mail = max(untried, key=lambda one: one.bought_at, default=self._parked[0])
+            self._parked.remove(mail)
+            self._claim(mail, now)
+
+    def _claim(self, mail: Mail, now: float) -> None:
+        """Judge and send a due mail, or leave it until the breaker lets something through."""
+        self._breaker, permit = circuit.enter(
+            self._breaker, self._rules, now=now, is_untried=not mail.attempts
+        )
+        if not permit.is_allowed:
+            self._parked.append(mail)
+            if now + permit.wait_seconds < self._probe_at:
+                self._probe_at = now + permit.wait_seconds + 0.001
+                self._push(self._probe_at, None)
+            return
+        own = self._neighbours.count_own_failures(provider="p", id=mail.id, at=mail.judged)
+        mail.retry_count = max(mail.retry_count, min(own, RETRIES))
+        if own > RETRIES:
+            mail.status, mail.ended_at = Status.DEAD_LETTERED, now
+        elif (wait := self._send(mail, permit, now)) is not None:
+            self._push(now + wait, mail)
+
+    def _send(self, mail: Mail, permit: Permit, now: float) -> float | None:
+        accepted = not mail.poisonous and not self._fails(now)
+        if not mail.attempts:
+            self._neighbours.record(provider="p", id=mail.id, is_accepted=accepted, ended_at=now)
+        if accepted:
+            self._accepted_at, self._breaker = now, circuit.accepted(self._breaker, now=now)
+            mail.status, mail.ended_at = Status.SENT, now
+            for parked in self._parked:
+                self._push(now, parked)
+            self._parked.clear()
+            return None
+        self._breaker = circuit.failed(
+            self._breaker,
+            self._rules,
+            permit,
+            now=now,
+            message=str(mail.id),
+            accepted_at=self._accepted_at,
+            at_once=False,
+            reason="503",
+        )
+        outcome = Outcome(Verdict.TRANSIENT, "p", code="503", is_probe=permit.is_probe)
+        _, _, wait = decide(
+            outcome=outcome,
+            retry_count=mail.retry_count,
+            max_retries=RETRIES,
+            attempts=mail.attempts,
+            policy=self._policy,
+            chance=self._chance.random(),
+        )
+        mail.attempts += 1
+        if outcome.is_judged_later:
+            mail.judged.append(now)
+        return wait
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -35,7 +35,7 @@ def stopped(url: str, limit: int, **options) -> Slots:
 
 
 def take(slots: Slots, count: int) -> Iterator[float]:
-    """Yield when slots are due by Redis' clock, without waiting for them. The clock of `slots` stands still."""
+    """Yield when slots are due by Redis' clock, without waiting for them. `slots` has a stopped clock."""
     for _ in range(count):
         slot = slots.take_slot(patience_seconds=600)
         assert slot.is_taken
