@@ -5,16 +5,43 @@ from __future__ import annotations
 import datetime as dt
 import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
+from local.sandbox import Sandbox
 from notifications.delivery import process
-from tests.kit.words import EACH_SIDE, EmailNotification, Outcome, Status, Verdict, drain, new_id
+from tests.kit.words import (
+    EACH_SIDE,
+    PROVIDERS,
+    EmailNotification,
+    Outcome,
+    Status,
+    Verdict,
+    drain,
+    new_id,
+)
 
 #: How long ago an e-mail's last attempt was, and the time between its attempts, in seconds.
 AGO, APART = 10, 20
+
+
+@pytest.fixture
+def sandbox(settings: Any, valkey_url: str) -> Iterator[Sandbox]:
+    """Replace the provider, which must answer within a second, and forget what this process has sent."""
+    with Sandbox() as sandbox:
+        settings.ANYMAIL = settings.ANYMAIL | {
+            "SENDGRID_API_URL": sandbox.api_url,
+            "REQUESTS_TIMEOUT": (1, 1),
+        }
+        process.start_anew()
+        PROVIDERS["sendgrid"].close()
+        yield sandbox
+        PROVIDERS["sendgrid"].close()
+    process.start_anew()
 
 
 def make_mail(**fields: Any) -> EmailNotification:

@@ -1,38 +1,43 @@
-"""A trigger's heartbeat is written now and then, and a database that is away stops no trigger."""
+"""A heartbeat is written now and then, and no process stops because the database is away."""
 
 from __future__ import annotations
 
+import datetime as dt
 from types import SimpleNamespace
 
 import pytest
-from django.db import OperationalError, connection
-from django.test.utils import CaptureQueriesContext
+from django.db import OperationalError
+from django.db.models.functions import Now
 
 from notifications.management.commands import consume_cdc
-from tests.kit.words import Heartbeat, pulse
+from tests.kit.words import Heartbeat, new_id, pulse
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture(autouse=True)
-def _never_beat(monkeypatch):
-    monkeypatch.setattr(Heartbeat, "_beat_at", {})
-
-
-def test_it_is_written_at_once_and_then_not_with_every_round():
-    with CaptureQueriesContext(connection) as written:
+def test_it_is_written_at_once_and_then_not_with_every_round(django_assert_num_queries):
+    name = str(new_id())
+    with django_assert_num_queries(1):
         for _ in range(100):
-            Heartbeat.beat(name="cdc", every=5.0)
-        assert len(written) == 1
-        Heartbeat._beat_at["cdc"] -= 5.0
-        Heartbeat.beat(name="cdc", every=5.0)
-        assert len(written) == 2
-        Heartbeat.beat(name="poll")
-        Heartbeat.beat(name="poll")
-        assert len(written) == 4
+            Heartbeat.beat(name=name, every=3600.0)
+    with django_assert_num_queries(3):
+        Heartbeat.beat(name=name, every=1e-9)
+        Heartbeat.beat(name=name)
+        Heartbeat.beat(name=name)
 
 
-def test_a_database_that_is_away_is_no_error(monkeypatch):
+def test_a_gap_starts_its_time_anew():
+    Heartbeat.beat(name="web")
+    Heartbeat.objects.update(since=Now() - dt.timedelta(seconds=1000))
+    Heartbeat.beat(name="web")
+    assert Heartbeat.read_unbroken(name="web") == pytest.approx(1000, abs=60)
+    Heartbeat.objects.update(beat_at=Now() - dt.timedelta(seconds=60))
+    assert Heartbeat.read_unbroken(name="web") is None
+    Heartbeat.beat(name="web")
+    assert Heartbeat.read_unbroken(name="web") == pytest.approx(0, abs=60)
+
+
+def test_a_wake_up_needs_no_database(monkeypatch):
     def away(*, name, every):
         raise OperationalError(name)
 
