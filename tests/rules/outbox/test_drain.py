@@ -8,7 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import DataError, OperationalError
+from django.db import DataError, OperationalError, connection
 from django.db.models.functions import Now
 
 from notifications.delivery import process as module
@@ -69,37 +69,35 @@ def claims() -> float:
 @pytest.mark.parametrize(
     ("capacity", "statements"),
     [
-        (Capacity(10), ["claim"]),
-        (Capacity(10, is_untried_first=True), ["claim_untried", "claim_untried", "claim"]),
-        (Capacity(10, is_untried_first=True, is_retry_allowed=False), ["claim_untried", "claim_untried"]),
+        (Capacity(10), 1),
+        (Capacity(10, is_untried_first=True), 3),  # two for first attempts, then one for any
+        (Capacity(10, is_untried_first=True, is_retry_allowed=False), 2),
     ],
 )
-def test_each_statement_that_claims_is_timed_also_one_without_rows(run, monkeypatch, capacity, statements):
+def test_times_each_statement_that_claims_also_one_without_rows(run, capacity, statements):
     make_mail()
-    called = []
-    for name in ("claim", "claim_untried"):
-        method = getattr(EmailNotificationQuerySet, name)
-
-        def note(self, *, name=name, method=method, **options):
-            called.append(name)
-            return method(self, **options)
-
-        monkeypatch.setattr(EmailNotificationQuerySet, name, note)
     before = claims()
     run(capacity=lambda: capacity)
-    assert called == statements
-    assert claims() - before == len(statements)
+    assert claims() - before == statements
 
 
-def test_a_claim_that_fails_is_timed_too(run, monkeypatch):
-    def fail(self, **options):
-        raise OperationalError("canceling statement due to statement timeout")
+def test_settles_what_is_in_flight_before_it_reports_that_a_claim_failed_and_times_that_claim(
+    run, monkeypatch
+):
+    make_mails(20)
+    real, calls, before = EmailNotificationQuerySet.claim, [], claims()
 
-    monkeypatch.setattr(EmailNotificationQuerySet, "claim", fail)
-    before = claims()
+    def claim(self, **kwargs):
+        calls.append(1)
+        if len(calls) > 1:
+            raise OperationalError("gone")
+        return real(self, **kwargs)
+
+    monkeypatch.setattr(EmailNotificationQuerySet, "claim", claim)
     with pytest.raises(OperationalError):
         run()
-    assert claims() - before == 1
+    assert statuses() == {"sent": 10, "pending": 10}
+    assert claims() - before == 2
 
 
 def test_sends_every_due_row_once_and_settles_it(run):
@@ -127,8 +125,6 @@ def test_holds_no_transaction_while_it_sends(run):
             [row.id],
         )
         with_open = states[0].open
-        from django.db import connection
-
         connection.close()
         return Outcome(Verdict.ACCEPTED, "test", str(with_open))
 
@@ -183,8 +179,6 @@ def test_serves_a_trigger_that_comes_while_a_send_hangs_without_waiting_for_an_o
             asked.set()
             drain.wake()
             assert release.wait(10)
-            from django.db import connection
-
             connection.close()
         return ACCEPTED
 
@@ -244,12 +238,13 @@ def test_settles_what_must_not_be_sent_without_sending_it(run):
     assert statuses() == {"sent": 2, "suppressed": 1, "failed": 1}
 
 
-def test_sends_fresh_mails_of_a_batch_before_its_backlog(run):
+@pytest.mark.parametrize(("batch", "before"), [(8, 2), (1, 5)])
+def test_sends_fresh_mails_before_its_backlog_also_at_a_rate_below_four_a_second(run, batch, before):
     make_mails(20, age=600)
     fresh = make_mail()
     order = []
-    run(lambda row: order.append(row.id) or ACCEPTED, concurrency=1, batch_size=8)
-    assert order.index(fresh.id) < 2
+    run(lambda row: order.append(row.id) or ACCEPTED, concurrency=1, batch_size=batch)
+    assert order.index(fresh.id) < before
 
 
 def test_starts_no_send_that_could_outlast_its_lease(run):
@@ -302,15 +297,35 @@ def test_settles_again_when_the_database_was_away(run, monkeypatch):
     assert statuses() == {"sent": 1}
 
 
-def test_gives_up_settling_when_the_lease_ends(run, monkeypatch):
-    make_mail()
+@pytest.mark.parametrize("stops", [False, True])
+def test_gives_up_settling_when_the_lease_ends_also_at_a_stop(run, monkeypatch, stops):
+    make_mails(3)
+    stop, tried = threading.Event(), set()
 
-    def settle(self, *args, **kwargs):
+    def send(row):
+        if stops:
+            stop.set()
+        return ACCEPTED
+
+    def settle(self, ended):
+        tried.update(row.id for row, _ in ended)
         raise OperationalError("gone")
 
     monkeypatch.setattr(EmailNotificationQuerySet, "settle", settle)
-    run(lease=0.3, send_timeout=0.01)
-    assert statuses() == {"processing": 1}  # left to recover()
+    run(send, should_stop=stop.is_set, lease=0.3, send_timeout=0.01)
+    assert len(tried) == 3
+    assert statuses() == {"processing": 3}  # left to recover()
+
+
+def test_settles_in_small_batches_so_that_a_crash_doubles_few(run):
+    make_mails(100)
+    sizes = []
+
+    def changed(changes):
+        sizes.append(sum(change.status == "sent" for change in changes))
+
+    run(batch_size=100, changed=changed)
+    assert max(sizes) <= SETTLE_ROWS and sum(sizes) == 100
 
 
 @pytest.mark.parametrize("error", [DataError, ZeroDivisionError])
@@ -329,22 +344,6 @@ def test_does_not_let_one_row_that_cannot_be_written_take_the_batch_with_it(run,
     assert statuses() == {"sent": 5, "processing": 1}
 
 
-def test_settles_what_is_in_flight_before_it_reports_that_claiming_failed(run, monkeypatch):
-    make_mails(20)
-    real, calls = EmailNotificationQuerySet.claim, []
-
-    def claim(self, **kwargs):
-        calls.append(1)
-        if len(calls) > 1:
-            raise OperationalError("gone")
-        return real(self, **kwargs)
-
-    monkeypatch.setattr(EmailNotificationQuerySet, "claim", claim)
-    with pytest.raises(OperationalError):
-        run()
-    assert statuses() == {"sent": 10, "pending": 10}
-
-
 @pytest.mark.parametrize("verdict", [Verdict.TRANSIENT, Verdict.AMBIGUOUS])
 def test_sends_and_takes_back_rows_of_which_an_error_has_no_time(run, verdict):
     """Somebody wrote it by hand."""
@@ -356,30 +355,6 @@ def test_sends_and_takes_back_rows_of_which_an_error_has_no_time(run, verdict):
     refused = Outcome(Verdict.PERMANENT, "test", code="550")
     run(lambda row: refused, screen=None)
     assert statuses() == {"dead_lettered": 2, "failed": 1}
-
-
-def test_leaves_a_send_that_never_ends_to_its_lease(run):
-    make_mail()
-    release = threading.Event()
-    try:
-        done = run(lambda row: release.wait(20) and ACCEPTED, seconds=0.1, send_timeout=0.3)
-    finally:
-        release.set()
-    assert done.settled == 0
-    assert statuses() == {"processing": 1}
-
-
-def test_waits_at_a_stop_for_a_send_that_is_late(run):
-    make_mail()
-    stop = threading.Event()
-
-    def send(row):
-        stop.set()
-        time.sleep(0.3)  # many times `send_timeout`
-        return ACCEPTED
-
-    run(send, should_stop=stop.is_set, send_timeout=0.01)
-    assert statuses() == {"sent": 1}
 
 
 def test_tells_rows_in_flight_that_the_process_stops(run):
@@ -395,38 +370,6 @@ def test_tells_rows_in_flight_that_the_process_stops(run):
     run(send, should_stop=stop.is_set)
     assert seen == [True, False]
     assert statuses() == {"pending": 1}
-
-
-def test_gives_up_settling_at_a_stop_when_the_lease_has_passed_since(run, monkeypatch):
-    make_mails(3)
-    stop, tried = threading.Event(), set()
-
-    def send(row):
-        stop.set()
-        return ACCEPTED
-
-    def settle(self, ended):
-        tried.update(row.id for row, _ in ended)
-        raise OperationalError("gone")
-
-    monkeypatch.setattr(EmailNotificationQuerySet, "settle", settle)
-    run(send, should_stop=stop.is_set, lease=0.3, send_timeout=0.01)
-    assert len(tried) == 3
-    assert statuses() == {"processing": 3}  # left to recover()
-
-
-def test_settles_in_small_batches_so_that_a_crash_doubles_few(run, monkeypatch):
-    make_mails(100)
-    sizes = []
-    real = module.settle_until
-
-    def settle_until(*, ended, **kwargs):
-        sizes.append(len(ended))
-        return real(ended=ended, **kwargs)
-
-    monkeypatch.setattr(module, "settle_until", settle_until)
-    run(batch_size=100)
-    assert max(sizes) <= SETTLE_ROWS and sum(sizes) == 100
 
 
 class TestLateAnswers:
@@ -515,8 +458,6 @@ class TestARowThatGoesAlone:
         def send(row):
             if row.id == killer.id:
                 beside.extend(EmailNotification.objects.filter(status="processing").exclude(id=row.id))
-                from django.db import connection
-
                 connection.close()
             return ACCEPTED
 
@@ -539,21 +480,6 @@ class TestARowThatGoesAlone:
 
         run(send, changed=changed)
         assert claimed_beside == [0, 0, 0, 0]
-
-    def test_a_second_one_waits_until_it_is_over(self, run, killer):
-        other = make_mail(status="failed", retry_count=3, max_retries=3, errors=killer.errors)
-        in_flight, most = set(), []
-
-        def send(row):
-            in_flight.add(row.id)
-            most.append(len(in_flight))
-            time.sleep(0.05)
-            in_flight.discard(row.id)
-            return ACCEPTED
-
-        run(send)
-        assert most == [1, 1]
-        assert EmailNotification.objects.get(id=other.id).status == "sent"
 
     def test_it_does_not_wait_for_a_send_that_hangs(self, make, killer):
         """Otherwise it, and all that is claimed after it, would wait until the other's end."""
@@ -594,14 +520,6 @@ class TestWhenEveryProviderIsOpen:
         assert (done.claimed, done.pause_seconds) == (0, 25.0)
 
 
-def test_a_rate_below_four_a_second_does_not_starve_fresh_mails(run):
-    make_mails(20, age=600)
-    fresh = make_mail()
-    order = []
-    run(lambda row: order.append(row.id) or ACCEPTED, concurrency=1, batch_size=1)
-    assert order.index(fresh.id) < 5
-
-
 def test_says_when_the_first_of_its_failures_is_due_again(run):
     make_mails(2)
     waits = iter([50.0, 7.0])
@@ -619,15 +537,3 @@ def test_a_claim_of_one_row_that_finds_no_first_attempt_is_followed_by_one_for_r
 
     drain = make(lambda row: ACCEPTED, capacity=capacity)
     assert drain.run(seconds=20).claimed == 8
-
-
-def test_an_acceptance_wins_over_a_later_claims_failure_in_one_settlement():
-    """The send of an expired claim ended at last, while the row was sent again."""
-    make_mails(1)
-    (old,) = EmailNotification.objects.claim(limit=1)
-    EmailNotification.objects.update(status="pending", claim_token=None, claimed_at=None)
-    (new,) = EmailNotification.objects.claim(limit=1)
-    accepted = (old, ACCEPTED)
-    failed = (new, Outcome(Verdict.TRANSIENT, text="503"))
-    EmailNotification.objects.settle([accepted, failed])
-    assert statuses() == {"sent": 1}
