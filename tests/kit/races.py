@@ -31,12 +31,15 @@ def together(count: int, work: Callable[[int], T]) -> list[T]:
 
 
 @contextmanager
-def broken(table: str) -> Iterator[None]:
-    """Make each insert into a table and each update of it fail, so that a statement fails at this part."""
+def broken(table: str, how: str = "RAISE EXCEPTION 'broken'") -> Iterator[None]:
+    """Make each insert into a table and each update of it fail, so that a statement fails at this part.
+
+    `how` is a statement of PL/pgSQL that fails.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             "CREATE FUNCTION break_it() RETURNS trigger LANGUAGE plpgsql"
-            " AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$"
+            f" AS $$ BEGIN {how}; RETURN NEW; END $$"
         )
         cursor.execute(
             f"CREATE TRIGGER break_it BEFORE INSERT OR UPDATE ON {table}"
