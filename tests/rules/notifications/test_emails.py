@@ -1,8 +1,9 @@
-"""The eight e-mails, from an order that is in no table to what the customer reads."""
+"""The facts in each e-mail, from an order that is in no table to what the customer reads."""
 
 from __future__ import annotations
 
 import datetime as dt
+import html
 import re
 import uuid
 from html.parser import HTMLParser
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from tests.kit.words import Order, RenderedEmail, email_context, event_types, render_email
+from tests.kit.words import EMAILS, Order, RenderedEmail, email_context, event_types, render_email
 
 PLACED = dt.datetime(2026, 11, 20, 14, 3, tzinfo=dt.UTC)
 CHANGED = dt.datetime(2026, 11, 21, 9, 30, tzinfo=dt.UTC)
@@ -29,6 +30,17 @@ CHANGES: dict[str, dict[str, Any]] = {
 }
 LANGUAGES = [language for language, _ in settings.LANGUAGES]
 VOID = {"meta", "br"}
+TRACKING, SHOP = "https://track.example.com/1", "https://shop.example.com"
+TOTAL = {"en": "€68.90", "de": "68,90 €", "fr": "68,90 €", "es": "68,90 €"}
+#: The e-mails that have other sentences if the order or its change has other values.
+VARIANTS: list[dict[str, Any]] = [
+    *({"event_type": name} for name in CHANGES),
+    {"event_type": "order.paid", "name": "", "reference": ""},
+    {"event_type": "order.completed", "change": {}},
+    {"event_type": "order.cancelled", "change": {"was_paid": False}},
+    {"event_type": "order.part_refunded", "change": {"amount": 1000}, "refunded_amount": 2900},
+    {"event_type": "order.refunded", "change": {"amount": 4990}, "refunded_amount": 6890},
+]
 
 
 def mail(
@@ -53,13 +65,24 @@ def mail(
 
 
 def plain(text: str) -> str:
-    """No-break spaces as spaces, so that sentences can be compared."""
+    """Return a text with spaces instead of no-break spaces."""
     return re.sub("[\u00a0\u202f]", " ", text)
 
 
-def everywhere(email: RenderedEmail, sentence: str) -> bool:
-    """Whether both bodies have the sentence."""
-    return sentence in plain(email.body_html) and sentence in plain(email.body_text)
+def both(email: RenderedEmail) -> list[str]:
+    """Return what a reader sees of the text and of the HTML."""
+    return [plain(email.body_text), plain(html.unescape(email.body_html))]
+
+
+def everywhere(email: RenderedEmail, *facts: str) -> bool:
+    """Whether both bodies have all facts."""
+    return all(fact in body for fact in facts for body in both(email))
+
+
+def message(email: RenderedEmail) -> list[str]:
+    """Return the lines of the text above the order, its items and the shop."""
+    text = plain(email.body_text).partition("\n\n- ")[0].rpartition("\n\n")[0]
+    return [line.removesuffix(":").rstrip() for line in text.splitlines() if line]
 
 
 class Balance(HTMLParser):
@@ -79,16 +102,16 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_it_covers_every_template():
-    assert event_types() == set(CHANGES)
+def test_these_are_all_emails():
+    assert event_types() == set(CHANGES) == set(EMAILS)
 
 
 @pytest.mark.parametrize("locale", LANGUAGES)
 @pytest.mark.parametrize("event_type", CHANGES)
 def test_it_is_sound_html_with_inline_styles_and_nothing_remote(event_type, locale):
     page = Balance()
-    html = mail(event_type, locale=locale).body_html
-    page.feed(html)
+    body = mail(event_type, locale=locale).body_html
+    page.feed(body)
     page.close()
     assert page.open == []
     names = {tag for tag, _ in page.tags}
@@ -96,24 +119,30 @@ def test_it_is_sound_html_with_inline_styles_and_nothing_remote(event_type, loca
     assert not any("class" in attributes for _, attributes in page.tags)
     assert [attributes["lang"] for tag, attributes in page.tags if tag == "html"] == [locale]
     links = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
-    tracking = ["https://track.example.com/1"] if event_type == "order.completed" else []
-    assert links == [*tracking, "https://shop.example.com"]
-    assert 4_000 < len(html.encode()) < 8_000
-    assert max(map(len, html.splitlines())) < 998  # RFC 5322's limit of a line
+    assert links == ([TRACKING, SHOP] if event_type == "order.completed" else [SHOP])
+    assert len(body.encode()) < 8_000
+    assert max(map(len, body.splitlines())) < 998  # RFC 5322's limit of a line
 
 
 @pytest.mark.parametrize("locale", LANGUAGES)
 @pytest.mark.parametrize("event_type", CHANGES)
 def test_it_tells_the_order_the_items_the_total_and_the_shop(event_type, locale):
     email = mail(event_type, locale=locale)
-    total = "€68.90" if locale == "en" else "68,90 €"
-    for fact in ("A-10234", "Ceramic mug", "Tea towel", total, "Anna Schmidt", "1 Market Street", "2026"):
-        assert everywhere(email, fact), fact
+    assert everywhere(email, "A-10234", "Ceramic mug", "Tea towel", TOTAL[locale], "Anna Schmidt")
+    assert everywhere(email, "1 Market Street", "2026", SHOP)
     assert "2 × " in email.body_text
     assert "A-10234" in email.subject
-    assert "None" not in email.body_html + email.body_text
-    assert not re.search(r"[{}%]", email.subject + email.body_text)
-    assert "\n\n\n" not in email.body_text
+
+
+@pytest.mark.parametrize("locale", LANGUAGES)
+@pytest.mark.parametrize("values", VARIANTS, ids=lambda values: "-".join(map(str, values.values())))
+def test_it_says_the_same_in_both_bodies_and_nothing_is_missing(values, locale):
+    email = mail(**values, locale=locale)
+    text, page = both(email)
+    assert message(email) and [line for line in message(email) if line not in page] == []
+    assert "None" not in text + page
+    assert not re.search(r"[{}%]", email.subject + text)
+    assert "\n\n\n" not in text
 
 
 @pytest.mark.parametrize("event_type", CHANGES)
@@ -123,18 +152,17 @@ def test_it_is_another_text_in_each_language(event_type):
     assert len({text.body_text for text in texts}) == len(LANGUAGES)
 
 
-def test_it_says_when_the_payment_came():
-    sentence = "On November 21, 2026 we received your payment of €68.90 for your order A-10234."
-    assert everywhere(mail("order.paid"), sentence)
+@pytest.mark.parametrize("event_type", ["order.paid", "order.confirmed", "order.completed", "order.refunded"])
+def test_it_says_when_it_happened(event_type):
+    assert everywhere(mail(event_type), "November 21, 2026")
 
 
 def test_it_names_an_order_without_reference_by_the_end_of_its_id():
-    assert mail("order.paid", reference="").subject == "Payment received for your order 456789AB"
+    assert "456789AB" in mail("order.paid", reference="").subject
 
 
 def test_it_greets_without_a_name():
-    email = mail("order.paid", name="", locale="de")
-    assert everywhere(email, "Guten Tag,")
+    assert everywhere(mail("order.paid", name="", locale="de"), "Guten Tag,")
 
 
 def test_it_does_without_items():
@@ -147,8 +175,7 @@ def test_it_does_without_items():
 def test_it_shows_twenty_items_and_counts_the_rest():
     items = [{"sku": str(n), "name": f"Item no. {n}.", "quantity": 1, "unit_amount": 1} for n in range(1, 24)]
     email = mail("order.paid", items=items)
-    assert everywhere(email, "Item no. 20.")
-    assert everywhere(email, "and 3 more items")
+    assert everywhere(email, "Item no. 20.", "and 3 more items")
     assert "Item no. 21." not in email.body_html + email.body_text
     assert everywhere(mail("order.paid", items=items[:21], locale="de"), "und ein weiterer Artikel")
     assert "more item" not in mail("order.paid", items=items[:20]).body_text
@@ -160,18 +187,17 @@ def test_it_explains_what_the_total_has_beyond_the_items():
     assert "Shipping" not in mail("order.paid", total_amount=6000).body_text
 
 
-def test_it_says_complete_where_nothing_can_be_tracked():
+def test_it_promises_no_parcel_where_nothing_can_be_tracked():
+    assert "on its way" in mail("order.completed").subject
     email = mail("order.completed", change={})
-    assert email.subject == "Your order A-10234 is complete"
-    assert everywhere(email, "Your order was completed on November 21, 2026.")
+    assert "on its way" not in email.subject + email.body_text and SHOP in email.body_text
 
 
 def test_it_promises_a_refund_only_for_what_was_paid():
     promise = "We will refund this amount"
     assert everywhere(mail("order.cancelled"), promise)
     unpaid = mail("order.cancelled", change={"was_paid": False})
-    assert promise not in unpaid.body_text
-    assert everywhere(unpaid, "so there is nothing for you to pay.")
+    assert promise not in unpaid.body_text + unpaid.body_html
 
 
 def test_it_gives_the_reason_of_a_cancellation_if_there_is_one():
@@ -179,24 +205,18 @@ def test_it_gives_the_reason_of_a_cancellation_if_there_is_one():
     assert "Reason" not in mail("order.cancelled", change={"was_paid": True}).body_text
 
 
-def test_it_says_what_a_first_part_refund_leaves():
-    email = mail("order.part_refunded")
-    assert everywhere(email, "we refunded €19.00 of the €68.90 for your order A-10234.")
-    assert everywhere(email, "€49.90 has not been refunded.")
-    assert "so far" not in email.body_text
-
-
-def test_it_adds_up_the_part_refunds():
-    email = mail("order.part_refunded", change={"amount": 1000}, refunded_amount=2900)
-    assert email.subject == "Partial refund for your order A-10234: €10.00"
-    assert everywhere(
-        email, "In all, we have refunded €29.00 of €68.90 so far. €39.90 has not been refunded."
-    )
-
-
-def test_it_tells_a_refund_at_once_from_one_that_completes_others():
-    at_once = mail("order.refunded")
-    assert everywhere(at_once, "we refunded the full amount of your order A-10234: €68.90.")
-    last = mail("order.refunded", change={"amount": 4990}, refunded_amount=6890)
-    assert everywhere(last, "we refunded €49.90 for your order A-10234. Together with the refunds before")
-    assert "Not refunded" not in at_once.body_text + last.body_text
+@pytest.mark.parametrize(
+    ("amount", "refunded", "said"),
+    [
+        (1900, 1900, ["€19.00", "€49.90"]),
+        (1000, 2900, ["€10.00", "€29.00", "€39.90"]),
+        (6890, 6890, ["€68.90"]),
+        (4990, 6890, ["€49.90", "€68.90"]),
+    ],
+)
+def test_it_says_what_was_refunded_now_and_in_all_and_what_is_left(amount, refunded, said):
+    event_type = "order.refunded" if refunded == 6890 else "order.part_refunded"
+    email = mail(event_type, change={"amount": amount}, refunded_amount=refunded)
+    assert everywhere(email, *said)
+    assert ("Not refunded" in email.body_text) is (refunded < 6890)
+    assert ("so far" in email.body_text) is (amount < refunded < 6890)
