@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
-from django.db.models.functions import Now
 from django.test import Client
 
 from notifications.suppressions import suppressed_among
-from tests.kit.mails import make_mail, statuses
+from tests.kit.mails import drained, make_mail, sandbox
 from tests.kit.words import (
     ERASED_ADDRESS,
     EmailNotification,
-    Heartbeat,
     Status,
     Suppression,
     SuppressionReason,
     resend,
     suppress,
 )
-from tests.kit.words import drain as delivery
-from tests.rules.outbox.test_delivery import sandbox
 
 __all__ = ["sandbox"]
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -33,7 +27,7 @@ COMPLAINT = Suppression.Reason.COMPLAINT
 def test_a_suppressed_mail_is_not_sent_and_says_why(sandbox):
     suppress([SuppressionReason("ALICE@example.com ", COMPLAINT)])
     mail, other = make_mail(), make_mail(recipient_email="bob@example.com")
-    delivery.drain_emails()
+    drained()
     rows = {row.id: row for row in EmailNotification.objects.all()}
     assert (rows[mail.id].status, rows[mail.id].retry_count) == (Status.SUPPRESSED, 0)
     assert rows[mail.id].last_error == "not sent: its owner complained"
@@ -43,14 +37,13 @@ def test_a_suppressed_mail_is_not_sent_and_says_why(sandbox):
 def test_it_is_resent_once_it_is_lifted_and_refused_before(sandbox):
     suppress([SuppressionReason("alice@example.com", COMPLAINT)])
     mail = make_mail()
-    delivery.drain_emails()
+    drained()
     changes, (refusal,) = resend(ids=[mail.id])
     assert changes == [] and refusal.reason == "its address is suppressed: its owner complained"
     Suppression.objects.all().delete()
     changes, refusals = resend(ids=[mail.id])
     assert len(changes) == 1 and refusals == []
-    delivery.drain_emails()
-    assert statuses() == {"sent": 1}
+    assert drained() == {"sent": 1}
 
 
 def test_an_erased_persons_mail_is_never_resent():
@@ -75,69 +68,6 @@ def test_a_batch_is_asked_about_in_one_statement(django_assert_num_queries):
     suppress([SuppressionReason("7@example.com", COMPLAINT)])
     with django_assert_num_queries(1):
         assert list(suppressed_among(mails)) == [mails[7].id]
-
-
-class TestTheHold:
-    """A send that may have been accepted waits for evidence, while that can come."""
-
-    def doubtful(self, *, seconds_ago: float = 200) -> EmailNotification:
-        at = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=seconds_ago)
-        error = {"at": at.isoformat(), "outcome": "ambiguous", "provider": "sendgrid", "code": "", "text": ""}
-        past = Now() - dt.timedelta(seconds=1)
-        return make_mail(status=Status.FAILED, retry_count=1, errors=[error], next_attempt_at=past)
-
-    def endpoint(self, *, up_for: float | None) -> None:
-        """Events have arrived before; the endpoint is up for so long, or down."""
-        Heartbeat.objects.create(name="webhook:sendgrid", beat_at=Now() - dt.timedelta(days=1))
-        if up_for is None:
-            Heartbeat.objects.create(name="web", beat_at=Now() - dt.timedelta(seconds=60))
-        else:
-            Heartbeat.objects.create(name="web", since=Now() - dt.timedelta(seconds=up_for))
-
-    def test_runs_out_when_the_endpoint_was_up_all_the_time(self, sandbox):
-        self.endpoint(up_for=500)
-        self.doubtful()
-        delivery.drain_emails()
-        assert statuses() == {"sent": 1}
-
-    @pytest.mark.parametrize(("up_for", "waits"), [(None, 120), (20, 100)])
-    def test_does_not_run_while_the_endpoint_was_down(self, sandbox, up_for, waits):
-        self.endpoint(up_for=up_for)
-        self.doubtful()
-        delivery.drain_emails()
-        row = EmailNotification.objects.get()
-        assert (row.status, row.retry_count, len(row.errors)) == (Status.FAILED, 1, 1)
-        assert (row.next_attempt_at - row.updated_at).total_seconds() == pytest.approx(waits, abs=2)
-        assert sandbox.mails == []
-
-    def test_is_only_a_delay_where_no_webhooks_ever_arrive(self, sandbox):
-        self.doubtful()
-        delivery.drain_emails()
-        assert statuses() == {"sent": 1}
-
-    def test_ends_after_a_day_whatever_happens(self, sandbox):
-        self.endpoint(up_for=None)
-        self.doubtful(seconds_ago=86_500)
-        delivery.drain_emails()
-        assert statuses() == {"sent": 1}
-
-    def test_holds_nothing_else_back(self, sandbox):
-        self.endpoint(up_for=None)
-        self.doubtful()
-        make_mail()
-        delivery.drain_emails()
-        assert statuses() == {"failed": 1, "sent": 1}
-
-
-def test_a_gap_in_the_endpoints_pulse_starts_its_time_anew():
-    Heartbeat.beat(name="web")
-    Heartbeat.objects.update(since=Now() - dt.timedelta(seconds=100))
-    Heartbeat.beat(name="web")
-    assert Heartbeat.read_unbroken(name="web") == pytest.approx(100, abs=5)
-    Heartbeat.objects.update(beat_at=Now() - dt.timedelta(seconds=60))
-    assert Heartbeat.read_unbroken(name="web") is None
-    Heartbeat.beat(name="web")
-    assert Heartbeat.read_unbroken(name="web") == pytest.approx(0, abs=5)
 
 
 class TestAdmin:

@@ -1,14 +1,35 @@
-"""Templates are checked at the start, and a shop replaces single files with its own."""
+"""Templates are checked at the start, translated in catalogues, and replaced one by one by a shop's own."""
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from babel.messages.catalog import Catalog
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po
+from django.conf import settings as project
 from django.core.exceptions import ImproperlyConfigured
+from jinja2.ext import extract_from_ast
 
 from notifications.template_checks import warm_up
-from tests.kit.words import EMAILS, SAMPLE, check_templates, environment, event_types, render_email
+from tests.kit.words import (
+    EMAILS,
+    SAMPLE,
+    Order,
+    check_templates,
+    email_context,
+    environment,
+    event_types,
+    render_email,
+)
 
 CONTEXT = {**SAMPLE, "reference": "A-1", "total_amount": 4200}
+TEMPLATES = project.BASE_DIR / "templates" / "emails"
+LANGUAGES = [language for language, _ in project.LANGUAGES if language != "en"]
 
 
 @pytest.fixture
@@ -27,6 +48,13 @@ def replacements(tmp_path, settings):
 
 def test_it_accepts_the_templates_as_they_are():
     check_templates(declared=EMAILS)
+
+
+def test_it_renders_samples_with_the_variables_of_an_order():
+    items = [{"sku": "s", "name": "n", "quantity": 1, "unit_amount": 1}]
+    given = email_context(order=Order(total_amount=1, items=items, reference="R"), change={})
+    assert SAMPLE.keys() == given.keys()
+    assert SAMPLE["items"][0].keys() == given["items"][0].keys()
 
 
 def test_it_refuses_a_declared_email_without_templates():
@@ -172,3 +200,60 @@ def test_a_file_that_changes_later_is_not_read_again(replacements):
     check_templates(declared=EMAILS)
     replacements("order.paid/subject.txt", "After, and longer")
     assert render_email(event_type="order.paid", locale="en", context=CONTEXT).subject == "Before"
+
+
+def folder(language: str) -> Path:
+    return project.BASE_DIR / "locale" / language / "LC_MESSAGES"
+
+
+def catalogue(language: str) -> Catalog:
+    with (folder(language) / "django.po").open("rb") as file:
+        return read_po(file, locale=language)
+
+
+def messages_of(path: Path) -> Iterator[tuple[str | None, str]]:
+    """Yield (context, msgid) of each translatable string of a template."""
+    tree = environment().parse(path.read_text())
+    for _, function, strings in extract_from_ast(tree, babel_style=False):
+        assert isinstance(strings, tuple)
+        context, message = strings[:2] if "pgettext" in function else (None, strings[0])
+        yield context, str(message)
+
+
+def all_messages() -> set[tuple[str | None, str]]:
+    files = [path for path in TEMPLATES.rglob("*") if path.is_file()]
+    return {message for path in files for message in messages_of(path)}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+class TestACatalogue:
+    def test_has_the_strings_of_the_templates_and_no_others(self, language):
+        known = {
+            (entry.context, entry.id if isinstance(entry.id, str) else entry.id[0])
+            for entry in catalogue(language)
+            if entry.id
+        }
+        assert known == all_messages()
+        assert len(known) > 40  # the templates were found
+
+    def test_leaves_nothing_untranslated_or_fuzzy(self, language):
+        for entry in catalogue(language):
+            texts = entry.string if isinstance(entry.string, tuple) else (entry.string,)
+            assert all(texts), entry.id
+            assert not (entry.id and entry.fuzzy), entry.id
+
+    def test_keeps_every_placeholder(self, language):
+        def placeholders(text: str) -> list[str]:
+            return sorted(re.findall(r"%\(\w+\)s", text))
+
+        for entry in catalogue(language):
+            # Of a plural the last form, because the singular spells its number out.
+            before = entry.id if isinstance(entry.id, str) else entry.id[-1]
+            after = entry.string if isinstance(entry.string, str) else (entry.string or ("",))[-1]
+            if entry.id:  # and not the header
+                assert placeholders(before) == placeholders(after), before
+
+    def test_is_compiled(self, language):
+        compiled = io.BytesIO()
+        write_mo(compiled, catalogue(language))
+        assert (folder(language) / "django.mo").read_bytes() == compiled.getvalue(), "run pybabel compile"
