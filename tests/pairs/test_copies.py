@@ -11,8 +11,8 @@ from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.mails import make_mail
 from tests.kit.months import Steps, fill, make_partition, states
 from tests.kit.orders import make_order
+from tests.kit.webhooks import event, post
 from tests.kit.words import EmailNotification, Order, Outcome, Pause, Verdict, rollover, send_copy
-from tests.rules.notifications.test_webhooks import event, post
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 WRONG, RIGHT = "alice@exampel.com", "alice@example.com"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import os
 import uuid
 from typing import Any
 
@@ -15,25 +14,17 @@ import pytest
 from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Now
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from outbox.delivery.rows.outcomes import RECORDED
 from tests.kit.mails import make_mail
+from tests.kit.stateful import many
 from tests.kit.words import EmailNotification, Outcome, Verdict, by_hand
 
 pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects
 MAX_RETRIES = 2
-#: MODEL_EXAMPLES asks for more of them, and for others each time.
-many = settings(
-    max_examples=int(os.environ.get("MODEL_EXAMPLES", "40")),
-    stateful_step_count=50,
-    deadline=None,
-    derandomize="MODEL_EXAMPLES" not in os.environ,
-    suppress_health_check=list(HealthCheck),
-)
 
 
 @dataclasses.dataclass
