@@ -1,4 +1,4 @@
-"""What comes between a first read and its statement, or between the statement's snapshot and its lock."""
+"""Changes of one order at once, also between a first read and its statement, or its snapshot and its lock."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 from django.db import connection, connections, transaction
@@ -15,6 +16,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
+from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.races import together, wait_until_somebody_waits
 from tests.kit.waiting import PATIENCE
@@ -22,13 +24,17 @@ from tests.kit.words import (
     ApiToken,
     EmailNotification,
     IdempotencyKey,
+    InvalidTransition,
     Order,
     OutboxEvent,
+    RefundExceedsBalance,
     cancel_order,
     changes,
     confirm_order,
     notify,
     pay_order,
+    refund_order,
+    send_copy,
     tasks,
 )
 
@@ -233,7 +239,56 @@ def test_a_key_that_another_session_stores_uncommitted_is_waited_for_and_replaye
     assert Order.objects.count() == OutboxEvent.objects.count() == 1
 
 
-def test_wake_ups_and_the_mails_log_line_come_after_the_statement_and_only_then(monkeypatch, settings):
+def test_a_payment_that_waited_for_a_corrected_address_mails_the_new_one():
+    """The order keeps its version."""
+    order, secret, corrected = make_order(email="alice@exampel.com"), make_token(), "alice@example.com"
+    mail = make_mail(status="dead_lettered", order_id=order.id)
+    correct = partial(send_copy, notification_id=mail.id, recipient_email=corrected, update_order=True)
+    answer = behind_a_lock(correct, lambda: pay(order, Api(secret)))
+    paid = EmailNotification.objects.get(event_type="order.paid", resend_of=None, status="pending")
+    assert (answer.json()["email"], paid.recipient_email) == (corrected, corrected)
+    assert Order.objects.get().email == corrected
+
+
+def test_a_payment_that_waited_for_reserved_stock_confirms_the_order():
+    order, secret = make_order(), make_token()
+    answer = behind_a_lock(lambda: confirm_order(order_id=order.id), lambda: pay(order, Api(secret)))
+    assert (answer.json()["status"], answer.json()["version"]) == ("confirmed", 3)
+
+
+def test_requests_without_a_key_exclude_each_other():
+    order, secret = make_order(), make_token()
+    answers = together(8, lambda _: pay(order, Api(secret), None).status_code)
+    assert sorted(answers) == [200] + [409] * 7
+    assert mails_of(order) == ["order.paid"]
+
+
+def test_changes_that_exclude_each_other_happen_one_after_the_other():
+    """Whoever comes first, versions, events and money agree."""
+    for _ in range(5):
+        order = make_order(total_amount=1000)
+        pay_order(order_id=order.id)
+
+        def change(number: int, order: Order = order) -> bool:
+            try:
+                if number % 3 == 0:
+                    cancel_order(order_id=order.id)
+                else:
+                    refund_order(order_id=order.id, amount=400)
+            except (InvalidTransition, RefundExceedsBalance):
+                return False
+            return True
+
+        done = sum(together(6, change))
+        order.refresh_from_db()
+        sequences = OutboxEvent.objects.filter(aggregate_id=order.id).order_by("position")
+        assert order.version == done + 2 and order.refunded_amount <= 1000
+        # make_order wrote no event for placing.
+        assert [one.sequence for one in sequences] == list(range(2, done + 3))
+
+
+def test_wake_ups_come_after_the_commit_of_a_change_and_only_then(monkeypatch, settings):
+    """A worker that was woken before finds nothing."""
     settings.FAST_PATH = True
     seen: list[int] = []
     for waker in (tasks.waker, notify.waker):
@@ -245,19 +300,14 @@ def test_wake_ups_and_the_mails_log_line_come_after_the_statement_and_only_then(
     assert seen == [1, 1]
     assert pay(order, api).status_code == 200
     assert_problem(pay(order, api, "other"), 409, "invalid-transition")
+    with pytest.raises(RuntimeError), transaction.atomic():
+        cancel_order(order_id=order.id)
+        raise RuntimeError
     assert seen == [1, 1]
-
-
-def test_requests_without_a_key_exclude_each_other():
-    order, secret = make_order(), make_token()
-    started = threading.Barrier(8)
-
-    def once(_):
-        started.wait(30)
-        return pay(order, Api(secret), None).status_code
-
-    assert sorted(together(8, once)) == [200] + [409] * 7
-    assert mails_of(order) == ["order.paid"]
+    with transaction.atomic():
+        cancel_order(order_id=order.id)
+        assert seen == [1, 1]
+    assert seen == [1, 1, 2, 2]
 
 
 @pytest.mark.drill

@@ -1,4 +1,4 @@
-"""Inserts from a mapping of column to value. tests/races/test_one_statement.py tests whole changes."""
+"""Inserts from a mapping of column to value. tests/races/test_order_changes.py tests whole changes."""
 
 from __future__ import annotations
 
