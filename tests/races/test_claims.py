@@ -178,6 +178,5 @@ def test_recovering_settling_and_claiming_read_about_as_many_rows_as_they_change
     assert rows_read(lambda: rows.recover(lease_seconds=300), "SELECT") <= 40
     settle = partial(rows.settle, [(row, ACCEPTED) for row in claimed])
     assert rows_read(settle, "jsonb_to_recordset") <= 100
-    # Twice the batch by the index of due rows, because the fresh quarter steps over the first part's, and once
-    # by id.
+    # The fresh quarter steps over the due rows of the first part, and each row is read again by its id.
     assert 200 <= rows_read(lambda: rows.claim(limit=100), "UPDATE") <= 400
