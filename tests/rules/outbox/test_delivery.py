@@ -148,10 +148,10 @@ class TestAStop:
         assert sandbox.stats()["requests"] == 0
 
     def test_gives_back_an_email_that_waits_for_its_slot(self, sandbox, settings):
-        settings.EMAIL_RATE_LIMIT = 0.1
+        settings.EMAIL_RATE_LIMIT = 0.25
         process.start_anew()
         here = process.current()
-        assert here.gate.enter().provider  # the next slot is due ten seconds later
+        assert here.gate.enter().provider  # the next slot is due four seconds later
         threading.Thread(target=drain.stop).start()
         assert here.send(make_mail()).verdict is Verdict.RETURNED
         assert sandbox.stats()["requests"] == 0
