@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,6 +15,7 @@ from django.db.models.functions import Now
 from notifications.delivery import process as module
 from notifications.delivery.unsettled import SETTLE_ROWS
 from notifications.models import EmailNotificationQuerySet
+from outbox.delivery.rows.outcomes import LEASE_EXPIRED
 from outbox.telemetry.metrics import REGISTRY
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.words import Capacity, Drain, EmailNotification, Outcome, Status, Verdict
@@ -48,6 +50,28 @@ def make(settings, monkeypatch):
             return drain
 
         yield call
+
+
+class Hang:
+    """Make senders that wait for `release` with an e-mail, or without one with each, and then accept it."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+
+    def __call__(self, slow: EmailNotification | None = None) -> Callable[[EmailNotification], Outcome]:
+        def send(row: EmailNotification) -> Outcome:
+            if slow is None or row.id == slow.id:
+                self.release.wait(60)
+            return ACCEPTED
+
+        return send
+
+
+@pytest.fixture
+def hang(make) -> Iterator[Hang]:
+    found = Hang()
+    yield found
+    found.release.set()
 
 
 @pytest.fixture
@@ -373,44 +397,35 @@ def test_tells_rows_in_flight_that_the_process_stops(run):
 
 
 class TestLateAnswers:
-    def test_an_answer_that_comes_at_a_stop_is_waited_for_and_settled_although_its_run_is_over(self, make):
+    def test_one_that_comes_at_a_stop_is_waited_for_and_settled_although_its_run_is_over(self, make, hang):
         make_mail()
-        release = threading.Event()
-        drain = make(lambda row: release.wait(20) and ACCEPTED, send_timeout=0.2)
+        drain = make(hang(), send_timeout=0.2)
         drain.run(seconds=0.1)
         assert statuses() == {"processing": 1}
-        threading.Timer(0.1, release.set).start()
+        threading.Timer(0.1, hang.release.set).start()
         drain.run(seconds=0, should_stop=lambda: True)
         assert statuses() == {"sent": 1}
 
-    def test_an_answer_that_comes_after_a_run_is_settled_by_the_next(self, make):
+    def test_one_that_comes_after_a_run_is_settled_by_the_next(self, make, hang):
         make_mail()
-        release = threading.Event()
-        drain = make(lambda row: release.wait(20) and ACCEPTED, send_timeout=0.2)
+        drain = make(hang(), send_timeout=0.2)
         done = drain.run(seconds=0.1)
         assert statuses() == {"processing": 1} and done.next_due_seconds is not None
-        release.set()
+        hang.release.set()
         assert drain.run(seconds=5).settled == 1
         assert statuses() == {"sent": 1}
 
-    def test_others_are_sent_while_one_answer_is_late(self, make):
+    def test_others_are_sent_while_one_is_late(self, make, hang):
         slow = make_mail()
-        release = threading.Event()
-        drain = make(lambda row: (row.id != slow.id or release.wait(20)) and ACCEPTED, send_timeout=0.2)
+        drain = make(hang(slow), send_timeout=0.2)
         drain.run(seconds=0.1)
         make_mails(20)
         drain.run(seconds=5)
-        release.set()
         assert statuses() == {"sent": 20, "processing": 1}
 
-    def test_a_run_ends_when_every_slot_is_taken_by_a_late_send(self, make):
+    def test_a_run_ends_when_every_slot_is_taken_by_a_late_send(self, make, hang):
         make_mails(3)
-        release = threading.Event()
-        drain = make(lambda row: release.wait(20) and ACCEPTED, concurrency=2, send_timeout=0.1)
-        try:
-            done = drain.run(seconds=10)
-        finally:
-            release.set()
+        done = make(hang(), concurrency=2, send_timeout=0.1).run(seconds=10)
         assert done.pause_seconds > 0
 
 
@@ -440,15 +455,8 @@ class TestScreening:
 class TestARowThatGoesAlone:
     @pytest.fixture
     def killer(self):
-        errors = [
-            {
-                "at": "2026-01-01T00:00:00+00:00",
-                "provider": "",
-                "outcome": "ambiguous",
-                "code": "lease expired",
-                "text": "lease expired",
-            }
-        ]
+        lost = {"at": "2026-01-01T00:00:00+00:00", "outcome": "ambiguous", "code": LEASE_EXPIRED}
+        errors = [lost | {"provider": "", "text": LEASE_EXPIRED}]
         return make_mail(status="failed", retry_count=3, max_retries=3, errors=errors)
 
     def test_it_is_sent_with_nothing_else_claimed(self, run, killer):
@@ -481,28 +489,19 @@ class TestARowThatGoesAlone:
         run(send, changed=changed)
         assert claimed_beside == [0, 0, 0, 0]
 
-    def test_it_does_not_wait_for_a_send_that_hangs(self, make, killer):
+    def test_it_does_not_wait_for_a_send_that_hangs(self, make, hang, killer):
         """Otherwise it, and all that is claimed after it, would wait until the other's end."""
-        hanging = make_mail(recipient_email="hang@example.com")
-        release = threading.Event()
-        drain = make(lambda row: (row.id != hanging.id or release.wait(20)) and ACCEPTED, send_timeout=0.1)
-        try:
-            make_mails(3)
-            drain.run(seconds=10)
-            assert statuses() == {"sent": 4, "processing": 1}
-        finally:
-            release.set()
+        drain = make(hang(make_mail()), send_timeout=0.1)
+        make_mails(3)
+        drain.run(seconds=10)
+        assert statuses() == {"sent": 4, "processing": 1}
 
-    def test_others_do_not_wait_for_it_once_it_hangs(self, make, killer):
-        release = threading.Event()
-        drain = make(lambda row: (row.id != killer.id or release.wait(20)) and ACCEPTED, send_timeout=0.1)
-        try:
-            drain.run(seconds=10)
-            make_mails(3)
-            drain.run(seconds=1)
-            assert statuses() == {"sent": 3, "processing": 1}
-        finally:
-            release.set()
+    def test_others_do_not_wait_for_it_once_it_hangs(self, make, hang, killer):
+        drain = make(hang(killer), send_timeout=0.1)
+        drain.run(seconds=10)
+        make_mails(3)
+        drain.run(seconds=1)
+        assert statuses() == {"sent": 3, "processing": 1}
 
 
 class TestWhenEveryProviderIsOpen:
