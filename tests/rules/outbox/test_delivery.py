@@ -259,7 +259,7 @@ def test_wake_ups_do_not_pile_up_while_no_worker_takes_them(valkey_url, settings
         before = sent()
         tasks.waker.wake()
         until(lambda: sent() > before, "the wake-up is sent")
-        return client.llen(queue)
+        return int(client.llen(queue))
 
     queue = current_app.conf.task_default_queue
     tasks._broker.cache_clear()  # another test may have led it to a Redis that is away
