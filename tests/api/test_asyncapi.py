@@ -11,8 +11,7 @@ import pytest
 from django.test import Client
 
 from tests.kit.api import Api, assert_problem
-from tests.kit.events import PAID, envelope, handle, order, received
-from tests.kit.external import told, topic_of
+from tests.kit.events import PAID, envelope, handle, order, received, told, topic_of
 from tests.kit.words import OutboxEvent, find_schemas, pay_order, version
 
 TOPICS = [name for name in find_schemas() if name.name not in ("envelope", "dlt")]

@@ -12,8 +12,7 @@ from cloudevents.core.bindings.http import to_binary_event, to_structured_event
 from cloudevents.core.v1.event import CloudEvent
 
 from tests.kit.api import Api
-from tests.kit.events import PAID, order, status
-from tests.kit.external import SHOP, told
+from tests.kit.events import PAID, SHOP, order, status, told
 from tests.kit.words import Order
 
 URL = "/api/v1/events"

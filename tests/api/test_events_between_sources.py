@@ -13,8 +13,7 @@ from django.db import OperationalError
 
 from outbox.telemetry import instruments
 from tests.kit.api import Api, make_token
-from tests.kit.events import PAID, REFUNDED, envelope, handle, order, received
-from tests.kit.external import SHOP, give, new_id, tell, told
+from tests.kit.events import PAID, REFUNDED, SHOP, envelope, give, handle, new_id, order, received, tell, told
 from tests.kit.words import (
     HANDLERS,
     NAME,

@@ -15,8 +15,19 @@ from django.test.utils import CaptureQueriesContext
 
 from outbox.events.pause_watch import PauseWatch
 from tests.kit.api import Api, assert_problem, make_token
-from tests.kit.events import INSUFFICIENT, PAID, RESERVED, envelope, handle, order, received, status
-from tests.kit.external import SHOP, new_id, told
+from tests.kit.events import (
+    INSUFFICIENT,
+    PAID,
+    RESERVED,
+    SHOP,
+    envelope,
+    handle,
+    new_id,
+    order,
+    received,
+    status,
+    told,
+)
 from tests.kit.words import (
     EmailNotification,
     Envelope,

@@ -13,7 +13,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from tests.kit.api import Api, assert_problem, make_token
-from tests.kit.external import SHOP, tell
+from tests.kit.events import SHOP, tell
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order, make_orders
 from tests.kit.plans import Plan, plan_of

@@ -11,9 +11,8 @@ from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
 from tests.kit.api import ENDPOINTS, ID, Api, assert_problem, make_token, order_body, row_counts
-from tests.kit.events import PAID, envelope, order
+from tests.kit.events import PAID, SHOP, envelope, new_id, order, tell, told
 from tests.kit.events import status as status_of
-from tests.kit.external import SHOP, new_id, tell, told
 from tests.kit.words import ApiToken, EmailNotification, Order, ProcessedEvent
 
 URL = "/api/v1/events"

@@ -14,8 +14,7 @@ import pytest
 import redis
 
 from tests.kit import kafka
-from tests.kit.events import envelope
-from tests.kit.external import SHOP, cancellation, story
+from tests.kit.events import SHOP, cancellation, envelope, story
 from tests.kit.inbound_commands import COMPLETE, PLACE
 from tests.kit.shop import Shop
 

@@ -21,8 +21,7 @@ import redis
 import requests
 
 from tests.kit import kafka
-from tests.kit.events import INSUFFICIENT, PAID, REFUNDED, RESERVED, envelope
-from tests.kit.external import SHOP, cancellation, story
+from tests.kit.events import INSUFFICIENT, PAID, REFUNDED, RESERVED, SHOP, cancellation, envelope, story
 from tests.kit.shop import Shop
 from tests.kit.waiting import until
 

@@ -1,4 +1,4 @@
-"""Check that published events match the served schemas."""
+"""Check events against the served schemas."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ def strict(schema: Any) -> Any:
 
 
 @functools.cache
-def validator(direction: Direction, name: str) -> Any:
-    """Return the strict validator of a served schema."""
+def validator(direction: Direction, name: str, *, is_strict: bool = True) -> Any:
+    """Return the validator of a served schema. A strict one forbids unknown properties."""
+    schema = read_schema(find_schemas()[Name(direction, name)])
     return jsonschema.Draft202012Validator(
-        strict(read_schema(find_schemas()[Name(direction, name)])),
+        strict(schema) if is_strict else schema,
         format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER,
     )
 
@@ -38,3 +39,14 @@ def validate_published(events: Iterable[tuple[str, Any]]) -> int:
         validator("out", "dlt" if topic.endswith(".dlt") else topic).validate(payload)
         count += 1
     return count
+
+
+def validate_inbound(event: dict[str, Any]) -> None:
+    """Validate the envelope and the data of an event that orderpost takes."""
+    for name, value in (("envelope", event), (event["eventType"], event["data"])):
+        validator("in", name, is_strict=False).validate(value)
+
+
+def is_valid(direction: Direction, name: str, value: Any) -> bool:
+    """Tell whether the schema takes a value, as it is served."""
+    return bool(validator(direction, name, is_strict=False).is_valid(value))

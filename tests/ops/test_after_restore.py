@@ -21,6 +21,7 @@ from config import logs
 from notifications import services
 from notifications.delivery.log import log_changes
 from notifications.restored import mark_sent
+from tests.kit.brokers import Memory
 from tests.kit.jobs import act
 from tests.kit.mails import make_mail
 from tests.kit.people import staff_client
@@ -37,7 +38,6 @@ from tests.kit.words import (
     read_database_time,
     render_again,
 )
-from tests.rules.events.test_relay import Memory
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 

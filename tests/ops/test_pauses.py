@@ -11,12 +11,11 @@ from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 
 from outbox.metrics import numbers
+from tests.kit.brokers import Hand, Memory, consume, write
 from tests.kit.events import PAID, envelope, order, received, status
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.people import staff_client
 from tests.kit.words import EmailNotification, Outcome, Pause, Relay, Verdict, pause_watch
-from tests.rules.events.test_consumer import Hand, consume
-from tests.rules.events.test_relay import Memory, write
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 

@@ -13,6 +13,7 @@ import pytest
 
 from config import logs
 from local.sandbox import Sandbox
+from tests.kit.brokers import Hand, Memory, consume, due
 from tests.kit.events import PAID, REFUNDED, envelope, handle, received
 from tests.kit.mails import due_now, sandbox  # noqa: F401 - a fixture
 from tests.kit.waiting import until
@@ -33,8 +34,6 @@ from tests.kit.words import (
 )
 from tests.kit.words import drain as delivery
 from tests.ops.test_log_table import IDS, transitions
-from tests.rules.events.test_consumer import Hand, consume
-from tests.rules.events.test_relay import Memory, due
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 

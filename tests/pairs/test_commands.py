@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.events import order, status
-from tests.kit.external import tell
+from tests.kit.events import order, status, tell
 from tests.kit.inbound_commands import CANCEL, CLEAN_UP, COMPLETE, RESEND, give, reason
 from tests.kit.jobs import job_after, logged, started
 from tests.kit.mails import make_mail, statuses

@@ -14,8 +14,7 @@ from django.db import connections
 
 from outbox.events.consuming.inbox import fail_replay
 from tests.kit.api import Api, assert_problem, make_token
-from tests.kit.events import envelope
-from tests.kit.external import SHOP, give, new_id, told
+from tests.kit.events import SHOP, envelope, give, new_id, told
 from tests.kit.inbound_commands import PLACE
 from tests.kit.months import Steps, dsn
 from tests.kit.people import grep

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.external import SHOP, give, minutes_ago, new_id, story, told
+from tests.kit.events import SHOP, give, minutes_ago, new_id, story, told
 from tests.kit.months import Steps
 from tests.kit.words import ERASED_ADDRESS, EmailNotification, InboundDeadLetter, Order, erase_person
 

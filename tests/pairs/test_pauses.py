@@ -8,7 +8,8 @@ import uuid
 import pytest
 from django.db.models.functions import Now
 
-from tests.kit.events import order
+from tests.kit.brokers import Hand, Memory, consume
+from tests.kit.events import dead_refund, order, refunded
 from tests.kit.mails import statuses
 from tests.kit.months import Steps, make_partition, states
 from tests.kit.words import (
@@ -25,9 +26,6 @@ from tests.kit.words import (
     purge,
     rollover,
 )
-from tests.rules.events.test_consumer import Hand, consume
-from tests.rules.events.test_inbox import dead_refund, refunded
-from tests.rules.events.test_relay import Memory
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from tests.kit.external import give as give_external
-from tests.kit.external import told
+from tests.kit.events import give as give_external
+from tests.kit.events import told
 from tests.kit.inbound_commands import RESEND, give
 from tests.kit.jobs import job_after, started
 from tests.kit.mails import make_mail

@@ -11,8 +11,8 @@ from django.urls import reverse
 
 from orders import services
 from tests.kit.api import Api, assert_problem, make_token
-from tests.kit.events import PAID, envelope, order, received, status
-from tests.kit.external import SHOP, told
+from tests.kit.brokers import Hand, consume
+from tests.kit.events import PAID, SHOP, envelope, order, received, status, told
 from tests.kit.waiting import until
 from tests.kit.words import (
     EMAILS,
@@ -29,7 +29,6 @@ from tests.kit.words import (
     render_again,
     replay_next,
 )
-from tests.rules.events.test_consumer import Hand, consume
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 #: The start does not notice it, because every sample has another reference. The error quotes the reference.

@@ -10,13 +10,13 @@ from django.db import connections, transaction
 from django_celery_beat.models import PeriodicTask
 
 from config.beat import SingleBeat, install_schedule, schedule
+from tests.kit.brokers import Memory
 from tests.kit.races import together
 from tests.kit.words import (
     OutboxEvent,
     Relay,
     write_event,
 )
-from tests.rules.events.test_relay import Memory
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -5,42 +5,27 @@ from __future__ import annotations
 import pytest
 from django.db import OperationalError, connection
 
-from outbox.events.transports import Consumer
-from tests.kit.events import INSUFFICIENT, PAID, REFUNDED, envelope, order, received, status
+from tests.kit.brokers import Hand, consume
+from tests.kit.events import (
+    INSUFFICIENT,
+    PAID,
+    REFUNDED,
+    dead_refund,
+    envelope,
+    order,
+    received,
+    refunded,
+    status,
+)
 from tests.kit.waiting import until
 from tests.kit.words import (
-    HANDLERS,
-    NAME,
-    EventConsumer,
     InboundDeadLetter,
     Received,
     consumer,
     payments_and_stock,
 )
-from tests.rules.events.test_inbox import dead_refund, refunded
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-class Hand(Consumer):
-    """A broker that gives out what the test says, and keeps what was acknowledged."""
-
-    def __init__(self, *rounds: list[Received]) -> None:
-        self.rounds = list(rounds)
-        self.acknowledged: list[Received] = []
-
-    def receive(self, *, seconds):
-        return self.rounds.pop(0) if self.rounds else []
-
-    def done(self, messages):
-        self.acknowledged += messages
-
-    def close(self):
-        pass
-
-
-def consume(hand: Hand, **more) -> EventConsumer:
-    return EventConsumer(connect=lambda: hand, name=NAME, handlers=HANDLERS | more)
 
 
 def test_the_events_of_a_round_are_acknowledged_together_and_before_the_next_one(monkeypatch):

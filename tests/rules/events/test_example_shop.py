@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from local.machine import PROJECT
-from tests.kit.external import give
+from tests.kit.events import give
 from tests.kit.words import EmailNotification, Name, Order, find_schemas, read_schema
 
 pytestmark = pytest.mark.django_db

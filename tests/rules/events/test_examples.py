@@ -15,9 +15,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from notifications.rendering import _MINOR_DIGITS
 from tests.kit.api import make_token
-from tests.kit.examples import assert_valid, load
-from tests.kit.external import give
+from tests.kit.events import give
+from tests.kit.examples import load
 from tests.kit.http import run, serve
+from tests.kit.schemas import validate_inbound
 from tests.kit.words import EmailNotification, Order
 
 saleor = load("saleor_adapter")
@@ -169,7 +170,7 @@ def test_each_event_becomes_one_that_orderpost_takes(settings, world, name, fiel
     (event,) = world.events
     assert event["eventType"] == f"order.order.{change}.v1"
     assert event["data"].items() >= expected.items()
-    assert_valid(event)
+    validate_inbound(event)
     assert give(event) == "done"
     order = Order.objects.get()
     assert (order.status, order.total_amount, order.reference) == (event["data"]["status"], 9840, "1001")
@@ -341,7 +342,7 @@ def test_a_guest_and_a_line_without_a_sku_have_ids_too(world):
     first, second = (event["data"] for event in world.events)
     assert first["items"][0]["sku"] == line["id"] and first["name"] == ""
     assert first["userId"] == second["userId"]
-    assert_valid(world.events[0])
+    validate_inbound(world.events[0])
 
 
 def test_the_program_prints_its_query_and_says_what_it_needs(capsys, monkeypatch):

@@ -10,11 +10,11 @@ import pytest
 from django.db import connection, transaction
 
 from outbox.events.publishing import floor as module
+from tests.kit.brokers import Memory, write
 from tests.kit.months import dsn
 from tests.kit.orders import make_order
 from tests.kit.waiting import until
 from tests.kit.words import OutboxEvent, Relay
-from tests.rules.events.test_relay import Memory, write
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 

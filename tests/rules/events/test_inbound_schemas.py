@@ -13,8 +13,7 @@ from orders.inbound.payments_and_stock import MoneyData
 from orders.inbound.reading import read_data
 from outbox.api.fields import Nothing
 from outbox.events.consuming.envelope import read_envelope
-from tests.kit.events import PAID, REFUNDED, received
-from tests.kit.external import told, topic_of
+from tests.kit.events import PAID, REFUNDED, received, told, topic_of
 from tests.kit.words import Name, OrderBody, Rejected, commands, find_schemas, read_schema
 
 ORDER_ID = "0199aaaa-0000-7000-8000-000000000001"

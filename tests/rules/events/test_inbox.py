@@ -10,7 +10,7 @@ import pytest
 from django.db import connections, transaction
 
 from outbox.events.consuming.inbox import process
-from tests.kit.events import PAID, REFUNDED, envelope, handle, order, received, status
+from tests.kit.events import PAID, REFUNDED, dead_refund, envelope, handle, order, received, refunded, status
 from tests.kit.races import together
 from tests.kit.words import (
     HANDLERS,
@@ -32,20 +32,6 @@ def replay_all() -> int:
     while replay_next(consumer=NAME, handlers=HANDLERS) is not None:
         count += 1
     return count
-
-
-def dead_refund(amount: int = 10) -> tuple[Order, InboundDeadLetter]:
-    """Dead-letter a refund that came before its payment, then take the payment."""
-    it = order()
-    event = envelope(REFUNDED, {"orderId": str(it.id), "amount": amount})
-    assert handle(received(REFUNDED, event)) == "dead"
-    pay_order(order_id=it.id)
-    return it, InboundDeadLetter.objects.get(event_id=event["eventId"])
-
-
-def refunded(it: Order) -> int:
-    it.refresh_from_db()
-    return it.refunded_amount
 
 
 class TestStrangeBytes:

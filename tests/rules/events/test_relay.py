@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from outbox.events.publishing import shards
-from outbox.events.transports import BrokerAnswer, Publisher
+from tests.kit.brokers import Memory, due, write
 from tests.kit.months import dsn
 from tests.kit.waiting import until
 from tests.kit.words import (
@@ -22,7 +22,6 @@ from tests.kit.words import (
     BrokerAway,
     Message,
     OutboxEvent,
-    Refused,
     Relay,
     TopicUnavailable,
     attached,
@@ -31,51 +30,10 @@ from tests.kit.words import (
     place_order,
     relay,
     shard_of,
-    write_event,
 )
 from tests.kit.words import Publisher as Streams
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
-
-
-class Memory(Publisher):
-    """A broker in memory, told whom to refuse and when to be away."""
-
-    def __init__(self) -> None:
-        self.taken: list[Message] = []
-        self.refuse: dict[str, str] = {}
-        self.unavailable: set[str] = set()
-        self.away = 0  # so many calls from now on
-        self.silent_after: int | None = None  # of so many messages of a call nothing is known
-
-    def check(self) -> None:
-        if self.away:
-            self.away -= 1
-            raise BrokerAway("gone")
-
-    def publish(self, messages):
-        if self.away:
-            self.away -= 1
-            raise BrokerAway("gone")
-        answers: list[BrokerAnswer] = []
-        for number, message in enumerate(messages):
-            if self.silent_after is not None and number >= self.silent_after:
-                answers.append(BrokerAway("no answer"))
-                continue
-            if message.topic in self.unavailable:
-                answers.append(TopicUnavailable("no such topic"))
-                continue
-            reason = next((why for part, why in self.refuse.items() if part.encode() in message.value), None)
-            answers.append(Refused(reason) if reason else None)
-            if not reason:
-                self.taken.append(message)
-        return answers
-
-    def close(self) -> None:
-        pass
-
-    def texts(self) -> list[str]:
-        return [json.loads(message.value)["data"]["text"] for message in self.taken]
 
 
 @pytest.fixture
@@ -90,24 +48,8 @@ def one(broker):
     made.close()
 
 
-def write(aggregate: uuid.UUID, *texts: str, topic: str = "test.v1") -> None:
-    with transaction.atomic():
-        for number, text in enumerate(texts):
-            write_event(
-                aggregate_type="test",
-                aggregate_id=aggregate,
-                event_type=topic,
-                sequence=number + 1,
-                payload={"text": text},
-            )
-
-
 def unpublished() -> int:
     return OutboxEvent.objects.filter(published_at=None).count()
-
-
-def due() -> None:
-    OutboxEvent.objects.filter(published_at=None).update(next_attempt_at=Now() - dt.timedelta(seconds=1))
 
 
 def test_an_orders_events_go_out_in_order_in_their_envelope(one, broker):

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.brokers import Hand
 from tests.kit.events import PAID, envelope, order, received
 from tests.kit.words import HANDLERS, NAME, Envelope, EventConsumer, InboundDeadLetter, Order, Rejected
-from tests.rules.events.test_consumer import Hand
 
 pytestmark = pytest.mark.django_db(transaction=True)
 PAID_V2 = "payment.payment.succeeded.v2"

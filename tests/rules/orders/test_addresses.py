@@ -16,8 +16,7 @@ from django.db.models.functions import Now
 
 from outbox.privacy import refuse_addresses
 from tests.api.conftest import api
-from tests.kit.events import handle, received
-from tests.kit.external import SHOP, new_id, tell, told
+from tests.kit.events import SHOP, handle, new_id, received, tell, told
 from tests.kit.mails import make_mail
 from tests.kit.months import Steps
 from tests.kit.orders import make_order

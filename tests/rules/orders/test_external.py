@@ -17,8 +17,21 @@ from django.urls import reverse
 
 from orders.inbound.payments_and_stock import OWN_TOPICS
 from tests.kit.api import Api, assert_problem, make_token
-from tests.kit.events import PAID, envelope, handle, received
-from tests.kit.external import SHOP, USER, cancellation, give, new_id, story, tell, told, topic_of
+from tests.kit.events import (
+    PAID,
+    SHOP,
+    USER,
+    cancellation,
+    envelope,
+    give,
+    handle,
+    new_id,
+    received,
+    story,
+    tell,
+    told,
+    topic_of,
+)
 from tests.kit.races import together
 from tests.kit.waiting import until
 from tests.kit.words import (

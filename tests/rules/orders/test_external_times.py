@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db.models.functions import Now
 
 from tests.kit.api import Api, make_token
-from tests.kit.external import SHOP, give, new_id, tell, told
+from tests.kit.events import SHOP, give, new_id, tell, told
 from tests.kit.jobs import run_jobs
 from tests.kit.months import Steps
 from tests.kit.people import grep

@@ -16,11 +16,13 @@ from tests.kit.events import (
     REFUNDED,
     RESERVED,
     envelope,
-    give,
     handle,
     order,
     received,
     status,
+)
+from tests.kit.events import (
+    give_about as give,
 )
 from tests.kit.months import Steps
 from tests.kit.races import together

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests.kit.api import make_token
-from tests.kit.examples import assert_valid, load
-from tests.kit.external import give
+from tests.kit.events import give
+from tests.kit.examples import load
 from tests.kit.http import serve
+from tests.kit.schemas import validate_inbound
 from tests.kit.words import EmailNotification, Order
 
 program = load("import_orders")
@@ -156,7 +157,7 @@ def test_each_status_becomes_an_event_that_orderpost_takes(settings, run, endpoi
     (event,) = endpoint.events
     assert event["eventType"] == f"order.order.{change}.v1"
     assert event["data"].items() >= (expected | {"notify": False}).items()
-    assert_valid(event)
+    validate_inbound(event)
     assert give(event) == "done"
     order = Order.objects.get()
     assert (order.status, order.version, order.created_at.isoformat()) == (

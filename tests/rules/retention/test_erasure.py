@@ -16,7 +16,7 @@ from django.db.models.functions import Now
 
 from orders.privacy import jobs
 from outbox.models import jobs as job_times
-from tests.kit import external, warm
+from tests.kit import events, warm
 from tests.kit.events import handle, received
 from tests.kit.mails import statuses
 from tests.kit.months import Steps, dying_environment, files, make_partition, states
@@ -379,10 +379,10 @@ OHARA = "Ann.O'Hara+tea@example.com"
 
 
 def test_an_erasure_reaches_the_order_of_another_system_its_mails_and_its_dead_letters(settings):
-    settings.ORDER_SOURCES = [external.SHOP]
-    id = external.new_id()
-    external.tell("completed", id, 3, email=OHARA, name="Ann O'Hara")
-    assert external.tell("paid", id, 2, email=OHARA, name="Ann O'Hara", totalAmount=0) == "dead"
+    settings.ORDER_SOURCES = [events.SHOP]
+    id = events.new_id()
+    events.tell("completed", id, 3, email=OHARA, name="Ann O'Hara")
+    assert events.tell("paid", id, 2, email=OHARA, name="Ann O'Hara", totalAmount=0) == "dead"
     EmailNotification.objects.update(status="sent", sent_at=Now())
     assert {"orders", "email_notifications", "dead_events"} <= set(grep("o'hara"))
     erase(OHARA, force=True)
@@ -394,14 +394,14 @@ def test_an_erasure_reaches_the_order_of_another_system_its_mails_and_its_dead_l
 @pytest.mark.parametrize("address", [OHARA, "zoë@example.com", "ÄNNE@example.com"])
 @pytest.mark.parametrize("escaped", ["'+@ëÄ", "'", "@ëÄ"])
 def test_a_dead_letter_is_found_when_its_json_escapes_the_address(settings, address, escaped):
-    settings.ORDER_SOURCES = [external.SHOP]
-    event = external.told("paid", external.new_id(), 2, email=address, totalAmount=0)
+    settings.ORDER_SOURCES = [events.SHOP]
+    event = events.told("paid", events.new_id(), 2, email=address, totalAmount=0)
     text = json.dumps(event, ensure_ascii=False)
     for character in escaped:
         text = text.replace(character, f"\\u{ord(character):04x}")
     assert handle(received(event["eventType"], text.encode())) == "dead"
-    other = external.told("paid", external.new_id(), 2, email="bob@example.com", totalAmount=0)
-    external.give(other)
+    other = events.told("paid", events.new_id(), 2, email="bob@example.com", totalAmount=0)
+    events.give(other)
     assert len(person_export.export_person(email=address, report=Steps())["dead_events"]) == 1
     erase(address, force=True)
     envelopes = list(InboundDeadLetter.objects.order_by("id").values_list("envelope", flat=True))
