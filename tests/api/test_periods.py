@@ -10,11 +10,11 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from outbox.database.periods import narrow_to_created
+from outbox.database.periods import narrow_to_created, read_time
 from tests.kit.api import assert_problem
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
-from tests.kit.words import NEWEST_FIRST, EmailNotification, Order, new_id
+from tests.kit.words import NEWEST_FIRST, EmailNotification, Order, id_time, new_id
 
 NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
@@ -134,3 +134,12 @@ def test_a_short_period_of_orders_is_read_by_its_index(db):
         cursor.execute("ANALYZE orders")
     rows = Order.objects.filter(created_at__gte=NOON, created_at__lt=NOON + dt.timedelta(hours=1))
     assert "orders_newest" in rows.order_by(*NEWEST_FIRST)[:51].explain()
+
+
+def test_the_time_of_an_id_that_holds_none_is_the_last_one():
+    assert id_time(uuid.UUID(int=2**128 - 1)).year == 9999
+
+
+@pytest.mark.parametrize("text", ["1970-01-01T00:00:00+14:00", "0001-01-01T00:00:00+14:00", "9999-12-31"])
+def test_a_period_that_begins_at_no_time_of_an_id_is_not_read(text):
+    assert read_time(text) is None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import re
-import time
 import uuid
 from typing import Any
 
@@ -20,6 +19,7 @@ from django.db import transaction
 from local.machine import PROJECT
 from orders.management.commands.make_topics import topics
 from tests.kit import kafka as brokers
+from tests.kit.brokers import receive
 from tests.kit.certificates import make_authority
 from tests.kit.waiting import until
 from tests.kit.words import (
@@ -141,23 +141,16 @@ def write(topic: str, count: int = 1) -> None:
 
 def receive_some(topics: list[str], count: int) -> list[Received]:
     consumer = transports.consumer(topics=topics, group=f"g-{uuid.uuid4()}", name="a")
-    found: list[Received] = []
-    deadline = time.monotonic() + 40
-    while len(found) < count and time.monotonic() < deadline:
-        found += consumer.receive(seconds=0.5)
+    found = receive(consumer, count)
     consumer.done(found)
     consumer.close()
-    assert len(found) == count
     return found
 
 
-def relay_until(relay: Relay, topic: str, seconds: float = 30.0) -> None:
+def relay_until(relay: Relay, topic: str) -> None:
     """Relay until the topic's events are published."""
-    deadline = time.monotonic() + seconds
-    while OutboxEvent.objects.filter(event_type=topic, published_at=None).exists():
-        assert time.monotonic() < deadline
-        relay.step()
-        time.sleep(0.1)
+    waiting = OutboxEvent.objects.filter(event_type=topic, published_at=None)
+    until(lambda: not waiting.exists(), meanwhile=relay.step)
 
 
 @pytest.mark.parametrize("secure", ["PLAIN", "SCRAM-SHA-512"], indirect=True)
@@ -313,14 +306,7 @@ class TestLagWithAcls:
         grant(shared_kafka, admin.ResourceType.TOPIC, topic, *on_topics)
         grant(shared_kafka, admin.ResourceType.GROUP, group, *on_group)
         consumer = kafka.Consumer(topics=[topic], group=group, name="a", creates=False)
-        found: list[Received] = []
-
-        def have_come() -> bool:
-            found.extend(consumer.receive(seconds=0.5))
-            return len(found) == 3
-
-        until(have_come, "all changes came")
-        consumer.done(found)
+        consumer.done(receive(consumer, 3))
         consumer.close()
         (lag,) = cdc_lag.read_cdc_lags()
         assert lag.events == 0

@@ -20,6 +20,8 @@ def made(monkeypatch, settings) -> list[dict[str, Any]]:
         def __init__(self, options: dict[str, Any], **_: Any) -> None:
             found.append(options)
 
+        def list_topics(self, *_: Any, **__: Any) -> None: ...
+
         def subscribe(self, *_: Any, **__: Any) -> None: ...
 
     monkeypatch.setattr("confluent_kafka.Producer", Client)
@@ -28,7 +30,7 @@ def made(monkeypatch, settings) -> list[dict[str, Any]]:
 
 
 def make() -> None:
-    kafka.Publisher()._connected()
+    kafka.Publisher().check()
     kafka.Consumer(topics=["test.v1"], group="shop", name="one")
 
 

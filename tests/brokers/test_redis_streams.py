@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import json
 import time
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -11,9 +14,27 @@ import redis
 
 from outbox.events.transports import redis as streams
 from outbox.events.transports.redis import Consumer
-from tests.kit.words import BrokerAway, Message, Publisher, Received
+from tests.kit.brokers import receive
+from tests.kit.events import PAID, REFUNDED, envelope, order, status
+from tests.kit.waiting import until
+from tests.kit.words import (
+    HANDLERS,
+    NAME,
+    BrokerAway,
+    EventConsumer,
+    InboundDeadLetter,
+    Message,
+    Publisher,
+    Received,
+    Refused,
+    TopicUnavailable,
+    consumer_lags,
+)
 
 GROUP = "g"
+LAST = "18446744073709551615-18446744073709551615"
+#: Ids of Redis' streams that are not a time of ours.
+IDS = ["0-1", "253402300800000-0", "1763770000000000-0", "18446744073709551615-1", LAST]
 
 
 @pytest.fixture(autouse=True)
@@ -37,18 +58,10 @@ def numbers(found: list[Received]) -> list[int]:
     return [int(one.value) for one in found]
 
 
-def read(consumer: Consumer, count: int = 1) -> list[Received]:
-    """Receive until there are so many."""
-    found: list[Received] = []
-    deadline = time.monotonic() + 30
-    while len(found) < count:
-        assert time.monotonic() < deadline, f"only {numbers(found)}"
-        found += consumer.receive(seconds=0.05)
-    return found
-
-
-def owned(*consumers: Consumer) -> list[int]:
-    return [len(one._owned) for one in consumers]
+def owners(client: redis.Redis) -> Counter[str]:
+    """Return how many streams each member owns, as the leases say."""
+    leases = client.mget(client.keys("orderpost:owner:*"))
+    return Counter(name.decode() for name in leases if name)
 
 
 def test_a_stream_is_one_consumers_at_a_time_and_its_next_owner_goes_on_where_it_ended():
@@ -70,10 +83,10 @@ def test_a_stream_is_one_consumers_at_a_time_and_its_next_owner_goes_on_where_it
 def test_the_unacknowledged_entries_of_the_last_owner_come_before_new_ones_however_many():
     publish(*range(250))
     first = consumer("a")
-    read(first, 250)
+    receive(first, 250)
     publish(*range(250, 300))
     first.close()
-    assert numbers(read(consumer("b"), 300)) == list(range(300))
+    assert numbers(receive(consumer("b"), 300)) == list(range(300))
 
 
 def test_a_dead_owners_stream_has_another_within_seconds(monkeypatch):
@@ -91,12 +104,12 @@ def test_a_dead_owners_stream_has_another_within_seconds(monkeypatch):
 def test_an_owner_that_lost_its_lease_while_it_slept_reads_nothing(client, monkeypatch):
     """Else each of the two would get some of the new entries, and a key's order would be lost."""
     sleeper, other = consumer("sleeper"), consumer("other")
-    assert sleeper.receive(seconds=0.01) == [] and owned(sleeper) == [1]
+    assert sleeper.receive(seconds=0.01) == [] and owners(client) == {"sleeper": 1}
     client.delete("orderpost:owner:g:t.v1")  # as if the time were over
     other.receive(seconds=0.01)
     publish(1, 2)
     monkeypatch.setattr(streams, "KEEP_SECONDS", 60.0)  # it has not noticed yet
-    assert sleeper.receive(seconds=0.01) == [] and owned(sleeper) == [0]
+    assert sleeper.receive(seconds=0.01) == []
     assert numbers(other.receive(seconds=0.1)) == [1, 2]
 
 
@@ -108,7 +121,7 @@ def test_an_owner_that_slept_reads_what_another_read_meanwhile_and_left(client):
     assert numbers(consumer("other").receive(seconds=0.1)) == [1, 2]
     client.delete("orderpost:owner:g:t.v1")  # the other one died, too
     publish(3)
-    assert numbers(read(sleeper, 3)) == [1, 2, 3]
+    assert numbers(receive(sleeper, 3)) == [1, 2, 3]
 
 
 def test_an_owner_keeps_its_stream_while_it_works_on_a_batch(monkeypatch):
@@ -121,23 +134,24 @@ def test_an_owner_keeps_its_stream_while_it_works_on_a_batch(monkeypatch):
         assert second.receive(seconds=0.01) == []
 
 
-def test_consumers_share_the_streams_and_a_new_one_gets_some():
+def test_consumers_share_the_streams_and_a_new_one_gets_some(client):
     topics = [f"t{n}.v1" for n in range(4)]
     one, two, three = (consumer(name, *topics) for name in "abc")
     one.receive(seconds=0.01)
-    assert owned(one) == [4]
+    assert owners(client) == {"a": 4}
     for _ in range(3):
         for each in (one, two):
             each.receive(seconds=0.01)
-    assert owned(one, two) == [2, 2]
+    assert owners(client) == {"a": 2, "b": 2}
     for _ in range(3):
         for each in (one, two, three):
             each.receive(seconds=0.01)
-    assert sum(owned(one, two, three)) == 4 and max(owned(one, two, three)) == 2
+    found = owners(client).values()
+    assert sum(found) == 4 and max(found) == 2
     two.close()
     three.close()
     one.receive(seconds=0.01)
-    assert owned(one) == [4]
+    assert owners(client) == {"a": 4}
 
 
 def test_a_wait_does_not_spin_when_another_member_has_read_the_newest_entries(client, monkeypatch):
@@ -169,7 +183,7 @@ def test_large_entries_come_a_few_at_a_time_and_all_of_them(monkeypatch):
     assert [number for some in rounds for number in some] == list(range(7))
     assert max(map(len, rounds)) == 2
     publish(7)
-    assert numbers(read(first)) == [7]
+    assert numbers(receive(first, 1)) == [7]
 
 
 def test_an_entry_that_was_trimmed_before_it_was_done_does_not_stop_the_next_owner(client):
@@ -202,15 +216,15 @@ def test_a_key_of_another_type_stops_its_own_stream_alone_and_only_while_it_is_t
         client.delete("wrong.v1")
     client.set("wrong.v1", "no stream")
     publish(1)
-    found = read(one)
+    found = receive(one, 1)
     assert numbers(found) == [1]
     one.done(found)
     client.delete("wrong.v1")
     publish(2, topic="wrong.v1")
     with contextlib.suppress(BrokerAway):  # once, for the group that went with its stream
-        assert numbers(read(one)) == [2]
+        assert numbers(receive(one, 1)) == [2]
         return
-    assert numbers(read(one)) == [2]
+    assert numbers(receive(one, 1)) == [2]
 
 
 def test_a_broker_that_lost_everything_gets_its_groups_anew(client):
@@ -223,7 +237,7 @@ def test_a_broker_that_lost_everything_gets_its_groups_anew(client):
         except BrokerAway:
             break
     publish(5)
-    assert numbers(read(one)) == [5]
+    assert numbers(receive(one, 1)) == [5]
 
 
 @pytest.mark.parametrize(
@@ -231,22 +245,24 @@ def test_a_broker_that_lost_everything_gets_its_groups_anew(client):
     [
         (
             redis.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value"),
-            "TopicUnavailable",
+            TopicUnavailable,
         ),
-        (redis.exceptions.NoPermissionError("No permissions to access a key"), "TopicUnavailable"),
-        (redis.ResponseError("The stream has exhausted the last possible ID"), "TopicUnavailable"),
-        (redis.ResponseError("string exceeds maximum allowed size (proto-max-bulk-len)"), "Refused"),
+        (redis.exceptions.NoPermissionError("No permissions to access a key"), TopicUnavailable),
+        (redis.ResponseError("The stream has exhausted the last possible ID"), TopicUnavailable),
+        (redis.ResponseError("string exceeds maximum allowed size (proto-max-bulk-len)"), Refused),
         (
             redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
-            "BrokerAway",
+            BrokerAway,
         ),
-        (redis.exceptions.ReadOnlyError("You can't write against a read only replica."), "BrokerAway"),
-        (redis.exceptions.BusyLoadingError("Redis is loading the dataset in memory"), "BrokerAway"),
-        (redis.ResponseError("MISCONF Redis is configured to save RDB snapshots"), "BrokerAway"),
+        (redis.exceptions.ReadOnlyError("You can't write against a read only replica."), BrokerAway),
+        (redis.exceptions.BusyLoadingError("Redis is loading the dataset in memory"), BrokerAway),
+        (redis.ResponseError("MISCONF Redis is configured to save RDB snapshots"), BrokerAway),
     ],
 )
-def test_an_answer_is_about_the_entry_its_stream_or_the_broker(answer, kind):
-    assert type(streams._read_answer(answer)).__name__ == kind
+def test_an_answer_is_about_the_entry_its_stream_or_the_broker(answer, kind, monkeypatch):
+    monkeypatch.setattr("redis.client.Pipeline.execute", lambda *_, **__: [answer])
+    (found,) = Publisher().publish([Message("t.v1", "k", b"{}")])
+    assert type(found) is kind
 
 
 def test_an_event_that_too_few_replicas_have_is_not_published(settings, monkeypatch):
@@ -254,3 +270,74 @@ def test_an_event_that_too_few_replicas_have_is_not_published(settings, monkeypa
     settings.EVENT_REPLICAS = 1
     with pytest.raises(BrokerAway, match="0 of 1 replicas have the events"):
         Publisher().publish([Message("t.v1", "key", b"1")])
+
+
+def paid(it) -> dict[str, str]:
+    """Return the fields of a stream's entry that pays an order."""
+    return {"key": str(it.id), "value": json.dumps(envelope(PAID, {"orderId": str(it.id)}))}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("id", IDS)
+def test_an_entry_of_any_id_holds_back_no_later_one_and_no_other_topic(client, id):
+    one, later, elsewhere = order(), order(), order()
+    client.xadd(PAID, paid(one), id=id)
+    if id != LAST:  # nobody can add an entry behind that one
+        client.xadd(PAID, paid(later))
+    refund = envelope(REFUNDED, {"orderId": str(elsewhere.id)})
+    client.xadd(REFUNDED, {"key": str(elsewhere.id), "value": json.dumps(refund)})
+    it = EventConsumer(
+        connect=lambda: consumer("a", PAID, REFUNDED),
+        name=NAME,
+        handlers=HANDLERS,
+    )
+    expected = 2 if id == LAST else 3
+    until(lambda: sum(it.counts.values()) >= expected, meanwhile=lambda: it.step(seconds=0.05))
+    it.disconnect()
+    assert sum(it.counts.values()) == expected
+    assert client.xpending(PAID, GROUP)["pending"] == 0
+    if id == "0-1":
+        assert "it is of 1970-01-01 00:00 UTC" in InboundDeadLetter.objects.get(topic=PAID).error
+    else:
+        assert status(one) == "paid"
+    if id not in (LAST, "0-1"):
+        assert status(later) == "paid"
+    assert InboundDeadLetter.objects.get(topic=REFUNDED).error.startswith("An order"), (
+        "it was not paid before"
+    )
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_the_next_owner_gets_an_unacknowledged_entry_of_any_id_once(client, id):
+    client.xadd("t.v1", {"key": "k", "value": "0"}, id=id)
+    one, two = (consumer(name) for name in "ab")
+    assert [received.value for received in one.receive(seconds=0.05)] == [b"0"]
+    one.close()
+    assert [received.value for received in two.receive(seconds=0.05)] == [b"0"]
+    assert two.receive(seconds=0.05) == []
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_the_lag_of_a_stream_with_any_id_is_counted(client, id):
+    client.xadd("t.v1", {"key": "k", "value": "0"}, id=id)
+    client.xadd("u.v1", {"key": "k", "value": "0"})
+    for read in (False, True):
+        if read:
+            consumer("a", "t.v1", "u.v1").receive(seconds=0.05)
+        found = consumer_lags(topics=["t.v1", "u.v1"], group=GROUP)
+        assert [(one.topic, one.events) for one in found] == [("t.v1", 1), ("u.v1", 1)]
+        assert all(one.seconds >= 0 for one in found)
+
+
+@pytest.mark.parametrize(
+    ("id", "written_at"),
+    [
+        ("1763770000000-0", dt.datetime(2025, 11, 22, 0, 6, 40, tzinfo=dt.UTC)),
+        ("0-1", dt.datetime(1970, 1, 1, tzinfo=dt.UTC)),
+        ("1763770000000000-0", None),
+    ],
+)
+def test_an_id_is_a_time_if_it_can_be_one(client, id, written_at):
+    client.xadd("t.v1", {"key": "k", "value": "0"}, id=id)
+    (found,) = consumer("a").receive(seconds=0.05)
+    assert found.written_at == written_at

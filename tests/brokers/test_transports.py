@@ -9,7 +9,9 @@ from __future__ import annotations
 import datetime as dt
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import confluent_kafka
 import pytest
@@ -17,10 +19,14 @@ import redis
 from confluent_kafka import admin
 from django.conf import settings
 
-from outbox.events.transports import Consumer, Lag, kafka_lag
+from outbox.events.transports import Lag
 from tests.kit import kafka as brokers
+from tests.kit.brokers import receive
 from tests.kit.waiting import until
-from tests.kit.words import BrokerAway, Message, Received, TopicUnavailable, consumer_lags, kafka, transports
+from tests.kit.words import BrokerAway, Message, TopicUnavailable, consumer_lags, kafka, transports
+
+#: Kafka's timestamps (epoch milliseconds): after the year 9999, before 1970, microseconds.
+TIMESTAMPS = [253402300800000, -62135596800001, 2**63 - 1, 1763770000000000]
 
 
 @pytest.fixture(scope="module")
@@ -77,20 +83,10 @@ def publish(topic: str, count: int, *, first: int = 0, keys: int = 3) -> None:
     publisher.close()
 
 
-def receive_some(consumer: Consumer, count: int) -> list[Received]:
-    """Wait for so many messages."""
-    found: list[Received] = []
-    deadline = time.monotonic() + 40
-    while len(found) < count and time.monotonic() < deadline:
-        found += consumer.receive(seconds=0.5)
-    assert len(found) == count
-    return found
-
-
 def test_messages_arrive_whole_and_in_order_for_each_key(broker, topic):
     publish(topic, 30)
     consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = receive_some(consumer, 30)
+    found = receive(consumer, 30)
     for key in "012":
         numbers = [int(one.value) for one in found if one.key == key]
         assert numbers == sorted(numbers) and len(numbers) == 10
@@ -103,22 +99,22 @@ def test_messages_arrive_whole_and_in_order_for_each_key(broker, topic):
 def test_what_was_not_acknowledged_comes_again_and_the_rest_does_not(broker, topic):
     publish(topic, 10, keys=1)
     first = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = receive_some(first, 10)
+    found = receive(first, 10)
     first.done(found[:4])
     first.close()
     second = transports.consumer(topics=[topic], group=f"g-{topic}", name="b")
-    assert [int(one.value) for one in receive_some(second, 6)] == [4, 5, 6, 7, 8, 9]
+    assert [int(one.value) for one in receive(second, 6)] == [4, 5, 6, 7, 8, 9]
     second.close()
 
 
 def test_one_that_is_held_back_is_not_lost_when_later_ones_are_acknowledged(broker, topic):
     publish(topic, 5, keys=1)
     first = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = receive_some(first, 5)
+    found = receive(first, 5)
     first.done([found[0], *found[2:]])  # the second waits for its retry, and the process dies
     first.close()
     second = transports.consumer(topics=[topic], group=f"g-{topic}", name="b")
-    assert int(receive_some(second, 1 if broker == "redis" else 4)[0].value) == 1
+    assert int(receive(second, 1 if broker == "redis" else 4)[0].value) == 1
     second.close()
 
 
@@ -126,7 +122,7 @@ def test_two_groups_each_get_everything(broker, topic):
     publish(topic, 3)
     for group in ("one", "two"):
         consumer = transports.consumer(topics=[topic], group=f"{group}-{topic}", name="a")
-        consumer.done(receive_some(consumer, 3))
+        consumer.done(receive(consumer, 3))
         consumer.close()
 
 
@@ -169,9 +165,43 @@ def test_a_topic_that_takes_nothing_is_unavailable_and_the_others_get_theirs(bro
 def test_what_the_broker_said_when_it_was_written_comes_with_a_message(broker, topic):
     publish(topic, 1)
     consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    (found,) = receive_some(consumer, 1)
+    (found,) = receive(consumer, 1)
     assert found.written_at and abs(dt.datetime.now(dt.UTC) - found.written_at) < dt.timedelta(minutes=5)
     consumer.close()
+
+
+@pytest.fixture
+def kafka_topic(settings, shared_kafka) -> str:
+    """Make a topic whose producers may choose any timestamp."""
+    settings.EVENT_TRANSPORT, settings.KAFKA_BOOTSTRAP_SERVERS = "kafka", shared_kafka.url
+    name = f"test.{uuid.uuid4().hex[:8]}.v1"
+    most = str(2**63 - 1)
+    config = {"message.timestamp.after.max.ms": most, "message.timestamp.before.max.ms": most}
+    client = admin.AdminClient({"bootstrap.servers": shared_kafka.url})
+    client.create_topics([admin.NewTopic(name, 1, 1, config=config)])[name].result(20)
+    return name
+
+
+def test_kafka_messages_of_any_timestamp_are_received_and_have_a_lag(kafka_topic, settings):
+    producer = confluent_kafka.Producer({"bootstrap.servers": settings.KAFKA_BOOTSTRAP_SERVERS})
+    refused: list[str] = []
+
+    def delivered(error: object, _: object) -> None:
+        if error is not None:
+            refused.append(str(error))
+
+    for number, timestamp in enumerate([*TIMESTAMPS, 0]):
+        producer.produce(kafka_topic, b"%d" % number, timestamp=timestamp, on_delivery=delivered)
+        assert producer.flush(20) == 0
+    assert not refused
+    count = len(TIMESTAMPS) + 1
+    consumer = transports.consumer(topics=[kafka_topic], group="g", name="a")
+    found = receive(consumer, count)
+    consumer.close()
+    assert len(found) == count and found[-1].written_at is not None
+    assert [one.written_at for one in found[:-1]] == [None] * (count - 1)
+    (lag,) = consumer_lags(topics=[kafka_topic], group="g")
+    assert lag.events == count and lag.seconds >= 0
 
 
 def lag_of(topic: str) -> Lag:
@@ -186,7 +216,7 @@ def test_the_lag_is_what_the_group_has_not_acknowledged(broker, topic):
     before = lag_of(topic)  # nobody has ever consumed
     assert before.events == 5 and before.seconds > 0
     consumer = transports.consumer(topics=[topic], group=f"g-{topic}", name="a")
-    found = receive_some(consumer, 5)
+    found = receive(consumer, 5)
     consumer.done(found[:2])
     between = lag_of(topic)
     assert between.events == 3 and between.seconds > 0
@@ -197,20 +227,27 @@ def test_the_lag_is_what_the_group_has_not_acknowledged(broker, topic):
     assert lag_of(topic).events == 1  # also while no consumer runs
 
 
-def test_the_lags_of_two_groups_keep_their_connections_and_what_they_know(broker, topic):
+def test_the_lag_of_a_group_is_measured_again_over_the_same_connection_and_reads_no_message_twice(
+    broker, topic, monkeypatch
+):
+    calls: Counter[str] = Counter()
+
+    class Counting(confluent_kafka.Consumer):
+        def __init__(self, *arguments: Any, **more: Any) -> None:
+            calls["connected"] += 1
+            super().__init__(*arguments, **more)
+
+        def assign(self, *arguments: Any) -> None:
+            calls["read"] += 1
+            super().assign(*arguments)
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", Counting)
     publish(topic, 2, keys=1)
     groups = [f"g-{topic}", f"h-{topic}"]
-
-    def measured() -> list[Lag]:
-        return [lag for group in groups for lag in consumer_lags(topics=[topic], group=group)]
-
-    assert [one.events for one in measured()] == [2, 2]
-    if broker == "kafka":
-        known = {key: id(one) for key, one in kafka_lag._consumers.items() if key[-1] in groups}
-        assert len(known) == 2
-        assert all(one.seconds > 0 for one in measured())
-        assert {key: id(one) for key, one in kafka_lag._consumers.items() if key[-1] in groups} == known
-        assert all(len(kafka_lag._times[group]) == 1 for group in groups)
+    for _ in range(3):
+        lags = [lag for group in groups for lag in consumer_lags(topics=[topic], group=group)]
+        assert [lag.events for lag in lags] == [2, 2] and all(lag.seconds > 0 for lag in lags)
+    assert set(calls.values()) <= {2}
 
 
 def test_the_lag_at_a_broker_that_is_not_there_is_unknown(broker, topic, settings, monkeypatch):

@@ -45,8 +45,3 @@ def validate_inbound(event: dict[str, Any]) -> None:
     """Validate the envelope and the data of an event that orderpost takes."""
     for name, value in (("envelope", event), (event["eventType"], event["data"])):
         validator("in", name, is_strict=False).validate(value)
-
-
-def is_valid(direction: Direction, name: str, value: Any) -> bool:
-    """Tell whether the schema takes a value, as it is served."""
-    return bool(validator(direction, name, is_strict=False).is_valid(value))

@@ -1,50 +1,39 @@
-"""A message on a table's topic wakes what works at that table, whatever the message says."""
+"""A message on a table's topic wakes what works at that table, and the lag of the group is a metric."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
 
+import confluent_kafka
 import pytest
+from django.core.management import call_command
+from django.db import OperationalError
 
 from outbox.events.consuming.cdc import RowChangeConsumer
-from outbox.events.transports import Consumer
-from tests.kit.words import BrokerAway, Received, cdc
+from outbox.events.consuming.cdc_lag import CDC
+from tests.kit.brokers import Hand
+from tests.kit.words import BrokerAway, Heartbeat, Message, Received, cdc, cdc_lag, kafka, metrics
 
 MAILS, EVENTS = "orderpost.public.email_notifications", "orderpost.public.outbox_events"
 ROW = b'{"id": "0199d0e4-7c00-7000-8000-000000000001"}'
-
-
-class Broker(Consumer):
-    """Gives out what the test says; keeps what was committed, and whether the member left."""
-
-    def __init__(self, *rounds: list[Received]) -> None:
-        self.rounds = list(rounds)
-        self.committed: list[Received] = []
-        self.away = self.closed = False
-
-    def receive(self, *, seconds):
-        return self.rounds.pop(0) if self.rounds else []
-
-    def done(self, messages):
-        if self.away:
-            raise BrokerAway("no answer")
-        self.committed += messages
-
-    def close(self):
-        self.closed = True
 
 
 def message(value: bytes = ROW, topic: str = MAILS) -> Received:
     return Received(topic, "k", value, None)
 
 
-def consumer_of(broker: Broker) -> tuple[RowChangeConsumer, list[str]]:
+def consumer_of(*brokers: Hand) -> tuple[RowChangeConsumer, list[str]]:
     """Return a consumer that has just joined, and the list of what it wakes from then on."""
     woken: list[str] = []
     tables = ("email_notifications", "outbox_events")
     wakes = {table: functools.partial(woken.append, table) for table in tables}
-    it = RowChangeConsumer(connect=lambda: broker, wakes=wakes)
+    it = RowChangeConsumer(connect=iter(brokers).__next__, wakes=wakes)
+    broker = brokers[0]
     rounds, broker.rounds = broker.rounds, []
     it.step()
     assert sorted(woken) == sorted(tables)  # whatever was written while nobody listened
@@ -54,7 +43,7 @@ def consumer_of(broker: Broker) -> tuple[RowChangeConsumer, list[str]]:
 
 
 def test_a_hundred_changes_wake_each_table_once():
-    it, woken = consumer_of(Broker([message()] * 99 + [message(topic=EVENTS)]))
+    it, woken = consumer_of(Hand([message()] * 99 + [message(topic=EVENTS)]))
     it.step()
     assert sorted(woken) == ["email_notifications", "outbox_events"]
 
@@ -63,46 +52,43 @@ def test_a_hundred_changes_wake_each_table_once():
     "value", [b"", b"null", b"{", b"\x00\x00\x00\x00\x01\x02", b"\xff\xfe", b"[" * 100_000]
 )
 def test_a_message_wakes_whatever_it_contains(value):
-    broker = Broker([message(value)])
+    broker = Hand([message(value)])
     it, woken = consumer_of(broker)
     it.step()
-    assert woken == ["email_notifications"] and len(broker.committed) == 1
+    assert woken == ["email_notifications"] and len(broker.acknowledged) == 1
 
 
 def test_offsets_are_committed_about_once_a_second_and_when_it_leaves(monkeypatch):
     monkeypatch.setattr(cdc, "COMMIT_SECONDS", 1000.0)
-    broker = Broker([message()], [message()], [message()])
+    broker = Hand([message()], [message()], [message()])
     it, _ = consumer_of(broker)
     it.step()
-    assert len(broker.committed) == 1
+    assert len(broker.acknowledged) == 1
     it.step()
     it.step()
-    assert len(broker.committed) == 1
+    assert len(broker.acknowledged) == 1
     it.disconnect()
-    assert len(broker.committed) == 3 and broker.closed
+    assert len(broker.acknowledged) == 3 and broker.is_closed
 
 
 def test_a_broker_that_is_away_when_it_leaves_gives_the_last_changes_out_again(monkeypatch):
     monkeypatch.setattr(cdc, "COMMIT_SECONDS", 1000.0)
-    broker = Broker([message()], [message()])
-    it, _ = consumer_of(broker)
+    broker = Hand([message()], [message()])
+    it, _ = consumer_of(broker, Hand())
     it.step()
     it.step()
-    broker.away = True
+    broker.is_away = True
     it.disconnect()
-    assert broker.closed and len(broker.committed) == 1
-    it._connect = lambda: Broker()
+    assert broker.is_closed and len(broker.acknowledged) == 1
     it.step()  # what was not committed is the old membership's
     it.disconnect()
 
 
 def test_it_says_after_each_round_that_the_broker_answers_and_not_while_that_is_away():
-    class Away(Broker):
-        def receive(self, *, seconds):
-            raise BrokerAway("no answer")
-
+    away = Hand()
+    away.is_away = True
     told: list[str] = []
-    for broker in (Broker([message()]), Away()):
+    for broker in (Hand([message()]), away):
         it = RowChangeConsumer(
             connect=lambda broker=broker: broker,
             wakes={"email_notifications": lambda: None},
@@ -112,3 +98,98 @@ def test_it_says_after_each_round_that_the_broker_answers_and_not_while_that_is_
             for _ in range(2):
                 it.step()
     assert told == ["alive"] * 2
+
+
+@pytest.fixture(scope="module")
+def mock() -> Iterator[str]:
+    """Return the address of librdkafka's mock cluster."""
+    producer = confluent_kafka.Producer({"bootstrap.servers": "", "test.mock.num.brokers": 1})
+    found = producer.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in found)
+
+
+@pytest.fixture
+def topic(settings, monkeypatch, valkey_url, mock) -> str:
+    """Use Redis Streams for events, and Kafka for nothing but the rows that Debezium reports."""
+    name = f"shop.public.{uuid.uuid4().hex[:8]}"
+    settings.EVENT_TRANSPORT, settings.REDIS_URL = "redis", valkey_url
+    settings.KAFKA_BOOTSTRAP_SERVERS = mock
+    monkeypatch.setattr(cdc, "TOPICS", [name])
+    monkeypatch.setattr(cdc, "GROUP", f"cdc-{name}")
+    return name
+
+
+def shown() -> dict[tuple[str, str], float]:
+    """Return what the web shows about brokers and lags, by metric and by broker or topic."""
+    return {
+        (one.name.removeprefix("orderpost_"), one.labels.get("broker") or one.labels["topic"]): one.value
+        for family in metrics.families(with_readers=True)
+        for one in family.samples
+        if one.name.startswith(("orderpost_broker_up", "orderpost_consumer_lag"))
+    }
+
+
+def read_status(capsys) -> dict[str, Any]:
+    call_command("status", "--json")
+    return dict(json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.django_db
+def test_the_lag_of_the_group_is_shown_next_to_that_of_the_consumers_of_events(topic):
+    Heartbeat.beat(name=CDC)
+    publisher = kafka.Publisher()
+    assert publisher.publish([Message(topic, "k", b"{}")] * 3) == [None] * 3
+    publisher.close()
+    found = shown()
+    assert found["consumer_lag_events", topic] == 3 and found["consumer_lag_seconds", topic] > 0
+    assert found["consumer_lag_events", "payment.payment.succeeded.v1"] == 0
+    assert found["broker_up", "kafka"] == found["broker_up", "redis"] == 1
+
+
+@pytest.mark.django_db
+def test_each_family_is_exposed_once_and_its_samples_name_the_group(topic, settings):
+    Heartbeat.beat(name=CDC)
+    text = metrics.exposition(accept="")[0].decode()
+    assert text.count("# TYPE orderpost_consumer_lag_events gauge") == 1
+    assert f'orderpost_consumer_lag_events{{group="{cdc.GROUP}",topic="{topic}"}} 0.0' in text
+    assert 'orderpost_consumer_lag_events{group="orderpost",topic="payment.payment.succeeded.v1"}' in text
+
+
+@pytest.mark.django_db
+def test_a_shop_without_it_asks_no_kafka(topic, settings):
+    settings.KAFKA_BOOTSTRAP_SERVERS = "127.0.0.1:1"  # as in the compose file, where every process has it
+    assert ("broker_up", "kafka") not in shown()
+
+
+@pytest.mark.django_db
+def test_a_kafka_that_only_debezium_writes_to_is_reported_when_it_is_away(topic, settings, capsys):
+    Heartbeat.beat(name="poll")
+    Heartbeat.beat(name=CDC)
+    settings.KAFKA_BOOTSTRAP_SERVERS = "127.0.0.1:1"
+    found = shown()
+    assert found["broker_up", "kafka"] == 0 and found["broker_up", "redis"] == 1
+    assert ("consumer_lag_events", topic) not in found
+    (need,) = read_status(capsys)["needs"]
+    assert need.startswith("Kafka does not answer")
+
+
+@pytest.mark.django_db
+def test_kafka_is_not_asked_while_the_database_cannot_say_whether_it_is_used(topic, monkeypatch):
+    Heartbeat.beat(name=CDC)
+    asked = []
+
+    def away():
+        raise OperationalError("away")
+
+    monkeypatch.setattr(cdc_lag, "has_run", away)
+    monkeypatch.setattr(cdc_lag, "read_cdc_lags", lambda: asked.append(1) or [])
+    assert ("broker_up", "kafka") not in shown() and not asked
+
+
+@pytest.mark.django_db
+def test_status_names_what_waits(topic, capsys):
+    Heartbeat.beat(name="poll")
+    Heartbeat.beat(name=CDC)
+    found = read_status(capsys)
+    assert found["needs"] == []
+    assert {"topic": topic, "events": 0, "seconds": 0.0} in found["consumers"]

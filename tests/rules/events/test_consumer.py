@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
+from typing import Any
+
 import pytest
 from django.db import OperationalError, connection
 
@@ -19,8 +22,12 @@ from tests.kit.events import (
 )
 from tests.kit.waiting import until
 from tests.kit.words import (
+    HANDLERS,
+    Envelope,
     InboundDeadLetter,
+    Order,
     Received,
+    Rejected,
     consumer,
     payments_and_stock,
 )
@@ -180,3 +187,49 @@ class TestReplays:
             meanwhile=lambda: it.step(seconds=0.01),
         )
         assert InboundDeadLetter.objects.get().error == "ZeroDivisionError: x"
+
+
+PAID_V2 = "payment.payment.succeeded.v2"
+
+
+def paid_v2(event: Envelope) -> None:
+    """Take the second version, which has the order in an object of its own."""
+    try:
+        HANDLERS[PAID](Envelope(event.id, PAID, 1, event.source, {"orderId": event.data["order"]["id"]}, {}))
+    except KeyError as error:
+        raise Rejected("its data.order.id is missing") from error
+
+
+def v1(id: uuid.UUID, **more: Any) -> Received:
+    return received(PAID, envelope(PAID, {"orderId": str(id)}, **more))
+
+
+def v2(id: uuid.UUID, **more: Any) -> Received:
+    return received(PAID_V2, envelope(PAID_V2, {"order": {"id": str(id)}}, version=2, **more))
+
+
+def counts_of(*messages: Received) -> dict[str, int]:
+    it = consume(Hand(list(messages)), **{PAID_V2: paid_v2})
+    it.step(seconds=0.01)
+    return {name: count for name, count in it.counts.items() if count}
+
+
+def test_each_version_has_its_handler():
+    one, two = order(), order()
+    assert counts_of(v1(one.id), v2(two.id)) == {"done": 2}
+    assert set(Order.objects.values_list("status", flat=True)) == {"paid"}
+
+
+@pytest.mark.parametrize("arrival", ["112", "211"])
+def test_a_fact_that_is_published_in_both_versions_has_its_effect_once(arrival):
+    it, event_id = order(), str(uuid.uuid4())
+    versions = {"1": v1(it.id, eventId=event_id), "2": v2(it.id, eventId=event_id)}
+    assert counts_of(*(versions[number] for number in arrival)) == {"done": 1, "repeat": 2}
+    assert Order.objects.get().version == 2
+    assert not InboundDeadLetter.objects.exists()
+
+
+def test_a_version_that_its_topic_does_not_have_is_a_dead_letter():
+    it = order()
+    assert counts_of(received(PAID_V2, envelope(PAID_V2, {"order": {"id": str(it.id)}}))) == {"dead": 1}
+    assert "its version is not" in InboundDeadLetter.objects.get().error

@@ -1,27 +1,31 @@
-"""The Saleor adapter passes on only what Saleor signed, as events that orderpost takes."""
+"""The programs of examples/ publish what the served schemas describe and orderpost takes."""
 
 from __future__ import annotations
 
 import base64
 import copy
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import redis
 import requests
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from notifications.rendering import _MINOR_DIGITS
+from local.machine import PROJECT
 from tests.kit.api import make_token
-from tests.kit.events import give
+from tests.kit.events import envelope, give, handle, order, received, status, topic_of
 from tests.kit.examples import load
 from tests.kit.http import run, serve
 from tests.kit.schemas import validate_inbound
-from tests.kit.words import EmailNotification, Order
+from tests.kit.words import EmailNotification, Order, OutboxEvent, cancel_order
 
-saleor = load("saleor_adapter")
+saleor, services = load("saleor_adapter"), load("services")
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 KID = "saleor-key"
 #: The result of the adapter's query for an order (the types are those of Saleor's GraphQL schema).
@@ -309,10 +313,6 @@ def test_amounts_are_exact_in_each_currency(amount, currency, units):
     assert saleor.count_minor_units(raw, currency=currency) == units
 
 
-def test_the_currencies_are_those_of_the_emails():
-    assert saleor.DIGITS == _MINOR_DIGITS
-
-
 def test_the_sequence_grows_with_time_and_stays_in_its_range():
     assert [saleor.make_sequence(payload(name, ORDER["created"])) for name in saleor.CHANGES] == [
         1,
@@ -370,3 +370,42 @@ def test_the_endpoint_takes_its_events(settings, world, live_server):
     assert [mail.event_type for mail in EmailNotification.objects.all()] == ["order.paid"]
     world.adapter.token = "wrong"
     assert world.send(payload("OrderConfirmed")).status_code == 503
+
+
+@pytest.mark.django_db
+def test_the_payment_service_captures_and_returns_the_amount_in_the_orders_currency():
+    it = order(currency="EUR")
+    for handler, published in ((services.capture, "placed"), (services.give_back, "cancelled")):
+        if published == "cancelled":
+            cancel_order(order_id=it.id)
+        told = OutboxEvent.objects.get(event_type=f"order.order.{published}.v1")
+        topic, data = handler(told.payload)
+        assert data == {"orderId": str(it.id), "amount": 1000, "currency": "EUR"}
+        event = envelope(topic, data)
+        validate_inbound(event)
+        assert handle(received(topic, event)) == "done"
+    assert (status(it), it.refunded_amount) == ("cancelled", 1000)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("options", [[], ["--late"]])
+def test_the_example_shops_events_make_an_order_and_its_mails(settings, valkey_url, options):
+    settings.ORDER_SOURCES = ["example-shop"]
+    subprocess.run(
+        [sys.executable, "examples/shop.py", *options],
+        cwd=PROJECT,
+        env=os.environ | {"REDIS_URL": valkey_url},
+        check=True,
+        capture_output=True,
+    )
+    topics = [topic_of(change) for change in ("completed", "paid", "placed")]  # not as they were told
+    with redis.Redis.from_url(valkey_url) as client:
+        events = [json.loads(fields[b"value"]) for topic in topics for _, fields in client.xrange(topic)]
+    assert len(events) == 3
+    for event in events:
+        validate_inbound(event)
+        assert give(event) == "done"
+    order = Order.objects.get()
+    assert (order.source, order.status, order.version) == ("example-shop", "completed", 3)
+    mails = EmailNotification.objects.order_by("event_type").values_list("event_type", flat=True)
+    assert list(mails) == ["order.completed", "order.paid"]

@@ -109,10 +109,22 @@ class TestAge:
         del event["timestamp"]
         assert handle(received(PAID, event, written_at=dt.datetime.now(dt.UTC) - self.OLD)) == "dead"
 
-    @pytest.mark.parametrize("timestamp", [None, "yesterday", 5, "2026-13-01T00:00:00Z"])
-    def test_an_event_without_any_time_is_taken(self, timestamp):
+    @pytest.mark.parametrize(
+        ("timestamp", "result"),
+        [
+            ("0001-01-01T00:00:00+14:00", "done"),  # not a year in UTC: as if there were none
+            ("9999-12-31T23:59:59-14:00", "done"),
+            ("0001-01-01T00:00:00Z", "dead"),  # older than what the inbox remembers
+            ("9999-12-31T23:59:59Z", "done"),
+            (10**30, "done"),
+            (None, "done"),
+            ("yesterday", "done"),
+            ("2026-13-01T00:00:00Z", "done"),
+        ],
+    )
+    def test_an_event_of_any_timestamp_is_taken_or_dead(self, timestamp, result):
         it = order()
-        assert handle(received(PAID, envelope(PAID, {"orderId": str(it.id)}, timestamp=timestamp))) == "done"
+        assert handle(received(PAID, envelope(PAID, {"orderId": str(it.id)}, timestamp=timestamp))) == result
 
     def test_a_repeat_that_the_inbox_still_knows_is_a_repeat_at_any_age(self):
         event = envelope(PAID, {"orderId": str(order().id)})

@@ -1,4 +1,7 @@
-"""Events out: each at least once, in order for each aggregate, whatever fails and however many relays run."""
+"""Events out: each at least once, in order for each aggregate, whatever fails and however many relays run.
+
+The floor is where the relay's looks start: past the dead entries of a held snapshot, and never past an event.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ import datetime as dt
 import json
 import uuid
 from collections import defaultdict
+from collections.abc import Iterator
 
+import psycopg
 import pytest
 import redis
 from django.db import IntegrityError, connections, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from outbox.events.publishing import shards
+from outbox.events.publishing import floor, shards
 from tests.kit.brokers import Memory, due, write
 from tests.kit.months import dsn
+from tests.kit.orders import make_order
 from tests.kit.waiting import until
 from tests.kit.words import (
     SHARDS,
@@ -251,8 +257,6 @@ def test_a_held_back_aggregate_with_a_long_queue_does_not_fill_the_batch(one, br
 
 def test_relays_share_the_shards_and_a_dead_ones_move(broker, monkeypatch):
     monkeypatch.setattr(shards, "KEEP_SECONDS", 0)
-    import psycopg
-
     first = Relay(using="default", transport=broker)
     first.step()
     assert len(first.shards.owned) == SHARDS
@@ -365,8 +369,8 @@ def test_a_state_that_cannot_be_is_refused_by_the_table(wrong):
 def test_the_relay_reads_its_indexes(one):
     with transaction.atomic(), connections["default"].cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
-        blocking, due = _plans_of_a_look(one)
-    assert "outbox_events_stuck" in _indexes(blocking) and "outbox_events_next" in _indexes(due)
+        blocking, due = plans_of_a_look(one)
+    assert "outbox_events_stuck" in indexes_of(blocking) and "outbox_events_next" in indexes_of(due)
 
 
 def test_what_blocks_and_what_is_due_are_the_states_of_these_names(one):
@@ -400,28 +404,26 @@ def test_what_blocks_and_what_is_due_are_the_states_of_these_names(one):
 def test_the_relay_plans_no_partition_of_days_to_come(one, broker):
     write(uuid.uuid4(), "1")
     far = attached(model=OutboxEvent)[-1]
-    assert far.since - one._now() > dt.timedelta(days=4)
-    for plan in _plans_of_a_look(one):
+    assert far.since - dt.datetime.now(dt.UTC) > dt.timedelta(days=4)
+    for plan in plans_of_a_look(one):
         assert far.name not in plan and attached(model=OutboxEvent)[1].name in plan
-    one.step()
     assert broker.texts() == ["1"]
 
 
-def _plans_of_a_look(relay: Relay) -> list[str]:
+def plans_of_a_look(relay: Relay) -> list[str]:
     """Return the plans of what blocks and of what is due."""
     with CaptureQueriesContext(connections["default"]) as looked:
-        relay.shards.keep()
-        relay._next(10)
-    statements = [query["sql"] for query in looked if "FROM outbox_events" in query["sql"]]
+        relay.step()
+    blocking, due = [query["sql"] for query in looked if "FROM outbox_events" in query["sql"]][:2]
     with connections["default"].cursor() as cursor:
         plans = []
-        for statement in statements:
+        for statement in (blocking, due):
             cursor.execute(f"EXPLAIN {statement}")
             plans.append("\n".join(line for (line,) in cursor.fetchall()))
     return plans
 
 
-def _indexes(plan: str) -> set[str]:
+def indexes_of(plan: str) -> set[str]:
     """Return the parent indexes of the partitions' indexes in a plan."""
     with connections["default"].cursor() as cursor:
         cursor.execute(
@@ -429,3 +431,142 @@ def _indexes(plan: str) -> set[str]:
             " JOIN pg_index ON indexrelid = inhrelid"
         )
         return {parent for child, parent in cursor.fetchall() if child in plan}
+
+
+@pytest.fixture
+def quick(one, monkeypatch) -> Relay:
+    """Let the floor of the relay follow at each step."""
+    monkeypatch.setattr(floor, "TICK_SECONDS", 0.0)
+    return one
+
+
+@pytest.fixture
+def beside() -> Iterator[psycopg.Connection]:
+    """Open a second session whose transaction has an id, as after its first change."""
+    with psycopg.connect(dsn()) as session:
+        session.execute("SET idle_in_transaction_session_timeout = 0")
+        session.commit()
+        session.execute("SELECT pg_current_xact_id()")
+        yield session
+
+
+def entries_read() -> int:
+    """Return how many entries of the index of unpublished events were read so far, dead ones included."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")
+        cursor.execute("SELECT pg_stat_clear_snapshot()")
+        cursor.execute(
+            "SELECT sum(idx_tup_read) FROM pg_stat_user_indexes"
+            " WHERE relname LIKE 'outbox_events%' AND indexrelname LIKE '%position%'"
+        )
+        return int(cursor.fetchone()[0] or 0)
+
+
+def entries_of_a_step(relay: Relay) -> int:
+    before = entries_read()
+    relay.step()
+    return entries_read() - before
+
+
+def follow(relay: Relay) -> None:
+    """Relay often enough for the floor to follow, if it may."""
+    for _ in range(4):
+        relay.step()
+
+
+def test_a_look_steps_over_few_dead_entries_however_many_were_published_under_a_held_snapshot(quick, broker):
+    with psycopg.connect(dsn()) as holder:
+        holder.execute("SET idle_in_transaction_session_timeout = 0")
+        holder.commit()
+        holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.execute("SELECT count(*) FROM outbox_events")
+        write(uuid.uuid4(), *map(str, range(500)))
+        while OutboxEvent.objects.unpublished().exists():
+            quick.step()
+        until(lambda: entries_of_a_step(quick) < 20)  # transactions of other databases count, too
+        write(uuid.uuid4(), "new")
+        assert entries_of_a_step(quick) < 20
+        assert broker.texts()[-1] == "new"
+        quick.hand_over()  # which forgets the floor
+        write(uuid.uuid4(), "newer")
+        assert entries_of_a_step(quick) > 500
+
+
+def test_the_floor_waits_for_a_transaction_that_got_an_earlier_position(quick, broker, beside):
+    order = make_order()
+    beside.execute(
+        "INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, version, sequence,"
+        " payload, metadata, shard, retry_count, last_error)"
+        " SELECT overlay(gen_random_uuid()::text placing left(%s, 13) from 1 for 13)::uuid, 'order', %s,"
+        " 'test.v1', 1, 1, '{\"text\": \"early\"}', '{}', 1, 0, ''",
+        [str(order.id), order.id],
+    )
+    for number in range(6):
+        write(uuid.uuid4(), f"late {number}")
+        follow(quick)
+    beside.commit()
+    write(order.id, "later of the same aggregate")
+    quick.step()
+    assert broker.texts()[-2:] == ["early", "later of the same aggregate"]
+
+
+def test_a_look_finds_a_dead_letter_that_is_republished_before_the_later_events_of_its_aggregate(
+    quick, broker
+):
+    aggregate = uuid.uuid4()
+    broker.refuse["first"] = "too odd"
+    write(aggregate, "first", "second")
+    OutboxEvent.objects.filter(payload__text="first").update(retry_count=4)
+    quick.step()
+    dead = OutboxEvent.objects.dead().get()
+    for number in range(3):
+        write(uuid.uuid4(), f"other {number}")
+        follow(quick)
+    broker.refuse.clear()
+    OutboxEvent.objects.republish(ids=[dead.id])
+    while quick.step():
+        pass
+    texts = broker.texts()
+    assert texts.index("first") < texts.index("second")
+
+
+def test_an_event_that_waits_for_its_topic_is_found_again(quick, broker, monkeypatch):
+    monkeypatch.setattr("outbox.events.publishing.relay.pause_after", lambda failures: 0.0)
+    broker.unavailable = {"gone.v1"}
+    write(uuid.uuid4(), "waits", topic="gone.v1")
+    for number in range(3):
+        write(uuid.uuid4(), f"other {number}")
+        follow(quick)
+    broker.unavailable.clear()
+    quick.step()
+    assert "waits" in broker.texts()
+
+
+def test_what_was_read_ahead_is_forgotten_with_the_shards(quick, broker):
+    write(uuid.uuid4(), *map(str, range(8)))
+    quick.step(batch=2)
+    assert broker.texts() == ["0", "1"]
+    quick.hand_over()
+    OutboxEvent.objects.mark_published(ids=OutboxEvent.objects.values_list("id", flat=True))
+    assert quick.step(batch=2) == 0
+
+
+def test_what_was_read_ahead_waits_behind_an_event_that_is_refused(quick, broker):
+    aggregate = uuid.uuid4()
+    broker.refuse["odd"] = "too odd"
+    write(aggregate, "odd", "a", "b", "c", "d")
+    write(uuid.uuid4(), "other")
+    for _ in range(4):
+        quick.step(batch=2)
+    assert broker.texts() == ["other"]
+
+
+def test_a_look_is_shared_by_four_batches(quick, broker, django_assert_num_queries):
+    with transaction.atomic():
+        for number in range(8):
+            write(uuid.uuid4(), str(number))
+    quick.step(batch=2)
+    with django_assert_num_queries(3):  # what became of each batch
+        for _ in range(3):
+            quick.step(batch=2)
+    assert len(broker.taken) == 8
