@@ -17,7 +17,7 @@ from config import roles
 from local.machine import PROJECT
 from tests.drills import dockerd, engine, images
 from tests.kit import kafka
-from tests.ops.chart import chart_values
+from tests.kit.chart import chart_values
 
 #: The engines that run the page: podman with podman-compose, and Docker with compose.
 ENGINES = [

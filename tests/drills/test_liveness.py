@@ -17,8 +17,8 @@ import pytest
 import requests
 
 from local.machine import HOST, PROJECT
+from tests.kit.chart import CHART
 from tests.kit.shop import Shop
-from tests.ops.chart import CHART
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.flows.failures import FAILURES, Failure, World, running
 from tests.flows.monitoring import faster_query, needs_monitoring
+from tests.kit.alerts import DASHBOARDS, queries
 from tests.kit.roles import RUNNING
 from tests.kit.shop import PAYMENT, payment_event
-from tests.ops.test_dashboards import DASHBOARDS, queries
 
 pytestmark = [pytest.mark.flow, needs_monitoring]
 

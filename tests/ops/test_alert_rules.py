@@ -1,4 +1,4 @@
-"""Each alert with its real durations: it fires when it must, not before, and ends."""
+"""Each alert with its real durations: it fires when it must, not before, and ends. What it names exists."""
 
 from __future__ import annotations
 
@@ -10,29 +10,21 @@ from typing import Any
 import yaml
 
 from local.machine import PROJECT
+from notifications.providers import registry
+from tests.kit.alerts import DASHBOARDS, RULES, alerts, needs_promtool, queries, rules
 from tests.kit.needs import needs
+from tests.kit.roles import OPTIONAL, RUNNING
+from tests.kit.words import declarations
 from tests.ops.alert_cases import CASES, Case
 
-RULES = PROJECT / "docker" / "prometheus" / "alerts.yml"
 DOCS = "https://docs.example.com"
+#: Metrics of Prometheus and of node_exporter.
+FOREIGN = re.compile(r"(up|ALERTS|node_\w+)$")
 #: Shown together with one that is watched, or by each process that `ProcessGone` watches; slots only where
 #: there is one.
 MAY_BE_MISSING = {"orderpost_database_connections", "orderpost_loop_age_seconds", "orderpost_paused"}
 MAY_BE_MISSING |= {"orderpost_replication_slot_active", "orderpost_replication_slot_kept_bytes"}
-needs_promtool = needs("prometheus", shutil.which("promtool"))
-
-
-def rules() -> list[dict[str, Any]]:
-    """Return every rule of the shipped file."""
-    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-
-
 SEVERITIES = {"P1": "critical", "P2": "warning", "P3": "info"}
-
-
-def alerts() -> dict[str, dict[str, Any]]:
-    """Return the alerting rules by name."""
-    return {rule["alert"]: rule for rule in rules() if "alert" in rule}
 
 
 def expected(case: Case, description: str) -> dict[str, Any]:
@@ -136,3 +128,46 @@ def test_a_missing_metric_is_an_alert_if_other_alerts_could_not_fire_without_it(
         if not name.endswith(("_total", "_bucket", "_count"))
     }
     assert used - watched == MAY_BE_MISSING
+
+
+def named(expr: str) -> set[str]:
+    """Return the metrics that a query names."""
+    bare = re.sub(r"\{[^}]*\}|\"[^\"]*\"", "", expr)
+    bare = re.sub(r"\b(by|on|without|group_left|ignoring) *\([^)]*\)", "", bare)
+    return set(re.findall(r"\b(?:orderpost[_:][\w:]+|up|ALERTS|node_\w+)\b", bare))
+
+
+def test_the_metrics_that_rules_and_dashboards_name_exist():
+    """tests/ops/test_metrics.py compares the page with what the processes show."""
+    asked = [rule["expr"] for rule in rules()]
+    asked += [expr for dashboard in DASHBOARDS.values() for _, expr in queries(dashboard)]
+    used = {name for expr in asked for name in named(expr)}
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    names = {re.sub(r"_(bucket|count|sum)$", "", name) for name in used - recorded if not FOREIGN.match(name)}
+    assert len(names) > 30
+    page = (PROJECT / "docs" / "reference" / "metrics.md").read_text()
+    assert {name for name in names if f"`{name}`" not in page} == set()
+    assert recorded <= used
+
+
+def test_each_alert_has_a_paragraph_in_the_runbook_and_each_paragraph_an_alert():
+    page = (PROJECT / "docs" / "guides" / "alerts.md").read_text()
+    runbook = page.partition("\n## Alerts\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^### (.+)$", runbook, re.MULTILINE) == list(alerts())
+
+
+def test_prometheus_scrapes_each_role_and_an_alert_tells_of_each_that_is_gone():
+    (job,) = yaml.safe_load(RULES.with_name("prometheus.yml").read_text())["scrape_configs"]
+    assert [one["labels"]["role"] for one in job["static_configs"]] == RUNNING
+    gone = alerts()["ProcessGone"]["expr"]
+    watched = re.findall(r'absent\(orderpost_build_info\{job="orderpost", role="(\w+)"\}\)', gone)
+    assert ["web", *watched] == [*RUNNING, *OPTIONAL]  # the web has an alert of its own, ApiDown
+    for role in OPTIONAL:  # an installation without it has no heartbeat
+        used = f'and on () orderpost_heartbeat_age_seconds{{name="{role}"}}'
+        assert re.search(rf'role="{role}"\}}\)\s+{re.escape(used)}', gone)
+
+
+def test_an_alert_expects_events_of_each_provider_that_posts_some():
+    silent = {name for name, one in declarations().items() if not one.webhook}
+    assert silent < set(registry.NAMES)
+    assert set(re.findall(r'provider!="(\w+)"', alerts()["EmailWebhooksSilent"]["expr"])) == silent

@@ -12,8 +12,8 @@ from jsonschema import Draft7Validator
 
 from config import roles
 from local.machine import PROJECT
+from tests.kit.chart import CHART, SETS, chart_values, documented_settings, schema
 from tests.kit.words import PROBES
-from tests.ops.chart import CHART, SETS, chart_values, documented_settings, schema
 from tests.ops.test_alert_rules import RULES
 
 TEMPLATES = "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))

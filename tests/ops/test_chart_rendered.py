@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from local.machine import PROJECT
-from tests.ops.chart import (
+from tests.kit.chart import (
     CHART,
     FOREIGN_KINDS,
     SETS,

@@ -12,7 +12,7 @@ import pytest
 from config import settings as shipped
 from config.unknown import find_unknown
 from tests.kit import warm
-from tests.ops.chart import documented_settings
+from tests.kit.chart import documented_settings
 
 KNOWN = (
     *("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "KAFKA_OPTIONS", "LEASE_SECONDS", "METRICS_HOST"),
