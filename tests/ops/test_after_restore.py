@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import gzip
-import io
 import json
-import logging
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
-from django.core.management import CommandError, call_command
+from django.core.management import CommandError
 from django.db import DatabaseError, transaction
 
-from config import logs
 from notifications import services
 from notifications.delivery.log import log_changes
 from notifications.restored import mark_sent
@@ -25,6 +19,7 @@ from tests.kit.brokers import Memory
 from tests.kit.jobs import act
 from tests.kit.mails import make_mail
 from tests.kit.people import staff_client
+from tests.kit.restored import after_restore, line, restore_to_now, sent, shipped, states
 from tests.kit.words import (
     EmailNotification,
     OutboxEvent,
@@ -39,43 +34,8 @@ from tests.kit.words import (
     render_again,
 )
 
+__all__ = ["shipped"]  # a fixture
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
-
-
-def after_restore(*logs: Path) -> tuple[list[dict[str, Any]], str]:
-    output, errors = io.StringIO(), io.StringIO()
-    call_command("after_restore", "--log", *map(str, logs), stdout=output, stderr=errors)
-    return [json.loads(line) for line in output.getvalue().splitlines()], errors.getvalue()
-
-
-def restore_to_now() -> None:
-    Pause.objects.pause(parts=Pause.Part.values, reason="", username="x", restored_to=read_database_time())
-
-
-def line(event: str, **fields: Any) -> str:
-    return json.dumps({"event": event, "timestamp": read_database_time().isoformat(), **fields}) + "\n"
-
-
-def sent(id: uuid.UUID, **fields: Any) -> str:
-    return line("notification changed", notification_id=str(id), now="sent", provider="ses", **fields)
-
-
-def states() -> dict[uuid.UUID, str]:
-    return dict(EmailNotification.objects.values_list("id", "status"))
-
-
-@pytest.fixture
-def shipped(tmp_path) -> Iterator[Path]:
-    """Return the file to which this process logs as the others do."""
-    path = tmp_path / "worker.log"
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
-    logs.configure({"level": "INFO", "format": "json"})
-    (handler,) = root.handlers
-    with path.open("w") as stream:
-        handler.setStream(stream)  # type: ignore[attr-defined]
-        yield path
-    root.handlers, root.level = before, level
 
 
 def test_the_lines_that_a_send_and_a_relay_really_write_are_evidence(shipped, settings):

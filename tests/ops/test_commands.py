@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
-import signal
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -19,17 +15,14 @@ from django.core.management.base import CommandError
 from django.db import OperationalError, connections
 from django.urls import reverse
 
-from local.sandbox import Sandbox
-from notifications.delivery import process
 from orders.management.commands import demo
 from outbox.management.commands import keep_partitions
+from tests.kit.commands import handlers_kept, provider, sent, stopped_when
 from tests.kit.mails import make_mail
 from tests.kit.months import make_partition, states
 from tests.kit.orders import make_order
 from tests.kit.shop import PAYMENT, payment_event
-from tests.kit.waiting import until
 from tests.kit.words import (
-    PROVIDERS,
     ApiToken,
     EmailNotification,
     Heartbeat,
@@ -44,44 +37,8 @@ from tests.kit.words import (
 )
 from tests.kit.words import drain as delivery
 
+__all__ = ["provider"]  # a fixture
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
-
-
-@contextmanager
-def stopped_when(condition) -> Iterator[None]:
-    """SIGTERM for this process once `condition` holds, or after a while; its own handlers come back."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-
-    def watch() -> None:
-        try:
-            until(condition)
-        finally:
-            connections.close_all()
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield
-    finally:
-        watcher.join()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@pytest.fixture
-def provider(settings, valkey_url):
-    with Sandbox() as sandbox:
-        settings.ANYMAIL = settings.ANYMAIL | {"SENDGRID_API_URL": sandbox.api_url}
-        process.start_anew()
-        PROVIDERS["sendgrid"].close()
-        yield sandbox
-        PROVIDERS["sendgrid"].close()
-    process.start_anew()
-
-
-def sent() -> int:
-    return EmailNotification.objects.filter(status="sent").count()
 
 
 def test_drain_outbox_sends_until_it_is_told_to_stop(provider, settings):
@@ -109,10 +66,8 @@ def test_drain_outbox_outlives_a_database_that_is_away_for_a_moment(provider, se
 
 def test_drain_outbox_ends_by_itself_when_nothing_is_due(provider):
     make_mail()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    call_command("drain_outbox")
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with handlers_kept():
+        call_command("drain_outbox")
     assert sent() == 1
 
 
@@ -169,11 +124,9 @@ def test_keep_partitions_makes_and_retires_until_it_is_told_to_stop_and_outlives
         call_command("keep_partitions")
     assert states()[old.name] == "detached"
     assert partitions.attached(model=OutboxEvent)[-1].name == far
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     Heartbeat.objects.filter(name="partitions").delete()
-    call_command("keep_partitions", "--once")  # the day's rollover is done
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with handlers_kept():
+        call_command("keep_partitions", "--once")  # the day's rollover is done
     assert Heartbeat.objects.filter(name="partitions").exists()
 
 

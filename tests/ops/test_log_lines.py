@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from config import logs
 from local.sandbox import Sandbox
 from tests.kit.brokers import Hand, Memory, consume, due
 from tests.kit.events import PAID, REFUNDED, envelope, handle, received
+from tests.kit.logs import shipped_to
 from tests.kit.mails import due_now, sandbox  # noqa: F401 - a fixture
 from tests.kit.waiting import until
 from tests.kit.words import (
@@ -52,20 +51,15 @@ Lines = Callable[[], list[dict[str, Any]]]
 @pytest.fixture
 def lines() -> Iterator[Lines]:
     """Capture what the process logs, as it is shipped; only the lines of transitions."""
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
-    logs.configure({"level": "INFO", "format": "json"})
-    (handler,) = root.handlers
     stream = io.StringIO()
-    handler.setStream(stream)  # type: ignore[attr-defined]
     names = EMAIL | EVENTS_OUT | EVENTS_IN
 
     def read() -> list[dict[str, Any]]:
         found = [json.loads(line) for line in stream.getvalue().splitlines()]
         return [line for line in found if line["event"] in names]
 
-    yield read
-    root.handlers, root.level = before, level
+    with shipped_to(stream):
+        yield read
 
 
 @pytest.fixture

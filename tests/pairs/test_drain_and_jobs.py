@@ -9,11 +9,11 @@ import pytest
 from django.core.management import call_command
 from django.db.models.functions import Now
 
+from tests.kit.commands import provider, sent, stopped_when
 from tests.kit.jobs import resending, started
 from tests.kit.mails import make_mail, make_mails
 from tests.kit.words import RESEND, BulkJob, Drained, bulk
 from tests.kit.words import drain as delivery
-from tests.ops.test_commands import provider, sent, stopped_when
 
 __all__ = ["provider"]  # a fixture
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])

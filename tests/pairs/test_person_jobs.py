@@ -23,6 +23,7 @@ from tests.kit.mails import make_mail
 from tests.kit.months import dsn, dying_environment
 from tests.kit.orders import make_order
 from tests.kit.people import grep
+from tests.kit.restored import after_restore, line, restore_to_now
 from tests.kit.words import (
     BulkJob,
     EmailNotification,
@@ -34,7 +35,6 @@ from tests.kit.words import (
     erasure,
     exclusive_lock,
 )
-from tests.ops.test_after_restore import after_restore, line, restore_to_now
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

@@ -15,6 +15,7 @@ from tests.kit.mails import make_mail
 from tests.kit.months import Steps, age_records, fill, make_partition
 from tests.kit.months import states as states_of_partitions
 from tests.kit.orders import make_order
+from tests.kit.restored import after_restore, restore_to_now, sent, shipped, states
 from tests.kit.words import (
     BulkJob,
     DetachedPartition,
@@ -27,7 +28,6 @@ from tests.kit.words import (
     rollover,
     send_copy,
 )
-from tests.ops.test_after_restore import after_restore, restore_to_now, sent, shipped, states
 
 __all__ = ["shipped"]
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
