@@ -1,15 +1,21 @@
-"""supervisord with small programs: gates, restarts, failures, and the end of all when it is killed."""
+"""supervisord with small programs: gates, restarts, failures, long logs, and their end when it is killed.
+
+A part of the background process that fails starts again, and the others continue.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.core.management.base import CommandError
 
+from local import background, supervision
 from local.machine import LocalRunFailed, guarded, is_alive
 from local.supervision import Gate, Program, Supervisor
 from tests.kit.waiting import until
@@ -86,9 +92,95 @@ def test_no_program_is_left_when_supervisord_is_killed(supervisor: Supervisor, v
     deaf = program("first", "trap '' TERM INT HUP; echo $$; while :; do sleep 0.1; done")
     supervisor.start([deaf], environment=os.environ)
     pid = pid_in(var / "log" / "first.log")
-    assert supervisor._process is not None
-    supervisor._process.kill()
+    parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+    os.kill(int(parent), signal.SIGKILL)
     until(lambda: not is_alive(pid))
     until(supervisor.has_ended)
     with pytest.raises(LocalRunFailed, match="supervisord has exited"):
         supervisor.check()
+
+
+def test_a_long_log_is_moved_aside_and_the_oldest_goes_while_the_program_writes(
+    supervisor: Supervisor, var: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "LONGEST_LOG", 5)
+    logs = var / "log"
+    (logs / "short.log").write_text("12345")
+    supervisor.start([program("web", "while :; do echo a line; sleep 0.01; done")], environment=os.environ)
+    for _ in range(supervision.KEPT_LOGS + 2):
+        until(lambda: (logs / "web.log").exists() and (logs / "web.log").stat().st_size > 5)
+        supervisor.rotate_logs()
+    until(lambda: (logs / "web.log").exists())
+    kept = {f"web.log.{number}" for number in range(1, supervision.KEPT_LOGS + 1)}
+    assert {log.name for log in logs.glob("web.log*")} == {"web.log", *kept}
+    assert all((logs / name).read_text().startswith("a line\n") for name in kept)
+    assert (logs / "short.log").read_text() == "12345"
+
+
+class Stop(threading.Event):
+    """Keeps the waits, takes no time for them, and is set after `most`."""
+
+    def __init__(self, *, most: int) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+        self._most = most
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.waits.append(timeout)
+        if len(self.waits) >= self._most:
+            self.set()
+        return self.is_set()
+
+
+@pytest.mark.parametrize(
+    "error", [None, ValueError("poison"), CommandError("not the owner"), SystemExit(1), MemoryError()]
+)
+def test_a_part_starts_again_however_it_ends_and_waits_longer_each_time(error):
+    calls = []
+
+    def run() -> None:
+        calls.append(1)
+        if error is not None:
+            raise error
+
+    stopped = Stop(most=8)
+    background.keep_running("relay", run=run, stopped=stopped)
+    assert len(calls) == 8
+    assert stopped.waits == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_part_that_ran_for_long_starts_again_soon(monkeypatch):
+    monkeypatch.setattr(background, "STEADY_SECONDS", -1.0)
+    stopped = Stop(most=4)
+    background.keep_running("relay", run=lambda: None, stopped=stopped)
+    assert max(stopped.waits) <= 1
+
+
+def test_a_part_that_fails_leaves_the_others_alone(monkeypatch):
+    monkeypatch.setattr(background, "BASE_SECONDS", 0.001)
+    stopped, fourth, calls = threading.Event(), threading.Event(), {"bad": 0, "good": 0}
+
+    def bad() -> None:
+        calls["bad"] += 1
+        if calls["bad"] > 3:
+            fourth.set()
+            stopped.wait(30)
+            return
+        raise ValueError("poison")
+
+    def good() -> None:
+        calls["good"] += 1
+        stopped.wait(30)
+
+    parts = [
+        threading.Thread(target=background.keep_running, args=[name], kwargs={"run": run, "stopped": stopped})
+        for name, run in (("bad", bad), ("good", good))
+    ]
+    for part in parts:
+        part.start()
+    assert fourth.wait(30)
+    stopped.set()
+    for part in parts:
+        part.join(30)
+    assert calls == {"bad": 4, "good": 1}

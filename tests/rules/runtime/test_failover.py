@@ -1,4 +1,4 @@
-"""A server that was chosen because it takes writes, and does not take them any more."""
+"""A PostgreSQL or Valkey that was chosen because it takes writes, and does not take them any more."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import select
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from django.db import OperationalError, connection, connections, transaction
 
 from local.machine import HOST, free_port
+from local.servers import EmbeddedValkey
 from outbox.database.postgres import base
-from tests.kit.words import DatabaseWrapper
+from tests.kit.words import DatabaseWrapper, make_client
 
 OTHER = "other"
 READ_ONLY = "SET default_transaction_read_only = on"
@@ -78,3 +81,31 @@ def test_the_health_check_finds_a_server_that_turned_read_only(monkeypatch, want
         assert database.is_usable()
         run(database, READ_ONLY)
         assert database.is_usable() is usable
+
+
+@pytest.fixture
+def valkey(tmp_path: Path) -> Iterator[redis.Redis]:
+    """Return a client of a server of the test's own."""
+    server = EmbeddedValkey(data=tmp_path / "valkey", port=free_port(), throwaway=True)
+    server.start(log=tmp_path / "valkey.log")
+    try:
+        with redis.Redis(host=HOST, port=server.port) as client:
+            yield client
+    finally:
+        server.stop()
+
+
+def test_a_client_leaves_a_server_that_refuses_writes(valkey):
+    address = valkey.connection_pool.connection_kwargs
+    client = make_client(url=f"redis://{HOST}:{address['port']}/0", read_seconds=10)
+    before = client.client_id()
+    assert client.set("key", "1")
+    valkey.replicaof(HOST, "1")
+    with pytest.raises(redis.ConnectionError, match="The connection was closed"):
+        client.set("key", "2")
+    with pytest.raises(redis.ConnectionError, match="The connection was closed"), client.pipeline() as pipe:
+        pipe.set("key", "2").execute()
+    valkey.replicaof("NO", "ONE")
+    assert client.set("key", "3")
+    assert client.client_id() != before
+    client.close()

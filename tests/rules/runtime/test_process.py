@@ -1,15 +1,22 @@
-"""Long-running commands stop on a signal and outlive a neighbour that is away."""
+"""A long-running process waits for PostgreSQL, outlives a neighbour that is away, and stops on a signal."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
+from django.db import OperationalError, ProgrammingError
 
 from outbox.process import loop
+from outbox.process.start import RETRY_SECONDS, wait_for_postgres
+from tests.kit.commands import handlers_kept
 
 
 class Away(Exception):
@@ -69,11 +76,9 @@ def test_an_error_that_is_not_a_neighbours_absence_ends_it(monkeypatch):
 
 
 @pytest.fixture
-def handlers():
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+def handlers() -> Iterator[None]:
+    with handlers_kept():
+        yield
 
 
 def test_a_signal_sets_the_event_and_calls_what_else_has_to_stop(handlers):
@@ -112,16 +117,88 @@ def test_a_command_in_another_thread_stops_alone_and_starts_again(handlers):
     assert stopped.wait(20) and calls == [2]
 
 
-def test_commands_in_other_threads_stop_with_the_main_one():
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        stopped, told, found = loop.stop_on_signals(), threading.Event(), []
-        thread = threading.Thread(target=lambda: found.append(loop.stop_on_signals(also=told.set)))
-        thread.start()
-        thread.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-        (other,) = found
-        assert stopped.wait(20) and other.wait(20) and told.wait(20)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def test_commands_in_other_threads_stop_with_the_main_one(handlers):
+    stopped, told, found = loop.stop_on_signals(), threading.Event(), []
+    thread = threading.Thread(target=lambda: found.append(loop.stop_on_signals(also=told.set)))
+    thread.start()
+    thread.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+    (other,) = found
+    assert stopped.wait(20) and other.wait(20) and told.wait(20)
+
+
+@pytest.mark.django_db
+def test_a_start_repeats_its_work_until_it_succeeds_and_logs_the_first_error(caplog, monkeypatch):
+    monkeypatch.setattr("outbox.process.start.connections.close_all", lambda: None)
+    outcomes = iter([OperationalError("timeout\n"), OperationalError("refused"), None])
+    pauses: list[float] = []
+
+    def work() -> None:
+        if (outcome := next(outcomes)) is not None:
+            raise outcome
+
+    wait_for_postgres(pause=pauses.append, work=work)
+    assert pauses == [RETRY_SECONDS] * 2
+    assert [(record.msg["event"], record.msg["error"]) for record in caplog.records] == [
+        ("waiting for PostgreSQL", "timeout")
+    ]
+
+
+@pytest.mark.django_db
+def test_a_start_returns_when_the_process_must_stop(monkeypatch):
+    monkeypatch.setattr("outbox.process.start.connections.close_all", lambda: None)
+    stopped = threading.Event()
+
+    def work() -> None:
+        stopped.set()
+        raise OperationalError
+
+    wait_for_postgres(pause=stopped.wait, work=work)
+    assert stopped.is_set()
+
+
+@pytest.mark.django_db
+def test_an_error_that_no_wait_can_repair_ends_the_start():
+    def work() -> None:
+        raise ProgrammingError("no such table")
+
+    with pytest.raises(ProgrammingError):
+        wait_for_postgres(pause=lambda _: pytest.fail("it waited"), work=work)
+
+
+def test_the_web_process_has_nothing_old_to_collect_once_it_serves():
+    code = """
+import gc
+import config.wsgi
+assert gc.get_freeze_count() > 100_000, gc.get_freeze_count()
+assert len(gc.get_objects()) < 10_000, len(gc.get_objects())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def test_forty_threads_share_two_arenas(tmp_path):
+    code = """
+import ctypes, sys, threading
+from outbox.process.heap import freeze_heap
+freeze_heap()
+libc, all_there = ctypes.CDLL(None), threading.Barrier(40)
+libc.fopen.restype = ctypes.c_void_p
+def work():
+    all_there.wait()
+    libc.malloc(3000)
+    all_there.wait()
+threads = [threading.Thread(target=work) for _ in range(40)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+    if not hasattr(ctypes.CDLL(None), "malloc_info"):
+        pytest.skip("the C library here is not glibc")
+    report = tmp_path / "malloc.xml"
+    subprocess.run([sys.executable, "-c", code, str(report)], check=True, timeout=60)
+    assert 1 <= report.read_text().count("<heap nr=") <= 2
