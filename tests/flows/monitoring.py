@@ -6,14 +6,12 @@ pager. Prometheus scrapes the processes of those kinds, each at its own port.
 
 from __future__ import annotations
 
-import http.server
-import json
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +21,7 @@ import requests
 import yaml
 
 from local.machine import HOST, PROJECT, free_port, guarded
+from tests.kit.http import serve
 from tests.kit.needs import needs
 from tests.kit.shop import Shop
 
@@ -72,33 +71,6 @@ def faster_rules(text: str) -> str:
     return yaml.safe_dump(document, sort_keys=False)
 
 
-class Receiver:
-    """Receive Alertmanager's webhooks, as a pager's service does. `heard` has the messages with times."""
-
-    def __init__(self) -> None:
-        heard: list[tuple[float, dict[str, Any]]] = []
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                for alert in json.loads(body)["alerts"]:
-                    heard.append((time.monotonic(), {**alert, "receiver": self.path.strip("/")}))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.heard = heard
-        self._server = http.server.ThreadingHTTPServer((HOST, 0), Handler)
-        self.url = f"http://{HOST}:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
 class Monitoring:
     """Both servers with the shipped configuration. `ports` has the metrics port of each role's process.
 
@@ -108,15 +80,23 @@ class Monitoring:
     def __init__(self, shop: Shop, *, ports: Mapping[str, int], scrape: str = "1s") -> None:
         self.shop, self.ports, self.scrape = shop, ports, scrape
         self.port, self.alertmanager_port = free_port(), free_port()
-        self.receiver = Receiver()
+        #: Alertmanager's messages with their times, as a pager's service receives them.
+        self.messages: list[tuple[float, dict[str, Any]]] = []
+        self._stack = contextlib.ExitStack()
         self._running: list[subprocess.Popen[bytes]] = []
 
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self.port}"
 
+    def _receive(self, path: str, _: Any, body: Any) -> tuple[int, Any, dict[str, str]]:
+        for alert in body["alerts"]:
+            self.messages.append((time.monotonic(), {**alert, "receiver": path.strip("/")}))
+        return 200, None, {}
+
     def __enter__(self) -> Monitoring:
         try:
+            self._receiver = self._stack.enter_context(serve(self._receive))
             self._start(
                 "prometheus-alertmanager",
                 f"--config.file={self._write('alertmanager.yml', self._alertmanager())}",
@@ -148,7 +128,7 @@ class Monitoring:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(10)
-        self.receiver.stop()
+        self._stack.close()
 
     def _start(self, program: str, *arguments: str) -> None:
         with (self.shop.folder / f"{program}.log").open("ab") as log:
@@ -202,9 +182,7 @@ class Monitoring:
         document["receivers"] = [
             {
                 "name": receiver["name"],
-                "webhook_configs": [
-                    {"url": f"{self.receiver.url}/{receiver['name']}", "send_resolved": True}
-                ],
+                "webhook_configs": [{"url": f"{self._receiver}/{receiver['name']}", "send_resolved": True}],
             }
             for receiver in document["receivers"]
         ]
@@ -226,14 +204,9 @@ class Monitoring:
         found: list[dict[str, Any]] = answer["data"]["result"]
         return found
 
-    def states(self) -> dict[str, str]:
-        """Return the alerts that are pending or firing."""
-        alerts = requests.get(f"{self.url}/api/v1/alerts", timeout=10).json()["data"]["alerts"]
-        return {alert["labels"]["alertname"]: alert["state"] for alert in alerts}
-
     def heard(self, name: str, status: str, *, since: float = 0.0) -> dict[str, Any] | None:
         """Return a message about an alert that the receiver got after `since`, or None."""
-        for at, alert in self.receiver.heard:
+        for at, alert in self.messages:
             if at >= since and alert["status"] == status and alert["labels"]["alertname"] == name:
                 return alert
         return None

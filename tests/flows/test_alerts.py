@@ -1,89 +1,112 @@
-"""A real Prometheus and Alertmanager see each failure, and its end; all durations are divided by 60.
+"""A real Prometheus and Alertmanager tell of a failure and of its end. Times are divided by 60.
 
-The whole list of tests/flows/failures.py is a drill: `make drills TESTS=tests/flows/test_alerts.py`.
+tests/ops/test_alert_rules.py tests each alert and each route with their real times.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
+import redis
 
-from tests.flows.failures import FAILURES, Failure, World, running
-from tests.flows.monitoring import faster_query, needs_monitoring
+from local.machine import free_port
+from local.sandbox import WebhookSettings
+from tests.flows.monitoring import Monitoring, faster_query, needs_monitoring
 from tests.kit.alerts import DASHBOARDS, queries
+from tests.kit.customers import Customers
 from tests.kit.roles import RUNNING
-from tests.kit.shop import PAYMENT, payment_event
+from tests.kit.shop import KEYS, PAYMENT, Shop, payment_event
 
 pytestmark = [pytest.mark.flow, needs_monitoring]
 
-
-def told(world: World, failure: Failure, status: str, since: float) -> bool:
-    return all(world.monitoring.heard(name, status, since=since) for name in failure.alerts)
-
-
-def fires_and_ends(world: World, failure: Failure, *, seconds: float = 90.0) -> tuple[float, float]:
-    """Break and heal, and return the seconds until all its alerts arrived, and until all had ended."""
-    began = time.monotonic()
-    with failure.breaks(world):
-        world.shop.until(
-            lambda: told(world, failure, "firing", began), f"{failure} is told: {failure.alerts}", seconds
-        )
-        fired = time.monotonic() - began
-        world.shop.until(
-            lambda: all(world.monitoring.states().get(name) == "firing" for name in failure.follows),
-            f"{failure.follows} fire",
-            seconds,
-        )
-        healing = time.monotonic()
-    world.shop.until(
-        lambda: told(world, failure, "resolved", healing), f"the end of {failure} is told", seconds
-    )
-    ended = time.monotonic() - healing
-    for name in failure.alerts:
-        alert = world.monitoring.heard(name, "firing", since=began)
-        assert alert is not None
-        assert (
-            alert["receiver"]
-            == {"critical": "pager", "warning": "chat", "info": "ticket"}[alert["labels"]["severity"]]
-        )
-        assert not re.search(r"<error|<no value>|NaN", str(alert["annotations"])), alert["annotations"]
-    return fired, ended
+SETTINGS = {
+    "BREAKER_OPEN_SECONDS": "0.25",
+    "EMAIL_CONCURRENCY": "4",
+    "EMAIL_READ_TIMEOUT": "5",
+    "LEASE_SECONDS": "8",
+    "DATABASE_TIMEOUT": "0.7",
+    "WEBHOOKS_UNSIGNED": "off",
+}
 
 
-def test_a_provider_that_is_down_wakes_somebody_and_its_return_is_told():
+@dataclasses.dataclass
+class World:
+    """A shop whose every process Prometheus scrapes, with a customer and a provider that posts events."""
+
+    shop: Shop
+    monitoring: Monitoring
+
+
+@contextlib.contextmanager
+def running(*roles: str) -> Iterator[World]:
+    """Start a shop of these processes with its monitoring and its customer."""
+    ports = {role: free_port() for role in roles}
+    with Shop(proxied=False, durable_valkey=False, tls=False, **SETTINGS) as shop:
+        shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=KEYS)
+        with Monitoring(shop, ports=ports) as monitoring:
+            for role in roles:
+                shop.start(role, METRICS_PORT=str(ports[role]))
+            with Customers(shop, count=1):
+                yield World(shop, monitoring)
+
+
+@contextlib.contextmanager
+def provider_down(world: World) -> Iterator[None]:
+    world.shop.sandbox.fail(kind="status", status=503)
+    yield
+    world.shop.sandbox.heal()
+
+
+@contextlib.contextmanager
+def valkey_gone(world: World) -> Iterator[None]:
+    world.shop.valkey.stop()
+    yield
+    world.shop.valkey.start(log=world.shop.folder / "valkey.log")
+
+
+#: What breaks, the alert, and who is told.
+FAILURES: list[tuple[Callable[[World], AbstractContextManager[None]], str, str]] = [
+    (provider_down, "EmailProvidersDown", "pager"),
+    (valkey_gone, "BrokerDown", "chat"),
+]
+
+
+def tell(monitoring: Monitoring, name: str, status: str, *, since: float) -> dict[str, Any]:
+    """Wait for a message about an alert."""
+    monitoring.shop.until(lambda: monitoring.heard(name, status, since=since), f"{name} is {status}")
+    message = monitoring.heard(name, status, since=since)
+    assert message is not None
+    return message
+
+
+def test_a_receiver_is_told_of_a_failure_and_of_its_end():
     with running("web", "worker") as world:
-        fires_and_ends(world, dataclasses.replace(FAILURES[0], follows=()))
-
-
-@pytest.fixture(scope="module")
-def world():
-    with running(*RUNNING) as world:
-        world.shop.until(
-            lambda: len(world.monitoring.ask("up == 1")) == len(RUNNING), "all processes are scraped"
-        )
-        yield world
-
-
-@pytest.mark.drill
-@pytest.mark.parametrize("failure", FAILURES, ids=str)
-def test_a_failure_is_told_and_its_end_too(world, failure):
-    world.shop.until(lambda: "firing" not in world.monitoring.states().values(), "nothing else is wrong")
-    fired, ended = fires_and_ends(world, failure)
-    print(f"{failure}: {', '.join(failure.alerts)} after {fired:.1f} s, over {ended:.1f} s after the end")
+        for breaks, name, receiver in FAILURES:
+            began = time.monotonic()
+            with breaks(world):
+                alert = tell(world.monitoring, name, "firing", since=began)
+                healing = time.monotonic()
+            tell(world.monitoring, name, "resolved", since=healing)
+            assert alert["receiver"] == receiver
+            assert not re.search(r"<error|<no value>|NaN", str(alert["annotations"])), alert["annotations"]
 
 
 @pytest.mark.drill
-def test_each_panel_of_the_dashboards_finds_data(world):
-    with world.broker() as broker:
+def test_each_panel_of_the_dashboards_finds_data():
+    asked = [(one["title"], title, query) for one in DASHBOARDS.values() for title, query in queries(one)]
+    with running(*RUNNING) as world, redis.Redis.from_url(world.shop.valkey.url) as broker:
         for _ in range(5):
             broker.xadd(PAYMENT, payment_event(world.shop.place()))
-    asked = [(one["title"], title, query) for one in DASHBOARDS.values() for title, query in queries(one)]
 
-    def empty() -> list[tuple[str, str, str]]:
-        return [(*where, query) for *where, query in asked if not world.monitoring.ask(faster_query(query))]
+        def empty() -> list[tuple[str, str, str]]:
+            return [one for one in asked if not world.monitoring.ask(faster_query(one[2]))]
 
-    world.shop.until(lambda: not empty(), f"each panel has data: {empty()}")
+        world.shop.until(lambda: not empty(), f"each panel has data: {empty()}")
     assert len(asked) > 30

@@ -105,10 +105,24 @@ def test_prometheus_takes_the_configuration():
 
 
 @needs("prometheus-alertmanager", shutil.which("amtool"))
-def test_alertmanager_takes_the_configuration():
-    path = PROJECT / "docker" / "alertmanager" / "alertmanager.yml"
-    done = subprocess.run(["amtool", "check-config", str(path)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_alertmanager_takes_the_configuration_and_tells_each_severity_to_its_receiver():
+    path = str(PROJECT / "docker" / "alertmanager" / "alertmanager.yml")
+
+    def amtool(*arguments: str) -> str:
+        done = subprocess.run(["amtool", *arguments], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    amtool("check-config", path)
+    for severity, receiver in {"critical": "pager", "warning": "chat", "info": "ticket"}.items():
+        assert amtool("config", "routes", "test", f"--config.file={path}", f"severity={severity}") == receiver
+
+
+def test_an_alert_is_silenced_only_by_and_for_alerts_that_exist():
+    text = (PROJECT / "docker" / "alertmanager" / "alertmanager.yml").read_text()
+    matchers = re.findall(r"alertname =~? \"?([\w|]+)", text.partition("inhibit_rules:")[2])
+    named = {name for matcher in matchers for name in matcher.split("|")}
+    assert len(named) > 5 and named <= alerts().keys()
 
 
 def test_every_alert_says_how_urgent_it_is_what_it_means_and_where_to_read_on():
