@@ -1,4 +1,7 @@
-"""A bad setting stops every process with a sentence that names it, and a file may hold each value."""
+"""A bad setting stops every process with a sentence that names it, and a file may hold each value.
+
+A variable that looks like a setting and is not one stops a deployment.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,16 @@ from typing import Any
 
 import pytest
 
+from config import settings as shipped
+from config.addresses import parse_archive, parse_database
+from config.unknown import find_unknown
 from local.machine import PROJECT
+from outbox.events.consuming import envelope
 from tests.kit import warm
 from tests.kit.certificates import make_authority
+from tests.kit.chart import documented_settings
 from tests.kit.waiting import PATIENCE
-from tests.kit.words import declarations
+from tests.kit.words import declarations, relay, webhooks
 
 
 def start(
@@ -41,20 +49,16 @@ def refusal(**environment: str) -> str:
     [
         ("POLL_INTERVAL", "abc"),
         ("POLL_INTERVAL", "0"),
-        ("LOG_FILE", "/nowhere/web.log"),
         ("POLL_INTERVAL", "nan"),
+        ("LOG_FILE", "/nowhere/web.log"),
         ("POLL_BATCH_SIZE", "-1"),
         ("MAX_RETRIES", "many"),
         ("RETRY_DELAYS", "300,900,soon"),
         ("RETRY_DELAYS", "300,0"),
-        ("RETRY_DELAYS", "300,nan"),
         ("ORDER_SOURCES", "order-service"),
         ("LEASE_SECONDS", "5"),
         ("EMAIL_PROVIDERS", "pigeon"),
         ("EMAIL_URL", "smtp://mail.example.com:70000"),
-        ("EMAIL_URL", "mail.example.com"),
-        ("EMAIL_URL", "smtps://mail.example.com"),
-        ("EMAIL_URL", "smtp://mail.example.com/?tls=true"),
         ("EMAIL_URL", "smtp://ann@mail.example.com"),
         ("EMAIL_TEMPLATES_DIR", "/nowhere"),
         ("NOTIFY_ON", "order.lost"),
@@ -66,14 +70,7 @@ def refusal(**environment: str) -> str:
         ("SHOP_URL", "shop.example.com"),
         ("SENDGRID_API_URL", "api.sendgrid.com"),
         ("ARCHIVE_URL", "/archive"),
-        ("ARCHIVE_URL", "file://archive"),
-        ("ARCHIVE_URL", "s3:///prefix"),
-        ("ARCHIVE_URL", "s3://key:secret@bucket"),
-        ("ARCHIVE_URL", "s3://bucket?endpoint_url=s3.example.com"),
-        ("ARCHIVE_URL", "s3://bucket?region=eu-central-1"),
         ("DATABASE_URL", "mysql://localhost/shop"),
-        ("DATABASE_URL", "postgresql://localhost:port/shop"),
-        ("DATABASE_URL", "postgresql://db1:5432,db2:port/shop"),
         ("DATABASE_URL", "postgresql://db1,,db2/shop"),
         ("REDIS_URL", "localhost"),
         ("FAST_PATH", "perhaps"),
@@ -86,20 +83,8 @@ def test_it_refuses_a_bad_value_by_name(name: str, value: str) -> None:
     assert name in refusal(**{name: value})
 
 
-SWITCHES = {
-    "on": True,
-    "TRUE": True,
-    "1": True,
-    "yes": True,
-    "off": False,
-    "False": False,
-    "0": False,
-    "no": False,
-}
-
-
-@pytest.mark.parametrize(("word", "means"), SWITCHES.items())
-def test_a_switch_is_on_or_off_by_four_words_each_in_any_case(word: str, means: bool) -> None:
+@pytest.mark.parametrize(("word", "means"), [("TRUE", True), ("no", False)])
+def test_a_switch_is_read_as_the_roles_read_theirs(word: str, means: bool) -> None:
     code = "from config import settings as s; print(s.FAST_PATH, s.EMAIL_EVENTS, s.EVENT_COMMANDS)"
     done = start(code, FAST_PATH=word, EMAIL_EVENTS=f" {word} ", EVENT_COMMANDS=word)
     assert done.stdout == f"{means} {means} {means}\n", done.stderr
@@ -111,12 +96,8 @@ def test_a_switch_that_is_set_and_empty_has_its_default() -> None:
     assert done.stdout == "True False\n", done.stderr
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["DEBUG", "HTTPS", "FAST_PATH", "EVENT_COMMANDS"],
-)
-def test_a_switch_takes_no_other_word(name: str) -> None:
-    assert f"{name} must be on or off" in refusal(**{name: "t"})
+def test_a_switch_takes_no_other_word() -> None:
+    assert "EVENT_COMMANDS must be on or off" in refusal(EVENT_COMMANDS="t")
 
 
 @pytest.mark.parametrize(
@@ -128,18 +109,13 @@ def test_a_switch_takes_no_other_word(name: str) -> None:
         ("smtp://ann%40shop:p%2F%40%3A+%C3%A9@[::1]:2525", ["::1", 2525, "ann@shop", "p/@:+é", False]),
     ],
 )
-@pytest.mark.parametrize("from_file", [False, True])
-def test_the_url_of_a_mail_server_is_read_from_the_environment_or_a_file(
-    url: str, read: list[Any], from_file: bool, tmp_path: Path
-) -> None:
-    (tmp_path / "url").write_text(f"{url}\n")
-    given = {"EMAIL_URL_FILE": str(tmp_path / "url")} if from_file else {"EMAIL_URL": url}
+def test_the_url_of_a_mail_server_is_read(url: str, read: list[Any]) -> None:
     code = (
         "import json; from config import settings as s;"
         "print(json.dumps([s.EMAIL_HOST, s.EMAIL_PORT, s.EMAIL_HOST_USER, s.EMAIL_HOST_PASSWORD,"
         " s.EMAIL_USE_TLS]))"
     )
-    done = start(code, **given)
+    done = start(code, EMAIL_URL=url)
     assert json.loads(done.stdout) == read, done.stderr
 
 
@@ -152,6 +128,7 @@ def test_the_url_of_a_mail_server_is_read_from_the_environment_or_a_file(
         "smtp://ann:hidden@[mail.example.com",
         "imap://ann:hidden@mail.example.com",
         "smtp://:hidden@mail.example.com",
+        "smtp://ann:hidden@mail.example.com/?tls=true",
     ],
 )
 def test_a_bad_url_of_a_mail_server_is_refused_without_its_password(url: str) -> None:
@@ -182,13 +159,10 @@ def test_it_refuses_kafka_without_servers() -> None:
         ('{"enable.idempotence": false}', "must not set enable.idempotence"),
     ],
 )
-@pytest.mark.parametrize("from_file", [False, True])
 def test_kafkas_options_that_cannot_work_or_would_lose_events_stop_the_start_without_the_password(
-    options: str, named: str, from_file: bool, tmp_path: Path
+    options: str, named: str
 ) -> None:
-    (tmp_path / "kafka.json").write_text(options + "\n")
-    given = {"KAFKA_OPTIONS_FILE": str(tmp_path / "kafka.json")} if from_file else {"KAFKA_OPTIONS": options}
-    done = start(**given)
+    done = start(KAFKA_OPTIONS=options)
     last = done.stderr.strip().splitlines()[-1]
     assert "ImproperlyConfigured: KAFKA_OPTIONS" in last and named in last, done.stderr
     assert "hidden" not in done.stderr + done.stdout
@@ -333,3 +307,188 @@ def test_templates_that_cannot_be_rendered_stop_each_process(process: str, tmp_p
     done = warm.run(command, environment=os.environ | settings, timeout=PATIENCE)
     assert done.returncode != 0
     assert "The e-mail template order.paid/subject.txt does not compile" in done.stderr
+
+
+def test_one_server_of_postgres_is_parsed():
+    database = parse_database("postgresql://shop:p%40ss@db:5433/orders?sslmode=require")
+    wanted = {"USER": "shop", "PASSWORD": "p@ss", "HOST": "db", "PORT": 5433, "NAME": "orders"}
+    assert {name: database[name] for name in wanted} == wanted
+    assert database["OPTIONS"] == {"sslmode": "require"}
+
+
+@pytest.mark.parametrize(
+    ("servers", "host", "port"),
+    [
+        ("db1:5432,db2:5433", "db1,db2", "5432,5433"),
+        ("db1,db2", "db1,db2", "5432,5432"),
+        ("db1,db2:6432", "db1,db2", "5432,6432"),
+        ("[::1]:5433,10.0.0.7", "::1,10.0.0.7", "5433,5432"),
+    ],
+)
+def test_several_servers_become_lists_and_the_writable_one_is_wanted(servers, host, port):
+    database = parse_database(f"postgresql://shop:p%40,s%2Fs@{servers}/orders?sslmode=require")
+    assert (database["HOST"], database["PORT"]) == (host, port)
+    assert (database["USER"], database["PASSWORD"], database["NAME"]) == ("shop", "p@,s/s", "orders")
+    assert database["OPTIONS"] == {"sslmode": "require", "target_session_attrs": "read-write"}
+
+
+def test_a_comma_in_a_password_is_no_list():
+    database = parse_database("postgresql://shop:a,b@db/orders")
+    assert (database["PASSWORD"], database["HOST"]) == ("a,b", "db")
+
+
+def test_what_the_url_wants_of_a_server_is_kept():
+    database = parse_database("postgresql://db1,db2/orders?target_session_attrs=primary")
+    assert database["OPTIONS"] == {"target_session_attrs": "primary"}
+
+
+@pytest.mark.parametrize("servers", ["db1:port,db2", "db1,", ",db2", "db1:1:2,db2", "[::1,db2"])
+def test_a_server_that_is_none_is_refused_without_the_password(servers):
+    with pytest.raises(ValueError, match="Each of its servers must be") as caught:
+        parse_database(f"postgresql://shop:secret@{servers}/orders")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "bucket", "location", "endpoint"),
+    [
+        ("s3://archive", "archive", "", None),
+        ("s3://archive/shop/two%20words/", "archive", "shop/two words", None),
+        (
+            "s3://archive/shop?endpoint_url=https://s3.example.com:9000",
+            "archive",
+            "shop",
+            "https://s3.example.com:9000",
+        ),
+    ],
+)
+def test_archives_may_be_in_a_bucket(url, bucket, location, endpoint):
+    storage = parse_archive(url)
+    assert storage["BACKEND"] == "storages.backends.s3.S3Storage"
+    wanted = {"bucket_name": bucket, "location": location, "endpoint_url": endpoint, "file_overwrite": True}
+    assert storage["OPTIONS"] == wanted
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file://archive",
+        "s3:///prefix",
+        "s3://key:secret@bucket",
+        "s3://bucket?endpoint_url=s3.example.com",
+        "s3://bucket?region=eu-central-1",
+    ],
+)
+def test_another_place_of_archives_is_refused_without_its_secret(url):
+    with pytest.raises(ValueError) as caught:
+        parse_archive(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_archives_may_be_in_a_folder_that_only_its_owner_reads():
+    storage = parse_archive("file:///srv/two%20words")
+    assert storage["OPTIONS"] == {
+        "location": "/srv/two words",
+        "directory_permissions_mode": 0o700,
+        "file_permissions_mode": 0o600,
+    }
+
+
+#: A variable that looks like a setting and is none stops a deployment, and other processes name it.
+KNOWN = (
+    *("DATABASE_URL", "KAFKA_BOOTSTRAP_SERVERS", "KAFKA_OPTIONS", "LEASE_SECONDS", "METRICS_HOST"),
+    *("METRICS_PORT", "SENTRY_DSN", "SENTRY_TRACES_SAMPLE_RATE", "AWS_REGION", "AWS_DEFAULT_REGION"),
+)
+
+
+def unknown(name: str, value: str = "x") -> dict[str, str]:
+    return find_unknown(environ={name: value, "PATH": "/bin"}, known=KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("name", "closest"),
+    [
+        ("KAFKA_BOOTSTRAP_SERVER", "KAFKA_BOOTSTRAP_SERVERS"),
+        ("KAFKA_XYZ", ""),
+        ("KAFKA_OPTION_FILE", "KAFKA_OPTIONS_FILE"),
+        ("METRICS_PORTS", "METRICS_PORT"),
+        ("LEASE_SECOND", "LEASE_SECONDS"),
+        ("METRICS_ADMIN_PORT", "METRICS_PORT"),
+    ],
+)
+def test_an_unknown_variable_is_found_with_the_closest_setting(name: str, closest: str) -> None:
+    assert unknown(name) == {name: closest}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("KAFKA_OPTIONS_FILE", "/run/secrets/kafka"),
+        ("DATABASE_PASSWORD", "part of a URL"),
+        ("AWS_PROFILE", "shop"),
+        ("SENTRY_RELEASE", "1"),
+        ("OTEL_SERVICE_NAME", "orderpost"),
+        ("GRANIAN_LOG_LEVEL", "info"),
+        ("KAFKA", "on"),
+        ("KAFKA_PORT", "tcp://10.96.0.12:9092"),
+        ("KAFKA_SERVICE_HOST", "10.96.0.12"),
+        ("KAFKA_SERVICE_PORT", "9092"),
+        ("KAFKA_SERVICE_PORT_CLIENTS", "9092"),
+        ("KAFKA_PORT_9092_TCP", "tcp://10.96.0.12:9092"),
+        ("KAFKA_PORT_9092_TCP_ADDR", "10.96.0.12"),
+        ("METRICS_UI_PORT", "tcp://10.96.0.13:80"),
+    ],
+)
+def test_a_variable_of_others_is_not(name: str, value: str) -> None:
+    assert unknown(name, value) == {}
+
+
+def manage(*words: str, **given: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"} | given
+    return warm.run([sys.executable, "manage.py", *words], environment=environment)
+
+
+def warnings(done: subprocess.CompletedProcess[str]) -> list[tuple[str, str]]:
+    lines = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    return [
+        (line["variable"], line["closest"]) for line in lines if line["event"] == "variable is not a setting"
+    ]
+
+
+@pytest.mark.parametrize("words", [["check", "--deploy"], ["migrate", "--noinput"]])
+@pytest.mark.parametrize("suffix", ["", "_FILE"])
+def test_it_stops_the_check_of_a_deployment_and_the_role_migrate(words: list[str], suffix: str) -> None:
+    done = manage(*words, **{f"EMAIL_RATE_LIMITS{suffix}": "5"})
+    assert done.returncode == 1
+    sentence = f"EMAIL_RATE_LIMITS{suffix} is not a setting. Did you mean EMAIL_RATE_LIMIT{suffix}?"
+    assert sentence in done.stderr
+
+
+@pytest.mark.parametrize("words", [["check"], ["help", "status"], ["migrate", "--check", "--skip-checks"]])
+def test_another_process_warns_of_it_once_and_starts(words: list[str]) -> None:
+    done = manage(*words, EMAIL_RATE_LIMITS="5")
+    assert "Did you mean" not in done.stderr
+    assert warnings(done) == [("EMAIL_RATE_LIMITS", "EMAIL_RATE_LIMIT")]
+    assert words[0] == "migrate" or done.returncode == 0, done.stderr
+
+
+def test_no_documented_variable_is_unknown() -> None:
+    names = documented_settings()
+    assert len(names) > 60
+    known = {*shipped.env.dump(), *shipped.raw.dump()}
+    assert find_unknown(environ=dict.fromkeys(names, "x"), known=known) == {}
+
+
+def test_the_example_of_the_docs_starts_and_only_its_example_values_are_warned_of() -> None:
+    page = (PROJECT / "docs" / "reference" / "configuration.md").read_text()
+    part = page.partition("\n## Unknown variables")[0].partition("```sh\n")[2].partition("```")[0]
+    example = dict(line.split("=", 1) for line in part.splitlines())
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **example}
+    done = warm.run([sys.executable, "manage.py", "check", "--deploy"], environment=environment)
+    assert done.returncode == 0 and len(example) > 10, done.stderr
+    assert set(re.findall(r"\((\w+\.[WE]\d+)\)", done.stderr)) == {"notifications.W003"}, done.stderr
+
+
+def test_a_consumer_takes_the_largest_event_that_the_relay_publishes() -> None:
+    assert envelope.LARGEST == relay.TOO_LARGE
+    assert shipped.DATA_UPLOAD_MAX_MEMORY_SIZE == webhooks.MOST_BYTES
