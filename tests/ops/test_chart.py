@@ -1,26 +1,58 @@
-"""The Helm chart says what the project says: commands, settings, probes, metrics, rules. Needs no helm."""
+"""The Helm chart says what the project says, and helm makes objects of it that Kubernetes takes."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-import tomllib
-from typing import Any
+import shutil
+import subprocess
+import sys
+import tarfile
 
+import kubernetes_validate
 import pytest
 import yaml
 from jsonschema import Draft7Validator
 
 from config import roles
 from local.machine import PROJECT
-from tests.kit.chart import CHART, SETS, chart_values, documented_settings, schema
+from tests.kit import warm
+from tests.kit.alerts import RULES
+from tests.kit.chart import (
+    CHART,
+    FOREIGN_KINDS,
+    Object,
+    chart_values,
+    documented_settings,
+    each_set,
+    environment,
+    helm,
+    mounts,
+    needs_helm,
+    of_kind,
+    pods,
+    rendered,
+    schema,
+)
 from tests.kit.words import PROBES
-from tests.ops.test_alert_rules import RULES
 
 TEMPLATES = "\n".join(path.read_text() for path in (CHART / "templates").rglob("*.*"))
-#: The sections of the chart's README that say what happens to `replicas`.
-SECTIONS = ("Install", "Autoscaling")
 SECRET = re.compile(r".*(_KEY|_SECRET|_PASSWORD|_TOKEN|_BASIC_AUTH|DATABASE_URL|EMAIL_URL|KAFKA_OPTIONS)$")
 FOREIGN_SECRETS = {"AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "OTEL_EXPORTER_OTLP_HEADERS"}
+OLDEST = "1.30"  # Chart.yaml's kubeVersion
+SMALLEST, FULL, HPA = (CHART / "ci" / f"{name}-values.yaml" for name in ("smallest", "full", "hpa"))
+SECRETS = {
+    "SECRET_KEY": "s" * 50,
+    "PRIVACY_KEY": "p" * 50,
+    "DATABASE_URL": "postgresql://app:x@db.example.com/orderpost",
+    "DIRECT_DATABASE_URL": "postgresql://app:x@db.example.com/orderpost",
+    "REDIS_URL": "redis://valkey.example.com:6379/0",
+    "EMAIL_URL": "smtp://orderpost:x@mail.example.com",
+    "METRICS_TOKEN": "scrape-me",
+    "SENDGRID_API_KEY": "SG.x",
+    "SENDGRID_WEBHOOK_VERIFICATION_KEY": "",
+}
 
 
 def test_each_role_is_one_of_the_images():
@@ -38,18 +70,17 @@ def test_each_role_is_probed_by_the_command_of_the_image():
     assert set(re.findall(r"httpGet: \{path: (\S+),", TEMPLATES)) == {"/readyz"} <= PROBES.keys()
 
 
-@pytest.mark.parametrize(
-    "name", sorted(documented_settings() | {"AWS_REGION", "OTEL_SERVICE_NAME", *FOREIGN_SECRETS})
-)
-def test_a_secret_is_no_setting_and_only_some_roles_get_the_owners_url(name):
-    is_secret = bool(SECRET.match(name)) or name in FOREIGN_SECRETS
-    assert is_accepted({"settings": {name: "x"}}) is not is_secret
-    assert is_accepted({"roles": {"worker": {"settings": {name: "x"}}}}) is not is_secret
-    is_owners = name == chart_values()["secrets"]["owner"]["key"]
-    assert is_accepted({"secrets": {"keys": [name]}}) is not is_owners
+def test_a_secret_is_no_setting_and_only_some_roles_get_the_owners_url():
+    names = documented_settings() | {"AWS_REGION", "OTEL_SERVICE_NAME", *FOREIGN_SECRETS}
+    owners = chart_values()["secrets"]["owner"]["key"]
+    for name in names:
+        is_secret = bool(SECRET.match(name)) or name in FOREIGN_SECRETS
+        assert is_accepted({"settings": {name: "x"}}) is not is_secret, name
+        assert is_accepted({"roles": {"worker": {"settings": {name: "x"}}}}) is not is_secret, name
+        assert is_accepted({"secrets": {"keys": [name]}}) is (name != owners), name
 
 
-def is_accepted(values: dict[str, Any]) -> bool:
+def is_accepted(values: Object) -> bool:
     return bool(Draft7Validator(schema()).is_valid(values))
 
 
@@ -81,32 +112,301 @@ def test_roles_are_scaled_by_metrics_that_exist():
         assert set(re.findall(r"(\w+)=\"", scaling["query"])) == scaling["labels"].keys(), name
 
 
-def test_the_alert_rules_are_the_projects_own_file():
-    assert (CHART / "files" / "alerts.yml").resolve() == RULES
+@needs_helm
+@each_set
+def test_helm_finds_nothing_to_complain_about(values):
+    done = helm("lint", "--strict", values=values)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_chart_has_the_projects_version():
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    version = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"]
-    assert chart["appVersion"] == version
-    assert chart["version"].replace("-dev.", ".dev") == version
+@needs_helm
+@each_set
+def test_kubernetes_takes_every_object(values):
+    objects = rendered(values)
+    newest = kubernetes_validate.latest_version()
+    for version in (OLDEST, newest) if values == FULL else (newest,):
+        for one in objects:
+            if one["kind"] not in FOREIGN_KINDS:
+                kubernetes_validate.validate(one, version, strict=True)
+    assert len(objects) > 10
+    names = [(one["kind"], one["metadata"]["name"]) for one in objects]
+    assert len(names) == len(set(names))
+    assert max(len(name) for _, name in names) <= 63
 
 
-def test_the_readme_explains_every_value_at_the_top():
-    page = (CHART / "README.md").read_text()
-    cells = re.findall(r"^\| (`[^|]*) \|", page, flags=re.MULTILINE)
-    named = {name for cell in cells for name in re.findall(r"`(\w+)[\w.]*`", cell)}
-    assert named == chart_values().keys()
+@needs_helm
+def test_a_wrong_object_is_refused():
+    deployment = next(one for one in rendered(SMALLEST) if one["kind"] == "Deployment")
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment | {"spec": {"replica": 1}}, OLDEST, strict=True)
 
 
-def test_the_readme_warns_of_two_ways_to_lose_replicas_or_an_upgrade():
-    """No template can prevent either: both come from how Kubernetes merges the field `replicas`."""
-    page = (CHART / "README.md").read_text()
-    install, autoscaling = (page.partition(f"## {title}\n")[2].partition("\n## ")[0] for title in SECTIONS)
-    assert "kubectl scale" in install and "--force-conflicts" in install
-    assert "to one pod" in autoscaling
+@needs_helm
+@each_set
+def test_a_selector_finds_the_pods_of_its_own_role_and_no_other(values):
+    objects = rendered(values)
+    labels = {
+        name: one["spec"]["template"]["metadata"]["labels"]
+        for name, one in of_kind(objects, "Deployment").items()
+    }
+    for kind in ("Deployment", "Service", "PodDisruptionBudget"):
+        for name, one in of_kind(objects, kind).items():
+            selector = one["spec"]["selector"]
+            wanted = selector.get("matchLabels", selector).items()
+            assert [role for role, has in labels.items() if wanted <= has.items()] == [name], (kind, name)
 
 
-def test_each_set_of_values_says_what_it_is_for():
-    assert len(SETS) >= 3
-    assert [path for path in SETS if not path.read_text().startswith("# ")] == []
+@needs_helm
+@each_set
+def test_every_pod_is_locked_up(values):
+    found = pods(rendered(values))
+    assert {"web", "worker", "partitions", "test"} <= found.keys()
+    for name, pod in found.items():
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["runAsUser"] == 10001, name
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["enableServiceLinks"] is False, name
+        assert pod["containers"][0]["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        }, name
+        if name != "test":
+            assert pod["containers"][0]["resources"]["limits"]["memory"], name
+            assert "/tmp" in mounts(pod), name
+
+
+@needs_helm
+@each_set
+def test_a_secret_is_a_file_and_never_a_variable(values):
+    objects = rendered(values)
+    for name, pod in pods(objects).items():
+        found = environment(objects, pod)
+        assert found.keys() & SECRETS.keys() == set(), name
+        files = {key: value for key, value in found.items() if key.endswith("_FILE")}
+        for path in files.values():
+            folder, _, file = path.rpartition("/")
+            assert file in [item["path"] for item in mounts(pod)[folder]["secret"]["items"]], (name, path)
+        assert len(files) >= 4 or name == "test", name
+
+
+def having(secret: str, objects: list[Object]) -> dict[str, set[str]]:
+    """Return the pods that mount a Secret, each with the variables that name a file of it."""
+    found = {}
+    for name, pod in pods(objects).items():
+        names = [volume.get("secret", {}).get("secretName") for volume in pod.get("volumes", [])]
+        folder = f"/run/secrets/{secret.removeprefix('orderpost-')}/"
+        variables = {key for key, value in environment(objects, pod).items() if value.startswith(folder)}
+        if variables or secret in names:
+            found[name] = variables
+    return found
+
+
+@needs_helm
+def test_the_owners_url_reaches_only_migrations_and_partitions():
+    assert having("orderpost-owner", rendered(FULL)) == {
+        "migrate": {"DATABASE_URL_FILE"},
+        "partitions": {"PARTITION_DATABASE_URL_FILE"},
+    }
+
+
+@needs_helm
+def test_a_secret_that_each_role_would_get_cannot_be_the_owners_url():
+    done = helm("template", "--set", "secrets.keys={SECRET_KEY,PARTITION_DATABASE_URL}", values=SMALLEST)
+    assert done.returncode != 0 and "secrets.keys.1" in done.stderr.replace("/", "."), done.stderr
+
+
+@needs_helm
+@pytest.mark.parametrize(("values", "role"), [(FULL, "worker"), (SMALLEST, "migrate")])
+def test_the_settings_start_with_the_environment_of_a_pod(values, role, tmp_path):
+    objects = rendered(values)
+    given = environment(objects, pods(objects)[role])
+    for name in SECRETS.keys() & {name.removesuffix("_FILE") for name in given}:
+        (tmp_path / name).write_text(SECRETS[name])
+        given[f"{name}_FILE"] = str(tmp_path / name)
+    code = (
+        "from config import settings as s;"
+        "print(s.DATABASES['default']['HOST'], s.EVENT_STREAM_LENGTH, s.EMAIL_CONCURRENCY, s.ALLOWED_HOSTS)"
+    )
+    given |= {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    done = warm.run([sys.executable, "-c", code], environment=given)
+    concurrency = 16 if (values, role) == (FULL, "worker") else 32
+    assert done.stdout == f"db.example.com 1000000 {concurrency} ['orders.example.com']\n", done.stderr
+
+
+@needs_helm
+def test_one_more_role_is_a_deployment_like_the_others():
+    one, other = (of_kind(rendered(FULL), "Deployment")[name] for name in ("consumer", "cdc"))
+    text = yaml.safe_dump(other).replace("consume_cdc", "consume_events").replace("cdc", "consumer")
+    assert yaml.safe_load(text)["spec"]["template"] == one["spec"]["template"]
+
+
+@needs_helm
+@each_set
+def test_each_role_that_stays_is_restarted_by_its_own_health_alone(values):
+    objects = rendered(values)
+    for name, deployment in of_kind(objects, "Deployment").items():
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        for probe in ("startupProbe", "livenessProbe"):
+            command = container[probe]["exec"]["command"]
+            assert command[:3] == ["python", "manage.py", "health"] and len(command) == 4, name
+            assert "httpGet" not in container[probe]
+        assert ("readinessProbe" in container) == (name == "web")
+
+
+@needs_helm
+def test_a_role_with_a_schedule_is_a_cron_job_that_ends():
+    objects = rendered(HPA)
+    job = of_kind(objects, "CronJob")["partitions"]
+    (container,) = pods(objects)["partitions"]["containers"]
+    assert container["args"] == [*chart_values()["roles"]["partitions"]["args"], "--once"]
+    assert "livenessProbe" not in container
+    assert job["spec"]["concurrencyPolicy"] == "Forbid"
+    assert "partitions" not in of_kind(objects, "Deployment")
+
+
+@needs_helm
+def test_what_is_scaled_has_no_fixed_number_of_replicas():
+    for values, kind in ((FULL, "ScaledObject"), (HPA, "HorizontalPodAutoscaler"), (SMALLEST, None)):
+        objects = rendered(values)
+        scaled = set(of_kind(objects, kind)) if kind else set()
+        fixed = {name for name, one in of_kind(objects, "Deployment").items() if "replicas" in one["spec"]}
+        assert scaled == ({"web", "worker", "relay", "consumer"} if kind else set())
+        assert scaled & fixed == set() and {"beat"} <= fixed
+
+
+@needs_helm
+def test_a_budget_stands_where_two_replicas_run_and_never_blocks_a_drain_of_one():
+    assert of_kind(rendered(SMALLEST), "PodDisruptionBudget").keys() == {"web", "worker", "relay", "consumer"}
+    assert of_kind(rendered(HPA), "PodDisruptionBudget").keys() == {"web", "worker", "consumer"}
+
+
+@needs_helm
+def test_a_role_stops_after_what_is_in_flight():
+    default = chart_values()["defaults"]["terminationGracePeriodSeconds"]
+    for name, one in of_kind(rendered(SMALLEST), "Deployment").items():
+        assert one["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == default, name
+    done = helm("template", "--set", f"settings.EMAIL_READ_TIMEOUT={default}", values=SMALLEST)
+    assert done.returncode != 0 and "terminationGracePeriodSeconds" in done.stderr
+
+
+@needs_helm
+def test_a_changed_setting_starts_the_pods_anew():
+    def checksums(objects):
+        return {
+            name: one["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+            for name, one in of_kind(objects, "Deployment").items()
+        }
+
+    before, after = (
+        checksums(rendered(SMALLEST)),
+        checksums(rendered(SMALLEST, "--set", "settings.MAX_RETRIES=5")),
+    )
+    assert len(before) == 7 and before.keys() == after.keys()
+    assert before.items() & after.items() == set()
+
+
+@needs_helm
+def test_the_rules_are_those_that_are_tested_and_link_to_the_docs():
+    shipped = yaml.safe_load(RULES.read_text())
+    (rule,) = of_kind(rendered(SMALLEST, "--set", "metrics.rules.enabled=true"), "PrometheusRule").values()
+    assert rule["spec"] == shipped
+    (linked,) = of_kind(rendered(FULL), "PrometheusRule").values()
+    with_docs = json.dumps(shipped).replace(
+        "{{ $externalLabels.docs }}", "https://docs.example.com/orderpost"
+    )
+    assert linked["spec"] == json.loads(with_docs) != shipped
+
+
+@needs_helm
+def test_a_package_has_the_rules_themselves_and_not_a_link(tmp_path):
+    subprocess.run(["helm", "package", str(CHART), "--destination", str(tmp_path)], check=True, timeout=60)
+    (package,) = tmp_path.glob("orderpost-*.tgz")
+    with tarfile.open(package) as archive:
+        file = archive.extractfile("orderpost/files/alerts.yml")
+        assert file is not None and file.read() == RULES.read_bytes()
+
+
+@needs_helm
+def test_a_chart_that_has_lost_the_rules_is_refused(tmp_path):
+    chart = shutil.copytree(CHART, tmp_path / "chart", ignore=shutil.ignore_patterns("alerts.yml"))
+    done = helm("template", "--set", "metrics.rules.enabled=true", values=SMALLEST, chart=chart)
+    assert done.returncode != 0 and "files/alerts.yml is missing" in done.stderr
+
+
+@needs_helm
+def test_nobody_is_told_of_a_role_that_is_not_meant_to_run():
+    (rule,) = of_kind(rendered(HPA), "PrometheusRule").values()
+    alerts = [one for group in rule["spec"]["groups"] for one in group["rules"]]
+    gone = next(one["expr"] for one in alerts if one.get("alert") == "ProcessGone")
+    assert 'role="worker"' in gone and 'role="relay"' in gone
+    assert 'role="standby"' not in gone and 'role="partitions"' not in gone
+
+
+@needs_helm
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        ("settings.email_rate_limit=5", "email_rate_limit"),
+        ("settings.SECRET_KEY=x", "SECRET_KEY"),
+        ("settings.SENDGRID_API_KEY=x", "SENDGRID_API_KEY"),
+        ("roles.worker.replica=5", "replica"),
+        ("secrets.keys={SECRET_KEY,PARTITION_DATABASE_URL}", "secrets.keys.1"),
+        ("metrics.podMonitr.enabled=true", "podMonitr"),
+        ("autoscaling.kind=vpa", "autoscaling.kind"),
+    ],
+)
+def test_a_misspelt_or_dangerous_value_is_refused(argument, reason):
+    done = helm("template", "--set", argument, values=SMALLEST)
+    # Helm 3 names a place as `secrets.keys.1`, helm 4 as `/secrets/keys/1`.
+    assert done.returncode != 0 and reason in done.stderr.replace("/", "."), done.stderr
+
+
+@needs_helm
+def test_a_host_that_the_web_would_refuse_is_refused():
+    done = helm("template", "--set", "ingress.host=other.example.com", values=FULL)
+    assert done.returncode != 0 and "ALLOWED_HOSTS" in done.stderr
+
+
+@needs_helm
+def test_the_ingress_opens_the_api_and_the_webhooks_and_what_is_named():
+    def paths(*arguments: str) -> list[str]:
+        done = helm("template", *arguments, values=FULL)
+        assert done.returncode == 0, done.stderr
+        (ingress,) = (one for one in yaml.safe_load_all(done.stdout) if one and one["kind"] == "Ingress")
+        return [one["path"] for one in ingress["spec"]["rules"][0]["http"]["paths"]]
+
+    assert paths() == ["/api", "/webhooks"]
+    assert paths("--set", "ingress.paths={/api,/admin,/static}") == ["/api", "/admin", "/static"]
+    refused = helm("template", "--set", "ingress.paths={api}", values=FULL)
+    assert refused.returncode != 0 and "paths" in refused.stderr
+
+
+@needs_helm
+def test_archives_have_a_claim_that_an_uninstall_keeps_or_a_bucket():
+    (claim,) = of_kind(rendered(SMALLEST), "PersistentVolumeClaim").values()
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert "/archive" in mounts(pods(rendered(SMALLEST))["partitions"])
+    for values in (FULL, HPA):
+        assert of_kind(rendered(values), "PersistentVolumeClaim") == {}
+    claims = mounts(pods(rendered(HPA))["partitions"])["/archive"]
+    assert claims["persistentVolumeClaim"] == {"claimName": "archives"}
+    assert "/archive" not in mounts(pods(rendered(FULL))["partitions"])
+
+
+@needs_helm
+def test_prometheus_reaches_every_role_under_the_names_that_the_alerts_use():
+    (monitor,) = of_kind(rendered(FULL), "PodMonitor").values()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    for name, one in of_kind(rendered(FULL), "Deployment").items():
+        template = one["spec"]["template"]
+        assert wanted <= template["metadata"]["labels"].items(), name
+        ports = {port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]}
+        assert ports[endpoint["port"]] == int(
+            environment(rendered(FULL), template["spec"])["METRICS_PORT"]
+        ), name
+    assert {one["targetLabel"] for one in endpoint["relabelings"]} == {"job", "role"}
+    assert endpoint["honorLabels"] is True
+    assert endpoint["authorization"]["credentials"] == {"name": "orderpost", "key": "METRICS_TOKEN"}
