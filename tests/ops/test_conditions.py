@@ -1,16 +1,17 @@
-"""Each condition that needs a person: status and the admin's first page name it while it holds."""
+"""Each condition that needs a person: status and the admin's first page name it while it holds.
+
+`manage.py status` also says what is unfinished.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import io
 import json
 from typing import Any, get_args
 
 import pytest
 import redis
-import yaml
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
@@ -19,6 +20,7 @@ from django.test.utils import CaptureQueriesContext
 
 from local.machine import PROJECT
 from notifications.delivery import process
+from tests.kit.alerts import alerts
 from tests.kit.mails import make_mail
 from tests.kit.months import fill, make_partition
 from tests.kit.orders import make_order
@@ -161,10 +163,14 @@ class Breaks:
         self.monkeypatch.setattr(facts, "_connections", lambda _: few)
 
 
-def needs() -> list[str]:
+def status(*options: str) -> str:
     output = io.StringIO()
-    call_command("status", "--json", stdout=output)
-    return list(json.loads(output.getvalue())["needs"])
+    call_command("status", *options, stdout=output)
+    return output.getvalue()
+
+
+def needs() -> list[str]:
+    return list(json.loads(status("--json"))["needs"])
 
 
 @pytest.fixture
@@ -183,7 +189,11 @@ def found(monkeypatch) -> list[conditions.Condition]:
 
 
 def test_nothing_is_found_in_a_quiet_shop(admin_client, found):
-    assert needs() == []
+    seen = json.loads(status("--json"))
+    assert seen["needs"] == [] and "nothing needs a person" in status()
+    assert seen["emails"]["pending"] == 0 and seen["rates"]["emails_sent"] == 0
+    assert [one["state"] for one in seen["providers"]] == ["closed"]
+    assert {one["seconds"] for one in seen["consumers"]} == {0.0}
     assert not [tile for tile in admin_client.get("/admin/").context["tiles"] if tile["bad"]]
     assert found == []
 
@@ -226,13 +236,6 @@ def test_each_takes_a_fixed_number_of_statements(admin_client):
 WITHOUT_ALERT = {"JobsFailed", "SumsLate", "UpkeepLate", "PartitionHeld"}
 
 
-@functools.cache
-def alerts() -> dict[str, str]:
-    """Return the expressions of the alerts by name."""
-    groups = yaml.safe_load((PROJECT / "docker" / "prometheus" / "alerts.yml").read_text())["groups"]
-    return {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"] if "alert" in rule}
-
-
 def test_each_condition_has_its_alert_and_its_paragraph():
     runbook = (PROJECT / "docs" / "guides" / "alerts.md").read_text()
     assert set(CODES) - alerts().keys() == WITHOUT_ALERT
@@ -251,4 +254,33 @@ def test_an_alert_about_an_age_has_the_limit_of_its_condition():
     )
     limits = {one.code: f"> {one.limit:.0f}" for one in conditions.decide(late)}
     assert limits.keys() == {"PollMissing", "EmailOverdue", "RelayLag", "ConsumerLag", "ArchiveOverdue"}
-    assert [code for code, limit in limits.items() if limit not in alerts()[code]] == []
+    assert [code for code, limit in limits.items() if limit not in alerts()[code]["expr"]] == []
+
+
+def test_status_as_text_names_what_needs_a_person_each_provider_and_each_table():
+    make_mail(status="dead_lettered")
+    text = status()
+    assert "! 1 dead letters: resend them or give them up" in text
+    assert "sendgrid" in text and "email_notifications" in text
+
+
+def test_status_goes_on_without_valkey(settings):
+    settings.REDIS_URL = "redis://127.0.0.1:1/0"
+    found = json.loads(status("--json"))
+    assert found["providers"] is None and found["consumers"] is None
+    assert found["needs"][0].startswith("Valkey does not answer") and "Valkey does not answer" in status()
+
+
+def test_a_failed_job_needs_a_person_until_it_is_stopped():
+    fail_a_job()
+    assert len(needs()) == 1
+    BulkJob.objects.stop(id=BulkJob.objects.get().id)
+    assert needs() == []
+
+
+def test_a_heartbeat_is_one_row_that_moves():
+    beat("poll", ago=24 * HOUR)
+    Heartbeat.beat(name="poll")
+    age = Heartbeat.read_age(name="poll")
+    assert Heartbeat.objects.count() == 1
+    assert age is not None and age < 60
