@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 from collections.abc import Iterator
@@ -123,6 +124,27 @@ def shared_shop(one_shop: Shop) -> Iterator[Shop]:
     one_shop.start_missing("web", "worker", "relay")
     yield one_shop
     one_shop.empty()
+
+
+@pytest.fixture(scope="session")
+def filled_database(django_db_setup: None, django_db_blocker: Any) -> Iterator[str]:
+    from tests.kit import plans  # needs Django's apps
+
+    with contextlib.ExitStack() as stack:
+        with django_db_blocker.unblock():
+            name = stack.enter_context(plans.shared())
+        yield name
+        with django_db_blocker.unblock():
+            stack.close()
+
+
+@pytest.fixture
+def filled(filled_database: str, django_db_blocker: Any) -> Iterator[None]:
+    """Use the database that tests.kit.plans filled, in a transaction that is rolled back."""
+    from tests.kit import plans
+
+    with django_db_blocker.unblock(), plans.rolled_back(filled_database):
+        yield
 
 
 @pytest.fixture

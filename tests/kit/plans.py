@@ -1,13 +1,29 @@
-"""Find the rows that a statement reads without an index."""
+"""How statements find their rows, on one filled database for all tests of plans.
+
+A test that uses the fixture `filled` (tests/conftest.py) finds the rows of `_fill`, may add its own, and
+leaves none.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from django.db import connection
+from django.db import connection, connections, transaction
 from django.db.models import QuerySet
+from django.test.utils import CaptureQueriesContext
+
+from tests.kit import prepared, template
+from tests.kit.mails import make_mails
+from tests.kit.orders import make_orders
+
+#: The rows of the filled database: sent e-mails, of which the newest were sent within the last hour.
+SENT, SENT_NOW, DEAD, DUE, ORDERS = 40_000, 1000, 2000, 10_000, 6000
 
 #: PostgreSQL reads a table of so many rows faster without an index.
 SMALL = 1000
@@ -67,3 +83,91 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
     for child in node.get("Plans", []):
         yield from _nodes(child)
+
+
+def reads_by(index: str, statement: str) -> bool:
+    """Return whether a statement finds its rows by this index, and reads no large table without one."""
+    return index in plan_of(statement).indexes and not rows_without_index(statement)
+
+
+@contextmanager
+def statements(*, at_most: int) -> Iterator[list[str]]:
+    """Yield a list that has the statements of the block at its end. Fail if they are more."""
+    found: list[str] = []
+    with CaptureQueriesContext(connection) as captured:
+        yield found
+    found += [entry["sql"] for entry in captured if not entry["sql"].startswith(("SAVEPOINT", "RELEASE"))]
+    assert len(found) <= at_most, found
+
+
+@contextmanager
+def shared() -> Iterator[str]:
+    """Yield the name of the filled database. The first process of a run makes it, the last one drops it."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", "alone")
+    name = f"filled_{run}"
+    made = Path(os.environ[prepared.FOLDER]) / name
+    with made.with_suffix(".lock").open("w") as lock:
+        while True:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():
+                _make(name)
+                made.touch()
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if made.exists():  # no process dropped it between the two locks
+                break
+        yield name
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another process uses it
+        with connection.cursor() as cursor:
+            cursor.execute(f"DROP DATABASE {name}")
+        made.unlink()
+
+
+@contextmanager
+def rolled_back(name: str) -> Iterator[None]:
+    """Use a database as the default one within the block, and keep nothing that is written."""
+    with _default(name), transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+@contextmanager
+def _default(name: str) -> Iterator[None]:
+    before = connections["default"]
+    connections["default"] = other = before.copy()
+    other.settings_dict["NAME"] = name
+    try:
+        yield
+    finally:
+        other.close()
+        connections["default"] = before
+
+
+def _make(name: str) -> None:
+    test = connection.settings_dict["TEST"]
+    if test.get("MIGRATE", True):  # a single process has no template
+        template.migrate(name)
+    else:
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {name} TEMPLATE {test['TEMPLATE']}")
+    with _default(name):
+        _fill()
+
+
+def _fill() -> None:
+    make_mails(SENT, status="sent")
+    make_mails(DEAD, status="dead_lettered")
+    make_mails(DUE)
+    make_orders(ORDERS, owner="mixed")
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE email_notifications SET sent_at = sent_at - interval '2 hours'"
+            " WHERE status = 'sent' AND id < (SELECT id FROM email_notifications"
+            " WHERE status = 'sent' ORDER BY id DESC OFFSET %s LIMIT 1)",
+            [SENT_NOW - 1],
+        )
+        for table in ("email_notifications", "orders"):
+            cursor.execute(f"VACUUM FULL {table}")
+            cursor.execute(f"VACUUM ANALYZE {table}")

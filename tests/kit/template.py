@@ -27,7 +27,7 @@ def shared(blocker: DjangoDbBlocker) -> Iterator[None]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             with blocker.unblock():
-                _migrate(name)
+                migrate(name)
             made.touch()
         test |= {"TEMPLATE": name, "MIGRATE": False}
         fcntl.flock(lock, fcntl.LOCK_UN)
@@ -39,7 +39,8 @@ def shared(blocker: DjangoDbBlocker) -> Iterator[None]:
             made.unlink()
 
 
-def _migrate(name: str) -> None:
+def migrate(name: str) -> None:
+    """Create a database with the tables of all migrations."""
     settings = connection.settings_dict
     before, test = settings["NAME"], settings["TEST"]["NAME"]
     settings["TEST"]["NAME"] = name
