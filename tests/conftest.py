@@ -18,6 +18,7 @@ from django.db import connections
 from tests.kit import kafka
 
 if TYPE_CHECKING:
+    from tests.kit.fast import Fast
     from tests.kit.shop import Shop
 
 
@@ -145,6 +146,13 @@ def filled(filled_database: str, django_db_blocker: Any) -> Iterator[None]:
 
     with django_db_blocker.unblock(), plans.rolled_back(filled_database):
         yield
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> Fast:
+    from tests.kit.fast import Fast  # needs Django's settings
+
+    return Fast(monkeypatch)
 
 
 @pytest.fixture

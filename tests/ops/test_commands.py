@@ -72,7 +72,7 @@ def test_drain_outbox_ends_by_itself_when_nothing_is_due(provider):
 
 
 def test_relay_outbox_publishes_until_it_is_told_to_stop_and_outlives_the_database(
-    valkey_url, settings, monkeypatch
+    valkey_url, settings, monkeypatch, fast
 ):
     settings.REDIS_URL = valkey_url
     pay_order(order_id=make_order(status="pending").id)
@@ -84,7 +84,7 @@ def test_relay_outbox_publishes_until_it_is_told_to_stop_and_outlives_the_databa
         return real(self, **options)
 
     monkeypatch.setattr(relay.Relay, "step", step)
-    monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.05)
+    fast.retries()
     with stopped_when(lambda: not OutboxEvent.objects.unpublished().exists()):
         call_command("relay_outbox")
     with redis.Redis.from_url(valkey_url) as client:

@@ -125,8 +125,8 @@ def test_the_lines_of_events_out(lines, paid):
     assert_ids(mine, order_id=paid, names=EVENTS_OUT)
 
 
-def test_the_lines_of_events_in(lines, paid, monkeypatch):
-    monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.001)
+def test_the_lines_of_events_in(lines, paid, fast):
+    fast.retries()
     metadata = {"correlationId": "saga-9", "traceparent": SAGA.traceparent}
     payment = envelope(PAID, {"orderId": str(paid)}, metadata=metadata)
     assert [handle(received(PAID, payment)) for _ in range(2)] == ["dead", "repeat"]  # it was paid before

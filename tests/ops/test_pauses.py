@@ -15,7 +15,7 @@ from tests.kit.brokers import Hand, Memory, consume, write
 from tests.kit.events import PAID, envelope, order, received, status
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.people import staff_client
-from tests.kit.words import EmailNotification, Outcome, Pause, Relay, Verdict, pause_watch
+from tests.kit.words import EmailNotification, Outcome, Pause, Relay, Verdict
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 
@@ -23,8 +23,8 @@ RESTORED = "2026-11-21T20:15:00Z"
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch):
-    monkeypatch.setattr(pause_watch, "SECONDS", 0.0)
+def _at_once(fast):
+    fast.pauses()
 
 
 def manage(*arguments: str) -> str:

@@ -15,7 +15,6 @@ from django.db import OperationalError, connection, connections, transaction
 
 from local.machine import HOST, free_port
 from local.servers import EmbeddedValkey
-from outbox.database.postgres import base
 from tests.kit.words import DatabaseWrapper, make_client
 
 OTHER = "other"
@@ -74,8 +73,8 @@ def test_a_write_refused_in_a_transaction_ends_it():
 
 
 @pytest.mark.parametrize(("wanted", "usable"), [("read-write", False), ("any", True)])
-def test_the_health_check_finds_a_server_that_turned_read_only(monkeypatch, wanted, usable):
-    monkeypatch.setattr(base, "RECENT_SECONDS", 0.0)
+def test_the_health_check_finds_a_server_that_turned_read_only(fast, wanted, usable):
+    fast.health_checks()
     with wrapper(target_session_attrs=wanted) as database:
         run(database, "SELECT 1")
         assert database.is_usable()

@@ -16,7 +16,6 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection, connections, transaction
 
-from outbox.database.postgres import base
 from outbox.database.postgres.connection import patient
 from tests.kit.proxy import Proxy
 from tests.kit.words import DatabaseWrapper, Prepared
@@ -139,11 +138,11 @@ def test_a_new_connection_fails_at_its_time_out_and_others_do_not_wait_for_their
             assert ask(database) == 42
 
 
-def test_a_backend_that_does_not_answer_its_health_check_is_replaced_unseen(monkeypatch):
+def test_a_backend_that_does_not_answer_its_health_check_is_replaced_unseen(fast):
     with wrapper(deadline=60.0) as database:
         pid = ask(database, "SELECT pg_backend_pid()")
         with frozen(pid):
-            monkeypatch.setattr(base, "RECENT_SECONDS", 0.0)  # it is trusted for no time
+            fast.health_checks()  # it is trusted for no time
             database.health_check_enabled, database.health_check_done = True, False
             began = time.monotonic()
             assert ask(database, "SELECT pg_backend_pid()") != pid
@@ -161,13 +160,13 @@ def sent_to_server(database: DatabaseWrapper, tmp_path: Path, work: Callable[[],
     return "".join(line for line in path.read_text().splitlines() if "\tF\t" in line)
 
 
-def test_a_connection_in_use_is_not_asked_for_its_health_before_each_request(tmp_path, monkeypatch):
+def test_a_connection_in_use_is_not_asked_for_its_health_before_each_request(tmp_path, fast):
     with wrapper() as database:
         ask(database)
         for _ in range(3):
             database.close_if_unusable_or_obsolete()  # as at the start and the end of a request
             assert "SELECT 1" not in sent_to_server(database, tmp_path, lambda: ask(database, "SELECT 42"))
-        monkeypatch.setattr(base, "RECENT_SECONDS", 0.0)
+        fast.health_checks()
         database.close_if_unusable_or_obsolete()
         assert "SELECT 1" in sent_to_server(database, tmp_path, lambda: ask(database, "SELECT 42"))
 
