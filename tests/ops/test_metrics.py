@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import subprocess
 import sys
 import threading
 import urllib.error
@@ -201,7 +200,7 @@ Histogram("shop_packing_seconds", "Packing", buckets=(1, 2), registry=registry).
 def count(directory: Path, number: int) -> None:
     """Count in a process that ends."""
     environment = os.environ | {"PROMETHEUS_MULTIPROC_DIR": str(directory)}
-    subprocess.run([sys.executable, "-c", COUNTS, str(number)], env=environment, check=True)
+    warm.run([sys.executable, "-c", COUNTS, str(number)], environment=environment).check_returncode()
 
 
 def found(directory: Path) -> dict[str, float]:

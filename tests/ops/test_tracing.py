@@ -11,6 +11,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from local.machine import PROJECT
 from outbox.telemetry import tracing
+from tests.kit import warm
 from tests.kit.otlp import Receiver
 
 REMOTE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -23,10 +24,7 @@ ROOTS_ARE_NOT_SAMPLED = {
 
 def run(code: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own: the SDK is for the whole life of one."""
-    given = {**os.environ, **environment}
-    return subprocess.run(
-        [sys.executable, "-c", BEGIN + code], env=given, capture_output=True, text=True, timeout=60
-    )
+    return warm.run([sys.executable, "-c", BEGIN + code], environment={**os.environ, **environment})
 
 
 def test_without_the_environment_nothing_is_recorded_and_no_sdk_imported():
@@ -37,7 +35,12 @@ with span("work", parent={REMOTE!r}, links=[{REMOTE!r}]) as work:
 assert traceparent_of(work) == "" and not work.is_recording()
 assert not any(name.startswith("opentelemetry.sdk") for name in sys.modules)
 """
-    done = run(code, {})
+    command = [
+        sys.executable,
+        "-c",
+        BEGIN + code,
+    ]  # a fork of the warm process has modules that others imported
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 
