@@ -39,7 +39,7 @@ assert not any(name.startswith("opentelemetry.sdk") for name in sys.modules)
         sys.executable,
         "-c",
         BEGIN + code,
-    ]  # a fork of the warm process has modules that others imported
+    ]  # a fork has what the warm process imported
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
