@@ -1,4 +1,4 @@
-"""Times of the product that tests of several files shorten. The fixture `fast` gives them back at the end."""
+"""Times of the product that tests of several files shorten. The fixture `fast` restores them at the end."""
 
 from __future__ import annotations
 
