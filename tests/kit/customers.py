@@ -1,90 +1,173 @@
-"""Customers who place and pay orders. They repeat each request with its key until it is acknowledged."""
+"""Customers, as threads, who place, pay, cancel and refund orders, and remember the answers.
+
+Each change is sent under one Idempotency-Key until it is answered; a quarter of the payments come as events
+of a payment service, which repeats its event until the order is paid.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
+import random
 import threading
 import time
 import uuid
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
 
+import redis
 import requests
 
-from tests.kit.shop import Shop
+from tests.kit.shop import PAYMENT, payment_event
 
-#: The pause between two requests of a customer.
-PAUSE_SECONDS = 0.05
-#: Answers after which a customer repeats the request: the database is away, or the first request still runs.
-AGAIN = (503, 409)
-PATIENCE = 120.0
+#: The event that an action causes, by the answer's status.
+EVENTS = {
+    "pay": "order.paid",
+    "complete": "order.completed",
+    "cancel": "order.cancelled",
+    "refunded": "order.refunded",
+    "part_refunded": "order.part_refunded",
+}
+PLANS = (
+    ["pay", "complete"],
+    ["pay", "cancel", "refund"],
+    ["pay", "refund_some", "refund"],
+    ["cancel"],
+    ["pay", "complete", "refund_some"],
+)
+PATIENCE = 10.0
+#: A part of some customers' addresses, to which a fault lets no mail through.
+POISON, POISONED = "poison", 0.05
 
 
-class Acknowledged(NamedTuple):
-    """A change with a 2xx answer: when its last request was sent, and when the answer came."""
+@dataclasses.dataclass(frozen=True)
+class Acknowledged:
+    """One acknowledged change: the order's version and status after it."""
 
-    began: float
-    ended: float
+    order: str
+    event: str
+    version: int
+    status: str
 
 
 class Customers:
-    """`with Customers(shop, count=4) as customers:` runs them. At its end, they finish their orders."""
+    """Make `rate` changes a second in all. `stop` lets each customer finish its order.
 
-    def __init__(self, shop: Shop, *, count: int) -> None:
-        self._shop = shop
-        self._stopped = threading.Event()
-        self._threads = [threading.Thread(target=self._shop_on, args=(n,)) for n in range(count)]
+    Send each request to one of `urls`, which may change meanwhile. `errors` counts the 5xx answers.
+    """
+
+    def __init__(
+        self, *, urls: Sequence[str], token: str, redis_url: str, rate: float, seed: int, threads: int = 6
+    ) -> None:
+        self.urls, self.token, self.redis_url = urls, token, redis_url
+        self.errors: Counter[str] = Counter()
         self.acknowledged: list[Acknowledged] = []
-        self.placed: set[str] = set()
-        self.paid: set[str] = set()
-        self.repeated = 0
         self.wrong: list[str] = []
+        self.slow_answers: list[float] = []
+        self.retries = 0
+        self._pause = threads / rate
+        self._stop = threading.Event()
+        self._give_up = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._live, args=(random.Random(seed * 1000 + n),), daemon=True)
+            for n in range(threads)
+        ]
 
-    def __enter__(self) -> Customers:
+    def start(self) -> None:
         for thread in self._threads:
             thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
+    def stop(self, *, seconds: float) -> None:
+        """Wait for the current orders. A request that is still unanswered then is wrong."""
+        self._stop.set()
+        deadline = time.monotonic() + seconds
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(max(0.1, deadline - time.monotonic()))
+        self._give_up.set()
+        for thread in self._threads:
+            thread.join(PATIENCE + 5)
+            if thread.is_alive():
+                self.wrong.append("a customer is still waiting for an answer")
 
-    def first_after(self, moment: float) -> Acknowledged | None:
-        """Return the first change whose request was sent after this moment."""
-        later = [one for one in list(self.acknowledged) if one.began > moment]
-        return min(later, key=lambda one: one.ended, default=None)
-
-    def _shop_on(self, number: int) -> None:
+    def _live(self, chance: random.Random) -> None:
         with requests.Session() as session:
-            session.headers.update(self._shop.session.headers)
-            while not self._stopped.is_set():
-                body = {"user_id": str(uuid.uuid4()), "email": f"c{number}@example.com", "total_amount": 4200}
-                placed = self._acknowledged(session, "/orders", json=body)
-                if placed is None:
-                    continue
-                order = placed["id"]
-                self.placed.add(order)
-                if self._acknowledged(session, f"/orders/{order}/pay") is not None:
-                    self.paid.add(order)
+            session.headers["Authorization"] = f"Bearer {self.token}"
+            while not self._stop.is_set():
+                try:
+                    self._buy(session, chance)
+                except _Unanswered as error:
+                    self.wrong.append(str(error))
+                    return
 
-    def _acknowledged(self, session: requests.Session, path: str, **options: Any) -> Any:
-        """Send a request until it is acknowledged. Return its answer, or None after a wrong answer."""
-        url = f"http://127.0.0.1:{self._shop.port}/api/v1{path}"
-        key = {"Idempotency-Key": str(uuid.uuid4())}
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            time.sleep(PAUSE_SECONDS)
-            began = time.monotonic()
-            try:
-                answer = session.post(url, headers=key, timeout=30, **options)
-            except requests.RequestException:
-                self.repeated += 1
+    def _buy(self, session: requests.Session, chance: random.Random) -> None:
+        body = {
+            "user_id": str(uuid.uuid4()),
+            "email": f"{POISON if chance.random() < POISONED else ''}{uuid.uuid4().hex}@example.com",
+            "total_amount": 4200,
+        }
+        placed = self._ask(session, "POST", "/orders", body, 201)
+        order = placed["id"]
+        self._note(placed, "order.placed")
+        for step in chance.choice(PLANS):
+            self._stop.wait(self._pause * chance.uniform(0.5, 1.5))
+            if step == "pay" and chance.random() < 0.25:
+                self._pay_by_event(session, order)
                 continue
-            if answer.ok:
-                self.acknowledged.append(Acknowledged(began, time.monotonic()))
-                return answer.json()
-            if answer.status_code not in AGAIN:
-                self.wrong.append(f"{path}: {answer.status_code} {answer.text}")
-                return None
-            self.repeated += 1
-        self.wrong.append(f"{path}: not acknowledged in {PATIENCE:g} s")
-        return None
+            action, amount = ("refund", {"amount": 700}) if step == "refund_some" else (step, {})
+            after = self._ask(session, "POST", f"/orders/{order}/{action}", amount or None, 200)
+            refund = "part_refunded" if step == "refund_some" else "refunded"
+            self._note(after, EVENTS[refund if action == "refund" else action])
+
+    def _pay_by_event(self, session: requests.Session, order: str) -> None:
+        event: Any = payment_event(order)
+        told_at = 0.0
+        while not self._give_up.is_set():
+            if time.monotonic() - told_at > 4:
+                try:
+                    with redis.Redis.from_url(self.redis_url, socket_timeout=2) as client:
+                        client.xadd(PAYMENT, event)
+                    told_at = time.monotonic()
+                except redis.RedisError:
+                    self.retries += 1
+            seen = self._ask(session, "GET", f"/orders/{order}", None, 200)
+            if seen["status"] == "paid":
+                self._note(seen, "order.paid")
+                return
+            self._give_up.wait(0.3)
+        raise _Unanswered(f"order {order} was never paid by its event")
+
+    def _ask(
+        self, session: requests.Session, method: str, path: str, body: dict[str, Any] | None, wanted: int
+    ) -> dict[str, Any]:
+        """Repeat a request until it is answered. Record a final refusal that is not allowed."""
+        headers = {"Idempotency-Key": str(uuid.uuid4())} if method == "POST" else {}
+        began, last, turn = time.monotonic(), "", itertools.count(random.randrange(100))
+        while not self._give_up.is_set():
+            url = self.urls[next(turn) % len(self.urls)]
+            try:
+                answer = session.request(
+                    method, f"{url}/api/v1{path}", json=body, headers=headers, timeout=PATIENCE
+                )
+            except requests.RequestException as error:
+                last = repr(error)
+            else:
+                if answer.status_code == wanted:
+                    self.slow_answers.append(time.monotonic() - began)
+                    found: dict[str, Any] = answer.json()
+                    return found
+                last = f"{answer.status_code} {answer.text[:300]}"
+                self.errors[last] += answer.status_code >= 500
+                later = answer.status_code >= 500 or "idempotency-in-progress" in answer.text
+                if not later:
+                    raise _Unanswered(f"{method} {path}: {last}")
+            self.retries += 1
+            self._give_up.wait(0.3)
+        raise _Unanswered(f"{method} {path} was never answered; the last was {last}")
+
+    def _note(self, order: dict[str, Any], event: str) -> None:
+        self.acknowledged.append(Acknowledged(order["id"], event, order["version"], order["status"]))
+
+
+class _Unanswered(Exception):
+    """A change that was not acknowledged, or was refused although it is correct."""
