@@ -24,6 +24,7 @@ from tests.chaos.provider_faults import (
     tls_garbage,
 )
 from tests.chaos.world import PROCESSES, SENDERS, World
+from tests.kit.servers import frozen
 from tests.kit.shop import PAYMENT
 
 CLOCK = Path(__file__).parent / "clock"
@@ -136,7 +137,7 @@ def disk_full(world: World) -> str:
 
 def postgres_frozen(world: World) -> str:
     world.note_in_flight()
-    with world.shop.postgres_frozen():
+    with frozen(world.shop.postgres):
         world.some(3, 12)
     return "SIGSTOP for all of it"
 
@@ -180,11 +181,8 @@ def valkey_killed(world: World) -> str:
 
 
 def valkey_frozen(world: World) -> str:
-    process = world.shop.valkey._process
-    assert process is not None
-    process.send_signal(signal.SIGSTOP)
-    world.some(1, 6)
-    process.send_signal(signal.SIGCONT)
+    with frozen(world.shop.valkey):
+        world.some(1, 6)
     return "SIGSTOP"
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 import requests
 
+from tests.kit.servers import frozen
 from tests.kit.shop import Shop
 
 pytestmark = pytest.mark.flow
@@ -33,7 +34,7 @@ ORDER = {"user_id": str(uuid.uuid4()), "email": "ann@example.com", "total_amount
 def silent(shop: Shop, how: str) -> Iterator[None]:
     """Let the database not answer: frozen, or behind a network that drops packets."""
     if how == "frozen":
-        with shop.postgres_frozen():
+        with frozen(shop.postgres):
             yield
     else:
         assert shop.proxy is not None

@@ -12,6 +12,7 @@ import pytest
 from config.celery import app
 from local.machine import HOST
 from tests.flows.test_outages import doubled, insert_mails, statuses
+from tests.kit.servers import frozen
 from tests.kit.shop import Shop
 from tests.kit.smtp import SmtpServer
 
@@ -153,7 +154,7 @@ def test_outcomes_that_a_frozen_database_does_not_take_at_a_stop_are_written_whe
     with slow_shop(taking=1.0, DATABASE_TIMEOUT="1") as (shop, server):
         name = drain_by_alarm(shop)
         shop.until(lambda: server.accepted, "the server has a message, and has not said so yet")
-        with shop.postgres_frozen():
+        with frozen(shop.postgres):
             shop.processes[name].terminate()
             shop.until(lambda: "settling failed, trying again" in shop.log(name), "settling is tried again")
         assert shop.terminate(name, seconds=30), shop.log(name)[-3000:]

@@ -109,7 +109,7 @@ def test_each_role_waits_for_postgres_says_so_once_and_goes_on(refuses, monkeypa
             shop.until(lambda: starts.have_tried(*roles), "each has tried twice")
             no_pulse = ["no pulse: the database does not answer"]
             shop.until(lambda: warnings(shop, "web") == no_pulse, "web says so, too")
-            shop.until(lambda: shop._web_answers(shop.port), "web does not wait")
+            shop.until(lambda: shop.web_answers(), "web does not wait")
             assert health.begun() == sorted(["web", *roles]) and health.main([]) == 0
             line = ["waiting for PostgreSQL"]
             assert stop(shop, *roles) == dict.fromkeys(roles, (0, line))
@@ -137,7 +137,7 @@ def test_only_what_needs_valkey_waits_for_it_and_says_so_once(refuses, monkeypat
         with Starts(shop, setting="REDIS_URL", url=url, port=port, refuses=refuses) as starts:
             roles = [*WAITING_FOR_VALKEY]
             starts.start(*RUNNING)
-            shop.until(lambda: shop._web_answers(shop.port), "web does not wait")
+            shop.until(lambda: shop.web_answers(), "web does not wait")
             order = shop.place()
             shop.pay(shop.place())
             shop.until(lambda: shop.all_sent(1), "the standby sends")

@@ -69,7 +69,7 @@ def test_a_killed_worker_is_replaced_and_its_numbers_stay(shop: Shop) -> None:
     for pid in before:
         os.kill(pid, signal.SIGKILL)
     shop.until(lambda: (now := workers(shop)) and not now & before, "another worker runs")
-    shop.until(lambda: shop._web_answers(shop.port), "it answers")
+    shop.until(lambda: shop.web_answers(), "it answers")
     shop.place()
 
 

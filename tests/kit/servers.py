@@ -7,15 +7,18 @@ server, because the processes of a parallel run share the servers of the first o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pytest
+import redis
 
 from local import environment
 from local.machine import free_port
@@ -84,3 +87,40 @@ def _start_servers(add_cleanup: Callable[[Callable[[], None]], None]) -> None:
         add_cleanup(server.remove)
         add_cleanup(server.stop)
         os.environ[name] = server.url
+
+
+@contextlib.contextmanager
+def stopped(pids: Sequence[int]) -> Iterator[None]:
+    """Keep processes stopped within the block. Ignore one that has exited meanwhile."""
+    try:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def frozen(server: EmbeddedPostgres | EmbeddedValkey) -> Iterator[None]:
+    """Freeze a server and its backends within the block. The kernel still takes connections and bytes."""
+    main = main_process(server)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(stopped([main]))  # first, so that it starts no other backend
+        stack.enter_context(stopped(children(main)))
+        yield
+
+
+def main_process(server: EmbeddedPostgres | EmbeddedValkey) -> int:
+    """Return the id of a running server's first process."""
+    if isinstance(server, EmbeddedPostgres):
+        return int((server.data / "postmaster.pid").read_text().split()[0])
+    with redis.Redis.from_url(server.url) as client:
+        return int(client.info("server")["process_id"])
+
+
+def children(pid: int) -> list[int]:
+    """Return the ids of a process's children."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from tests.kit.constants import move_constants
 from tests.kit.pgbouncer import WANTED, Pooler
 from tests.kit.proxy import Proxy
 from tests.kit.schemas import validate_published
+from tests.kit.servers import stopped
 from tests.kit.waiting import PATIENCE, until
 
 #: Tables and partitions that have or have had rows.
@@ -196,7 +197,7 @@ class Shop:
             command = all_commands[kind]
             self.spawn(name, command, checkout=checkout, **settings)
             if kind == "web" and wait:
-                self.until(lambda: self._web_answers(port), "the web process answers")
+                self.until(lambda: self.web_answers(port), "the web process answers")
 
     def spawn(self, name: str, command: list[str], *, checkout: Path = PROJECT, **settings: str) -> None:
         """Start one process of any command. Call it only from the main thread, like `start`."""
@@ -216,9 +217,9 @@ class Shop:
                 start_new_session=True,
             )
 
-    def _web_answers(self, port: int) -> bool:
+    def web_answers(self, port: int | None = None) -> bool:
         try:
-            return requests.get(f"http://{HOST}:{port}/healthz", timeout=2).ok
+            return requests.get(f"http://{HOST}:{port or self.port}/healthz", timeout=2).ok
         except requests.RequestException:
             return False
 
@@ -264,16 +265,6 @@ class Shop:
         """Kill PostgreSQL (SIGKILL), and start it on the same data and port."""
         self.postgres.kill()
         self.postgres.start(log=self.folder / "postgres.log")
-
-    @contextlib.contextmanager
-    def postgres_frozen(self) -> Iterator[None]:
-        """Freeze PostgreSQL and all its backends (SIGSTOP). The kernel still takes connections and bytes."""
-        assert self.postgres._process is not None
-        main = self.postgres._process.pid
-        with stopped([main]):  # first, so that it starts no other backend
-            children = Path(f"/proc/{main}/task/{main}/children").read_text().split()
-            with stopped([int(pid) for pid in children]):
-                yield
 
     @contextlib.contextmanager
     def backends_frozen(self, *, most: int = 1000) -> Iterator[int]:
@@ -372,25 +363,11 @@ class Shop:
 def _forks(command: list[str], checkout: Path, settings: dict[str, str]) -> bool:
     """Return whether the tests start this program as a fork.
 
-    A fork shares memory with the others, so the soak and the benchmarks, which measure it, start Python as in
-    production, and so does the chaos run. Python reads PYTHONPATH at its own start alone.
+    A fork shares memory with the others, so the chaos run and the benchmarks, which measure it, start Python as in
+    production. Python reads PYTHONPATH at its own start alone.
     """
     ours = checkout == PROJECT and command[0] == sys.executable
     return prepared.FOLDER in os.environ and ours and "PYTHONPATH" not in settings
-
-
-@contextlib.contextmanager
-def stopped(pids: Sequence[int]) -> Iterator[None]:
-    """Keep processes stopped within the block. Ignore one that has exited meanwhile."""
-    try:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP)
-        yield
-    finally:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
 
 
 PAYMENT = "payment.payment.succeeded.v1"
