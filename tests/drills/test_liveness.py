@@ -18,6 +18,7 @@ import requests
 
 from local.machine import HOST, PROJECT
 from tests.kit.chart import CHART
+from tests.kit.servers import frozen
 from tests.kit.shop import Shop
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]
@@ -96,7 +97,7 @@ def test_a_frozen_database_under_load_fails_no_probe_of_the_chart() -> None:
         by_request: list[bool] = []
         with load(shop, path=f"/api/v1/orders/{order}") as answers:
             shop.until(lambda: answers.count("200") > REQUESTS_PER_SECOND, "the load is served")
-            with shop.postgres_frozen():
+            with frozen(shop.postgres):
                 until = time.monotonic() + FROZEN_SECONDS
                 while time.monotonic() < until:
                     began = time.monotonic()

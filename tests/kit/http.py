@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import http.server
 import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-#: (path, headers, JSON body or None) -> status, JSON body, headers. A `ConnectionError` hangs up.
+#: (path, headers, body) -> status, JSON body, headers. A `ConnectionError` hangs up.
 Answer = Callable[[str, Any, Any], tuple[int, Any, dict[str, str]]]
 
 
+def read_json(raw: bytes) -> Any:
+    """Return the value of a JSON body, or None without a body."""
+    return json.loads(raw) if raw else None
+
+
 @contextlib.contextmanager
-def serve(answer: Answer) -> Iterator[str]:
-    """Serve `answer` on a free port, and yield the address."""
+def serve(answer: Answer, *, read: Callable[[bytes], Any] = read_json) -> Iterator[str]:
+    """Serve `answer` on a free port, and yield the address. `read` makes its third argument of a body."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.headers.get("Content-Encoding") == "gzip":
+                raw = gzip.decompress(raw)
             try:
-                status, body, headers = answer(self.path, self.headers, json.loads(raw) if raw else None)
+                status, body, headers = answer(self.path, self.headers, read(raw))
             except ConnectionError:
                 self.close_connection = True
                 return

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import gzip
-import http.server
-import threading
 from collections.abc import Callable
 from typing import Any, Self
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from tests.kit.http import serve
 from tests.kit.waiting import until
 
 KINDS = ["UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER"]
@@ -39,31 +38,18 @@ class Receiver:
 
     def __init__(self) -> None:
         self.spans: list[Received] = []
-        owner = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                owner.store_request(
-                    gzip.decompress(body) if self.headers["Content-Encoding"] == "gzip" else body
-                )
-                self.send_response(200)
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                """Say nothing."""
-
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._served = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self.url = self._served.enter_context(serve(self._answer, read=ExportTraceServiceRequest.FromString))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        self._served.close()
+
+    def _answer(self, path: str, headers: Any, body: Any) -> tuple[int, Any, dict[str, str]]:
+        self._store(body)
+        return 200, {}, {}
 
     @property
     def environment(self) -> dict[str, str]:
@@ -74,8 +60,7 @@ class Receiver:
             "OTEL_BSP_SCHEDULE_DELAY": "100",
         }
 
-    def store_request(self, body: bytes) -> None:
-        request = ExportTraceServiceRequest.FromString(body)
+    def _store(self, request: ExportTraceServiceRequest) -> None:
         for resource in request.resource_spans:
             named = {one.key: one.value.string_value for one in resource.resource.attributes}
             for scope in resource.scope_spans:

@@ -363,8 +363,8 @@ class Shop:
 def _forks(command: list[str], checkout: Path, settings: dict[str, str]) -> bool:
     """Return whether the tests start this program as a fork.
 
-    A fork shares memory with the others, so the chaos run and the benchmarks, which measure it, start Python as in
-    production. Python reads PYTHONPATH at its own start alone.
+    A fork shares memory with the others, so the chaos run and the benchmarks, which measure it, start Python
+    as in production. Python reads PYTHONPATH at its own start alone.
     """
     ours = checkout == PROJECT and command[0] == sys.executable
     return prepared.FOLDER in os.environ and ours and "PYTHONPATH" not in settings
