@@ -16,7 +16,7 @@ PYTHONS := $(or $(ORDERPOST_PYTHON),python3.13 python3.12 python3.11 python3 pyt
 # Where .venv is and of which Python. local/setup.sh has the same line.
 ORIGIN := $(strip $(CURDIR) $(realpath .venv/bin/python) $(ORDERPOST_PYTHON))
 
-.PHONY: help setup setup-run setup-bench again run image test drills coverage pictures chaos soak bench lint types check docs lock clean
+.PHONY: help setup setup-run setup-bench again run image test drills coverage pictures chaos bench lint types check docs lock clean
 
 help: ## List these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -55,9 +55,6 @@ pictures: setup ## Make the pictures of README and docs again (needs Chromium, a
 
 chaos: setup ## Break things for five minutes, and check that nothing is lost (ARGS="--minutes 30 --seed 7")
 	@exec $(PYTHON) -m tests.chaos $(filter-out -q,$(ARGS))
-
-soak: setup ## Simulate a week in an hour, and check that nothing grows (ARGS="--days 7 --day-minutes 8")
-	@exec $(PYTHON) -m tests.soak $(filter-out -q,$(ARGS))
 
 bench: setup-bench ## Measure `make run` and its parts for a quarter of an hour (ARGS=--quick: 3 minutes)
 	@exec $(PYTHON) -m benchmarks $(filter-out -q,$(ARGS))

@@ -14,7 +14,8 @@ from typing import Any
 import psycopg
 import redis
 
-from tests.chaos.world import Entry, World
+from tests.chaos.world import World
+from tests.kit.audit import Entry
 from tests.kit.shop import PAYMENT, REFUNDED, payment_event
 
 #: A standby polls every 2 s here. The rest is for a busy machine.

@@ -14,7 +14,6 @@ import psycopg
 import redis
 
 from tests.chaos.bad_items import malformed_entries, unknown_bulk_job, unusual_stream_ids
-from tests.chaos.listener import TOPICS
 from tests.chaos.provider_faults import (
     accepted_then_504,
     brown_out,
@@ -23,7 +22,9 @@ from tests.chaos.provider_faults import (
     slow_smtp,
     tls_garbage,
 )
+from tests.chaos.rollovers import rollover
 from tests.chaos.world import PROCESSES, SENDERS, World
+from tests.kit.listener import TOPICS
 from tests.kit.servers import frozen
 from tests.kit.shop import PAYMENT
 
@@ -224,4 +225,5 @@ FAULTS: dict[Fault, int] = {
     unusual_stream_ids: 2,
     malformed_entries: 2,
     unknown_bulk_job: 1,
+    rollover: 1,
 }

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from local.sandbox.faults import Kind
-from tests.chaos.customers import POISON
 from tests.chaos.world import SMTP_DELAY, World
+from tests.kit.customers import POISON
 
 
 def provider(world: World) -> str:

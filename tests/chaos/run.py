@@ -11,20 +11,21 @@ from collections.abc import Callable, Sequence
 
 import psycopg
 
-from local.machine import HOST
+from local.machine import HOST, free_port
 from local.sandbox import WebhookSettings
 from notifications.providers.dialect import Dialect
 from notifications.providers.registry import declarations
-from tests.chaos.auditor import Findings, audit
-from tests.chaos.customers import Customers
 from tests.chaos.faults import FAULTS, FULL_DISK, Fault
-from tests.chaos.listener import Listener
 from tests.chaos.provider_faults import slow_smtp
-from tests.chaos.world import PROCESSES, World
+from tests.chaos.rollovers import check_archives
+from tests.chaos.trends import Sampler, Trend, describe, trends
+from tests.chaos.world import PROCESSES, SPARED, World
+from tests.kit.audit import Findings, audit, settle, wait_for_listener
+from tests.kit.customers import Customers
+from tests.kit.listener import Listener
 from tests.kit.shop import KEYS, Shop
 from tests.kit.smtp import SmtpServer
 
-SETTLE_SECONDS = 180.0
 SETTINGS = {
     "POLL_INTERVAL": "2",
     "AMBIGUOUS_HOLD_SECONDS": "15",
@@ -35,14 +36,12 @@ SETTINGS = {
     "DATABASE_TIMEOUT": "4",
     "LEASE_SECONDS": "20",  # long enough for a slow SMTP server
 }
+#: Runs of so many seconds also check that memory, files and sessions do not grow.
+LONG = 1200.0
+LONG_SETTINGS = {"EVENT_STREAM_LENGTH": "500"}
 #: The providers without `--providers`. The second one is away, except during `slow_smtp`.
 PROVIDERS = ("sendgrid", "smtp")
 
-#: The same as the admin's action.
-REPUBLISH = """
-    UPDATE outbox_events SET dead_lettered_at = NULL, retry_count = 0, next_attempt_at = now()
-    WHERE dead_lettered_at IS NOT NULL AND published_at IS NULL AND discarded_at IS NULL RETURNING id
-"""
 OPERATOR = """
     INSERT INTO auth_user
         (password, is_superuser, username, first_name, last_name, email, is_staff, is_active, date_joined)
@@ -71,11 +70,12 @@ class Report:
     in_flight: int
     failed_starts: Counter[str]
     findings: Findings
+    trends: list[Trend]
 
     @property
     def passed(self) -> bool:
-        """Whether nothing is lost, stuck, out of order, wrong, or doubled more than the guarantee allows."""
-        return not any(self.findings.counts().values())
+        """Whether nothing is lost, stuck, out of order, wrong, growing, or doubled more than is allowed."""
+        return not any(self.findings.counts().values()) and all(trend.flat for trend in self.trends)
 
     def text(self) -> str:
         """Return the report as text."""
@@ -99,7 +99,7 @@ class Report:
         ]
         for kind in self.findings.counts():
             lines += [f"  {kind}: {sentence}" for sentence in getattr(self.findings, kind)[:20]]
-        return "\n".join(lines)
+        return "\n".join([*lines, *describe(self.trends)])
 
 
 def run(
@@ -123,6 +123,7 @@ def run(
         shop = stack.enter_context(Shop(durable_valkey=True, proxied=True, tls=True, **settings))
         smtp = SmtpServer(sandbox=shop.sandbox)
         shop.settings |= {"EMAIL_URL": f"smtp+tls://{HOST}:{smtp.port}"}
+        shop.settings |= {"ARCHIVE_URL": (shop.folder / "archive").as_uri()}
         keys = _lead_to_sandbox(shop, names)
         if webhooks:
             shop.sandbox.webhooks.settings = WebhookSettings(url=shop.webhooks, keys=keys)
@@ -132,18 +133,23 @@ def run(
         with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
             connection.execute(FULL_DISK.encode())
         [(world.operator,)] = shop.query(OPERATOR)
+        is_long = seconds >= LONG
+        if is_long:
+            shop.settings |= LONG_SETTINGS
         shop.start(*PROCESSES)
-        token = str(shop.session.headers["Authorization"]).partition(" ")[2]
-        url = f"http://127.0.0.1:{shop.port}"
-        customers = Customers(urls=[url], token=token, redis_url=shop.valkey.url, rate=rate, seed=seed)
+        ports = [shop.port]
+        if is_long:
+            ports.append(free_port())
+            shop.start("web:2", port=ports[1])
+            shop.start(*SPARED)
         listener = Listener(url=shop.valkey.url)
         listener.start()
-        customers.start()
-        lasted, happened = break_things(world, seconds=seconds, faults=faults, say=say)
-        shop.sandbox.heal()
-        customers.stop(seconds=60)
+        with Customers(shop, rate=rate, seed=seed, ports=ports) as customers, Sampler(shop) as sampler:
+            lasted, happened = break_things(world, seconds=seconds, faults=faults, say=say)
+            shop.sandbox.heal()
         dead, dead_events = settle(shop)
         wait_for_bad_items(world)
+        check_archives(world)
         world.supervise()
         wait_for_listener(listener, shop)
         listener.stop()
@@ -180,6 +186,7 @@ def run(
             in_flight=world.in_flight.total(),
             failed_starts=world.failed_starts,
             findings=findings,
+            trends=trends(sampler.samples) if is_long else [],
         )
         if not report.passed:
             say(f"the logs of all processes are in {shop.keep_logs()}")
@@ -222,47 +229,6 @@ def _lead_to_sandbox(shop: Shop, providers: Sequence[str]) -> dict[str, str]:
     return keys
 
 
-def expect_nothing_wrong(shop: Shop, customers: Customers, listener: Listener) -> None:
-    """Stop the customers. Check that nothing was lost, doubled, or refused, and that no person had to act."""
-    customers.stop(seconds=60)
-    by_hand = settle(shop)
-    wait_for_listener(listener, shop)
-    listener.stop()
-    findings = audit(
-        database=shop.postgres.url,
-        acknowledged=customers.acknowledged,
-        accepted=shop.accepted(),
-        seen=listener.seen,
-        losses=[],
-    )
-    findings.wrong += customers.wrong
-    logs = shop.keep_logs() if any(findings.counts().values()) or customers.errors.total() else None
-    assert not any(findings.counts().values()), (findings, logs)
-    assert customers.errors.total() == 0, (customers.errors, logs)
-    assert by_hand == (0, 0)
-
-
-def settle(shop: Shop) -> tuple[int, int]:
-    """Wait until no row is due any more. Resend dead e-mails and republish dead events, as a person would.
-
-    Returns how many of each there were.
-    """
-    dead = dead_events = 0
-    deadline = time.monotonic() + SETTLE_SECONDS
-    while time.monotonic() < deadline:
-        left = shop.rows("id::text, status")
-        letters = [id for id, status in left if status == "dead_lettered"]
-        for id in letters:
-            if shop.call("POST", f"/notifications/{id}/resend").status_code == 202:
-                dead += 1
-        dead_events += len(shop.query(REPUBLISH))
-        unpublished = shop.query("SELECT count(*) FROM outbox_events WHERE published_at IS NULL")
-        if all(status == "sent" for _, status in left) and unpublished == [(0,)]:
-            break
-        time.sleep(0.5)
-    return dead, dead_events
-
-
 def _has_webhooks(shop: Shop, provider: str) -> bool:
     """Return whether the sandbox posts the events of a provider's mails."""
     return provider == "smtp" or type(shop.sandbox.dialects[provider]).posts is not Dialect.posts
@@ -279,15 +245,3 @@ def wait_for_bad_items(world: World, *, seconds: float = 60.0) -> None:
         if keys <= letters and all(states.get(id) in allowed for id, allowed in world.jobs.items()):
             return
         time.sleep(0.5)
-
-
-def wait_for_listener(listener: Listener, shop: Shop, *, seconds: float = 5.0) -> None:
-    """Wait until the listener has seen what the relay has just published."""
-    with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
-        answer = connection.execute(
-            "SELECT count(*) FROM outbox_events WHERE aggregate_type = 'order'"
-        ).fetchone()
-    assert answer is not None
-    deadline = time.monotonic() + seconds
-    while len({one.event for one in listener.seen}) < answer[0] and time.monotonic() < deadline:
-        time.sleep(0.1)

@@ -7,11 +7,10 @@ import uuid
 import pytest
 
 from tests.chaos import faults
-from tests.chaos.auditor import audit
-from tests.chaos.customers import Acknowledged
-from tests.chaos.listener import Seen
 from tests.chaos.run import run
-from tests.chaos.world import Entry
+from tests.kit.audit import Entry, audit
+from tests.kit.customers import Acknowledged
+from tests.kit.listener import Seen
 
 LETTER = """
     INSERT INTO dead_events (id, topic, key, event_id, consumer, envelope, error)

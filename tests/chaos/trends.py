@@ -1,27 +1,24 @@
-"""Measure what each process, PostgreSQL, Valkey and the disk use, and check that it stays flat.
+"""Measure what each process, PostgreSQL and Valkey use, and check that it stays flat.
 
-Flat means: the Theil-Sen slope (the median of the slopes between any two samples) from the second day to the
-end, times that time, is within `BOUNDS`. A single sample that a fault has raised does not change it.
+Flat means: the Theil-Sen slope (the median of the slopes between any two samples) after the first quarter of
+a run, times that time, is within `BOUNDS`. A single sample that a fault has raised does not change it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import statistics
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import psycopg
 import redis
-import requests
 
-from local.machine import HOST
 from tests.kit.shop import PAYMENT, Shop
 
 INTERVAL = 30.0
@@ -30,32 +27,17 @@ GROWN = 60.0
 MB = 1e6
 
 PG = """
-    SELECT (SELECT json_object_agg(name, count) FROM (
-            SELECT coalesce(nullif(application_name, ''), backend_type) AS name, count(*)
-            FROM pg_stat_activity
-            WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() GROUP BY 1) AS one),
-        (SELECT count(*) FROM pg_replication_slots),
-        (SELECT coalesce(max(extract(epoch FROM now() - xact_start)), 0)::float FROM pg_stat_activity
-            WHERE backend_type = 'client backend'),
-        (SELECT sum(n_dead_tup) FROM pg_stat_user_tables)::float,
-        (SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables)::float,
-        (SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables
-            WHERE relname ~ '^email_')::float,
-        (SELECT sum(pg_total_relation_size(relid)) FROM pg_stat_user_tables
-            WHERE relname ~ '^outbox_')::float,
-        (SELECT sum(size) FROM pg_ls_waldir())::float,
-        (SELECT count(*) FROM email_notifications WHERE status <> 'sent'),
-        (SELECT count(*) FROM outbox_events WHERE published_at IS NULL)
+    SELECT count(*) FILTER (WHERE backend_type = 'client backend' AND pid <> pg_backend_pid())::float,
+        (SELECT count(*) FROM pg_replication_slots)::float,
+        (SELECT sum(n_dead_tup) FROM pg_stat_user_tables)::float
+    FROM pg_stat_activity
 """
-PG_NAMES = (
-    *("connections", "slots", "oldest transaction", "dead tuples", "tables", "e-mail tables"),
-    *("event tables", "wal", "unsent", "unpublished"),
-)
+PG_NAMES = ("connections", "slots", "dead tuples")
 
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """One measurement: `at` in seconds since the week began, and values by subject and metric."""
+    """One measurement: `at` in seconds since the run began, and values by subject and metric."""
 
     at: float
     values: dict[str, dict[str, float]]
@@ -94,46 +76,36 @@ def _session(pid: str) -> int:
 
 
 class Sampler:
-    """Measure every `INTERVAL` seconds in a thread. A server that is away has no values."""
+    """`with Sampler(shop) as sampler:` measures every `INTERVAL` seconds, without servers that are away."""
 
-    def __init__(
-        self, shop: Shop, *, began: float, archives: Path, scraped: Iterable[int], interval: float = INTERVAL
-    ) -> None:
+    def __init__(self, shop: Shop) -> None:
         self.samples: list[Sample] = []
-        self._shop, self._began, self._archives, self._interval = shop, began, archives, interval
+        self._shop = shop
+        self._began = time.monotonic()
         self._started: dict[int, float] = {}
-        self._scraped = list(scraped)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         self._thread.start()
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(30)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval):
+        while not self._stop.wait(INTERVAL):
             self.samples.append(self._sample())
 
     def _sample(self) -> Sample:
         now = time.monotonic()
         values: dict[str, dict[str, float]] = {}
-        for port in self._scraped:  # because a scrape adds up the files of exited processes
-            with contextlib.suppress(requests.RequestException):
-                requests.get(f"http://{HOST}:{port}/metrics", timeout=3)
         for name, process in list(self._shop.processes.items()):
             age = now - self._started.setdefault(process.pid, now)
             if (found := look_at_group(process.pid)) is not None:
                 values[name] = found | {"age": age}
-        values |= self._postgres() | self._valkey()
-        values["disk"] = {
-            "logs": _size(self._shop.folder, "*.log"),
-            "archives": _size(self._archives, "**/*"),
-            "metrics files": float(len(list(self._shop.folder.glob("metrics-*/*.db")))),
-        }
-        return Sample(now - self._began, values)
+        return Sample(now - self._began, values | self._postgres() | self._valkey())
 
     def _postgres(self) -> dict[str, dict[str, float]]:
         try:
@@ -143,19 +115,15 @@ class Sampler:
         except psycopg.Error:
             return {}
         assert row is not None
-        connections, *others = row
-        found = {"postgres": dict(zip(PG_NAMES[1:], map(float, others), strict=True))}
-        found["postgres"]["connections"] = float(sum((connections or {}).values()))
-        return found | {f"sessions of {name}": {"connections": float(n)} for name, n in connections.items()}
+        return {"postgres": dict(zip(PG_NAMES, row, strict=True))}
 
     def _valkey(self) -> dict[str, dict[str, float]]:
         client = redis.Redis.from_url(self._shop.valkey.url, socket_timeout=3, socket_connect_timeout=1)
         try:
             with client:
                 memory: Any = client.info("memory")
-                payments: Any = client.memory_usage(
-                    PAYMENT
-                )  # because no process trims what the customers write
+                # No process trims the customers' own payments.
+                payments: Any = client.memory_usage(PAYMENT)
                 clients: Any = client.info("clients")
                 keys: Any = client.dbsize()
         except redis.RedisError:
@@ -164,17 +132,7 @@ class Sampler:
         return {"valkey": {"memory": used, "keys": float(keys), "clients": clients["connected_clients"]}}
 
 
-def _size(folder: Path, pattern: str) -> float:
-    total = 0.0
-    for path in folder.glob(pattern):
-        try:
-            total += path.stat().st_size
-        except OSError:
-            continue
-    return total
-
-
-#: How much each metric may grow from the second day to the end: this amount, or a share of its median.
+#: How much each metric may grow after the first quarter: this amount, or a share of its median.
 BOUNDS: dict[str, tuple[float, float]] = {
     "pss": (4 * MB, 0.05),
     "files": (6, 0.1),
@@ -185,14 +143,11 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "memory": (2 * MB, 0.2),
     "keys": (10, 0.1),
     "clients": (5, 0.1),
-    "metrics files": (4, 0.2),
 }
-#: Values that should grow, such as orders, and logs that another program rotates. They are only shown.
-SHOWN = ("tables", "e-mail tables", "event tables", "wal", "logs", "archives")
 
 
 class Trend(NamedTuple):
-    """A metric's medians on the second day and at the end, its growth, and the allowed growth."""
+    """A metric's medians in the first and the last third, its growth, and the allowed growth."""
 
     what: str
     metric: str
@@ -218,32 +173,44 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     return statistics.median(slopes) if slopes else 0.0
 
 
-def trends(samples: Sequence[Sample], *, day_seconds: float) -> list[Trend]:
-    """Return the trend of each bounded metric from the second day on."""
+def trends(samples: Sequence[Sample]) -> list[Trend]:
+    """Return the trend of each bounded metric after the first quarter of the time, when all has started."""
     lines: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    quarter = max((sample.at for sample in samples), default=0.0) / 4
     for sample in samples:
         for what, metrics in sample.values.items():
-            if sample.at < day_seconds or metrics.get("age", GROWN) < GROWN:
+            if sample.at < quarter or metrics.get("age", GROWN) < GROWN:
                 continue
             for metric, value in metrics.items():
                 if metric in BOUNDS:
                     lines[what, metric].append((sample.at, value))
-    found = []
-    for (what, metric), points in sorted(lines.items()):
-        least, share = BOUNDS[metric]
-        values = [value for _, value in points]
-        span = points[-1][0] - points[0][0]
-        early = [value for at, value in points if at < points[0][0] + day_seconds]
-        late = [value for at, value in points if at > points[-1][0] - day_seconds]
-        found.append(
-            Trend(
-                what,
-                metric,
-                statistics.median(early),
-                statistics.median(late),
-                slope(points) * span,
-                max(least, share * statistics.median(values)),
-                len(points),
-            )
+    return [_trend(what, metric, points) for (what, metric), points in sorted(lines.items())]
+
+
+def _trend(what: str, metric: str, points: Sequence[tuple[float, float]]) -> Trend:
+    least, share = BOUNDS[metric]
+    values = [value for _, value in points]
+    third = max(1, len(values) // 3)
+    return Trend(
+        what,
+        metric,
+        early=statistics.median(values[:third]),
+        late=statistics.median(values[-third:]),
+        growth=slope(points) * (points[-1][0] - points[0][0]),
+        bound=max(least, share * statistics.median(values)),
+        samples=len(points),
+    )
+
+
+def describe(found: Sequence[Trend]) -> Iterator[str]:
+    """Return lines about the metrics that grow, or about those that are nearest to their bounds."""
+    if not found:
+        return
+    growing = [trend for trend in found if not trend.flat]
+    yield f"{len(found)} trends, {len(growing)} grow:"
+    for one in growing or sorted(found, key=lambda one: one.growth / one.bound)[-8:]:
+        unit = MB if BOUNDS[one.metric][0] >= 1e6 else 1.0
+        yield (
+            f"  {one.what}, {one.metric}: {one.early / unit:.1f} to {one.late / unit:.1f}, growth"
+            f" {one.growth / unit:+.2f} of {one.bound / unit:.2f} allowed, {one.samples} samples"
         )
-    return found

@@ -10,11 +10,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from tests.kit.audit import Entry
 from tests.kit.shop import Shop
 from tests.kit.smtp import SmtpServer
 
 #: A second relay and a second consumer are in `background`.
 PROCESSES = ("web", "worker", "worker:2", "beat", "standby", "relay", "consumer", "partitions", "background")
+#: Processes of a long run that no fault stops, so that their memory can be compared over its whole time.
+SPARED = ("worker:3", "relay:2", "consumer:2")
 #: The processes that send e-mails. `background` has a standby, too.
 SENDERS = frozenset({"worker", "worker:2", "standby", "background"})
 #: Seconds before each reply of a slow SMTP server: less than EMAIL_READ_TIMEOUT, and a mail's together more
@@ -24,15 +27,6 @@ SMTP_DELAY = 0.65
 START_SECONDS = 15.0
 #: More failed starts in a run mean that a process cannot start.
 FAILED_STARTS = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """A stream's entry that the consumer must settle as a dead letter. `key` is unique."""
-
-    topic: str
-    key: str
-    at: float  # epoch seconds
 
 
 @dataclasses.dataclass
@@ -54,6 +48,8 @@ class World:
     #: How often an e-mail was in flight when its worker, or the way to PostgreSQL, was cut off.
     in_flight: Counter[str] = dataclasses.field(default_factory=Counter)
     entries: list[Entry] = dataclasses.field(default_factory=list)
+    #: The old months of e-mails that rollovers archived.
+    months: list[str] = dataclasses.field(default_factory=list)
     #: Bulk jobs by their ids, with the states in which they may be at the end.
     jobs: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Django for programs that use the tests' tools without pytest: `make chaos` and `make soak`."""
+"""Django for programs that use the tests' tools without pytest, such as `make chaos`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit at the end of a chaos run: find what is lost, doubled, stuck, out of order or wrong.
+"""The audit at the end of a run with customers: find what is lost, doubled, stuck, out of order or wrong.
 
 Each finding is a sentence. A run without findings passes.
 """
@@ -6,17 +6,33 @@ Each finding is a sentence. A run without findings passes.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import psycopg
 
-from tests.chaos.customers import Acknowledged
-from tests.chaos.listener import Seen
-from tests.chaos.world import Entry
+from tests.kit.customers import Acknowledged, Customers
+from tests.kit.listener import Listener, Seen
+from tests.kit.shop import Shop
 
+SETTLE_SECONDS = 180.0
+#: The same as the admin's action.
+REPUBLISH = """
+    UPDATE outbox_events SET dead_lettered_at = NULL, retry_count = 0, next_attempt_at = now()
+    WHERE dead_lettered_at IS NOT NULL AND published_at IS NULL AND discarded_at IS NULL RETURNING id
+"""
 MAILS = {"order.paid", "order.completed", "order.cancelled", "order.refunded", "order.part_refunded"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A stream's entry that the consumer must settle as a dead letter. `key` is unique."""
+
+    topic: str
+    key: str
+    at: float  # epoch seconds
 
 
 @dataclasses.dataclass
@@ -208,3 +224,53 @@ def _entries(
             found.events_gone_with_the_broker += 1
         elif not count:
             found.stuck.append(f"the entry {key} of {topic} was neither processed nor dead-lettered")
+
+
+def expect_nothing_wrong(shop: Shop, customers: Customers, listener: Listener) -> None:
+    """Check that nothing was lost or doubled, and that no person had to act. The customers have stopped."""
+    by_hand = settle(shop)
+    wait_for_listener(listener, shop)
+    listener.stop()
+    findings = audit(
+        database=shop.postgres.url,
+        acknowledged=customers.acknowledged,
+        accepted=shop.accepted(),
+        seen=listener.seen,
+        losses=[],
+    )
+    findings.wrong += customers.wrong
+    assert not any(findings.counts().values()), (findings, shop.keep_logs())
+    assert by_hand == (0, 0)
+
+
+def settle(shop: Shop) -> tuple[int, int]:
+    """Wait until no row is due any more. Resend dead e-mails and republish dead events, as a person would.
+
+    Returns how many of each there were.
+    """
+    dead = dead_events = 0
+    deadline = time.monotonic() + SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        left = shop.rows("id::text, status")
+        letters = [id for id, status in left if status == "dead_lettered"]
+        for id in letters:
+            if shop.call("POST", f"/notifications/{id}/resend").status_code == 202:
+                dead += 1
+        dead_events += len(shop.query(REPUBLISH))
+        unpublished = shop.query("SELECT count(*) FROM outbox_events WHERE published_at IS NULL")
+        if all(status == "sent" for _, status in left) and unpublished == [(0,)]:
+            break
+        time.sleep(0.5)
+    return dead, dead_events
+
+
+def wait_for_listener(listener: Listener, shop: Shop, *, seconds: float = 5.0) -> None:
+    """Wait until the listener has seen what the relay has just published."""
+    with psycopg.connect(shop.postgres.url, autocommit=True) as connection:
+        answer = connection.execute(
+            "SELECT count(*) FROM outbox_events WHERE aggregate_type = 'order'"
+        ).fetchone()
+    assert answer is not None
+    deadline = time.monotonic() + seconds
+    while len({one.event for one in listener.seen}) < answer[0] and time.monotonic() < deadline:
+        time.sleep(0.1)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 #: The variable with the constants as JSON.
 VARIABLE = "ORDERPOST_TESTS_CONSTANTS"
-#: The constants that processes of tests, of the chaos run and of the soak change.
+#: The constants that processes of tests and of the chaos run change.
 NAMES = ("DATABASE_TIMEOUT", "AMBIGUOUS_HOLD_SECONDS", "BREAKER_OPEN_SECONDS", "PARTITION_GRACE_DAYS")
 
 

@@ -12,14 +12,14 @@ import random
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import redis
 import requests
 
-from tests.kit.shop import PAYMENT, payment_event
+from local.machine import HOST
+from tests.kit.shop import PAYMENT, Shop, payment_event
 
 #: The event that an action causes, by the answer's status.
 EVENTS = {
@@ -43,30 +43,35 @@ POISON, POISONED = "poison", 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Acknowledged:
-    """One acknowledged change: the order's version and status after it."""
+    """One acknowledged change: the order's version and status after it, and when it was asked and answered.
+
+    Times are seconds of the monotonic clock.
+    """
 
     order: str
     event: str
     version: int
     status: str
+    began: float = 0.0
+    ended: float = 0.0
 
 
 class Customers:
-    """Make `rate` changes a second in all. `stop` lets each customer finish its order.
+    """`with Customers(shop, rate=12) as customers:` makes so many changes a second in all.
 
-    Send each request to one of `urls`, which may change meanwhile. `errors` counts the 5xx answers.
+    At the end, each customer finishes the current order. Requests go to `ports`, by default to the shop's.
     """
 
     def __init__(
-        self, *, urls: Sequence[str], token: str, redis_url: str, rate: float, seed: int, threads: int = 6
+        self, shop: Shop, *, rate: float, seed: int = 0, threads: int = 6, ports: Sequence[int] = ()
     ) -> None:
-        self.urls, self.token, self.redis_url = urls, token, redis_url
-        self.errors: Counter[str] = Counter()
+        self._shop, self._ports = shop, ports or [shop.port]
         self.acknowledged: list[Acknowledged] = []
         self.wrong: list[str] = []
         self.slow_answers: list[float] = []
         self.retries = 0
         self._pause = threads / rate
+        self._now = threading.local()  # when each customer sent its last request
         self._stop = threading.Event()
         self._give_up = threading.Event()
         self._threads = [
@@ -74,14 +79,20 @@ class Customers:
             for n in range(threads)
         ]
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
+        return self
 
-    def stop(self, *, seconds: float) -> None:
-        """Wait for the current orders. A request that is still unanswered then is wrong."""
+    def first_after(self, moment: float) -> Acknowledged | None:
+        """Return the first change whose request was sent after this moment."""
+        later = [one for one in list(self.acknowledged) if one.began > moment]
+        return min(later, key=lambda one: one.ended, default=None)
+
+    def __exit__(self, *_: object) -> None:
+        """Wait for the current orders. A request that is still unanswered after a minute is wrong."""
         self._stop.set()
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + 60
         for thread in self._threads:
             thread.join(max(0.1, deadline - time.monotonic()))
         self._give_up.set()
@@ -92,7 +103,7 @@ class Customers:
 
     def _live(self, chance: random.Random) -> None:
         with requests.Session() as session:
-            session.headers["Authorization"] = f"Bearer {self.token}"
+            session.headers.update(self._shop.session.headers)
             while not self._stop.is_set():
                 try:
                     self._buy(session, chance)
@@ -125,13 +136,14 @@ class Customers:
         while not self._give_up.is_set():
             if time.monotonic() - told_at > 4:
                 try:
-                    with redis.Redis.from_url(self.redis_url, socket_timeout=2) as client:
+                    with redis.Redis.from_url(self._shop.valkey.url, socket_timeout=2) as client:
                         client.xadd(PAYMENT, event)
                     told_at = time.monotonic()
                 except redis.RedisError:
                     self.retries += 1
             seen = self._ask(session, "GET", f"/orders/{order}", None, 200)
             if seen["status"] == "paid":
+                self._now.asked = told_at
                 self._note(seen, "order.paid")
                 return
             self._give_up.wait(0.3)
@@ -144,11 +156,10 @@ class Customers:
         headers = {"Idempotency-Key": str(uuid.uuid4())} if method == "POST" else {}
         began, last, turn = time.monotonic(), "", itertools.count(random.randrange(100))
         while not self._give_up.is_set():
-            url = self.urls[next(turn) % len(self.urls)]
+            url = f"http://{HOST}:{self._ports[next(turn) % len(self._ports)]}/api/v1{path}"
+            self._now.asked = time.monotonic()
             try:
-                answer = session.request(
-                    method, f"{url}/api/v1{path}", json=body, headers=headers, timeout=PATIENCE
-                )
+                answer = session.request(method, url, json=body, headers=headers, timeout=PATIENCE)
             except requests.RequestException as error:
                 last = repr(error)
             else:
@@ -157,7 +168,6 @@ class Customers:
                     found: dict[str, Any] = answer.json()
                     return found
                 last = f"{answer.status_code} {answer.text[:300]}"
-                self.errors[last] += answer.status_code >= 500
                 later = answer.status_code >= 500 or "idempotency-in-progress" in answer.text
                 if not later:
                     raise _Unanswered(f"{method} {path}: {last}")
@@ -166,7 +176,8 @@ class Customers:
         raise _Unanswered(f"{method} {path} was never answered; the last was {last}")
 
     def _note(self, order: dict[str, Any], event: str) -> None:
-        self.acknowledged.append(Acknowledged(order["id"], event, order["version"], order["status"]))
+        times = self._now.asked, time.monotonic()
+        self.acknowledged.append(Acknowledged(order["id"], event, order["version"], order["status"], *times))
 
 
 class _Unanswered(Exception):
