@@ -49,7 +49,7 @@ def first_change(shop: Shop, customers: Customers, *, after: float) -> float:
 
 @contextmanager
 def customers_of(shop: Shop) -> Iterator[Customers]:
-    """Run customers and a listener. At the end, check that nothing is lost or doubled and no process exited."""
+    """Run customers and a listener. Then check that nothing is lost or doubled, and no process exited."""
     listener = Listener(url=shop.valkey.url)
     listener.start()
     with Customers(shop, rate=RATE) as customers:
