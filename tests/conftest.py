@@ -95,15 +95,16 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests of one shared shop, so that one process of a parallel run gets them all.
+    """Begin with the tests of each shared shop, so that one process of a parallel run gets them all.
 
     Other tests of real processes come next, because a run is shorter if its longest tests do not come last.
     """
 
     def place(item: pytest.Item) -> int:
-        if "shared_shop" in getattr(item, "fixturenames", ()):
-            return 0
-        return 1 if item.get_closest_marker("flow") else 2
+        for number, fixture in enumerate(("shared_shop", "polling_shop")):
+            if fixture in getattr(item, "fixturenames", ()):
+                return number
+        return 2 if item.get_closest_marker("flow") else 3
 
     items.sort(key=place)
 
@@ -153,6 +154,33 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> Fast:
     from tests.kit.fast import Fast  # needs Django's settings
 
     return Fast(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def one_polling_shop() -> Iterator[Shop]:
+    from tests.kit.shop import Shop  # needs Django's settings
+
+    with Shop() as shop:
+        yield shop
+
+
+@pytest.fixture
+def polling_shop(one_polling_shop: Shop) -> Iterator[Shop]:
+    """Return a shop with web, worker and beat that this test shares with others. It polls every second.
+
+    A test may kill these processes and the servers, and start others, but must not leave a process of these
+    names with other settings.
+    """
+    shop, names = one_polling_shop, ("web", "worker", "beat")
+    webhooks = shop.sandbox.webhooks.settings
+    shop.start_missing(*names)
+    yield shop
+    shop.sandbox.webhooks.settings = webhooks
+    for name in set(shop.processes).difference(names):
+        shop.kill(name)
+    if shop.valkey.has_ended():
+        shop.valkey.start(log=shop.folder / "valkey.log")
+    shop.empty()
 
 
 @pytest.fixture

@@ -58,8 +58,7 @@ def test_the_auditor_sees_each_kind_of_damage(shared_shop):
         ids = shop.query("SELECT id::text FROM outbox_events ORDER BY sequence")
         return [Seen(id, order, number) for number, (id,) in enumerate(ids[::step], start=1)]
 
-    unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
-    shop.until(lambda: shop.query(unpublished) == [(0,)], "both events are published")
+    shop.until(shop.all_published, "both events are published")
 
     def counts(**changed: object) -> dict[str, int]:
         given = {"acknowledged": told, "accepted": {mail: 1}, "seen": events(), "losses": []}

@@ -5,8 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from tests.drills.test_failover import SETTINGS
-from tests.kit.paired import PairedShop
+from tests.kit.paired import SETTINGS, PairedShop
 from tests.kit.shop import Shop
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]

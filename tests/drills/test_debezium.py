@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka
-import psycopg
 import pytest
 
 from local.kafka.connect import EmbeddedConnect
 from local.machine import HOST, PROJECT, free_port
 from local.servers import EmbeddedPostgres
-from tests.flows.test_outages import BACKLOG
 from tests.kit import kafka
 from tests.kit.shop import Shop
 from tests.kit.words import cdc
@@ -55,8 +53,7 @@ class World:
 
     def insert(self, count: int) -> None:
         """Write e-mails with plain SQL."""
-        with psycopg.connect(self.shop.postgres.url, autocommit=True) as connection:
-            connection.execute(BACKLOG.replace("md5(n::text)", "md5(n::text || random())"), [count])
+        self.shop.insert_mails(count)
         self.mails += count
 
     def until_sent(self, what: str, *, seconds: float = 90) -> None:

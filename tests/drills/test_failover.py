@@ -15,7 +15,7 @@ from outbox.events.publishing.shards import LOCK as RELAY_LOCK
 from tests.kit.audit import expect_nothing_wrong
 from tests.kit.customers import Customers
 from tests.kit.listener import Listener
-from tests.kit.paired import PairedShop, ValkeyPairedShop, first_times
+from tests.kit.paired import SETTINGS, PairedShop, ValkeyPairedShop, first_times
 from tests.kit.shop import Shop
 from tests.kit.words import SHARDS
 
@@ -29,14 +29,11 @@ PROCESSES = (
     *("web", "worker", "beat:1", "beat:2", "standby", "relay:1", "relay:2"),
     *("consumer", "partitions"),
 )
-#: No worker dies here, and no outage is as long as a lease: so no mail may be sent twice.
-SETTINGS = {"LEASE_SECONDS": "60", "DATABASE_TIMEOUT": "4"}
 HOLDERS = f"""
     SELECT count(*) FILTER (WHERE classid = {RELAY_LOCK} AND objsubid = 2),
         count(*) FILTER (WHERE classid = 0 AND objid = {BEAT_LOCK} AND objsubid = 1)
     FROM pg_locks WHERE locktype = 'advisory' AND granted
 """
-UNPUBLISHED = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
 
 
 def first_change(shop: Shop, customers: Customers, *, after: float) -> float:
@@ -106,12 +103,12 @@ def test_an_event_that_the_replica_never_got_is_waited_for_or_sent_again(replica
     with ValkeyPairedShop(EVENT_REPLICAS=replicas) as shop:
         shop.start("web", "relay")
         orders = {shop.place() for _ in range(5)}
-        shop.until(lambda: shop.query(UNPUBLISHED) == [(0,)], "they are published")
+        shop.until(shop.all_published, "they are published")
         ((moment,),) = shop.query("SELECT now()")
         shop.pair.link.drop()
         orders |= {shop.place() for _ in range(20)}
         if replicas == "0":
-            shop.until(lambda: shop.query(UNPUBLISHED) == [(0,)], "the primary has them")
+            shop.until(shop.all_published, "the primary has them")
         else:
             shop.until(lambda: "0 of 1 replicas have the events" in shop.log("relay"), "the relay waits")
         shop.pair.fail_over()
@@ -120,5 +117,5 @@ def test_an_event_that_the_replica_never_got_is_waited_for_or_sent_again(replica
         shop.pair.join()
         if replicas == "0":
             assert "Sent: 20. Refused: 0." in shop.manage("resend_events", "--since", moment.isoformat())
-        shop.until(lambda: shop.query(UNPUBLISHED) == [(0,)], "all is published")
+        shop.until(shop.all_published, "all is published")
         assert set(first_times(shop, "order.order.placed.v1")) == orders

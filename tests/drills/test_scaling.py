@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.drills.test_kafka import faults, record, recorded, shop_on_kafka, tell, writing
-from tests.flows.recorder import TABLE
+from tests.kit.many_events import faults, record, recorded, shop_on_kafka, tell, writing
+from tests.kit.recorder import TABLE
 from tests.kit.shop import Shop
 
 pytestmark = [pytest.mark.flow, pytest.mark.drill]

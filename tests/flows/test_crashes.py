@@ -29,106 +29,99 @@ def test_a_payment_reaches_the_provider_by_the_fast_path_alone(shared_shop):
     assert mail.message_id == notification["provider_message_id"]
 
 
-def test_the_poll_alone_sends_too():
-    with Shop(FAST_PATH="off") as shop:
-        shop.start("web", "worker", "beat")
-        shop.pay(shop.place())
-        shop.until(lambda: shop.all_sent(1), "the poll has sent the mail")
-
-
 @pytest.mark.parametrize("how", ["frozen", pytest.param("killed", marks=pytest.mark.drill)])
-def test_a_broker_that_is_frozen_or_dead_costs_a_request_nothing_and_the_standby_sends(how):
-    with Shop() as shop:
-        shop.start("web", "worker", "beat", "standby")
-        orders = [shop.place() for _ in range(10)]
-        shop.pay(orders[0])
-        shop.until(lambda: shop.all_sent(1), "all works")
-        if how == "killed":
-            shop.valkey.kill()
-        with frozen(shop.valkey) if how == "frozen" else contextlib.nullcontext():
-            began = time.monotonic()
-            for order in orders[1:]:
-                shop.pay(order)
-            # Nine requests that each met the broker's time-outs would take 0.25 s and more each; a machine
-            # under load is given far more than that, and still less than one redis-py default.
-            assert time.monotonic() - began < 9 * 2.0
-            shop.until(lambda: shop.all_sent(10), "the standby has sent the mails")
-        assert set(shop.accepted().values()) == {1}
+def test_a_broker_that_is_frozen_or_dead_costs_a_request_nothing_and_the_standby_sends(polling_shop, how):
+    shop = polling_shop
+    shop.start("standby")
+    orders = [shop.place() for _ in range(10)]
+    shop.pay(orders[0])
+    shop.until(lambda: shop.all_sent(1), "all works")
+    if how == "killed":
+        shop.valkey.kill()
+    with frozen(shop.valkey) if how == "frozen" else contextlib.nullcontext():
+        began = time.monotonic()
+        for order in orders[1:]:
+            shop.pay(order)
+        # Nine requests that each met the broker's time-outs would take 0.25 s and more each; a machine
+        # under load is given far more than that, and still less than one redis-py default.
+        assert time.monotonic() - began < 9 * 2.0
+        shop.until(lambda: shop.all_sent(10), "the standby has sent the mails")
+    assert set(shop.accepted().values()) == {1}
 
 
-def test_a_worker_killed_between_claim_and_send_loses_nothing():
-    with Shop() as shop:
-        shop.sandbox.fail(kind="hang", seconds=30, times=1)
-        shop.start("web", "worker", "beat")
-        shop.pay(shop.place())
-        shop.until(lambda: shop.rows() == [("processing",)], "the mail is claimed")
-        shop.kill("worker")
-        assert shop.accepted().get(str(shop.rows("id")[0][0]), 0) == 0
-        shop.start("worker")
-        shop.until(lambda: shop.all_sent(1), "recovery has sent the mail")
-        assert list(shop.accepted().values()) == [1]
-        assert shop.rows("retry_count") == [(1,)]
+def test_a_worker_killed_between_claim_and_send_loses_nothing(polling_shop):
+    shop = polling_shop
+    shop.sandbox.fail(kind="hang", seconds=30, times=1)
+    shop.pay(shop.place())
+    shop.until(lambda: shop.rows() == [("processing",)], "the mail is claimed")
+    shop.kill("worker")
+    assert shop.accepted().get(str(shop.rows("id")[0][0]), 0) == 0
+    shop.start("worker")
+    shop.until(lambda: shop.all_sent(1), "recovery has sent the mail")
+    assert list(shop.accepted().values()) == [1]
+    assert shop.rows("retry_count") == [(1,)]
 
 
-def test_a_worker_killed_between_send_and_settle_doubles_only_what_was_in_flight():
-    with Shop() as shop:
-        shop.sandbox.fail(kind="accept_then_hang", seconds=30, times=1)
-        shop.start("web", "worker", "beat")
-        shop.pay(shop.place())
-        shop.until(lambda: sum(shop.accepted().values()) == 1, "the provider has accepted the mail")
-        shop.kill("worker")
-        assert shop.rows() == [("processing",)]
-        shop.start("worker")
-        shop.until(lambda: shop.all_sent(1), "recovery has settled the mail")
-        assert list(shop.accepted().values()) == [2]
+def test_a_worker_killed_between_send_and_settle_doubles_only_what_was_in_flight(polling_shop):
+    shop = polling_shop
+    shop.sandbox.fail(kind="accept_then_hang", seconds=30, times=1)
+    shop.pay(shop.place())
+    shop.until(lambda: sum(shop.accepted().values()) == 1, "the provider has accepted the mail")
+    shop.kill("worker")
+    assert shop.rows() == [("processing",)]
+    shop.start("worker")
+    shop.until(lambda: shop.all_sent(1), "recovery has settled the mail")
+    assert list(shop.accepted().values()) == [2]
 
 
-def test_web_killed_after_commit_before_the_fast_path_loses_nothing():
-    with Shop() as shop:
-        shop.start("web", REDIS_URL="redis://127.0.0.1:1/0")  # a web process whose wake-ups go nowhere
-        shop.pay(shop.place())
-        shop.kill("web")
-        assert shop.rows() == [("pending",)]
-        shop.start("worker", "beat")
-        shop.until(lambda: shop.all_sent(1), "the poll has sent the mail")
+def test_web_killed_after_commit_before_the_fast_path_loses_nothing(polling_shop):
+    shop = polling_shop
+    for name in ("web", "worker", "beat"):
+        shop.kill(name)
+    shop.start("web", REDIS_URL="redis://127.0.0.1:1/0")  # a web process whose wake-ups go nowhere
+    shop.pay(shop.place())
+    shop.kill("web")
+    assert shop.rows() == [("pending",)]
+    shop.start("worker", "beat")
+    shop.until(lambda: shop.all_sent(1), "the poll has sent the mail")
 
 
-def test_postgresql_killed_under_load_loses_nothing_that_was_acknowledged():
-    with Shop() as shop:
-        shop.start("web", "worker", "beat", "standby")
-        orders = [shop.place(f"u{n}@example.com") for n in range(80)]
-        acknowledged: list[str] = []
-        refused: list[str] = []
+def test_postgresql_killed_under_load_loses_nothing_that_was_acknowledged(polling_shop):
+    shop = polling_shop
+    shop.start("standby")
+    orders = [shop.place(f"u{n}@example.com") for n in range(80)]
+    acknowledged: list[str] = []
+    refused: list[str] = []
 
-        def work(mine: list[str]) -> None:
-            for order in mine:
-                try:
-                    answer = shop.call("POST", f"/orders/{order}/pay")
-                except requests.RequestException:
-                    continue
-                (acknowledged if answer.status_code == 200 else refused).append(order)
-                time.sleep(0.02)
+    def work(mine: list[str]) -> None:
+        for order in mine:
+            try:
+                answer = shop.call("POST", f"/orders/{order}/pay")
+            except requests.RequestException:
+                continue
+            (acknowledged if answer.status_code == 200 else refused).append(order)
+            time.sleep(0.02)
 
-        threads = [threading.Thread(target=work, args=(orders[n::4],)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        shop.until(lambda: len(acknowledged) >= 8, "some are acknowledged")
-        shop.restart_postgres_hard()
-        for thread in threads:
-            thread.join(60)
-        # A pooler that was refused tries the server again after a second.
-        shop.until(lambda: shop.call("GET", "/orders").status_code == 200, "the API answers again")
-        late = shop.place("late@example.com")
-        shop.pay(late)
-        wanted = {*acknowledged, late}
+    threads = [threading.Thread(target=work, args=(orders[n::4],)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    shop.until(lambda: len(acknowledged) >= 8, "some are acknowledged")
+    shop.restart_postgres_hard()
+    for thread in threads:
+        thread.join(60)
+    # A pooler that was refused tries the server again after a second.
+    shop.until(lambda: shop.call("GET", "/orders").status_code == 200, "the API answers again")
+    late = shop.place("late@example.com")
+    shop.pay(late)
+    wanted = {*acknowledged, late}
 
-        def arrived():
-            sent = {str(order) for order, status in shop.rows("order_id, status") if status == "sent"}
-            return wanted <= sent
+    def arrived():
+        sent = {str(order) for order, status in shop.rows("order_id, status") if status == "sent"}
+        return wanted <= sent
 
-        shop.until(arrived, "every acknowledged change's mail is sent")
-        for order in acknowledged:
-            assert shop.call("GET", f"/orders/{order}").json()["status"] == "paid"
+    shop.until(arrived, "every acknowledged change's mail is sent")
+    for order in acknowledged:
+        assert shop.call("GET", f"/orders/{order}").json()["status"] == "paid"
 
 
 @pytest.mark.drill
@@ -146,24 +139,24 @@ def test_of_two_beats_one_leads_and_the_other_takes_over_when_it_is_killed():
         shop.until(lambda: shop.all_sent(2), "its poll has sent the mail")
 
 
-def test_a_worker_told_to_stop_finishes_what_is_in_flight_and_gives_back_the_rest():
+def test_a_worker_told_to_stop_finishes_what_is_in_flight_and_gives_back_the_rest(shared_shop):
     patient = {"EMAIL_READ_TIMEOUT": "20", "LEASE_SECONDS": "60"}  # a late answer would be ambiguous
-    with Shop(EMAIL_CONCURRENCY="4", POLL_INTERVAL="600", **patient) as shop:
-        shop.sandbox.latency_seconds = 0.3
-        shop.start("web")
-        for _ in range(40):
-            shop.pay(shop.place())
-        shop.start("worker")
-        shop.until(lambda: ("processing",) in shop.rows(), "the drain runs")
-        worker = shop.processes.pop("worker")
-        worker.send_signal(signal.SIGTERM)
-        worker.wait(60)
-        states = {status for (status,) in shop.rows()}
-        assert states <= {"sent", "pending"}
-        shop.sandbox.latency_seconds = 0.0
-        shop.manage("drain_outbox")
-        assert shop.all_sent(40)
-        assert set(shop.accepted().values()) == {1}
+    shop = shared_shop
+    shop.kill("worker")
+    shop.sandbox.latency_seconds = 0.3
+    for _ in range(40):
+        shop.pay(shop.place())
+    shop.start("worker", EMAIL_CONCURRENCY="4", **patient)
+    shop.until(lambda: ("processing",) in shop.rows(), "the drain runs")
+    worker = shop.processes.pop("worker")
+    worker.send_signal(signal.SIGTERM)
+    worker.wait(60)
+    states = {status for (status,) in shop.rows()}
+    assert states <= {"sent", "pending"}
+    shop.sandbox.latency_seconds = 0.0
+    shop.manage("drain_outbox")
+    assert shop.all_sent(40)
+    assert set(shop.accepted().values()) == {1}
 
 
 def test_drain_outbox_needs_neither_broker_nor_worker_nor_beat():

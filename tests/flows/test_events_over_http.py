@@ -1,7 +1,7 @@
 """The saga and other systems' orders over HTTP alone, and with half of the events over a broker.
 
-Each event comes twice, shuffled, in lists with bad events, while web processes are killed. The drills take
-500 orders, and the whole suite takes 40.
+Each event comes twice, shuffled, in lists with bad events, while web processes and consumers are killed. The
+drills take 500 orders, and the whole suite takes 40.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any
 import confluent_kafka
 import pytest
 import redis
-import requests
 
 from tests.kit import kafka
 from tests.kit.events import INSUFFICIENT, PAID, REFUNDED, RESERVED, SHOP, cancellation, envelope, story
@@ -49,25 +48,6 @@ def bad_events(chance: random.Random) -> list[Any]:
     )
 
 
-def send(shop: Shop, events: list[Any]) -> list[str]:
-    """Send a list until it is answered, as a sender does after a lost answer. Return the results."""
-    found: list[str] = []
-
-    def is_answered() -> bool:
-        try:
-            answer = shop.call("POST", "/events", json=events)
-        except requests.RequestException:
-            return False
-        if answer.status_code == 503:
-            return False
-        assert answer.status_code == 200, answer.text
-        found.extend(one["result"] for one in answer.json()["results"])
-        return True
-
-    until(is_answered, "the list is answered")
-    return found
-
-
 def wait_for_answers(answers: list[Future[list[str]]], *, more_than: int) -> None:
     until(lambda: sum(one.done() for one in answers) > more_than, "some lists are answered")
 
@@ -78,8 +58,10 @@ def wait_until_processed(shop: Shop, events: list[Event]) -> None:
     shop.until(lambda: shop.query(counted) == [(len(events),)], "every event is processed")
 
 
-def send_all(shop: Shop, events: list[Event], chance: random.Random, *, kills: int) -> Counter[str]:
-    """Send events in lists of about 40 with three bad ones in each, and kill the web process meanwhile."""
+def send_all(
+    shop: Shop, events: list[Event], chance: random.Random, *, kills: int, victims: list[str]
+) -> Counter[str]:
+    """Send events in lists of about 40 with three bad ones in each, and kill the victims meanwhile."""
     lists: list[list[Any]] = []
     for start in range(0, len(events), 40):
         mixed = [*events[start : start + 40], *bad_events(chance)]
@@ -87,11 +69,12 @@ def send_all(shop: Shop, events: list[Event], chance: random.Random, *, kills: i
         lists.append(mixed)
     results: Counter[str] = Counter()
     with ThreadPoolExecutor(4) as senders:
-        answers: list[Future[list[str]]] = [senders.submit(send, shop, one) for one in lists]
+        answers: list[Future[list[str]]] = [senders.submit(shop.send_events, one) for one in lists]
         for number in range(kills):
             wait_for_answers(answers, more_than=number * len(answers) // (kills + 1))
-            shop.kill("web")
-            shop.start("web")
+            for name in victims:
+                shop.kill(name)
+            shop.start(*victims)
         for events_sent, answer in zip(lists, answers, strict=True):
             found = answer.result()
             assert len(found) == len(events_sent)
@@ -148,7 +131,8 @@ def run(broker: str, *, orders: int, kills: int) -> None:
             # Half of what the broker brings also comes over HTTP, at the same time.
             arrivals = wave[len(over_broker) // 2 :] * 2
             chance.shuffle(arrivals)
-            results = send_all(shop, arrivals, chance, kills=kills if wave is first else 0)
+            killed = kills if wave is first else 0
+            results = send_all(shop, arrivals, chance, kills=killed, victims=["web", *consumers[:1]])
             assert results["processed"] + results["repeated"] == len(arrivals)
             wait_until_processed(shop, wave)
         owed = Counter(

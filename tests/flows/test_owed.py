@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests.flows.test_events_over_http import send
 from tests.kit.events import FAILED, INSUFFICIENT, PAID, REFUNDED, RESERVED, envelope
 from tests.kit.shop import Shop
 
@@ -41,7 +40,7 @@ def event(topic: str, order: str, **data: Any) -> dict[str, Any]:
     return envelope(topic, {"orderId": order} | data)
 
 
-def statuses(shop: Shop) -> dict[str, int]:
+def orders_by_status(shop: Shop) -> dict[str, int]:
     return dict(shop.query("SELECT status, count(*) FROM orders GROUP BY 1"))
 
 
@@ -65,19 +64,19 @@ def run(*, orders: int) -> None:
         events += [event(RESERVED, order) for order in reserved]
         chance.shuffle(events)
         for start in range(0, len(events), 50):
-            send(shop, events[start : start + 50])
-        send(shop, [event(INSUFFICIENT, order) for order in rare])
-        send(shop, [event(REFUNDED, order) for order in rare])
+            shop.send_events(events[start : start + 50])
+        shop.send_events([event(INSUFFICIENT, order) for order in rare])
+        shop.send_events([event(REFUNDED, order) for order in rare])
         assert stuck(shop) == {"unconfirmed": 0, "unpaid": 0, "unrefunded": 0}
         for order in reserved:
             assert shop.call("POST", f"/orders/{order}/complete").status_code == 200
         shop.query(PASS_A_DAY)
         unpaid = len(failed) + len(never_paid)
-        assert statuses(shop)["pending"] == unpaid
+        assert orders_by_status(shop)["pending"] == unpaid
         for (id,) in shop.query("SELECT id FROM orders WHERE status = 'pending'"):
             assert shop.call("POST", f"/orders/{id}/cancel").status_code == 200
         ended = {"completed": len(reserved), "cancelled": len(rare) + unpaid, "paid": len(unanswered)}
-        shop.until(lambda: statuses(shop) == ended, f"every order is one of {ended}")
+        shop.until(lambda: orders_by_status(shop) == ended, f"every order is one of {ended}")
         assert stuck(shop) == {"unconfirmed": len(unanswered), "unpaid": 0, "unrefunded": 0}
         assert f'orderpost_stuck_orders{{state="unconfirmed"}} {len(unanswered)}.0' in metrics(shop)
         mails = Counter(name for (name,) in shop.rows("event_type"))
@@ -102,23 +101,24 @@ def test_each_of_500_orders_is_finished_or_counted():
     run(orders=500)
 
 
-def test_an_email_that_a_template_spoiled_reaches_the_customer_once(tmp_path: Path):
+def test_an_email_that_a_template_spoiled_reaches_the_customer_once(polling_shop: Shop, tmp_path: Path):
     broken = tmp_path / "order.paid"
     broken.mkdir()
     (broken / "subject.txt").write_text("Paid: {{ reference }} reference }}")
-    with Shop() as shop:
-        shop.sandbox.fail(kind="status", status=400, message="the subject is refused", times=3)
-        shop.start("web", "worker", "beat", EMAIL_TEMPLATES_DIR=str(tmp_path))
-        for _ in range(3):
-            shop.pay(shop.place())
-        shop.until(lambda: shop.rows() == [("dead_lettered",)] * 3, "the provider has refused all")
-        shop.kill("worker")
-        shop.start("worker")  # without EMAIL_TEMPLATES_DIR, like the commands: the template is correct
-        shop.manage("shell", "-c", RENDER_AGAIN)
-        sent = "SELECT count(*) FROM email_notifications WHERE status = 'sent' AND resend_of IS NOT NULL"
-        shop.until(lambda: shop.query(sent) == [(3,)], "each has a copy that is sent")
-        subjects = [mail.payload["subject"] for mail in shop.sandbox.mails]
-        assert len(subjects) == 3
-        assert all(subject.startswith("Payment received for your order ") for subject in subjects)
-        states = Counter(status for (status,) in shop.rows())
-        assert states == {"sent": 3, "discarded": 3}
+    shop = polling_shop
+    shop.kill("worker")
+    shop.sandbox.fail(kind="status", status=400, message="the subject is refused", times=3)
+    shop.start("worker", EMAIL_TEMPLATES_DIR=str(tmp_path))
+    for _ in range(3):
+        shop.pay(shop.place())
+    shop.until(lambda: shop.rows() == [("dead_lettered",)] * 3, "the provider has refused all")
+    shop.kill("worker")
+    shop.start("worker")  # without EMAIL_TEMPLATES_DIR, like the commands: the template is correct
+    shop.manage("shell", "-c", RENDER_AGAIN)
+    sent = "SELECT count(*) FROM email_notifications WHERE status = 'sent' AND resend_of IS NOT NULL"
+    shop.until(lambda: shop.query(sent) == [(3,)], "each has a copy that is sent")
+    subjects = [mail.payload["subject"] for mail in shop.sandbox.mails]
+    assert len(subjects) == 3
+    assert all(subject.startswith("Payment received for your order ") for subject in subjects)
+    states = Counter(status for (status,) in shop.rows())
+    assert states == {"sent": 3, "discarded": 3}

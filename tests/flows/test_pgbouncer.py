@@ -21,12 +21,10 @@ pytestmark = [pytest.mark.flow, needs_pgbouncer]
 
 #: What runs through it in `make drills`, without the drills among them; how many tests are left at least.
 FLOWS = (
-    "tests/flows/test_background.py",
     "tests/flows/test_crashes.py",
     "tests/flows/test_events.py",
     "tests/flows/test_frozen_database.py",
     "tests/flows/test_outages.py",
-    "tests/flows/test_slow_smtp.py",
     "tests/flows/test_whose_failure.py",
     "tests/chaos/test_slice.py",
 )
@@ -55,8 +53,7 @@ def test_an_order_goes_its_way_and_what_needs_a_session_says_so_at_its_start():
         for number in range(4):
             shop.pay(shop.place(f"customer{number}@example.com"))
         shop.until(lambda: shop.all_sent(4), "they are sent")
-        unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
-        shop.until(lambda: shop.query(unpublished) == [(0,)], "all is published")
+        shop.until(shop.all_published, "all is published")
         shop.until(lambda: shop.query("SELECT 1 FROM heartbeats WHERE name = 'poll'"), "beat's poll came")
         for name in ("beat:2", "relay:2"):
             assert shop.processes[name].wait(60) == 1, shop.log(name)

@@ -11,7 +11,6 @@ import pytest
 
 from config.celery import app
 from local.machine import HOST
-from tests.flows.test_outages import doubled, insert_mails, statuses
 from tests.kit.servers import frozen
 from tests.kit.shop import Shop
 from tests.kit.smtp import SmtpServer
@@ -56,7 +55,7 @@ def poll(shop: Shop) -> None:
 def drain_in_celery(shop: Shop) -> str:
     shop.start("worker", POLL_INTERVAL="600")
     poll(shop)
-    insert_mails(shop, COUNT)
+    shop.insert_mails(COUNT)
     enqueue(shop, "drain_emails")
     return "worker"
 
@@ -64,23 +63,23 @@ def drain_in_celery(shop: Shop) -> str:
 def drain_by_alarm(shop: Shop) -> str:
     shop.start("worker", POLL_INTERVAL="600")
     poll(shop)
-    insert_mails(shop, COUNT)
+    shop.insert_mails(COUNT)
     shop.query(
         "UPDATE email_notifications SET next_attempt_at = now() + interval '3 s' WHERE status <> 'sent'"
     )
     poll(shop)
-    assert statuses(shop)["pending"] == COUNT  # so it is the timer that will send them
+    assert shop.statuses()["pending"] == COUNT  # so it is the timer that will send them
     return "worker"
 
 
 def drain_in_standby(shop: Shop) -> str:
-    insert_mails(shop, COUNT)
+    shop.insert_mails(COUNT)
     shop.start("standby")
     return "standby"
 
 
 def drain_in_background(shop: Shop) -> str:
-    insert_mails(shop, COUNT)
+    shop.insert_mails(COUNT)
     shop.start("background")
     return "background"
 
@@ -105,12 +104,12 @@ def check_stop(shop: Shop, server: SmtpServer, drain: Callable[[Shop], str], *, 
         shop.processes[name].terminate()
         shop.until(lambda: "Warm shutdown" in shop.log(name), "the worker heard the first SIGTERM")
     assert shop.terminate(name, seconds=20), shop.log(name)
-    states = statuses(shop)
+    states = shop.statuses()
     assert set(states) == {"sent", "pending"}, (states, shop.log(name)[-3000:])
     assert states["sent"] == server.accepted - before
     shop.manage("drain_outbox")
     assert shop.all_sent(COUNT)
-    assert doubled(shop) == 0
+    assert shop.doubled() == 0
 
 
 @pytest.mark.parametrize("drain", DRAINS)
@@ -131,7 +130,7 @@ def test_none_of_thirty_stops_at_any_moment_leaves_an_e_mail_in_processing(drain
     with slow_shop(taking=2.0) as (shop, server):
         for _ in range(30):
             stop_at_random(shop, server, drain, chance)
-        assert doubled(shop) == 0
+        assert shop.doubled() == 0
 
 
 def stop_at_random(
@@ -144,7 +143,7 @@ def stop_at_random(
     shop.until(lambda: server.accepted - before >= wanted, f"the server has {wanted} messages")
     time.sleep(chance.random() * server.taking)
     assert shop.terminate(name, seconds=20), shop.log(name)[-3000:]
-    states = statuses(shop)
+    states = shop.statuses()
     assert set(states) <= {"sent", "pending"}, (states, shop.log(name)[-3000:])
     assert states["sent"] == server.accepted - before
 
@@ -158,6 +157,6 @@ def test_outcomes_that_a_frozen_database_does_not_take_at_a_stop_are_written_whe
             shop.processes[name].terminate()
             shop.until(lambda: "settling failed, trying again" in shop.log(name), "settling is tried again")
         assert shop.terminate(name, seconds=30), shop.log(name)[-3000:]
-        states = statuses(shop)
+        states = shop.statuses()
         assert set(states) == {"sent", "pending"}, (states, shop.log(name)[-3000:])
         assert states["sent"] == server.accepted

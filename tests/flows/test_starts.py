@@ -124,8 +124,7 @@ def test_each_role_waits_for_postgres_says_so_once_and_goes_on(refuses, monkeypa
             shop.until(lambda: "ready." in shop.log("worker"), "the worker is ready")
             shop.pay(shop.place())
             shop.until(lambda: shop.all_sent(1), "the e-mail is sent")
-            unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
-            shop.until(lambda: shop.query(unpublished) == [(0,)], "the relay publishes")
+            shop.until(shop.all_published, "the relay publishes")
             assert {role: shop.processes[role].poll() for role in roles} == dict.fromkeys(roles)
 
 
@@ -154,6 +153,26 @@ def test_only_what_needs_valkey_waits_for_it_and_says_so_once(refuses, monkeypat
             with redis.Redis.from_url(url) as broker:
                 broker.xadd(PAYMENT, payment_event(order))
             shop.until(lambda: shop.all_sent(2), "the consumer pays the other order")
-            unpublished = "SELECT count(*) FROM outbox_events WHERE published_at IS NULL"
-            shop.until(lambda: shop.query(unpublished) == [(0,)], "the relay publishes")
+            shop.until(shop.all_published, "the relay publishes")
             shop.until(lambda: "this beat leads" in shop.log("beat"), "the beat leads")
+
+
+@pytest.mark.drill
+def test_a_part_that_fails_starts_again_and_the_others_work_meanwhile():
+    with Shop() as shop:
+        # The app's role may not make partitions: that part says so and ends.
+        shop.query("CREATE ROLE stranger LOGIN")
+        shop.query("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO stranger")
+        stranger = shop.postgres.url.replace("orderpost@", "stranger@", 1)
+        shop.start("web", "background", PARTITION_DATABASE_URL=stranger)
+        again = "a part of the background process starts again"
+        shop.until(lambda: shop.log("background").count(again) >= 3, "the part has failed three times")
+        order = shop.place()
+        with redis.Redis.from_url(shop.valkey.url) as client:
+            client.xadd(PAYMENT, payment_event(order))
+        shop.until(lambda: shop.all_sent(1), "the consumer and the standby work")
+        shop.until(shop.all_published, "the relay works")
+        shop.query("ALTER ROLE stranger SUPERUSER")
+        made = "SELECT count(*) FROM heartbeats WHERE name = 'partitions'"
+        shop.until(lambda: shop.query(made) == [(1,)], "the part works once it can")
+        assert shop.terminate("background", seconds=15)

@@ -136,16 +136,14 @@ def test_a_malformed_or_endless_head_is_refused(
     assert re.match(rf"HTTP/1.1 {status}\b", first), first[:200]
 
 
-def test_a_stop_ends_the_request_under_way_first_and_leaves_no_process() -> None:
-    with Shop() as shop:
-        shop.start("web")
-        with ThreadPoolExecutor(1) as pool, payments_that_wait(shop, pool, 1) as answers:
-            gone = workers(shop)
-            shop.processes["web"].terminate()
-            time.sleep(0.3)  # the stop is under way; nothing is decided by it
-        assert answers[0].result() == 200
-        shop.processes["web"].wait(15)
-        assert not [pid for pid in gone if Path(f"/proc/{pid}").exists()]
+def test_a_stop_ends_the_request_under_way_first_and_leaves_no_process(shop: Shop) -> None:
+    with ThreadPoolExecutor(1) as pool, payments_that_wait(shop, pool, 1) as answers:
+        gone = workers(shop)
+        shop.processes["web"].terminate()
+        time.sleep(0.3)  # the stop is under way; nothing is decided by it
+    assert answers[0].result() == 200
+    shop.processes["web"].wait(15)
+    assert not [pid for pid in gone if Path(f"/proc/{pid}").exists()]
 
 
 def test_a_killed_server_takes_its_workers_along(shop: Shop) -> None:

@@ -180,5 +180,30 @@ class Customers:
         self.acknowledged.append(Acknowledged(order["id"], event, order["version"], order["status"], *times))
 
 
+class Payments:
+    """`with Payments(shop, rate=20, most=200):` pays so many orders a second, which it placed before."""
+
+    def __init__(self, shop: Shop, *, rate: float, most: int) -> None:
+        self.orders = [shop.place(f"p{n}@example.com") for n in range(most)]
+        self.shop, self.rate, self.paid = shop, rate, 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        for order in self.orders:
+            if self._stop.wait(1 / self.rate):
+                return
+            self.shop.pay(order)
+            self.paid += 1
+
+    def __enter__(self) -> Payments:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
 class _Unanswered(Exception):
     """A change that was not acknowledged, or was refused although it is correct."""

@@ -10,6 +10,9 @@ from local.servers import EmbeddedPostgres
 from tests.kit.failover import Pair, ValkeyPair
 from tests.kit.shop import Shop
 
+#: No worker dies here, and no outage is as long as a lease: so no mail may be sent twice.
+SETTINGS = {"LEASE_SECONDS": "60", "DATABASE_TIMEOUT": "4"}
+
 
 class PairedShop(Shop):
     """A shop whose PostgreSQL has a synchronous standby."""

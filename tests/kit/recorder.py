@@ -1,4 +1,4 @@
-"""A consumer of the drills in a separate process: `python -m tests.flows.recorder GROUP TOPIC …`.
+"""A consumer of the drills in a separate process: `python -m tests.kit.recorder GROUP TOPIC …`.
 
 Its effect is a row in `recorded` for each event, in the inbox's transaction. So that table shows in which
 order events had their effect, and how often.

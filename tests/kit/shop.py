@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,17 @@ QUICK = {
     "HTTPS": "off",
     "DATABASE_TIMEOUT": "20",  # so that a machine under load does not look like a frozen database
 }
+
+
+#: Due e-mails, as a backlog is, past the API.
+BACKLOG = """
+    INSERT INTO email_notifications (id, status, retry_count, max_retries, last_error, errors, provider,
+        provider_message_id, correlation_id, traceparent, event_type, recipient_email, to_name, locale,
+        subject, body, body_text, idempotency_key, order_id)
+    SELECT uuidv7(), 'pending', 0, 3, '', '[]', '', '', 'flow', '', 'order.paid',
+        'u' || n || '@example.com', '', 'en', 'Paid', '<p>Paid</p>', 'Paid', gen_random_uuid()::text, uuidv7()
+    FROM generate_series(1, %s) AS n
+"""
 
 
 class Shop:
@@ -355,6 +367,39 @@ class Shop:
     def all_sent(self, count: int) -> bool:
         return [status for (status,) in self.rows()] == ["sent"] * count
 
+    def all_published(self) -> bool:
+        return self.query("SELECT count(*) FROM outbox_events WHERE published_at IS NULL") == [(0,)]
+
+    def insert_mails(self, count: int) -> None:
+        """Write many due e-mails at once, as another program does, so that no fast path knows of them."""
+        with psycopg.connect(self.postgres.url, autocommit=True) as connection:
+            connection.execute(BACKLOG, [count])
+
+    def statuses(self) -> Counter[str]:
+        return Counter(status for (status,) in self.rows())
+
+    def doubled(self) -> int:
+        """Return how many e-mails the provider accepted more than once."""
+        return sum(count > 1 for count in self.accepted().values())
+
+    def send_events(self, events: list[Any]) -> list[str]:
+        """Post a list of events until it is answered, as after a lost answer. Return each event's result."""
+        found: list[str] = []
+
+        def is_answered() -> bool:
+            try:
+                answer = self.call("POST", "/events", json=events)
+            except requests.RequestException:
+                return False
+            if answer.status_code == 503:
+                return False
+            assert answer.status_code == 200, answer.text
+            found.extend(one["result"] for one in answer.json()["results"])
+            return True
+
+        until(is_answered, "the list is answered")
+        return found
+
     def accepted(self) -> dict[str, int]:
         """Return how often the provider accepted each notification."""
         return {key: accepted for key, (_, accepted) in self.sandbox.mailbox.counts().items()}
@@ -388,13 +433,3 @@ def payment_event(order: str) -> dict[str, str]:
 
 
 REFUNDED = "payment.payment.refunded.v1"
-
-
-def refund_event(order: str, amount: int) -> dict[str, str]:
-    """Return a payment service's report of a refund, as the fields of a stream's entry."""
-    fields = payment_event(order)
-    envelope = json.loads(fields["value"]) | {
-        "eventType": REFUNDED,
-        "data": {"orderId": order, "amount": amount},
-    }
-    return fields | {"value": json.dumps(envelope)}
