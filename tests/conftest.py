@@ -168,15 +168,14 @@ def one_polling_shop() -> Iterator[Shop]:
 def polling_shop(one_polling_shop: Shop) -> Iterator[Shop]:
     """Return a shop with web, worker and beat that this test shares with others. It polls every second.
 
-    A test may kill these processes and the servers, and start others, but must not leave a process of these
-    names with other settings.
+    A test may kill these processes and the servers, and start workers with other settings.
     """
-    shop, names = one_polling_shop, ("web", "worker", "beat")
+    shop = one_polling_shop
     webhooks = shop.sandbox.webhooks.settings
-    shop.start_missing(*names)
+    shop.start_missing("web", "worker", "beat")
     yield shop
     shop.sandbox.webhooks.settings = webhooks
-    for name in set(shop.processes).difference(names):
+    for name in set(shop.processes) - {"web", "beat"}:
         shop.kill(name)
     if shop.valkey.has_ended():
         shop.valkey.start(log=shop.folder / "valkey.log")

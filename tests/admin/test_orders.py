@@ -27,7 +27,7 @@ from tests.kit.words import (
     pay_order,
     read_database_time,
 )
-from tests.providers.conftest import smtp
+from tests.kit.providers import smtp
 
 __all__ = ["smtp"]  # a fixture
 

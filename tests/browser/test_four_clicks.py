@@ -14,7 +14,7 @@ from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.orders import make_order
 from tests.kit.waiting import until
 from tests.kit.words import RETRY_BASE, BulkJob, EmailNotification, Order
-from tests.providers.conftest import smtp
+from tests.kit.providers import smtp
 
 pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "direct"])]
 __all__ = ["smtp"]  # a fixture

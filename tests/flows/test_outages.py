@@ -65,7 +65,6 @@ def test_lost_answers_with_webhooks_within_the_hold_double_nothing(polling_shop,
     assert shop.doubled() == 0
     assert sum(shop.accepted().values()) == 300
     assert shop.sandbox.stats()["answers"].get(fault, 0) > 0
-    shop.kill("worker")
 
 
 def test_lost_answers_without_webhooks_double_at_most_those_and_lose_nothing(polling_shop):
@@ -77,7 +76,6 @@ def test_lost_answers_without_webhooks_double_at_most_those_and_lose_nothing(pol
     shop.until(lambda: shop.all_sent(300), "all is sent")
     lost = shop.sandbox.stats()["answers"].get("accept_then_reset", 0)
     assert min(shop.accepted().values()) == 1 and 0 < shop.doubled() <= lost
-    shop.kill("worker")
 
 
 @pytest.mark.drill

@@ -1,18 +1,21 @@
-"""The sandbox, which speaks every provider's protocol, and a small SMTP server."""
+"""Fixtures that lead every provider to the sandbox, and SMTP to a server of the tests."""
 
 from __future__ import annotations
 
-import socketserver
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from local.machine import HOST
 from local.sandbox import Sandbox
 from notifications.delivery import process as processes
+from tests.kit.smtp import SmtpServer
 from tests.kit.words import PROVIDERS, declarations
+
+#: The names of the providers with an API.
+HTTP = [name for name, declared in declarations().items() if declared.dialect]
 
 
 @pytest.fixture
@@ -69,58 +72,14 @@ def end_senders() -> None:
     processes.start_anew()
 
 
-class SmtpServer(socketserver.ThreadingTCPServer):
-    """Answer a command with its entry of `replies`, otherwise with 250. A reply may be "hang" or "drop"."""
-
-    allow_reuse_address = daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Dialogue)
-        self.replies: dict[str, str] = {}
-        self.messages: list[str] = []
-
-
-class _Dialogue(socketserver.StreamRequestHandler):
-    server: SmtpServer
-
-    def handle(self) -> None:
-        if not self.say("CONNECT", "220 test"):
-            return
-        while line := self.rfile.readline().decode().strip():
-            command = line.split()[0].upper()
-            if command == "QUIT":
-                return
-            if not self.say(command, "354 go on" if command == "DATA" else "250 ok"):
-                return
-            if command == "DATA" and "DATA" not in self.server.replies:
-                text = b""
-                while not text.endswith(b"\r\n.\r\n"):
-                    text += self.rfile.readline()
-                if "DOT" not in self.server.replies:  # before the reply, because that ends the sender's wait
-                    self.server.messages.append(text.decode())
-                if not self.say("DOT", "250 taken"):
-                    return
-
-    def say(self, command: str, usual: str) -> bool:
-        reply = self.server.replies.get(command, usual)
-        if reply == "hang":
-            time.sleep(3)
-        if reply in ("hang", "drop"):
-            return False
-        self.wfile.write(f"{reply}\r\n".encode())
-        return True
-
-
 @pytest.fixture
 def smtp(settings) -> Iterator[SmtpServer]:
     """Start an SMTP server, and let Django's backend lead to it."""
     with SmtpServer() as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address[:2]
+        settings.EMAIL_HOST, settings.EMAIL_PORT = HOST, server.port
         settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = settings.EMAIL_TIMEOUT = 1
         close()
         end_senders()  # those of other settings, too
         yield server
         close()
         end_senders()
-        server.shutdown()

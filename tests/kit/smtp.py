@@ -1,8 +1,10 @@
-"""An SMTP server on 127.0.0.1 that can be slow: `delay` seconds before each of its replies.
+"""An SMTP server on 127.0.0.1 whose replies a test decides.
 
-With `taking` it also waits so long between the moment when it has a message and its reply.
+Its `replies` answer commands, CONNECT for the greeting, DOT for a message, and HELLO for the start of TLS.
+A reply may be "hang", "drop" or "reset". It waits `delay` seconds before each reply, and `taking` seconds
+more between the moment when it has a message and its reply.
 
-The sandbox's mailbox keeps the mails that it takes, and the sandbox posts their events as those of a relay
+With a sandbox, its mailbox keeps the mails that it takes, and the sandbox posts their events as those of a relay
 that has webhooks (as SendGrid's own SMTP relay has). It meets the sandbox's faults: a status becomes a reply
 code, and a gateway's answer after an accepted mail becomes a lost connection, because SMTP has no such reply.
 With the sandbox's certificate it offers STARTTLS.
@@ -10,6 +12,7 @@ With the sandbox's certificate it offers STARTTLS.
 
 from __future__ import annotations
 
+import contextlib
 import email
 import socketserver
 import threading
@@ -24,6 +27,8 @@ from local.sandbox.mails import Mail
 
 #: Replies to the final dot: a throttling failure, as SES' SMTP interface says it, and any other error.
 _THROTTLED, _FAILED = 454, 451
+#: Longer than any sender in a test waits.
+HANG_SECONDS = 10.0
 
 
 class _Dialogue(socketserver.StreamRequestHandler):
@@ -31,31 +36,31 @@ class _Dialogue(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         self.recipients: list[str] = []
+        sandbox = self.server.owner.sandbox
         if self._is_refusing():
             return
-        self._reply(220, "ready")
-        while (line := self.rfile.readline()) and not self._is_refusing():
-            verb, _, rest = line.decode("latin-1").strip().partition(" ")
-            match verb.upper():
-                case "EHLO" if self.server.owner.sandbox.tls:
-                    self._reply(250, f"{HOST}\r\n250 STARTTLS", more=True)
-                case "STARTTLS":
-                    self._reply(220, "go on")
-                    self._start_tls()
-                case "RCPT":
-                    self.recipients.append(rest.partition(":")[2].strip("<> "))
-                    self._reply(250, "OK")
-                case "DATA":
-                    self._reply(354, "go on")
-                    message = self._message()
-                    if message is None or not self._judge(message):
+        with contextlib.suppress(_Ended):
+            self._reply("CONNECT", "220 ready")
+            while (line := self.rfile.readline()) and not self._is_refusing():
+                verb, _, rest = line.decode("latin-1").strip().partition(" ")
+                match verb := verb.upper():
+                    case "EHLO" if sandbox is not None and sandbox.tls:
+                        self._reply(verb, f"250-{HOST}\r\n250 STARTTLS")
+                    case "STARTTLS":
+                        self._reply(verb, "220 go on")
+                        self._start_tls()
+                    case "RCPT":
+                        self.recipients.append(rest.partition(":")[2].strip("<> "))
+                        self._reply(verb, "250 OK")
+                    case "DATA":
+                        if self._reply(verb, "354 go on").startswith("354"):
+                            self._take(self._message())
+                            self.recipients = []
+                    case "QUIT":
+                        self._reply(verb, "221 bye")
                         return
-                    self.recipients = []
-                case "QUIT":
-                    self._reply(221, "bye")
-                    return
-                case _:
-                    self._reply(250, "OK")
+                    case _:
+                        self._reply(verb, "250 OK")
 
     def finish(self) -> None:
         """Close the connection that TLS put in the place of the one that was accepted."""
@@ -63,32 +68,46 @@ class _Dialogue(socketserver.StreamRequestHandler):
         self.request.close()
 
     def _is_refusing(self) -> bool:
-        return any(fault.kind == "refuse" for fault in self.server.owner.sandbox.faults.all())
+        sandbox = self.server.owner.sandbox
+        return sandbox is not None and any(fault.kind == "refuse" for fault in sandbox.faults.all())
 
     def _start_tls(self) -> None:
-        context = self.server.owner.sandbox.tls
-        assert context is not None
-        self.request = context.wrap_socket(self.request, server_side=True)
+        if "HELLO" in self.server.owner.replies:
+            self.rfile.read(5)  # the beginning of the client's hello
+            self._reply("HELLO", "")
+            raise _Ended
+        sandbox = self.server.owner.sandbox
+        assert sandbox is not None and sandbox.tls is not None
+        self.request = sandbox.tls.wrap_socket(self.request, server_side=True)
         self.setup()
 
-    def _message(self) -> Message | None:
-        """Read until the final dot; None if the client hangs up before it."""
+    def _message(self) -> bytes:
+        """Read until the final dot."""
         lines = []
         while (line := self.rfile.readline()) != b".\r\n":
             if not line:
-                return None
+                raise _Ended  # the client hung up before it
             lines.append(line.removeprefix(b".") if line.startswith(b"..") else line)
-        return email.message_from_bytes(b"".join(lines))
+        return b"".join(lines)
 
-    def _judge(self, message: Message) -> bool:
-        """Answer a message; return whether the dialogue goes on."""
-        sandbox = self.server.owner.sandbox
+    def _take(self, text: bytes) -> None:
+        owner = self.server.owner
+        if owner.sandbox is not None:
+            self._judge(email.message_from_bytes(text), owner.sandbox)
+            return
+        if "DOT" not in owner.replies:  # before the reply, because that ends the sender's wait
+            owner.messages.append(text.decode())
+        self._reply("DOT", "250 taken")
+
+    def _judge(self, message: Message, sandbox: Sandbox) -> None:
+        """Answer a message as the sandbox's faults want it."""
         mail = _mail_of(message, self.recipients)
         sandbox.mailbox.requested(notification_id=mail.notification_id, provider="smtp")
         fault = sandbox.faults.meet(mail.recipients, "smtp")
         if fault is not None and fault.kind == "status":
-            self._reply(_THROTTLED if fault.status == HTTPStatus.TOO_MANY_REQUESTS else _FAILED, "not now")
-            return True
+            code = _THROTTLED if fault.status == HTTPStatus.TOO_MANY_REQUESTS else _FAILED
+            self._reply("DOT", f"{code} not now")
+            return
         if fault is None or fault.kind == "slow" or fault.has_taken_mail:
             if fault is not None and fault.kind == "slow":
                 fault.wait()
@@ -96,24 +115,37 @@ class _Dialogue(socketserver.StreamRequestHandler):
             self.server.owner.accepted += 1
         if fault is None or fault.kind == "slow":
             time.sleep(self.server.owner.taking)
-            self._reply(250, "taken")
-            return True
-        self._break(fault, mail)
-        return False
-
-    def _break(self, fault: Fault, mail: Mail) -> None:
+            self._reply("DOT", "250 taken")
+            return
         if fault.has_taken_mail:
-            self.server.owner.sandbox.mailbox.answer_lost(notification_id=mail.notification_id)
+            sandbox.mailbox.answer_lost(notification_id=mail.notification_id)
+        self._break(fault)
+
+    def _break(self, fault: Fault) -> None:
         if fault.kind.endswith("hang"):
             fault.wait()
         elif fault.kind.endswith("garbage"):
             write_garbage(self.connection)
         elif fault.kind.endswith("reset"):
             reset(self.connection)
+        raise _Ended
 
-    def _reply(self, code: int, text: str, *, more: bool = False) -> None:
+    def _reply(self, command: str, usual: str) -> str:
+        """Write the test's reply to a command, or the usual one, and return it."""
         time.sleep(self.server.owner.delay)
-        self.wfile.write(f"{code}{'-' if more else ' '}{text}\r\n".encode())
+        reply = self.server.owner.replies.get(command, usual)
+        if reply == "hang":
+            self.server.owner.closing.wait(HANG_SECONDS)
+        if reply == "reset":
+            reset(self.connection)
+        if reply in ("hang", "drop", "reset"):
+            raise _Ended
+        self.wfile.write(f"{reply}\r\n".encode())
+        return reply
+
+
+class _Ended(Exception):
+    """The dialogue is over."""
 
 
 def _mail_of(message: Message, recipients: list[str]) -> Mail:
@@ -147,19 +179,27 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class SmtpServer:
-    """Listens on `port` within a `with` block, of which there may be several, one after the other."""
+    """Listens on `port` within a `with` block, of which there may be several, one after the other.
 
-    def __init__(self, *, sandbox: Sandbox, delay: float = 0.0, taking: float = 0.0) -> None:
+    `accepted` counts the messages that a sandbox got, and `messages` has the texts of those without one.
+    """
+
+    def __init__(self, *, sandbox: Sandbox | None = None, delay: float = 0.0, taking: float = 0.0) -> None:
         self.sandbox, self.delay, self.taking, self.port = sandbox, delay, taking, free_port()
+        self.replies: dict[str, str] = {}
+        self.messages: list[str] = []
         self.accepted = 0
+        self.closing = threading.Event()
         self._server: _Server | None = None
 
     def __enter__(self) -> SmtpServer:
+        self.closing.clear()
         self._server = _Server(self)
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name="smtp", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._server is not None
+        self.closing.set()
         self._server.shutdown()
         self._server.server_close()

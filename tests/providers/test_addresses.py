@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from notifications.providers.http import split_addresses
 from tests.kit.addresses import ACCEPTED
 from tests.kit.mails import make_mail
+from tests.kit.providers import HTTP
 from tests.kit.words import PROVIDERS, Verdict, formatted_address, new_id, read_address
-from tests.providers.test_outcomes import HTTP
 
 NAMES = (
     "",

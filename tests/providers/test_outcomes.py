@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
+from email.header import decode_header, make_header
 from typing import Any
 
 import pytest
 
 from notifications.providers.http import pause_asked_for
 from tests.kit.mails import make_mail
-from tests.kit.words import PROVIDERS, Outcome, Verdict, declarations, message_id
-from tests.providers.conftest import set_timeouts
+from tests.kit.providers import HTTP, set_timeouts
+from tests.kit.words import PROVIDERS, Outcome, Verdict, message_id
 
 pytestmark = pytest.mark.django_db
-HTTP = [name for name, declared in declarations().items() if declared.dialect]
 
 
 def status(code: int, **more: Any) -> dict[str, Any]:
@@ -27,14 +27,22 @@ COMMON = [
     (status(404), Verdict.MISCONFIGURED),
     (status(429), Verdict.THROTTLED),
     (status(500), Verdict.TRANSIENT),
-    *((status(code), Verdict.TRANSIENT) for code in (503, 521, 522, 523, 525, 526)),
-    # A gateway's: the provider behind it may have the e-mail.
-    *((status(code), Verdict.AMBIGUOUS) for code in (502, 504, 520, 524)),
+    (status(503), Verdict.TRANSIENT),
+    (status(504), Verdict.AMBIGUOUS),  # a gateway's: the provider behind it may have the e-mail
     ({"kind": "accept_then_status", "status": 504}, Verdict.AMBIGUOUS),
     ({"kind": "hang", "seconds": 3}, Verdict.AMBIGUOUS),
     ({"kind": "reset"}, Verdict.AMBIGUOUS),
     ({"kind": "accept_then_reset"}, Verdict.AMBIGUOUS),
-    ({"kind": "accept_then_hang", "seconds": 3}, Verdict.AMBIGUOUS),
+]
+#: These come from what is in front of a provider. One provider of each library is asked.
+GATEWAYS = [
+    (name, status(code), verdict)
+    for name in ("sendgrid", "ses")
+    for codes, verdict in (
+        ((521, 522, 523, 525, 526), Verdict.TRANSIENT),
+        ((502, 520, 524), Verdict.AMBIGUOUS),
+    )
+    for code in codes
 ]
 OWN = [
     ("sendgrid", status(413), Verdict.PERMANENT),
@@ -78,7 +86,11 @@ OWN = [
     ("mailgun", status(200, message="Mailgun Magnificent API"), Verdict.MISCONFIGURED),
     ("mailgun", status(200, message="Hello from a proxy"), Verdict.AMBIGUOUS),
 ]
-ROWS = [(name, fault, verdict) for name in HTTP for fault, verdict in COMMON] + OWN
+REPLY_TO = [
+    ("help@shop.test", {"email": "help@shop.test"}),
+    ("Müller & Söhne <help@shop.test>", {"email": "help@shop.test", "name": "Müller & Söhne"}),
+]
+ROWS = [(name, fault, verdict) for name in HTTP for fault, verdict in COMMON] + GATEWAYS + OWN
 
 
 def send(name: str, **fields: Any) -> Outcome:
@@ -180,13 +192,6 @@ def test_a_proxy_that_does_not_lead_there_is_not_the_mails_fault(provider, setti
     assert send("sendgrid").verdict is Verdict.UNREACHABLE
 
 
-@pytest.mark.parametrize("name", HTTP)
-def test_a_name_with_a_comma_is_one_recipient(provider, name):
-    assert send(name, to_name="Smith, Ann").verdict is Verdict.ACCEPTED
-    (received,) = provider.mails
-    assert received.to == "alice@example.com"
-
-
 def test_resend_knows_a_mail_again_by_its_key(provider):
     provider.fail(kind="accept_then_reset", times=1)
     mail = make_mail()
@@ -201,49 +206,28 @@ def test_resend_knows_a_mail_again_by_its_key(provider):
 
 
 @pytest.mark.parametrize("name", HTTP)
-def test_a_name_cannot_add_a_header(provider, name):
-    assert send(name, to_name="A\r\nBcc: evil@example.com").verdict is Verdict.ACCEPTED
+@pytest.mark.parametrize("to_name", ["Smith, Ann", "A\r\nBcc: evil@example.com"])
+def test_a_name_adds_neither_a_recipient_nor_a_header(provider, name, to_name):
+    assert send(name, to_name=to_name).verdict is Verdict.ACCEPTED
     (received,) = provider.mails
     assert received.to == "alice@example.com"
 
 
-class TestSmtp:
-    def test_an_accepted_mail_carries_its_ids_as_headers(self, smtp):
-        mail = make_mail()
-        outcome = PROVIDERS["smtp"].send(mail)
-        assert outcome == Outcome(Verdict.ACCEPTED, "smtp", message_id(mail.id))
-        (text,) = smtp.messages
-        assert f"X-Notification-Id: {mail.id}" in text and f"Message-ID: {message_id(mail.id)}" in text
+@pytest.mark.parametrize("name", HTTP)
+def test_an_email_says_that_nobody_wrote_it(provider, name):
+    assert PROVIDERS[name].send(make_mail()).verdict is Verdict.ACCEPTED
+    (received,) = provider.mails
+    assert received.headers["Auto-Submitted"] == "auto-generated"
+    assert received.reply_to == []
 
-    @pytest.mark.parametrize(
-        ("command", "reply", "verdict"),
-        [
-            ("CONNECT", "421 too busy", Verdict.UNREACHABLE),
-            ("CONNECT", "drop", Verdict.UNREACHABLE),
-            ("CONNECT", "hang", Verdict.UNREACHABLE),
-            ("MAIL", "550 who are you", Verdict.MISCONFIGURED),
-            ("MAIL", "451 later", Verdict.TRANSIENT),
-            ("RCPT", "550 no such user", Verdict.PERMANENT),
-            ("RCPT", "450 mailbox busy", Verdict.TRANSIENT),
-            ("DATA", "554 no", Verdict.PERMANENT),
-            ("DATA", "452 no room", Verdict.TRANSIENT),
-            ("DOT", "554 spam", Verdict.PERMANENT),
-            ("DOT", "451 later", Verdict.TRANSIENT),
-            ("DOT", "drop", Verdict.AMBIGUOUS),
-            ("DOT", "hang", Verdict.AMBIGUOUS),
-            ("DOT", "no code", Verdict.AMBIGUOUS),
-            ("DOT", "550 " + "x" * 9000, Verdict.AMBIGUOUS),  # smtplib reads no such line
-            ("RCPT", "550 " + "x" * 9000, Verdict.TRANSIENT),
-            ("RCPT", "drop", Verdict.TRANSIENT),
-            ("DATA", "drop", Verdict.TRANSIENT),
-            ("DATA", "454 Throttling failure", Verdict.THROTTLED),
-        ],
-    )
-    def test_each_reply_means_what_the_table_says(self, smtp, command, reply, verdict):
-        smtp.replies[command] = reply
-        assert send("smtp").verdict is verdict
 
-    def test_a_connection_that_is_refused_means_that_the_server_cannot_be_reached(self, smtp):
-        smtp.shutdown()
-        smtp.server_close()
-        assert send("smtp").verdict is Verdict.UNREACHABLE
+@pytest.mark.parametrize("name", HTTP)
+@pytest.mark.parametrize(("given", "address"), REPLY_TO)
+def test_an_answer_goes_where_the_shop_wants_it(provider, settings, name, given, address):
+    settings.REPLY_TO_EMAIL = given
+    assert PROVIDERS[name].send(make_mail()).verdict is Verdict.ACCEPTED
+    (received,) = provider.mails
+    (answers,) = received.reply_to
+    assert answers["email"] == address["email"]
+    assert str(make_header(decode_header(answers.get("name", "")))) == address.get("name", "")
+    assert received.headers["Auto-Submitted"] == "auto-generated"

@@ -1,63 +1,21 @@
-"""A provider is a folder and a line: everything else reads the registry."""
+"""The registry declares each provider, and refuses settings that cannot be read."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.module_loading import import_string
 from environs import Env
 
-from local.machine import PROJECT
 from notifications.providers.base import Provider
 from notifications.providers.registry import read_settings
 from notifications.providers.webhook import Webhook
 from tests.kit import warm
 from tests.kit.words import PROVIDERS, Dialect, declarations, make_key
-
-#: Names that are other words, too: only literals and settings are looked for.
-AMBIGUOUS = {"resend", "ses", "smtp"}
-
-
-def names(provider: str) -> re.Pattern[str]:
-    literal = rf"""["']{provider}["']|\b{provider.upper()}_[A-Z]|providers[./]{provider}\b"""
-    return re.compile(literal if provider in AMBIGUOUS else rf"(?i)\b{provider}|{literal}")
-
-
-def code() -> list[Path]:
-    listed = subprocess.run(
-        ["git", "ls-files", "config", "orders", "notifications", "outbox", "templates"],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [PROJECT / line for line in listed.stdout.splitlines() if line.endswith((".py", ".html", ".txt"))]
-
-
-#: The admin's action has the same name as a provider.
-OTHER_MEANING = {
-    "smtp": {"orders/management/commands/demo.py"},  # a Mailpit is reached by it
-    "resend": {
-        "notifications/admin/email_actions.py",
-        "notifications/admin/email_detail.py",
-        "templates/admin/notifications/emailnotification/causes.html",
-        "templates/admin/notifications/emailnotification/confirm.html",
-    },
-}
-
-
-@pytest.mark.parametrize("provider", list(declarations()))
-def test_a_provider_is_named_in_its_folder_and_the_registry_alone(provider):
-    found = {str(path.relative_to(PROJECT)) for path in code() if names(provider).search(path.read_text())}
-    inside = {path for path in found if path.startswith(f"notifications/providers/{provider}/")}
-    outside = found - inside - OTHER_MEANING.get(provider, set())
-    assert inside and outside == {"notifications/providers/registry.py"}
 
 
 @pytest.mark.parametrize("name", list(declarations()))

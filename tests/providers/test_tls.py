@@ -15,8 +15,8 @@ import pytest
 
 from tests.kit.certificates import make_authority
 from tests.kit.mails import make_mail
+from tests.kit.providers import close
 from tests.kit.words import PROVIDERS, Outcome, Verdict, session
-from tests.providers.conftest import close
 
 pytestmark = pytest.mark.django_db
 #: An encrypted record that nobody can decrypt.
@@ -25,7 +25,7 @@ WAYS = ("garbage", "reset", "hang")
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Reads a request or an SMTP message and breaks: in the handshake, or `after` all was read.
+    """Reads a request and breaks: in the handshake, or `after` all was read.
 
     It is also a proxy that leads to itself.
     """
@@ -94,35 +94,6 @@ class Handler(socketserver.BaseRequestHandler):
         raw.close()
 
 
-class SmtpHandler(Handler):
-    def handle(self) -> None:
-        self.say("220 ready")
-        while line := self.read_until(b"\r\n"):
-            match line.split()[0].upper():
-                case b"EHLO":
-                    self.say("250-here" if self.is_plain else "250 here")
-                    if self.is_plain:
-                        self.say("250 STARTTLS")
-                case b"STARTTLS":
-                    self.say("220 go on")
-                    self.encrypt()
-                case b"DATA":
-                    self.say("354 go on")
-                    self.read_until(b"\r\n.\r\n")
-                    self.server.taken += 1
-                    self.break_off()
-                    return
-                case _:
-                    self.say("250 ok")
-
-    @property
-    def is_plain(self) -> bool:
-        return not isinstance(self.request, ssl.SSLSocket)
-
-    def say(self, reply: str) -> None:
-        self.request.sendall(f"{reply}\r\n".encode())
-
-
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory) -> tuple[Path, Path]:
     """Return files with an authority, and with a server's key and its certificate."""
@@ -147,9 +118,7 @@ def server(keys, settings, monkeypatch) -> Iterator[Server]:
             monkeypatch.delenv(name, raising=False)
         settings.AWS_REGION = "eu-central-1"
         monkeypatch.setenv("AWS_ENDPOINT_URL_SESV2", url)
-        settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = settings.EMAIL_TIMEOUT = 1
-        settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address[:2]
-        settings.EMAIL_USE_TLS = True
+        settings.EMAIL_CONNECT_TIMEOUT = settings.EMAIL_READ_TIMEOUT = 1
         settings.ANYMAIL = settings.ANYMAIL | {
             "SENDGRID_API_URL": f"{url}/v3/",
             "SENDGRID_API_KEY": "test",
@@ -164,9 +133,7 @@ def server(keys, settings, monkeypatch) -> Iterator[Server]:
         server.shutdown()
 
 
-def send(server: Server, name: str) -> Outcome:
-    if name == "smtp":
-        server.RequestHandlerClass = SmtpHandler
+def send(name: str) -> Outcome:
     return PROVIDERS[name].send(make_mail())
 
 
@@ -182,7 +149,7 @@ def route(request, server, monkeypatch) -> None:
 @pytest.mark.usefixtures("route")
 def test_after_the_request_it_is_ambiguous(server, name, way):
     server.way = way
-    outcome = send(server, name)
+    outcome = send(name)
     assert (outcome.verdict, server.taken) == (Verdict.AMBIGUOUS, 1), outcome
 
 
@@ -191,7 +158,7 @@ def test_after_the_request_it_is_ambiguous(server, name, way):
 @pytest.mark.usefixtures("route")
 def test_in_the_handshake_it_is_not_connected(server, name, way):
     server.way, server.after = way, False
-    outcome = send(server, name)
+    outcome = send(name)
     assert (outcome.verdict, server.taken) == (Verdict.UNREACHABLE, 0), outcome
 
 
@@ -201,19 +168,13 @@ def test_a_certificate_that_is_not_trusted_is_not_connected(server, name, monkey
     for variable in ("REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE"):
         monkeypatch.delenv(variable)
     session._tls.cache_clear()
-    outcome = send(server, name)
+    outcome = send(name)
     assert (outcome.verdict, server.taken) == (Verdict.UNREACHABLE, 0), outcome
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_after_the_final_dot_it_is_ambiguous(server, way):
-    server.way = way
-    outcome = send(server, "smtp")
-    assert (outcome.verdict, server.taken) == (Verdict.AMBIGUOUS, 1), outcome
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_in_the_handshake_of_starttls_it_is_not_connected(server, way):
-    server.way, server.after = way, False
-    outcome = send(server, "smtp")
-    assert (outcome.verdict, server.taken) == (Verdict.UNREACHABLE, 0), outcome
+@pytest.mark.parametrize("reply", ["220 this is no TLS", "reset", "hang"])
+def test_in_the_handshake_of_starttls_it_is_not_connected(smtp, settings, reply):
+    settings.EMAIL_USE_TLS = True
+    smtp.replies |= {"EHLO": "250-here\r\n250 STARTTLS", "HELLO": reply}
+    outcome = send("smtp")
+    assert (outcome.verdict, smtp.messages) == (Verdict.UNREACHABLE, []), outcome

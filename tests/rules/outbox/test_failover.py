@@ -24,7 +24,7 @@ from tests.kit.words import (
     give_up,
     resend,
 )
-from tests.providers.conftest import provider
+from tests.kit.providers import provider
 
 __all__ = ["provider"]
 pytestmark = pytest.mark.django_db(transaction=True)

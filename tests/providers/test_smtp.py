@@ -1,0 +1,168 @@
+"""Each reply of an SMTP server, its faults with and without TLS, and a server that is slow."""
+
+from __future__ import annotations
+
+import email
+import email.policy
+import time
+
+import pytest
+
+from local.machine import free_port
+from local.sandbox import Sandbox
+from tests.kit.certificates import make_server_context
+from tests.kit.mails import make_mail
+from tests.kit.providers import set_timeouts
+from tests.kit.smtp import SmtpServer
+from tests.kit.words import PROVIDERS, Outcome, Verdict, message_id
+from tests.providers.test_outcomes import REPLY_TO
+
+pytestmark = pytest.mark.django_db
+
+
+def test_an_accepted_mail_carries_its_ids_as_headers(smtp):
+    mail = make_mail()
+    outcome = PROVIDERS["smtp"].send(mail)
+    assert outcome == Outcome(Verdict.ACCEPTED, "smtp", message_id(mail.id))
+    (text,) = smtp.messages
+    assert f"X-Notification-Id: {mail.id}" in text and f"Message-ID: {message_id(mail.id)}" in text
+
+
+@pytest.mark.parametrize(
+    ("command", "reply", "verdict"),
+    [
+        ("CONNECT", "421 too busy", Verdict.UNREACHABLE),
+        ("CONNECT", "drop", Verdict.UNREACHABLE),
+        ("CONNECT", "hang", Verdict.UNREACHABLE),
+        ("MAIL", "550 who are you", Verdict.MISCONFIGURED),
+        ("MAIL", "451 later", Verdict.TRANSIENT),
+        ("RCPT", "550 no such user", Verdict.PERMANENT),
+        ("RCPT", "450 mailbox busy", Verdict.TRANSIENT),
+        ("DATA", "554 no", Verdict.PERMANENT),
+        ("DATA", "452 no room", Verdict.TRANSIENT),
+        ("DOT", "554 spam", Verdict.PERMANENT),
+        ("DOT", "451 later", Verdict.TRANSIENT),
+        ("DOT", "drop", Verdict.AMBIGUOUS),
+        ("DOT", "hang", Verdict.AMBIGUOUS),
+        ("DOT", "no code", Verdict.AMBIGUOUS),
+        ("DOT", "550 " + "x" * 9000, Verdict.AMBIGUOUS),  # smtplib reads no such line
+        ("RCPT", "550 " + "x" * 9000, Verdict.TRANSIENT),
+        ("RCPT", "drop", Verdict.TRANSIENT),
+        ("DATA", "drop", Verdict.TRANSIENT),
+        ("DATA", "454 Throttling failure", Verdict.THROTTLED),
+    ],
+)
+def test_each_reply_means_what_the_table_says(smtp, command, reply, verdict):
+    smtp.replies[command] = reply
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is verdict
+
+
+def test_a_connection_that_is_refused_means_that_the_server_cannot_be_reached(smtp, settings):
+    settings.EMAIL_PORT = free_port()
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.UNREACHABLE
+
+
+def test_smtp_has_no_reply_to_unless_it_is_set(smtp):
+    PROVIDERS["smtp"].send(make_mail())
+    message = email.message_from_string(smtp.messages[0], policy=email.policy.default)
+    assert (message["Auto-Submitted"], message["Reply-To"]) == ("auto-generated", None)
+
+
+@pytest.mark.parametrize(("given", "address"), REPLY_TO)
+def test_smtp_has_both_headers(smtp, settings, given, address):
+    settings.REPLY_TO_EMAIL = given
+    PROVIDERS["smtp"].send(make_mail())
+    message = email.message_from_string(smtp.messages[0], policy=email.policy.default)
+    (answers,) = message["Reply-To"].addresses
+    assert (answers.addr_spec, answers.display_name) == (address["email"], address.get("name", ""))
+    assert message["Auto-Submitted"] == "auto-generated"
+
+
+@pytest.fixture
+def sandbox(settings, monkeypatch, tmp_path):
+    context, authority = make_server_context(folder=tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+    with Sandbox(tls=context) as sandbox, SmtpServer(sandbox=sandbox) as server:
+        settings.EMAIL_HOST, settings.EMAIL_PORT, settings.EMAIL_USE_TLS = "127.0.0.1", server.port, True
+        PROVIDERS["smtp"].close()
+        yield sandbox
+        PROVIDERS["smtp"].close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "verdict", "accepted"),
+    [
+        ({"status": 503}, Verdict.TRANSIENT, 0),
+        ({"status": 429}, Verdict.THROTTLED, 0),
+        ({"kind": "slow", "seconds": 0.1}, Verdict.ACCEPTED, 1),
+        ({"kind": "reset"}, Verdict.AMBIGUOUS, 0),
+        ({"kind": "garbage"}, Verdict.AMBIGUOUS, 0),
+        ({"kind": "accept_then_reset"}, Verdict.AMBIGUOUS, 1),
+        ({"kind": "accept_then_garbage"}, Verdict.AMBIGUOUS, 1),
+        ({"kind": "accept_then_status", "status": 504}, Verdict.AMBIGUOUS, 1),
+        ({"kind": "accept_then_hang", "seconds": 0.1}, Verdict.AMBIGUOUS, 1),
+    ],
+    ids=str,
+)
+def test_a_fault_has_the_verdict_that_smtp_gives_it_and_the_next_mail_is_sent(
+    sandbox, fault, verdict, accepted
+):
+    broken, good = make_mail(), make_mail()
+    sandbox.fail(**fault, to=broken.recipient_email, times=1)
+    assert PROVIDERS["smtp"].send(broken).verdict is verdict
+    assert sandbox.mailbox.counts()[str(broken.id)] == (1, accepted)
+    lost = {str(broken.id): 1} if accepted and verdict is Verdict.AMBIGUOUS else {}
+    assert sandbox.mailbox.lost_answers() == lost
+    assert PROVIDERS["smtp"].send(good).verdict is Verdict.ACCEPTED
+
+
+def test_a_server_that_refuses_is_unreachable(sandbox):
+    sandbox.fail(kind="refuse", seconds=60)
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.UNREACHABLE
+    sandbox.heal()
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.ACCEPTED
+
+
+@pytest.fixture
+def server(settings):
+    with Sandbox() as sandbox, SmtpServer(sandbox=sandbox, delay=0.1) as server:
+        settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
+        PROVIDERS["smtp"].close()
+        yield server
+        PROVIDERS["smtp"].close()
+
+
+def test_a_message_is_sent_while_its_lease_lasts(server):
+    mail = make_mail()
+    mail.deadline_at = time.monotonic() + 30
+    assert PROVIDERS["smtp"].send(mail).verdict is Verdict.ACCEPTED
+    assert server.accepted == 1
+
+
+def test_a_message_whose_replies_take_longer_than_the_timeouts_together_is_sent(server, settings):
+    set_timeouts(settings, seconds=2)
+    server.delay = 0.8
+    began = time.monotonic()
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.ACCEPTED
+    assert time.monotonic() - began > 2 + 2  # else the server was not slow enough
+
+
+def test_no_message_is_sent_once_its_deadline_passed_during_the_dialogue(server):
+    mail = make_mail()
+    mail.deadline_at = time.monotonic() + 0.2  # the greeting and EHLO alone take as long
+    outcome = PROVIDERS["smtp"].send(mail)
+    assert outcome.verdict is Verdict.TRANSIENT and "lease" in outcome.text
+    assert server.accepted == 0
+    mail.deadline_at = time.monotonic() + 30
+    assert PROVIDERS["smtp"].send(mail).verdict is Verdict.ACCEPTED
+
+
+@pytest.mark.parametrize("replies", [0, 1, 2, 3])
+def test_no_message_is_sent_once_the_process_stops_during_the_dialogue(server, replies):
+    mail = make_mail()
+    left = iter([False] * replies)
+    mail.should_stop = lambda: next(left, True)
+    outcome = PROVIDERS["smtp"].send(mail)
+    assert outcome.verdict is Verdict.RETURNED
+    assert server.accepted == 0
+    assert PROVIDERS["smtp"].send(make_mail()).verdict is Verdict.ACCEPTED
