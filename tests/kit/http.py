@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import http.server
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,10 +21,27 @@ def read_json(raw: bytes) -> Any:
 
 
 @contextlib.contextmanager
-def serve(answer: Answer, *, read: Callable[[bytes], Any] = read_json) -> Iterator[str]:
-    """Serve `answer` on a free port, and yield the address. `read` makes its third argument of a body."""
+def serve(
+    answer: Answer,
+    *,
+    read: Callable[[bytes], Any] = read_json,
+    tls: ssl.SSLContext | None = None,
+    on_connection: Callable[[], object] = lambda: None,
+) -> Iterator[str]:
+    """Serve `answer` on a free port, and yield the address. Connections are kept.
+
+    A header X-Hang-Up closes the connection without a word. `read` makes the third argument of `answer` of a
+    body. The server calls `on_connection` for each connection.
+    """
 
     class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def setup(self) -> None:
+            on_connection()
+            super().setup()
+
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if self.headers.get("Content-Encoding") == "gzip":
@@ -39,6 +57,7 @@ def serve(answer: Answer, *, read: Callable[[bytes], Any] = read_json) -> Iterat
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(text)
+            self.close_connection |= "X-Hang-Up" in headers
 
         def do_GET(self) -> None:
             self.do_POST()
@@ -46,8 +65,15 @@ def serve(answer: Answer, *, read: Callable[[bytes], Any] = read_json) -> Iterat
         def log_message(self, *args: Any) -> None:
             pass
 
-    with run(http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
-        yield url
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            """Say nothing of a client that hangs up."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    with run(server) as url:
+        yield url if tls is None else url.replace("http:", "https:")
 
 
 @contextlib.contextmanager

@@ -4,10 +4,10 @@ Its `replies` answer commands, CONNECT for the greeting, DOT for a message, and 
 A reply may be "hang", "drop" or "reset". It waits `delay` seconds before each reply, and `taking` seconds
 more between the moment when it has a message and its reply.
 
-With a sandbox, its mailbox keeps the mails that it takes, and the sandbox posts their events as those of a relay
-that has webhooks (as SendGrid's own SMTP relay has). It meets the sandbox's faults: a status becomes a reply
-code, and a gateway's answer after an accepted mail becomes a lost connection, because SMTP has no such reply.
-With the sandbox's certificate it offers STARTTLS.
+With a sandbox, its mailbox keeps the mails, and the sandbox posts their events as those of a relay that has
+webhooks (as SendGrid's own SMTP relay has). It meets the sandbox's faults: a status becomes a reply code, and
+a gateway's answer after an accepted mail becomes a lost connection, because SMTP has no such reply. With the
+sandbox's certificate it offers STARTTLS.
 """
 
 from __future__ import annotations
