@@ -12,7 +12,7 @@ from local.machine import HOST
 from local.sandbox import Sandbox
 from notifications.delivery import process as processes
 from tests.kit.smtp import SmtpServer
-from tests.kit.words import PROVIDERS, declarations
+from tests.kit.words import PROVIDERS, declarations, session
 
 #: The names of the providers with an API.
 HTTP = [name for name, declared in declarations().items() if declared.dialect]
@@ -51,9 +51,10 @@ def set_timeouts(settings: Any, *, seconds: int) -> None:
 
 
 def close() -> None:
-    """Close the connections of earlier tests."""
+    """Close the connections of earlier tests, and forget which authorities they trusted."""
     for one in PROVIDERS.values():
         one.close()
+    session._tls.cache_clear()
 
 
 def end_senders() -> None:

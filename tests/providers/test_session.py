@@ -14,7 +14,7 @@ from local.machine import free_port
 from notifications.providers.session import NeverConnected, Session, make_session
 from tests.kit.certificates import make_server_context
 from tests.kit.http import serve
-from tests.kit.words import session as module
+from tests.kit.providers import close
 
 
 class Far:
@@ -137,12 +137,12 @@ class TestTls:
         """Serve over TLS, and return the file of the authority that a client would have to trust."""
         self.far = Far()
         context, authority = make_server_context(folder=tmp_path)
-        module._tls.cache_clear()
+        close()
         with serve(
             self.far.answer, read=bytes, tls=context, on_connection=self.far.connected
         ) as self.far.url:
             yield authority
-        module._tls.cache_clear()
+        close()
 
     def test_a_certificate_that_nobody_signed_is_refused_before_anything_is_sent(self, session, authority):
         with pytest.raises(NeverConnected, match="certificate verify failed"):

@@ -16,7 +16,7 @@ import pytest
 from tests.kit.certificates import make_authority
 from tests.kit.mails import make_mail
 from tests.kit.providers import close
-from tests.kit.words import PROVIDERS, Outcome, Verdict, session
+from tests.kit.words import PROVIDERS, Outcome, Verdict
 
 pytestmark = pytest.mark.django_db
 #: An encrypted record that nobody can decrypt.
@@ -124,11 +124,9 @@ def server(keys, settings, monkeypatch) -> Iterator[Server]:
             "SENDGRID_API_KEY": "test",
             "REQUESTS_TIMEOUT": (1, 1),
         }
-        session._tls.cache_clear()
         close()
         yield server
         close()
-        session._tls.cache_clear()
         server.ended.set()
         server.shutdown()
 
@@ -167,7 +165,7 @@ def test_in_the_handshake_it_is_not_connected(server, name, way):
 def test_a_certificate_that_is_not_trusted_is_not_connected(server, name, monkeypatch):
     for variable in ("REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE"):
         monkeypatch.delenv(variable)
-    session._tls.cache_clear()
+    close()
     outcome = send(name)
     assert (outcome.verdict, server.taken) == (Verdict.UNREACHABLE, 0), outcome
 
