@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import signal
 import time
 import uuid
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import psycopg
 import redis
 
-from tests.chaos.world import World
+from tests.chaos.world import SENDERS, SPARED, World
 from tests.kit.audit import Entry
 from tests.kit.shop import PAYMENT, REFUNDED, payment_event
 
@@ -72,12 +73,18 @@ def unknown_bulk_job(world: World) -> str:
     away = ("beat", "worker", "worker:2")
     for name in away:
         world.stop_gently(name)
+    spared = [name for name in world.shop.processes if name in SPARED and name in SENDERS]
+    for name in spared:
+        world.shop.signal(name, signal.SIGSTOP)
+    world.note_in_flight()
     mailbox, began = world.shop.sandbox.mailbox, time.monotonic()
     before = mailbox.stats()["accepted"]
     if not mailbox.wait_for(accepted=before + 3, timeout_seconds=STANDBY_SECONDS):
         world.wrong.append(f"no standby sent three e-mails within {STANDBY_SECONDS:g} s")
     took = time.monotonic() - began
     world.shop.start(*away)
+    for name in spared:
+        world.shop.signal(name, signal.SIGCONT)
     return f"{'2 hours old' if is_old else 'new'}; a standby sent the next three e-mails after {took:.1f} s"
 
 

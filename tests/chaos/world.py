@@ -16,10 +16,10 @@ from tests.kit.smtp import SmtpServer
 
 #: A second relay and a second consumer are in `background`.
 PROCESSES = ("web", "worker", "worker:2", "beat", "standby", "relay", "consumer", "partitions", "background")
-#: Processes of a long run that no fault stops, so that their memory can be compared over its whole time.
+#: Processes of a long run that no fault restarts, so that their memory can be compared over its whole time.
 SPARED = ("worker:3", "relay:2", "consumer:2")
 #: The processes that send e-mails. `background` has a standby, too.
-SENDERS = frozenset({"worker", "worker:2", "standby", "background"})
+SENDERS = frozenset({"worker", "worker:2", "worker:3", "standby", "background"})
 #: Seconds before each reply of a slow SMTP server: less than EMAIL_READ_TIMEOUT, and a mail's together more
 #: than both time-outs (in production: 4 s with time-outs of 3 and 10).
 SMTP_DELAY = 0.65
