@@ -28,7 +28,7 @@ FLOWS = (
     "tests/flows/test_whose_failure.py",
     "tests/chaos/test_slice.py",
 )
-AT_LEAST = 18
+AT_LEAST = 17
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Recipients that a provider never takes, brown-outs and long outages, with real processes.
 
-A failure is judged by its neighbours: what first attempts of other mails met at that provider around it. The
-short ones here run in every `make test`, the long ones in `make drills`.
+A failure is judged by its neighbours: first attempts of other e-mails at that provider around it. All are
+drills.
 """
 
 from __future__ import annotations
