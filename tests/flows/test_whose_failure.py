@@ -16,7 +16,7 @@ import pytest
 from tests.kit.customers import Payments
 from tests.kit.shop import Shop
 
-pytestmark = pytest.mark.flow
+pytestmark = [pytest.mark.flow, pytest.mark.drill]
 
 POISON = "poison"
 #: What the issue of a good mail may take behind poisonous ones, and what a loaded machine may add to it.
@@ -54,9 +54,9 @@ def requests_for(shop: Shop, id: str) -> int:
 @pytest.mark.parametrize(
     ("poisonous", "seconds", "probes", "backoff"),
     [
-        pytest.param(8, 2.0, 2, ("1", "10"), marks=pytest.mark.drill),
-        pytest.param(8, 15.0, 30, ("30", "3600"), marks=pytest.mark.drill, id="defaults"),
-        pytest.param(16, 15.0, 30, ("1", "10"), marks=pytest.mark.drill),
+        (8, 2.0, 2, ("1", "10")),
+        pytest.param(8, 15.0, 30, ("30", "3600"), id="defaults"),
+        (16, 15.0, 30, ("1", "10")),
     ],
 )
 def test_good_mails_pass_poisonous_ones_in_a_quiet_shop_and_these_become_dead_letters(
@@ -94,7 +94,6 @@ def test_good_mails_pass_poisonous_ones_in_a_quiet_shop_and_these_become_dead_le
         assert shop.doubled() == 0
 
 
-@pytest.mark.drill
 def test_one_poisonous_mail_among_others_is_a_dead_letter_after_its_retries():
     with Shop(MAX_RETRIES=str(RETRIES), RETRY_BACKOFF_BASE="1.5", EMAIL_RATE_LIMIT="0") as shop:
         poison(shop)
@@ -114,8 +113,8 @@ def test_one_poisonous_mail_among_others_is_a_dead_letter_after_its_retries():
 @pytest.mark.parametrize(
     ("share", "seconds"),
     [
-        pytest.param(0.35, 10, marks=pytest.mark.drill),
-        pytest.param(0.5, 60, marks=pytest.mark.drill),
+        (0.35, 10),
+        (0.5, 60),
     ],
 )
 def test_a_brown_out_dead_letters_nothing(share, seconds):
@@ -132,7 +131,7 @@ def test_a_brown_out_dead_letters_nothing(share, seconds):
 
 @pytest.mark.parametrize(
     ("seconds", "probes"),
-    [pytest.param(20, 4, marks=pytest.mark.drill), pytest.param(240, 30, marks=pytest.mark.drill)],
+    [(20, 4), (240, 30)],
 )
 def test_an_outage_costs_no_mail_few_requests_and_ends_within_35_seconds_of_recovery(seconds, probes):
     """Compressed fifteenfold: one mail a minute through an hour is here one every four seconds.
