@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kit.many_events import faults, record, recorded, shop_on_kafka, tell, writing
+from tests.kit.many_events import faults, record, recorded, shop_on_kafka, tell, write_events, writing
 from tests.kit.recorder import TABLE
 from tests.kit.shop import Shop
 
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.flow, pytest.mark.drill]
 #: What is promised for a takeover, and what a loaded machine may add to it.
 PROMISED, GRACE = 5.0, 10.0
 PAUSE, PER_SECOND = 7.0, 20  # seconds between two steps, events
+AGGREGATES = 40
 
 
 @contextlib.contextmanager
@@ -48,6 +49,8 @@ def test_relays_and_consumers_come_and_go_under_load(transport):
     with shop_on(transport) as shop:
         shop.start("relay:1")
         record(shop, "recorder:1")
+        write_events(shop, first=0, count=AGGREGATES, aggregates=AGGREGATES)
+        shop.until(lambda: recorded(shop) == AGGREGATES, "the first of each works")  # a start is no takeover
         steps = {
             "a relay more": lambda: shop.start("relay:2"),
             "a consumer more": lambda: record(shop, "recorder:2"),
@@ -59,7 +62,7 @@ def test_relays_and_consumers_come_and_go_under_load(transport):
         }
         seconds = PAUSE * (len(steps) + 1)
         total = PER_SECOND * int(seconds)
-        writer = writing(shop, total=total, seconds=seconds, batch=4, aggregates=40)
+        writer = writing(shop, total=total, seconds=seconds, batch=4, aggregates=AGGREGATES, first=AGGREGATES)
         time.sleep(PAUSE)
         times = []
         for step in steps.values():
@@ -67,7 +70,7 @@ def test_relays_and_consumers_come_and_go_under_load(transport):
             step()
             time.sleep(max(0.0, times[-1] + PAUSE - time.time()))
         writer.join()
-        shop.until(lambda: recorded(shop) == total, "all are recorded")
+        shop.until(lambda: recorded(shop) == AGGREGATES + total, "all are recorded")
         ends = [*times[1:], time.time()]
         waits = {
             name: round(latest(shop, at - 0.5, end - 0.5), 2)

@@ -77,15 +77,15 @@ def tell(shop: Shop, **more: object) -> None:
 
 
 def writing(
-    shop: Shop, *, total: int, seconds: float, batch: int = 100, aggregates: int = 500
+    shop: Shop, *, total: int, seconds: float, batch: int = 100, aggregates: int = 500, first: int = 0
 ) -> threading.Thread:
     """Start to write events, evenly, so many in a transaction."""
 
     def write() -> None:
         began = time.monotonic()
-        for first in range(0, total, batch):
-            write_events(shop, first=first, count=batch, aggregates=aggregates)
-            time.sleep(max(0.0, began + (first + batch) * seconds / total - time.monotonic()))
+        for number in range(0, total, batch):
+            write_events(shop, first=first + number, count=batch, aggregates=aggregates)
+            time.sleep(max(0.0, began + (number + batch) * seconds / total - time.monotonic()))
 
     thread = threading.Thread(target=write)
     thread.start()
