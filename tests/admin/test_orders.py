@@ -19,6 +19,7 @@ from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
 from tests.kit.orders import make_order, make_orders
 from tests.kit.people import staff_client
 from tests.kit.plans import plan_of
+from tests.kit.providers import smtp
 from tests.kit.words import (
     CHUNK,
     EmailNotification,
@@ -27,7 +28,6 @@ from tests.kit.words import (
     pay_order,
     read_database_time,
 )
-from tests.kit.providers import smtp
 
 __all__ = ["smtp"]  # a fixture
 

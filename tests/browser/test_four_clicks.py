@@ -12,9 +12,9 @@ from tests.kit.admin import MAILS, ORDERS
 from tests.kit.jobs import killed_at_the_end_of, let_pass, run_jobs, small_batches
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.orders import make_order
+from tests.kit.providers import smtp
 from tests.kit.waiting import until
 from tests.kit.words import RETRY_BASE, BulkJob, EmailNotification, Order
-from tests.kit.providers import smtp
 
 pytestmark = [pytest.mark.django_db(transaction=True, databases=["default", "direct"])]
 __all__ = ["smtp"]  # a fixture
