@@ -13,6 +13,7 @@ from django.test import Client
 from notifications.delivery import process
 from outbox.delivery.rows.attempts import time_of
 from tests.kit.mails import claim_one, drained, due_now, make_mail, make_mails, statuses
+from tests.kit.providers import provider
 from tests.kit.words import (
     PROVIDERS,
     EmailNotification,
@@ -24,7 +25,6 @@ from tests.kit.words import (
     give_up,
     resend,
 )
-from tests.kit.providers import provider
 
 __all__ = ["provider"]
 pytestmark = pytest.mark.django_db(transaction=True)
