@@ -53,7 +53,7 @@ def running(*roles: str) -> Iterator[World]:
         with Monitoring(shop, ports=ports) as monitoring:
             for role in roles:
                 shop.start(role, METRICS_PORT=str(ports[role]))
-            with Customers(shop, count=1):
+            with Customers(shop, rate=8, threads=1, by_event=0):
                 yield World(shop, monitoring)
 
 

@@ -60,10 +60,18 @@ class Customers:
     """`with Customers(shop, rate=12) as customers:` makes so many changes a second in all.
 
     At the end, each customer finishes the current order. Requests go to `ports`, by default to the shop's.
+    The share `by_event` of payments comes as events, which need a consumer.
     """
 
     def __init__(
-        self, shop: Shop, *, rate: float, seed: int = 0, threads: int = 6, ports: Sequence[int] = ()
+        self,
+        shop: Shop,
+        *,
+        rate: float,
+        seed: int = 0,
+        threads: int = 6,
+        ports: Sequence[int] = (),
+        by_event: float = 0.25,
     ) -> None:
         self._shop, self._ports = shop, ports or [shop.port]
         self.acknowledged: list[Acknowledged] = []
@@ -71,6 +79,7 @@ class Customers:
         self.slow_answers: list[float] = []
         self.retries = 0
         self._pause = threads / rate
+        self._by_event = by_event
         self._now = threading.local()  # when each customer sent its last request
         self._stop = threading.Event()
         self._give_up = threading.Event()
@@ -122,7 +131,7 @@ class Customers:
         self._note(placed, "order.placed")
         for step in chance.choice(PLANS):
             self._stop.wait(self._pause * chance.uniform(0.5, 1.5))
-            if step == "pay" and chance.random() < 0.25:
+            if step == "pay" and chance.random() < self._by_event:
                 self._pay_by_event(session, order)
                 continue
             action, amount = ("refund", {"amount": 700}) if step == "refund_some" else (step, {})
