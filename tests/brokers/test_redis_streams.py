@@ -61,7 +61,7 @@ def numbers(found: list[Received]) -> list[int]:
 def owners(client: redis.Redis) -> Counter[str]:
     """Return how many streams each member owns, as the leases say."""
     leases = client.mget(client.keys("orderpost:owner:*"))
-    return Counter(name.decode() for name in leases if name)
+    return Counter(name.decode() for name in leases if isinstance(name, bytes))
 
 
 def test_a_stream_is_one_consumers_at_a_time_and_its_next_owner_goes_on_where_it_ended():

@@ -434,7 +434,7 @@ def indexes_of(plan: str) -> set[str]:
 
 
 @pytest.fixture
-def quick(one, monkeypatch) -> Relay:
+def quick(one: Relay, monkeypatch) -> Relay:
     """Let the floor of the relay follow at each step."""
     monkeypatch.setattr(floor, "TICK_SECONDS", 0.0)
     return one
