@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import connection
 from django.test import Client
 
 from tests.kit.admin import EVENTS, JOBS, LETTERS, LOG, MAILS, ORDERS, every_page, statements_of
-from tests.kit.mails import make_mail, make_mails
-from tests.kit.orders import make_orders
+from tests.kit.mails import make_mail
 from tests.kit.people import staff_client
 from tests.kit.plans import plan_of, rows_without_index
-from tests.kit.words import Order, TrafficSum, minutes, new_id, read_database_time
+from tests.kit.words import Order, new_id
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("breakers")]
 #: Pages that each member of the staff may open. They show only what its permissions give.
@@ -59,35 +56,10 @@ def test_no_page_of_an_operator_takes_more_than_ten_statements():
     assert {path: count for path, count in counts.items() if count > 10} == {}
 
 
-def fill() -> None:
-    """Write many rows of everything that the first page, the lists, and the search read."""
-    make_mails(20_000, status="sent")
-    make_mails(500, status="dead_lettered")
-    make_orders(20_000, owner="own")
-    hours = {read_database_time() - timedelta(hours=n): minutes.Sums({"placed": 1}) for n in range(9000)}
-    minutes.store(TrafficSum.HOUR, hours)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "UPDATE email_notifications SET correlation_id = id::text, provider_message_id = 'm' || id"
-        )
-        cursor.execute("UPDATE orders SET correlation_id = 'c' || id")
-        cursor.execute(
-            "INSERT INTO django_admin_log (action_time, user_id, object_id, object_repr, action_flag,"
-            " change_message) SELECT now() - n * interval '60 s', (SELECT min(id) FROM auth_user), n::text,"
-            " 'E-mail', 2, 'Resent.' FROM generate_series(20000, 1, -1) AS n"
-        )
-        cursor.execute(
-            "VACUUM ANALYZE orders, email_notifications, django_admin_log, traffic_sums, outbox_events,"
-            " dead_events"
-        )
-
-
-@pytest.mark.django_db(transaction=True)
-def test_a_page_over_many_rows_takes_few_statements_and_no_sequential_scan(admin_client):
-    fill()
+def test_a_page_over_many_rows_takes_few_statements_and_no_sequential_scan(filled, admin_client):
     order = Order.objects.earliest("id")
     searches = [
-        *("User77@Example.com", f"c{order.id}", "R-7", str(new_id()), str(order.id)),
+        *("User77@Example.com", order.correlation_id, "R-7", str(new_id()), str(order.id)),
         str(make_mail(correlation_id="saga-1").id),
         "saga-1",
     ]

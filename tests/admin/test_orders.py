@@ -18,7 +18,7 @@ from orders.timeline import Entry
 from tests.kit.admin import MAILS, ORDERS, downloaded, listed, statements_of
 from tests.kit.orders import make_order, make_orders
 from tests.kit.people import staff_client
-from tests.kit.plans import plan_of
+from tests.kit.plans import emptied, plan_of
 from tests.kit.providers import smtp
 from tests.kit.words import (
     CHUNK,
@@ -65,6 +65,7 @@ def test_its_file_has_each_order_once_in_the_same_order(admin_client):
 
 
 def test_each_part_of_the_file_of_a_period_reads_only_its_own_rows(admin_client):
+    emptied("orders")
     make_orders(8 * CHUNK, owner="mixed")
     answer = f"{ORDERS}csv/?since=2020-01-01&until=2099-01-01"
     found = [one for one in statements_of(admin_client, answer) if f"LIMIT {CHUNK}" in one]

@@ -16,7 +16,7 @@ from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import SHOP, tell
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order, make_orders
-from tests.kit.plans import Plan, plan_of
+from tests.kit.plans import Plan, emptied, plan_of
 from tests.kit.words import Order
 
 URL = "/api/v1/orders"
@@ -255,6 +255,7 @@ def of(number: int) -> str:
 
 @pytest.mark.parametrize("owner", ["own", "external", "mixed"])
 def test_every_list_reads_only_its_page_from_an_index_in_its_order(api, owner):
+    emptied("orders")
     make_orders(COUNT, owner=owner)
     for filters, index in LISTS.items():
         filters = filters.format(old=of(COUNT - 100), young=of(100))
@@ -267,6 +268,7 @@ def test_every_list_reads_only_its_page_from_an_index_in_its_order(api, owner):
 @pytest.mark.parametrize("owner", ["external", "mixed"])
 def test_a_bound_tokens_lists_are_read_like_the_others(db, owner):
     bound = Api(make_token(source=SHOP))
+    emptied("orders")
     make_orders(COUNT, owner=owner)
     make_order(source="shop-b")
     for filters in ("", f"created_after={of(COUNT - 100)}&created_before={of(100)}"):
@@ -278,6 +280,7 @@ def test_a_bound_tokens_lists_are_read_like_the_others(db, owner):
 
 
 def test_a_bound_tokens_list_of_a_status_reads_no_order_of_another_source(db):
+    emptied("orders")
     make_orders(COUNT, owner="external")
     Order.objects.filter(status="refunded").update(source="shop-b")
     with connection.cursor() as cursor:

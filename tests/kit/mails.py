@@ -68,7 +68,15 @@ def make_mail(**fields: Any) -> EmailNotification:
 
 
 def make_mails(count: int, *, status: str = "pending", age: float = 1.0) -> None:
-    """Insert many e-mails in one statement, due `age` seconds ago, with ids of now."""
+    """Insert many e-mails in one statement, due `age` seconds ago, with growing ids of now."""
+    make_mails_of({status: count}, age=age)
+
+
+def make_mails_of(counts: dict[str, int], *, age: float = 1.0, sent_now: int | None = None) -> None:
+    """Insert e-mails of several statuses in one statement, as `make_mails` does.
+
+    If `sent_now` is given, only so many of the sent ones were sent now, and the others two hours ago.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -77,15 +85,25 @@ def make_mails(count: int, *, status: str = "pending", age: float = 1.0) -> None
                 event_type, recipient_email, to_name, locale, subject, body, body_text,
                 idempotency_key, order_id)
             SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0')
-                    || '7' || substr(md5(n::text || random()), 1, 3)
-                    || '8' || substr(md5(random()::text), 1, 15))::uuid,
-                %(status)s::text, 0, 3, now() - %(age)s * interval '1 second', '', '[]', '', '', 'test', '',
-                CASE WHEN %(status)s::text = 'sent' THEN now() END, 'order.paid',
+                    || '7' || substr(place, 1, 3)
+                    || '8' || substr(place, 4, 3) || substr(md5(random()::text), 1, 12))::uuid,
+                status, 0, 3, now() - %(age)s * interval '1 second', '', '[]', '', '', 'c' || n, '',
+                CASE WHEN status = 'sent' THEN
+                    now() - CASE WHEN n > %(sent_now)s THEN interval '2 hours' ELSE interval '0' END
+                END, 'order.paid',
                 'user' || n || '@example.com', 'User', 'en', 'Your order', '<p>Paid.</p>', 'Paid.', n::text,
                 gen_random_uuid()
-            FROM generate_series(1, %(count)s) AS n
+            FROM unnest(%(statuses)s::text[], %(counts)s::int[]) WITH ORDINALITY
+                AS kinds (status, count, kind),
+                generate_series(1, count) AS n,
+                LATERAL (SELECT lpad(to_hex(kind << 20 | n), 6, '0') AS place) AS places
             """,
-            {"status": status, "age": age, "count": count},
+            {
+                "statuses": list(counts),
+                "counts": list(counts.values()),
+                "age": age,
+                "sent_now": max(counts.values()) if sent_now is None else sent_now,
+            },
         )
 
 

@@ -27,11 +27,11 @@ from tests.kit.words import (
 )
 
 
-def dsn() -> str:
-    """Return the connection string of the test's database for another session."""
+def dsn(name: str = "") -> str:
+    """Return the connection string of the test's database, or of that name, for another session."""
     wanted = connection.settings_dict
     return psycopg.conninfo.make_conninfo(
-        host=wanted["HOST"], port=wanted["PORT"], user=wanted["USER"], dbname=wanted["NAME"]
+        host=wanted["HOST"], port=wanted["PORT"], user=wanted["USER"], dbname=name or wanted["NAME"]
     )
 
 

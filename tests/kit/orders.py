@@ -42,7 +42,7 @@ def make_orders(count: int, *, owner: str) -> None:
                 CASE WHEN n %% 40 = 0 THEN 'refunded' ELSE 'completed' END, 1,
                 lpad((n %% 50)::text, 32, '0')::uuid, 'User' || n %% 50 || '@example.com', '', 'en',
                 CASE WHEN n %% (%(count)s / 20) = 7 THEN 'R-7' ELSE 'S-' || n END, '[]', 1,
-                CASE WHEN n %% 40 = 0 THEN 1 ELSE 0 END, 'USD', '', at, at
+                CASE WHEN n %% 40 = 0 THEN 1 ELSE 0 END, 'USD', 'c' || n, at, at
             FROM generate_series(1, %(count)s) AS n,
                 LATERAL (SELECT now() - (%(count)s - n) * interval '1 second' AS at,
                     CASE WHEN %(owner)s = 'own' OR %(owner)s = 'mixed' AND n %% 2 = 0 THEN ''

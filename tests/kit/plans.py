@@ -6,6 +6,7 @@ leaves none.
 
 from __future__ import annotations
 
+import datetime as dt
 import fcntl
 import json
 import os
@@ -14,16 +15,21 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psycopg
 from django.db import connection, connections, transaction
 from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 
-from tests.kit import prepared, template
-from tests.kit.mails import make_mails
+from tests.kit import prepared
+from tests.kit.mails import make_mails_of
+from tests.kit.months import dsn
 from tests.kit.orders import make_orders
+from tests.kit.words import TrafficSum, minutes, read_database_time
 
 #: The rows of the filled database: sent e-mails, of which the newest were sent within the last hour.
-SENT, SENT_NOW, DEAD, DUE, ORDERS = 40_000, 1000, 2000, 10_000, 6000
+SENT, SENT_NOW, DEAD, DUE, ORDERS = 20_000, 1000, 2000, 10_000, 6000
+#: Hourly sums of traffic, and lines of the admin's log.
+HOURS, LOGGED = 9000, 20_000
 
 #: PostgreSQL reads a table of so many rows faster without an index.
 SMALL = 1000
@@ -83,6 +89,15 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
     for child in node.get("Plans", []):
         yield from _nodes(child)
+
+
+def emptied(table: str) -> None:
+    """Give a table new files within the transaction of a test, which then counts the pages it reads.
+
+    Otherwise the index has the entries of rows that other tests rolled back.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {table}")
 
 
 def reads_by(index: str, statement: str) -> bool:
@@ -146,28 +161,34 @@ def _default(name: str) -> Iterator[None]:
 
 
 def _make(name: str) -> None:
-    test = connection.settings_dict["TEST"]
-    if test.get("MIGRATE", True):  # a single process has no template
-        template.migrate(name)
-    else:
-        with connection.cursor() as cursor:
-            cursor.execute(f"CREATE DATABASE {name} TEMPLATE {test['TEMPLATE']}")
+    template = connection.settings_dict["TEST"].get("TEMPLATE")
+    if template is None:  # a single process copies its own database, which is empty between two tests
+        template = connection.settings_dict["NAME"]
+        connections.close_all()
+    with psycopg.connect(dsn("postgres"), autocommit=True) as other:
+        other.execute(  # sessions that threads of earlier tests left would refuse the copy
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [template]
+        )
+        other.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
     with _default(name):
         _fill()
 
 
 def _fill() -> None:
-    make_mails(SENT, status="sent")
-    make_mails(DEAD, status="dead_lettered")
-    make_mails(DUE)
+    """Fill each table with one statement."""
+    make_mails_of({"sent": SENT, "dead_lettered": DEAD, "pending": DUE}, sent_now=SENT_NOW)
     make_orders(ORDERS, owner="mixed")
+    now = read_database_time()
+    hours = {now - dt.timedelta(hours=n): minutes.Sums({"placed": 1}) for n in range(HOURS)}
+    minutes.store(TrafficSum.HOUR, hours)
     with connection.cursor() as cursor:
         cursor.execute(
-            "UPDATE email_notifications SET sent_at = sent_at - interval '2 hours'"
-            " WHERE status = 'sent' AND id < (SELECT id FROM email_notifications"
-            " WHERE status = 'sent' ORDER BY id DESC OFFSET %s LIMIT 1)",
-            [SENT_NOW - 1],
+            "WITH ann AS (INSERT INTO auth_user (username, password, first_name, last_name, email,"
+            " is_superuser, is_staff, is_active, date_joined)"
+            " VALUES ('ann of the plans', '', '', '', '', false, true, true, now()) RETURNING id)"
+            " INSERT INTO django_admin_log (action_time, user_id, object_id, object_repr, action_flag,"
+            " change_message) SELECT now() - n * interval '60 s', id, n::text, 'E-mail', 2, 'Resent.'"
+            " FROM ann, generate_series(%s, 1, -1) AS n",
+            [LOGGED],
         )
-        for table in ("email_notifications", "orders"):
-            cursor.execute(f"VACUUM FULL {table}")
-            cursor.execute(f"VACUUM ANALYZE {table}")
+        cursor.execute("VACUUM ANALYZE email_notifications, orders, traffic_sums, django_admin_log")

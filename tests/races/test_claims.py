@@ -169,11 +169,7 @@ def rows_read(work: Callable[[], object], mark: str) -> int:
     return plan.visited
 
 
-def test_recovering_settling_and_claiming_read_about_as_many_rows_as_they_change():
-    make_mails(20_000, status="sent")
-    make_mails(1000)
-    with connection.cursor() as cursor:
-        cursor.execute("VACUUM ANALYZE email_notifications")
+def test_recovering_settling_and_claiming_read_about_as_many_rows_as_they_change(filled):
     claimed = rows.claim(limit=20)  # before the recovery, which finds only these
     assert rows_read(lambda: rows.recover(lease_seconds=300), "SELECT") <= 40
     settle = partial(rows.settle, [(row, ACCEPTED) for row in claimed])
