@@ -7,13 +7,12 @@ import datetime as dt
 import pytest
 from django.db.models.functions import Now
 
-from notifications.delivery import process
 from outbox.admin import front
 from tests.kit.admin import dead_event, listed
 from tests.kit.mails import make_mail, make_mails
 from tests.kit.months import fill, make_partition
 from tests.kit.people import staff_client
-from tests.kit.words import BulkJob, EmailNotification, Heartbeat, minutes, read_database_time
+from tests.kit.words import BulkJob, EmailNotification, Heartbeat, minutes, process, read_database_time
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("breakers")]
 

@@ -7,13 +7,12 @@ from django.contrib.admin.models import LogEntry
 from django.db.models.functions import Now
 from django.test import Client
 
-from notifications.delivery import process
 from outbox.retention.partitions.partitions import partitioned_models
 from tests.kit.admin import EVENTS, JOBS, LETTERS, MAILS, dead_event, dead_letter, listed, make_event, press
 from tests.kit.jobs import run_jobs
 from tests.kit.months import fill, make_partition
 from tests.kit.people import staff_client
-from tests.kit.words import ApiToken, EmailNotification, InboundDeadLetter, OutboxEvent, attached
+from tests.kit.words import ApiToken, EmailNotification, InboundDeadLetter, OutboxEvent, attached, process
 
 pytestmark = pytest.mark.django_db
 TOKENS, PARTITIONS, PROVIDERS = (

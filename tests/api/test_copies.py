@@ -6,11 +6,18 @@ import uuid
 
 import pytest
 
-from orders import services
 from tests.kit.api import Api, assert_problem, make_token, row_counts
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
-from tests.kit.words import EmailNotification, Order, Suppression, SuppressionReason, new_id, suppress
+from tests.kit.words import (
+    EmailNotification,
+    Order,
+    Suppression,
+    SuppressionReason,
+    new_id,
+    services,
+    suppress,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,18 +11,11 @@ from django.test.utils import CaptureQueriesContext
 
 from notifications.api.serializers import with_columns
 from notifications.inserts import NONE_WITHIN
+from outbox.api import pages
 from tests.kit.api import order_body
 from tests.kit.mails import make_mails
 from tests.kit.orders import make_order
-from tests.kit.words import (
-    NEWEST_FIRST,
-    EmailNotification,
-    Order,
-    OutboxEvent,
-    fail_payment,
-    pages,
-    pay_order,
-)
+from tests.kit.words import NEWEST_FIRST, EmailNotification, Order, OutboxEvent, fail_payment, pay_order
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -18,12 +18,11 @@ from django.db.models.functions import Now
 from local.docs import DIAGRAMS, diagrams, drawing
 from local.machine import PROJECT
 from local.sandbox.sandbox import Sandbox
-from notifications.delivery import process
 from notifications.delivery.drain import poll
 from orders.demo import place_and_move
 from tests.browser.history import MARK, write_history
 from tests.kit.months import tidy
-from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, minutes
+from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, minutes, process
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 FOLDER = PROJECT / "docs" / "images"

@@ -13,10 +13,9 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from notifications.delivery import process
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
-from tests.kit.words import InboundDeadLetter, OutboxEvent, Pause, new_id
+from tests.kit.words import InboundDeadLetter, OutboxEvent, Pause, new_id, process
 
 MAILS, ORDERS = "/admin/notifications/emailnotification/", "/admin/orders/order/"
 EVENTS, LETTERS = "/admin/outbox/outboxevent/", "/admin/outbox/inbounddeadletter/"

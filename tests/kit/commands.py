@@ -13,9 +13,8 @@ import pytest
 from django.db import connections
 
 from local.sandbox import Sandbox
-from notifications.delivery import process
 from tests.kit.waiting import until
-from tests.kit.words import PROVIDERS, EmailNotification
+from tests.kit.words import PROVIDERS, EmailNotification, process
 
 
 @contextmanager

@@ -8,8 +8,7 @@ import uuid
 from collections.abc import Collection
 from typing import Any
 
-from outbox.events.consuming.inbox import process
-from tests.kit.words import HANDLERS, NAME, InboundDeadLetter, Order, Received, pay_order, place_order
+from tests.kit.words import HANDLERS, NAME, InboundDeadLetter, Order, Received, inbox, pay_order, place_order
 
 PAID, REFUNDED = "payment.payment.succeeded.v1", "payment.payment.refunded.v1"
 FAILED = "payment.payment.failed.v1"
@@ -42,7 +41,7 @@ def received(topic: str, value: Any, key: str = "k", written_at: dt.datetime | N
 
 
 def handle(message: Received, own_topics: Collection[str] = ()) -> str:
-    return process(received=message, consumer=NAME, handlers=HANDLERS, own_topics=own_topics)
+    return inbox.process(received=message, consumer=NAME, handlers=HANDLERS, own_topics=own_topics)
 
 
 def give_about(topic: str, order: Order | uuid.UUID, **data: Any) -> str:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outbox.database.postgres import base
-from outbox.process import loop
-from tests.kit.words import pause_watch
+from tests.kit.words import loop, pause_watch
 
 
 class Fast:

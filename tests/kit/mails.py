@@ -13,7 +13,6 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from local.sandbox import Sandbox
-from notifications.delivery import process
 from tests.kit.words import (
     EACH_SIDE,
     PROVIDERS,
@@ -23,6 +22,7 @@ from tests.kit.words import (
     Verdict,
     drain,
     new_id,
+    process,
 )
 
 #: How long ago an e-mail's last attempt was, and the time between its attempts, in seconds.

@@ -8,8 +8,8 @@ from typing import Any
 
 import jsonschema
 
-from outbox.events.schemas import Direction
-from tests.kit.words import Name, find_schemas, read_schema
+from outbox.events.schemas import Direction, Name
+from tests.kit.words import find_schemas, read_schema
 
 
 def strict(schema: Any) -> Any:

@@ -6,8 +6,9 @@ A name that only one test needs is imported from its module there.
 from __future__ import annotations
 
 from notifications import by_hand, tasks, webhooks
+from notifications import services as mail_services
 from notifications.bulk_actions import RESEND
-from notifications.delivery import drain, pulse
+from notifications.delivery import drain, process, pulse
 from notifications.delivery.process import Drain, Drained
 from notifications.failure_causes import dead_causes
 from notifications.models import EmailNotification, Suppression
@@ -18,21 +19,22 @@ from notifications.providers.registry import declarations
 from notifications.providers.sendgrid import make_key
 from notifications.providers.sendgrid.sandbox import sign
 from notifications.providers.sending import PROVIDERS
-from notifications.rendering import RenderedEmail, environment, event_types, render_email
+from notifications.rendering import event_types, render_email
 from notifications.services import give_up, resend
 from notifications.suppressions import SuppressionReason, suppress
 from notifications.template_checks import SAMPLE, check_templates
-from orders import changes
+from orders import changes, services
 from orders.api import inbound
 from orders.bodies import OrderBody
 from orders.corrections import send_copy
 from orders.emails import email_context
 from orders.events import EMAILS, EVENTS
-from orders.inbound import commands, payments_and_stock
+from orders.inbound import payments_and_stock
 from orders.inbound.external import own_id
 from orders.inbound.payments_and_stock import HANDLERS, NAME, subscribed
 from orders.models import NEWEST_FIRST, Order
 from orders.privacy import erasure, person_export
+from orders.privacy import jobs as person_jobs
 from orders.privacy.erasure import erase_person
 from orders.privacy.person_export import export_person
 from orders.render_again import render_again
@@ -50,7 +52,6 @@ from orders.transitions import Action, InvalidTransition, RefundExceedsBalance, 
 from outbox import bulk, conditions, facts
 from outbox.addresses import NotAnAddress, read_address
 from outbox.admin.shared.csv import CHUNK
-from outbox.api import pages, problems
 from outbox.api.operations import PROBES
 from outbox.api.problem_types import find_types
 from outbox.api.proxies import mask_address
@@ -63,18 +64,18 @@ from outbox.database.postgres.cursor import Prepared
 from outbox.delivery.gate import breaker
 from outbox.delivery.gate.breaker import Breaker, Permit, Rules, State
 from outbox.delivery.gate.gate import Capacity, Gate
-from outbox.delivery.gate.neighbours import EACH_SIDE, EACH_SIDE_IF_QUIET, Neighbours
+from outbox.delivery.gate.neighbours import EACH_SIDE, Neighbours
 from outbox.delivery.rows.decision import RetryPolicy, decide
-from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
+from outbox.delivery.rows.outcomes import LEASE_EXPIRED, TEXT_LIMIT, Outcome, Status, Verdict
 from outbox.events import pause_watch, transports
-from outbox.events.consuming import cdc, cdc_lag, consumer
+from outbox.events.consuming import cdc, cdc_lag, consumer, inbox
 from outbox.events.consuming.consumer import EventConsumer
 from outbox.events.consuming.envelope import Envelope, Rejected
 from outbox.events.consuming.inbox import replay_next
-from outbox.events.publishing import notify, relay
+from outbox.events.publishing import relay
 from outbox.events.publishing.publish import shard_of, write_event
 from outbox.events.publishing.relay import Relay
-from outbox.events.schemas import Name, find_schemas, read_schema
+from outbox.events.schemas import find_schemas, read_schema
 from outbox.events.transports import (
     BrokerAway,
     Message,
@@ -85,6 +86,7 @@ from outbox.events.transports import (
     kafka,
 )
 from outbox.events.transports.redis import Publisher
+from outbox.management.commands import keep_partitions
 from outbox.models import (
     SHARDS,
     ApiToken,
@@ -99,8 +101,10 @@ from outbox.models import (
     ProcessedEvent,
     TrafficSum,
 )
+from outbox.models import jobs as job_times
 from outbox.models.jobs import RETRY_BASE
 from outbox.privacy import ERASED, ERASED_ADDRESS, AddressGiven, address_hash, key_hash
+from outbox.process import loop
 from outbox.process.redis_client import make_client
 from outbox.retention import purge, rollover
 from outbox.retention.archives import archive, restore
@@ -112,6 +116,7 @@ from outbox.retention.partitions.locks import exclusive_lock
 from outbox.retention.partitions.partitions import Partition, attached
 from outbox.telemetry import context, health, metrics
 from outbox.telemetry.context import Context
+from outbox.telemetry.metrics import REGISTRY
 from outbox.telemetry.release import version
 from outbox.traffic import minutes
 from outbox.traffic.summed import Window

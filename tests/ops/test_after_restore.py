@@ -12,7 +12,6 @@ import zstandard
 from django.core.management import CommandError
 from django.db import DatabaseError, transaction
 
-from notifications import services
 from notifications.delivery.log import log_changes
 from notifications.restored import mark_sent
 from tests.kit.brokers import Memory
@@ -33,6 +32,7 @@ from tests.kit.words import (
     read_database_time,
     render_again,
 )
+from tests.kit.words import mail_services as services
 
 __all__ = ["shipped"]  # a fixture
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])

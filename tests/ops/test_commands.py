@@ -16,7 +16,6 @@ from django.db import OperationalError, connections
 from django.urls import reverse
 
 from orders.management.commands import demo
-from outbox.management.commands import keep_partitions
 from tests.kit.commands import handlers_kept, provider, sent, stopped_when
 from tests.kit.mails import make_mail
 from tests.kit.months import make_partition, states
@@ -29,6 +28,7 @@ from tests.kit.words import (
     Order,
     OutboxEvent,
     consumer,
+    keep_partitions,
     partitions,
     pay_order,
     read_database_time,

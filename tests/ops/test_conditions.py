@@ -19,7 +19,6 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from local.machine import PROJECT
-from notifications.delivery import process
 from tests.kit.alerts import alerts
 from tests.kit.mails import make_mail
 from tests.kit.months import fill, make_partition
@@ -35,6 +34,7 @@ from tests.kit.words import (
     conditions,
     facts,
     new_id,
+    process,
     subscribed,
 )
 

@@ -20,6 +20,7 @@ from tests.kit.words import (
     Window,
     id_floor,
     minutes,
+    process,
     read_database_time,
 )
 
@@ -136,7 +137,6 @@ def test_an_outage_is_made_up_for_a_bounded_number_of_minutes_at_a_time():
 
 
 def test_an_open_breaker_is_seen_while_it_is_open():
-    from notifications.delivery import process
 
     process.start_anew()
     try:

@@ -7,12 +7,19 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db.models.functions import Now
 from django.test import Client
 
-from notifications.delivery import process
 from outbox.apps import ROLES, permissions_of
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.walk import walk
-from tests.kit.words import Heartbeat, InboundDeadLetter, OutboxEvent, Suppression, make_groups, new_id
+from tests.kit.words import (
+    Heartbeat,
+    InboundDeadLetter,
+    OutboxEvent,
+    Suppression,
+    make_groups,
+    new_id,
+    process,
+)
 
 pytestmark = pytest.mark.django_db
 

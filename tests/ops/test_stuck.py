@@ -9,7 +9,6 @@ import pytest
 from django.db.models.functions import Now
 from django.urls import reverse
 
-from orders import services
 from orders.models import STUCK
 from orders.stuck import stuck_statement
 from outbox import metrics
@@ -18,7 +17,7 @@ from outbox.facts import read_facts
 from tests.kit.orders import make_order
 from tests.kit.people import staff_client
 from tests.kit.plans import rows_without_index
-from tests.kit.words import Order, read_database_time
+from tests.kit.words import Order, read_database_time, services
 
 pytestmark = pytest.mark.django_db
 HOUR = dt.timedelta(hours=1)

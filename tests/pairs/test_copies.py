@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from notifications import services
 from notifications.copies import NotCopied
 from notifications.delivery.process import current
 from tests.kit.api import Api, assert_problem, make_token
@@ -13,6 +12,7 @@ from tests.kit.months import Steps, fill, make_partition, states
 from tests.kit.orders import make_order
 from tests.kit.webhooks import event, post
 from tests.kit.words import EmailNotification, Order, Outcome, Pause, Verdict, rollover, send_copy
+from tests.kit.words import mail_services as services
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])
 WRONG, RIGHT = "alice@exampel.com", "alice@example.com"

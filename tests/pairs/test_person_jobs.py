@@ -15,8 +15,6 @@ import psycopg
 import pytest
 from django.db import OperationalError, connections
 
-from orders.privacy import jobs
-from outbox.models import jobs as job_times
 from tests.kit import warm
 from tests.kit.jobs import job_after, run_jobs
 from tests.kit.mails import make_mail
@@ -34,7 +32,9 @@ from tests.kit.words import (
     bulk,
     erasure,
     exclusive_lock,
+    job_times,
 )
+from tests.kit.words import person_jobs as jobs
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

@@ -9,7 +9,6 @@ import pytest
 from django.db import transaction
 from django.urls import reverse
 
-from orders import services
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.brokers import Hand, consume
 from tests.kit.events import PAID, SHOP, envelope, order, received, status, told
@@ -28,6 +27,7 @@ from tests.kit.words import (
     check_templates,
     render_again,
     replay_next,
+    services,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])

@@ -9,7 +9,6 @@ import uuid
 import pytest
 from django.db import connections, transaction
 
-from outbox.events.consuming.inbox import process
 from tests.kit.events import PAID, REFUNDED, dead_refund, envelope, handle, order, received, refunded, status
 from tests.kit.races import together
 from tests.kit.words import (
@@ -19,6 +18,7 @@ from tests.kit.words import (
     InboundDeadLetter,
     Order,
     OutboxEvent,
+    inbox,
     pay_order,
     replay_next,
 )
@@ -88,7 +88,7 @@ class TestStrangeBytes:
             Order.objects.filter(id=it.id).update(currency="x" * 999)
 
         message = received(PAID, self.body())
-        assert process(received=message, consumer=NAME, handlers={PAID: overflow}) == "dead"
+        assert inbox.process(received=message, consumer=NAME, handlers={PAID: overflow}) == "dead"
 
 
 class TestAge:

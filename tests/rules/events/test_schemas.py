@@ -11,7 +11,7 @@ import pytest
 
 from notifications.models import TOPICS
 from orders import events
-from orders.inbound import external
+from orders.inbound import commands, external
 from orders.inbound.payments_and_stock import MoneyData
 from orders.inbound.reading import read_data
 from outbox.api.fields import Nothing
@@ -27,7 +27,6 @@ from tests.kit.words import (
     Rejected,
     Verdict,
     cancel_order,
-    commands,
     complete_order,
     confirm_order,
     fail_payment,

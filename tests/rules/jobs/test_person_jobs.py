@@ -13,12 +13,11 @@ from django.core.management import CommandError, call_command
 from django.db import IntegrityError
 from django.db.models.functions import Now
 
-from orders.privacy import jobs
-from outbox.models import jobs as job_times
 from tests.kit.jobs import job_after, let_pass, run_jobs
 from tests.kit.orders import make_order
 from tests.kit.people import grep
-from tests.kit.words import ERASED_ADDRESS, BulkJob, Order, address_hash, bulk, tasks
+from tests.kit.words import ERASED_ADDRESS, BulkJob, Order, address_hash, bulk, job_times, tasks
+from tests.kit.words import person_jobs as jobs
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

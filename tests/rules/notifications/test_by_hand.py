@@ -12,7 +12,6 @@ from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.test import Client
 
-from notifications import services
 from tests.kit.api import Api, make_token
 from tests.kit.jobs import act as act_on
 from tests.kit.jobs import run_jobs
@@ -28,6 +27,7 @@ from tests.kit.words import (
     read_database_time,
     suppress,
 )
+from tests.kit.words import mail_services as services
 
 pytestmark = pytest.mark.django_db(transaction=True)  # a refused copy rolls back its whole transaction
 LIST = "/admin/notifications/emailnotification/"

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from tests.kit.words import EMAILS, Order, RenderedEmail, email_context, event_types, render_email
+from notifications.rendering import RenderedEmail
+from tests.kit.words import EMAILS, Order, email_context, event_types, render_email
 
 PLACED = dt.datetime(2026, 11, 20, 14, 3, tzinfo=dt.UTC)
 CHANGED = dt.datetime(2026, 11, 21, 9, 30, tzinfo=dt.UTC)

@@ -10,10 +10,9 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 
 from outbox.delivery.rows import attempts
-from outbox.delivery.rows.outcomes import TEXT_LIMIT
 from tests.kit.mails import claim_one, due_now, make_mail, make_mails, settled, statuses
 from tests.kit.races import broken
-from tests.kit.words import EmailNotification, OutboxEvent, Outcome, Status, Verdict, by_hand
+from tests.kit.words import TEXT_LIMIT, EmailNotification, OutboxEvent, Outcome, Status, Verdict, by_hand
 
 pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects

@@ -15,17 +15,9 @@ from django.conf import settings as project
 from django.core.exceptions import ImproperlyConfigured
 from jinja2.ext import extract_from_ast
 
+from notifications.rendering import environment
 from notifications.template_checks import warm_up
-from tests.kit.words import (
-    EMAILS,
-    SAMPLE,
-    Order,
-    check_templates,
-    email_context,
-    environment,
-    event_types,
-    render_email,
-)
+from tests.kit.words import EMAILS, SAMPLE, Order, check_templates, email_context, event_types, render_email
 
 CONTEXT = {**SAMPLE, "reference": "A-1", "total_amount": 4200}
 TEMPLATES = project.BASE_DIR / "templates" / "emails"

@@ -7,8 +7,6 @@ import uuid
 
 import pytest
 
-from notifications import services
-from outbox.management.commands import keep_partitions
 from tests.kit.events import envelope, handle, order, received, status
 from tests.kit.inbound_commands import CANCEL, CLEAN_UP, COMPLETE, PLACE, RESEND, give, reason
 from tests.kit.mails import make_mail
@@ -17,10 +15,12 @@ from tests.kit.words import (
     Heartbeat,
     Order,
     OutboxEvent,
+    keep_partitions,
     pay_order,
     rollover,
     subscribed,
 )
+from tests.kit.words import mail_services as services
 
 pytestmark = pytest.mark.django_db
 

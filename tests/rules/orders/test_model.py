@@ -12,9 +12,15 @@ from django.db import transaction
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from orders import services
 from tests.kit.stateful import many
-from tests.kit.words import EmailNotification, InvalidTransition, Order, OutboxEvent, RefundExceedsBalance
+from tests.kit.words import (
+    EmailNotification,
+    InvalidTransition,
+    Order,
+    OutboxEvent,
+    RefundExceedsBalance,
+    services,
+)
 
 pytestmark = pytest.mark.django_db
 TOTAL = 1000

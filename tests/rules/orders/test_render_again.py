@@ -11,7 +11,6 @@ from django.contrib.admin.models import LogEntry
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from orders import services
 from orders.bulk_actions import RENDER_AGAIN
 from outbox.delivery.rows.outcomes import SET_ASIDE
 from tests.kit.admin import MAILS, press
@@ -30,6 +29,7 @@ from tests.kit.words import (
     render_again,
     resend,
     send_copy,
+    services,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"])

@@ -13,7 +13,6 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from orders import services
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.orders import make_order
 from tests.kit.words import (
@@ -26,6 +25,7 @@ from tests.kit.words import (
     new_id,
     read_timeline,
     send_copy,
+    services,
 )
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,8 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from notifications.models import current_policy
-from outbox.delivery.rows.outcomes import TEXT_LIMIT
-from tests.kit.words import Outcome, RetryPolicy, Verdict, decide
+from tests.kit.words import TEXT_LIMIT, Outcome, RetryPolicy, Verdict, decide
 
 POLICY = RetryPolicy(base_seconds=30, cap_seconds=3600, hold_seconds=120)
 V = Verdict

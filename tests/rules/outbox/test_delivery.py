@@ -11,13 +11,12 @@ from celery import current_app
 from django.db import connection
 from django.db.models.functions import Now
 
-from notifications.delivery import process
 from notifications.delivery.process import SHORT_PAUSE_SECONDS
-from outbox.telemetry.metrics import REGISTRY
 from tests.kit.mails import drained, due_now, let_others_through, make_mail, make_mails, sandbox, statuses
 from tests.kit.waiting import until
 from tests.kit.words import (
     PROVIDERS,
+    REGISTRY,
     Drained,
     EmailNotification,
     Heartbeat,
@@ -26,6 +25,7 @@ from tests.kit.words import (
     Verdict,
     drain,
     make_client,
+    process,
     resend,
     tasks,
 )

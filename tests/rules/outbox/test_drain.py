@@ -12,13 +12,20 @@ import pytest
 from django.db import DataError, OperationalError, connection
 from django.db.models.functions import Now
 
-from notifications.delivery import process as module
 from notifications.delivery.unsettled import SETTLE_ROWS
 from notifications.models import EmailNotificationQuerySet
-from outbox.delivery.rows.outcomes import LEASE_EXPIRED
-from outbox.telemetry.metrics import REGISTRY
 from tests.kit.mails import make_mail, make_mails, statuses
-from tests.kit.words import Capacity, Drain, EmailNotification, Outcome, Status, Verdict
+from tests.kit.words import (
+    LEASE_EXPIRED,
+    REGISTRY,
+    Capacity,
+    Drain,
+    EmailNotification,
+    Outcome,
+    Status,
+    Verdict,
+)
+from tests.kit.words import process as module
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ACCEPTED = Outcome(Verdict.ACCEPTED, "test", "m")

@@ -10,20 +10,19 @@ from collections.abc import Sequence
 import pytest
 from django.db.models.functions import Now
 
-from notifications.delivery import process
 from outbox.delivery.gate import neighbours
-from outbox.delivery.gate.neighbours import QUIET_SECONDS
-from outbox.delivery.rows.outcomes import LEASE_EXPIRED
+from outbox.delivery.gate.neighbours import EACH_SIDE_IF_QUIET, QUIET_SECONDS
 from tests.kit.mails import accept_around, claim_one, due_now, let_others_through, make_mail
 from tests.kit.words import (
     EACH_SIDE,
-    EACH_SIDE_IF_QUIET,
+    LEASE_EXPIRED,
     EmailNotification,
     Neighbours,
     Outcome,
     Status,
     Verdict,
     new_id,
+    process,
 )
 
 NOW = 10_000.0

@@ -14,8 +14,6 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.db.models.functions import Now
 
-from orders.privacy import jobs
-from outbox.models import jobs as job_times
 from tests.kit import events, warm
 from tests.kit.events import handle, received
 from tests.kit.mails import statuses
@@ -39,6 +37,7 @@ from tests.kit.words import (
     cancel_order,
     erasure,
     id_floor,
+    job_times,
     list_partitions,
     new_id,
     pay_order,
@@ -47,6 +46,7 @@ from tests.kit.words import (
     refund_order,
     rollover,
 )
+from tests.kit.words import person_jobs as jobs
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 import pytest
 from django.db import OperationalError, ProgrammingError
 
-from outbox.process import loop
 from outbox.process.start import RETRY_SECONDS, wait_for_postgres
 from tests.kit.commands import handlers_kept
+from tests.kit.words import loop
 
 
 class Away(Exception):
