@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.api import Api, make_token
+from tests.kit.api import Api, api, make_token
+
+__all__ = ["api"]  # a fixture
 
 
 @pytest.fixture(autouse=True)
@@ -23,9 +25,3 @@ def two_shops(settings) -> None:
 def bound(db, two_shops) -> Api:
     """Return a client with every scope whose token is bound to the first shop."""
     return Api(make_token(source="shop-a"))
-
-
-@pytest.fixture
-def api(db) -> Api:
-    """Return a client with every scope."""
-    return Api(make_token())

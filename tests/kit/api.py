@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pytest
 from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
@@ -50,6 +51,12 @@ class Api:
         assert response.status_code == 201, response.content
         location: str = response.headers["Location"]
         return location
+
+
+@pytest.fixture
+def api(db: None) -> Api:
+    """Return a client with every scope."""
+    return Api(make_token())
 
 
 def order_body(**fields: Any) -> dict[str, Any]:

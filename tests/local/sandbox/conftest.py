@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import requests
 
 from local.sandbox import Sandbox
-
-Send = Callable[..., requests.Response]
+from tests.kit.sendgrid import Send, payload
 
 
 @pytest.fixture
@@ -23,22 +22,6 @@ def sandbox() -> Iterator[Sandbox]:
 def client() -> Iterator[requests.Session]:
     with requests.Session() as session:
         yield session
-
-
-def payload(*, to: str = "ada@example.com", notification_id: str = "n-1", **changes: Any) -> dict[str, Any]:
-    """Return SendGrid's request for one of our e-mails. A change to None leaves the field out."""
-    full = {
-        "personalizations": [{"to": [{"email": to, "name": "Ada"}]}],
-        "from": {"email": "orders@example.com"},
-        "subject": "Your order is paid",
-        "content": [
-            {"type": "text/plain", "value": "Thank you."},
-            {"type": "text/html", "value": "<p>Thank you.</p>"},
-        ],
-        "headers": {"Message-ID": f"<{notification_id}@example.com>"},
-        "custom_args": {"notification_id": notification_id, "order_id": "o-1", "event_type": "order.paid"},
-    }
-    return {name: value for name, value in {**full, **changes}.items() if value is not None}
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import requests
 from local.sandbox import Fault, Sandbox
 from local.sandbox.faults import InvalidFault
 from tests.kit.certificates import make_server_context
+from tests.kit.sendgrid import Send, payload
 from tests.kit.waiting import until
-from tests.local.sandbox.conftest import Send, payload
 
 ANY_KEY = {"Authorization": "Bearer any"}
 SOON = 0.2  # a client's patience where it must run out

@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from local.sandbox import Sandbox
-from tests.local.sandbox.conftest import Send
+from tests.kit.sendgrid import Send
 
 EVIL = "<script>alert(1)</script>\"'&"
 

@@ -13,7 +13,7 @@ from django.core.mail import EmailMultiAlternatives, get_connection
 
 from local.sandbox import Sandbox
 from local.sandbox.protocol import MAX_BODY
-from tests.local.sandbox.conftest import Send, payload
+from tests.kit.sendgrid import Send, payload
 
 
 def test_accepts_with_202_an_empty_body_and_a_message_id(sandbox: Sandbox, send: Send) -> None:

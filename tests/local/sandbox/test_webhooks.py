@@ -17,8 +17,8 @@ from django.test import RequestFactory
 
 from local.sandbox import Sandbox, WebhookSettings
 from local.sandbox.webhooks import InvalidWebhookSettings
+from tests.kit.sendgrid import Send
 from tests.kit.words import make_key
-from tests.local.sandbox.conftest import Send
 
 WAIT = 10.0
 

@@ -15,7 +15,7 @@ from django.core.management import call_command
 from django.db.models.functions import Now
 
 from outbox.privacy import refuse_addresses
-from tests.api.conftest import api
+from tests.kit.api import api
 from tests.kit.events import SHOP, handle, new_id, received, tell, told
 from tests.kit.mails import make_mail
 from tests.kit.months import Steps
@@ -34,7 +34,7 @@ from tests.kit.words import (
     person_export,
 )
 
-__all__ = ["api"]
+__all__ = ["api"]  # a fixture
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=["default", "direct", "owner"]),
     pytest.mark.usefixtures("archive_folder"),

@@ -10,11 +10,11 @@ from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 
 from outbox.database.postgres.connection import PoolerFound
+from tests.kit.connections import OTHER, ask, database_port, wrapper
 from tests.kit.orders import make_order
 from tests.kit.pgbouncer import Pooler, needs_pgbouncer
 from tests.kit.proxy import Proxy
 from tests.kit.words import Order, Prepared
-from tests.rules.runtime.test_postgres import OTHER, ask, database_port, wrapper
 
 pytestmark = [pytest.mark.django_db(transaction=True), needs_pgbouncer]
 

@@ -14,42 +14,17 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import OperationalError, connection, connections, transaction
+from django.db import OperationalError, connection, transaction
 
 from outbox.database.postgres.connection import patient
+from tests.kit.connections import DEADLINE, OTHER, ask, database_port, wrapper
 from tests.kit.proxy import Proxy
 from tests.kit.words import DatabaseWrapper, Prepared
 
-DEADLINE = 0.5
-OTHER = "other"
 #: Far more than the deadlines here, far less than the minutes that TCP's own time-outs take.
 SOON = 20.0
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@contextmanager
-def wrapper(*, port: int | None = None, deadline: float | None = DEADLINE) -> Iterator[DatabaseWrapper]:
-    """Open a connection, perhaps through a proxy."""
-    given: dict[str, Any] = connection.settings_dict
-    options = {**given["OPTIONS"], "deadline": deadline, "connect_timeout": 2}
-    other = DatabaseWrapper({**given, "PORT": port or given["PORT"], "OPTIONS": options}, alias=OTHER)
-    connections[OTHER] = other
-    try:
-        yield other
-    finally:
-        other.close()
-        del connections[OTHER]
-
-
-def database_port() -> int:
-    return int(connection.settings_dict["PORT"])
-
-
-def ask(database: DatabaseWrapper, sql: str = "SELECT 42", parameters: Any = None) -> Any:
-    with database.cursor() as cursor:
-        cursor.execute(sql, parameters)
-        return cursor.fetchone()[0] if cursor.description else None
 
 
 @contextmanager
