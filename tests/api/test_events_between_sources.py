@@ -11,12 +11,12 @@ from django.contrib.auth import get_user_model
 from django.contrib.contenttypes.models import ContentType
 from django.db import OperationalError
 
-from outbox.telemetry import instruments
 from tests.kit.api import Api, make_token
 from tests.kit.events import PAID, REFUNDED, SHOP, envelope, give, handle, new_id, order, received, tell, told
 from tests.kit.words import (
     HANDLERS,
     NAME,
+    REGISTRY,
     EmailNotification,
     InboundDeadLetter,
     Order,
@@ -210,7 +210,8 @@ def test_an_outage_does_not_count_as_rejected_events(api, monkeypatch):
         raise OperationalError("server closed")
 
     def count(result: str) -> float:
-        return float(instruments.RECEIVED.labels(PAID, result)._value.get())
+        labels = {"topic": PAID, "result": result}
+        return REGISTRY.get_sample_value("orderpost_inbox_events_total", labels) or 0.0
 
     monkeypatch.setitem(payments_and_stock.OTHER_SERVICES, PAID, away)
     before = count("rejected"), count("retried")
