@@ -7,12 +7,10 @@ leaves none.
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
@@ -20,10 +18,10 @@ from django.db import connection, connections, transaction
 from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 
-from tests.kit import prepared
 from tests.kit.mails import make_mails_of
 from tests.kit.months import dsn
 from tests.kit.orders import make_orders
+from tests.kit.template import shared_database
 from tests.kit.words import TrafficSum, minutes, read_database_time
 
 #: The rows of the filled database: sent e-mails, of which the newest were sent within the last hour.
@@ -117,27 +115,11 @@ def statements(*, at_most: int) -> Iterator[list[str]]:
 
 @contextmanager
 def shared() -> Iterator[str]:
-    """Yield the name of the filled database. The first process of a run makes it, the last one drops it."""
+    """Yield the name of the filled database."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", "alone")
     name = f"filled_{run}"
-    made = Path(os.environ[prepared.FOLDER]) / name
-    with made.with_suffix(".lock").open("w") as lock:
-        while True:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not made.exists():
-                _make(name)
-                made.touch()
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            if made.exists():  # no process dropped it between the two locks
-                break
+    with shared_database(name, lambda: _make(name)):
         yield name
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return  # another process uses it
-        with connection.cursor() as cursor:
-            cursor.execute(f"DROP DATABASE {name}")
-        made.unlink()
 
 
 @contextmanager

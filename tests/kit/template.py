@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,23 +23,41 @@ def shared(blocker: DjangoDbBlocker) -> Iterator[None]:
         yield
         return
     name = f"template_{run}"
-    test, made = connection.settings_dict["TEST"], Path(os.environ[prepared.FOLDER]) / name
-    with made.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
-            with blocker.unblock():
-                migrate(name)
-            made.touch()
-        test |= {"TEMPLATE": name, "MIGRATE": False}
-        fcntl.flock(lock, fcntl.LOCK_UN)
-        yield
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if made.exists():  # a process that starts later makes it again
-            from tests.kit.months import dsn  # needs Django's apps
 
-            with psycopg.connect(dsn("postgres"), autocommit=True) as other:
-                other.execute(f"DROP DATABASE {name}")
-            made.unlink()
+    def make() -> None:
+        with blocker.unblock():
+            migrate(name)
+
+    with shared_database(name, make):
+        connection.settings_dict["TEST"] |= {"TEMPLATE": name, "MIGRATE": False}
+        yield
+
+
+@contextmanager
+def shared_database(name: str, make: Callable[[], None]) -> Iterator[None]:
+    """Have a database that the first process of a run makes, and the last one drops."""
+    made = Path(os.environ[prepared.FOLDER]) / name
+    with made.with_suffix(".lock").open("w") as lock:
+        while True:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if made.exists():
+                break
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():
+                make()
+                made.touch()
+            fcntl.flock(lock, fcntl.LOCK_UN)  # in between another process may drop it
+        yield
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another process uses it
+        from tests.kit.months import dsn  # needs Django's apps
+
+        with psycopg.connect(dsn("postgres"), autocommit=True) as other:
+            other.execute(f"DROP DATABASE {name}")
+        made.unlink()
 
 
 def migrate(name: str) -> None:
