@@ -1,23 +1,73 @@
-"""The engine's Celery tasks: bulk jobs, and the sums of each minute."""
+"""The Celery tasks of delivery. A task has no arguments, because PostgreSQL has the rows."""
 
 from __future__ import annotations
 
+import functools
+import os
 from typing import Any
 
-from celery import shared_task
+import redis
+from celery import current_app, shared_task
+from django.conf import settings
+from django.db import close_old_connections
 
+from notifications.delivery import drain
+from notifications.delivery.process import Drained
 from outbox import bulk
-from outbox.traffic import minutes
+from outbox.models import BulkJob
+from outbox.process.redis_client import make_client
+from outbox.process.waker import Waker
+
+#: Add no wake-up to a queue of so many messages: either no worker takes them, or all are busy.
+MOST_WAITING = 20
 
 
 @shared_task
-def sum_minutes(**_: Any) -> None:
-    """Sum the minutes that ended since the last run, for the admin's charts."""
-    minutes.sum_minutes()
+def drain_emails(**_: Any) -> None:
+    """Send due e-mails. Enqueue another drain if this one returns before all are sent."""
+    _go_on(drain.drain_emails())
 
 
 @shared_task
-def run_bulk_jobs(**_: Any) -> None:
-    """Do a batch of a bulk job, then queue another task, so that waiting drains run in between."""
-    if bulk.run_batch():
-        bulk.waker.wake()
+def poll_outbox(**_: Any) -> None:
+    """Remove old exports, resume bulk jobs, recover expired claims, then drain."""
+    BulkJob.objects.remove_old_results()
+    bulk.wake_for_unfinished()
+    _go_on(drain.poll())
+
+
+def _go_on(done: Drained | None) -> None:
+    """Start the next drain when its first row is due, instead of at the next poll."""
+    if done is None:
+        return
+    if done.has_more:
+        waker.wake()
+    elif settings.FAST_PATH and (seconds := done.pause_seconds or done.next_due_seconds) is not None:
+        timer.wake(in_seconds=seconds)
+
+
+def _drain_when_due() -> None:
+    close_old_connections()
+    _go_on(drain.drain_due())
+
+
+@functools.cache
+def _broker() -> redis.Redis:
+    return make_client()
+
+
+os.register_at_fork(after_in_child=_broker.cache_clear)
+
+
+def _enqueue_drain() -> None:
+    # Redis keeps expired messages until a worker takes them. More wake-ups would add nothing to those.
+    if _broker().llen(current_app.conf.task_default_queue) >= MOST_WAITING:
+        return
+    # A poll makes an older wake-up redundant.
+    drain_emails.apply_async(expires=settings.POLL_INTERVAL)
+
+
+#: Call `waker.wake()` after a commit that makes rows due.
+waker = Waker(_enqueue_drain, target="drain")
+#: Runs a drain in a worker when the earliest waiting row is due.
+timer = Waker(_drain_when_due, target="due")

@@ -1,1 +1,1 @@
-"""The engine's manage.py commands. The commands of other apps import the progress bar and `pause`."""
+"""The commands that send e-mails without a Celery worker. Only manage.py imports them."""

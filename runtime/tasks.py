@@ -1,0 +1,23 @@
+"""The engine's Celery tasks: bulk jobs, and the sums of each minute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import shared_task
+
+from outbox import bulk
+from outbox.traffic import minutes
+
+
+@shared_task
+def sum_minutes(**_: Any) -> None:
+    """Sum the minutes that ended since the last run, for the admin's charts."""
+    minutes.sum_minutes()
+
+
+@shared_task
+def run_bulk_jobs(**_: Any) -> None:
+    """Do a batch of a bulk job, then queue another task, so that waiting drains run in between."""
+    if bulk.run_batch():
+        bulk.waker.wake()
