@@ -10,7 +10,7 @@ if __name__ == "__main__":
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if sys.argv[1:2] == ["health"] and not any(word.startswith("-") for word in sys.argv[2:]):
         # A container's probe calls it every few seconds, and Django takes seconds to start.
-        from outbox.telemetry import health
+        from runtime.telemetry import health
 
         sys.exit(health.main(sys.argv[2:]))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "config.settings")

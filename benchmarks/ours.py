@@ -20,11 +20,12 @@ from django.db import connection  # noqa: E402
 
 from benchmarks.rig import own_cpu  # noqa: E402
 from benchmarks.rows import HTML, SUBJECT, TEXT, place  # noqa: E402
-from notifications import rendering, services, tasks  # noqa: E402
-from notifications.delivery import drain as delivery  # noqa: E402
+from events.publishing import notify  # noqa: E402
+from notifications import rendering, services  # noqa: E402
 from notifications.models import EmailNotification  # noqa: E402
 from orders.services import pay_order  # noqa: E402
-from outbox.events.publishing import notify  # noqa: E402
+from outbox import drain as delivery  # noqa: E402
+from outbox import tasks  # noqa: E402
 
 
 def drain() -> None:

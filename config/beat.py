@@ -19,9 +19,9 @@ from django_celery_beat.schedulers import DatabaseScheduler
 from kombu.common import ignore_errors
 from kombu.exceptions import OperationalError
 
-from outbox.database.postgres.connection import PoolerFound
-from outbox.process.start import wait_for_postgres
-from outbox.telemetry import health
+from runtime.database.postgres.connection import PoolerFound
+from runtime.process.start import wait_for_postgres
+from runtime.telemetry import health
 
 log = structlog.get_logger(__name__)
 
@@ -33,8 +33,8 @@ WAIT_SECONDS = 5.0
 def schedule() -> dict[str, tuple[str, dt.timedelta]]:
     """Return every periodic task with its interval, by its name in the admin."""
     return {
-        "poll the outbox": ("notifications.tasks.poll_outbox", dt.timedelta(seconds=settings.POLL_INTERVAL)),
-        "sum the minutes": ("outbox.tasks.sum_minutes", dt.timedelta(minutes=1)),
+        "poll the outbox": ("outbox.tasks.poll_outbox", dt.timedelta(seconds=settings.POLL_INTERVAL)),
+        "sum the minutes": ("runtime.tasks.sum_minutes", dt.timedelta(minutes=1)),
     }
 
 

@@ -30,7 +30,7 @@ class Beat(beat.Beat):
 
     def start_scheduler(self) -> Any:
         """Begin the health file first, because the scheduler's setup waits for PostgreSQL."""
-        from outbox.telemetry.metrics_server import watch
+        from runtime.telemetry.metrics_server import watch
 
         watch("beat")
         return super().start_scheduler()
@@ -63,14 +63,14 @@ def _drop_dead_connections(**_: Any) -> None:
 
 @signals.worker_init.connect
 def _watch_worker(**_: Any) -> None:
-    from outbox.telemetry.metrics_server import watch
+    from runtime.telemetry.metrics_server import watch
 
     watch("worker")
 
 
 @signals.worker_ready.connect
 def _freeze_heap(**_: Any) -> None:
-    from outbox.process.heap import freeze_heap
+    from runtime.process.heap import freeze_heap
 
     freeze_heap()
 
@@ -82,7 +82,7 @@ def _hand_back(**_: Any) -> None:
     A second SIGTERM may interrupt the handler of the first, and would wait for ever for the event's lock,
     which the first handler holds.
     """
-    from notifications.delivery import drain as delivery
+    from outbox import drain as delivery
 
     _thread.start_new_thread(delivery.stop, ())
 
@@ -90,7 +90,7 @@ def _hand_back(**_: Any) -> None:
 @signals.worker_shutdown.connect
 def _wait_for_drains(**_: Any) -> None:
     """Wait for the alarm's drain, too, because Celery waits only for its own tasks."""
-    from notifications.delivery import drain as delivery
+    from outbox import drain as delivery
 
     delivery.stop()  # in case the worker stops without a signal
     delivery.finish()

@@ -6,7 +6,7 @@ import textwrap
 
 from django.core.management import ManagementUtility, get_commands, load_command_class
 
-OURS = ("notifications", "orders", "outbox")
+OURS = ("events", "operations", "orders", "outbox", "retention")
 
 
 class Utility(ManagementUtility):

@@ -14,8 +14,8 @@ from typing import Any
 import structlog
 
 from config.masking import json_line, scrub
-from outbox.telemetry import context
-from outbox.telemetry.log_fields import origin
+from runtime.telemetry import context
+from runtime.telemetry.log_fields import origin
 
 
 def _merge_ids(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
@@ -105,7 +105,7 @@ def configure(config: dict[str, str]) -> None:
         logger = logging.getLogger(name)  # its own handlers neither write JSON nor mask
         logger.handlers = []
         logger.propagate = True
-    # outbox.api.correlation logs every answer, so Django would log each 4xx again.
+    # web.api.correlation logs every answer, so Django would log each 4xx again.
     logging.getLogger("django.request").setLevel(logging.ERROR)
     logging.getLogger("django.server").setLevel(logging.WARNING)
     # Celery logs two lines for each task. The work of a task has its own lines.

@@ -86,7 +86,7 @@ def wait_for_migrations(role: str = "") -> None:
 
     Write each reason once. Meanwhile the health file of `role` is fresh, because a restart would not help.
     """
-    from outbox.telemetry.health import Health, file_of
+    from runtime.telemetry.health import Health, file_of
 
     beating = Health(role=role, file=file_of(role)) if role else None
     # Without a handler, a container's process 1 ignores SIGTERM.

@@ -17,8 +17,8 @@ from sentry_sdk.integrations.logging import LoggingIntegration, ignore_logger
 from sentry_sdk.transport import Transport
 
 from config.masking import scrub
-from outbox.telemetry import context
-from outbox.telemetry.release import version
+from runtime.telemetry import context
+from runtime.telemetry.release import version
 
 
 def init(*, dsn: str, traces_sample_rate: float = 0.0, transport: Transport | None = None) -> None:

@@ -23,7 +23,7 @@ from environs import FileAwareEnv, validate
 from sentry_sdk.utils import BadDsn
 
 from config import sentry
-from config.addresses import parse_archive, parse_database
+from config.database_url import parse_archive, parse_database
 from config.roles import parse_switch
 from config.unknown import find_unknown
 from config.validation import (
@@ -42,7 +42,7 @@ from config.validation import (
 )
 from notifications.providers import registry
 from orders.events import DEFAULT_EMAILS, EMAILS
-from outbox.telemetry.release import version
+from runtime.telemetry.release import version
 
 django_stubs_ext.monkeypatch()
 warnings.simplefilter("ignore", AnymailNotSupportedWarning)  # docs/guides/providers.md explains it
@@ -84,7 +84,7 @@ def _database(
         raise ImproperlyConfigured(f"{name} is not the URL of a database: {error}") from None
     database: dict[str, Any] = {
         **parsed,
-        "ENGINE": "outbox.database.postgres",
+        "ENGINE": "runtime.database.postgres",
         "CONN_MAX_AGE": max_age,
         "CONN_HEALTH_CHECKS": True,
     }
@@ -263,7 +263,7 @@ except ValueError as error:  # EnvError, or an unreadable file of NAME_FILE
 ROOT_URLCONF = "config.urls"
 WSGI_APPLICATION = "config.wsgi.application"
 INSTALLED_APPS = [
-    "outbox.apps.SiteConfig",  # django.contrib.admin
+    "operations.apps.SiteConfig",  # django.contrib.admin
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -275,14 +275,19 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "axes",
-    "outbox",
+    "runtime",
+    "web",
+    "retention",
+    "events",
     "notifications",
+    "outbox",
     "orders",
+    "operations",
 ]
 MIDDLEWARE = [
-    "outbox.api.correlation.CorrelationMiddleware",
+    "web.api.correlation.CorrelationMiddleware",
     "config.headers.strict_headers",
-    "outbox.api.operations.probes_first",
+    "operations.probes.probes_first",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -302,7 +307,7 @@ AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = dt.timedelta(minutes=5)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
-AXES_CLIENT_IP_CALLABLE = "outbox.api.proxies.client_address"
+AXES_CLIENT_IP_CALLABLE = "web.api.proxies.client_address"
 AXES_ENABLE_ADMIN = False
 AXES_DISABLE_ACCESS_LOG = True
 AXES_VERBOSE = False
@@ -366,13 +371,13 @@ X_FRAME_OPTIONS = "SAMEORIGIN"  # the admin frames the e-mail preview, sandboxed
 
 # --- API ---------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
-    "DEFAULT_AUTHENTICATION_CLASSES": ["outbox.api.authentication.TokenAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": ["outbox.api.authentication.HasScope"],
-    "DEFAULT_THROTTLE_CLASSES": ["outbox.api.throttle.TokenThrottle"],
+    "DEFAULT_AUTHENTICATION_CLASSES": ["web.api.authentication.TokenAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["web.api.authentication.HasScope"],
+    "DEFAULT_THROTTLE_CLASSES": ["web.api.throttle.TokenThrottle"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["outbox.api.parsers.StrictJSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["web.api.parsers.StrictJSONParser"],
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
-    "EXCEPTION_HANDLER": "outbox.api.problems.problem_response",
+    "EXCEPTION_HANDLER": "web.api.problems.problem_response",
     "UNAUTHENTICATED_USER": None,
     "UNAUTHENTICATED_TOKEN": None,
     "URL_FORMAT_OVERRIDE": None,
@@ -392,7 +397,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_SETTINGS": {"deepLinking": True, "persistAuthorization": True, "validatorUrl": None},
     "ENUM_NAME_OVERRIDES": {
         "OrderStatus": "orders.models.Order.Status",
-        "NotificationStatus": "outbox.delivery.rows.outcomes.Status",
+        "NotificationStatus": "notifications.states.outcomes.Status",
     },
 }
 

@@ -6,13 +6,14 @@ from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
-from outbox.api import asyncapi, event_schemas, problem_pages, problems, schema
+from events.schemas import asyncapi, pages
+from web.api import problem_pages, problems, schema
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("api/v1/", include("orders.api.urls")),
     path("api/v1/", include("notifications.api.urls")),
     path("api/schema", schema.SchemaView.as_view(), name="schema"),
-    path("api/", include(event_schemas)),
+    path("api/", include(pages)),
     path("api/", include(asyncapi)),
     path("api/", include(problem_pages)),
     path("api/docs", schema.DocsView.as_view(url_name="schema"), name="docs"),
@@ -23,7 +24,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     re_path(r"^(?:api|webhooks)(?:/|$)", problems.unknown_path),
 ]
 
-handler400 = "outbox.api.problems.handle_400"
-handler403 = "outbox.api.problems.handle_403"
-handler404 = "outbox.api.problems.handle_404"
-handler500 = "outbox.api.problems.handle_500"
+handler400 = "web.api.problems.handle_400"
+handler403 = "web.api.problems.handle_403"
+handler404 = "web.api.problems.handle_404"
+handler500 = "web.api.problems.handle_500"

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from environs import ValidationError, validate
 
-from outbox.addresses import NotAnAddress, read_address
+from runtime.addresses import NotAnAddress, read_address
 
 positive = validate.Range(min=0, min_inclusive=False)
 at_least_one = validate.Range(min=1)

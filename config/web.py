@@ -25,7 +25,7 @@ from granian.http import HTTP1Settings
 from granian.log import LogLevels
 from granian.server import Server
 
-from outbox.telemetry import health
+from runtime.telemetry import health
 
 WORKERS, THREADS = 2, 4
 PR_SET_PDEATHSIG = 1  # of prctl(2)

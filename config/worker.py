@@ -10,8 +10,8 @@ import structlog
 from celery.worker import consumer
 from celery.worker.state import maybe_shutdown
 
-from outbox.process.start import wait_for_postgres
-from outbox.telemetry import health
+from runtime.process.start import wait_for_postgres
+from runtime.telemetry import health
 
 #: Seconds before a worker reconnects after an error answer. A replica accepts connections but refuses each
 #: command, so without a pause the worker would reconnect in a tight loop.

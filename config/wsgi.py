@@ -9,11 +9,11 @@ application = get_wsgi_application()
 
 import threading  # noqa: E402
 
-from notifications.delivery.pulse import pulse  # noqa: E402 - needs the apps
+from notifications.pulse import pulse  # noqa: E402 - needs the apps
 from notifications.template_checks import warm_up  # noqa: E402
-from outbox.process.heap import freeze_heap  # noqa: E402
-from outbox.telemetry.health import WEB  # noqa: E402
-from outbox.telemetry.metrics_server import watch  # noqa: E402
+from runtime.process.heap import freeze_heap  # noqa: E402
+from runtime.telemetry.health import WEB  # noqa: E402
+from runtime.telemetry.metrics_server import watch  # noqa: E402
 
 warm_up()
 watch(WEB)

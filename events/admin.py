@@ -13,16 +13,16 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from outbox.admin.jobs import start_for_list
-from outbox.admin.shared.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
-from outbox.admin.shared.period import PeriodFilter
-from outbox.admin.shared.search import SHOWN, Hit, searches
-from outbox.database import periods
-from outbox.events.publishing.resend import resend_events
-from outbox.events.transports import BrokerAway
-from outbox.menu import MenuItem
-from outbox.models import InboundDeadLetter, OutboxEvent
-from outbox.models.events import OutboxEventQuerySet
+from events.models import InboundDeadLetter, OutboxEvent
+from events.models.events import OutboxEventQuerySet
+from events.publishing.resend import resend_events
+from events.transports import BrokerAway
+from runtime.database import periods
+from web.admin.base import AgeFilter, ChoiceFilter, TriageAdmin, ago, as_uuid, pill
+from web.admin.jobs import start_for_list
+from web.admin.menu import MenuItem
+from web.admin.period import PeriodFilter
+from web.admin.search import SHOWN, Hit, searches
 
 MOST_AT_ONCE = 5000
 Verb = Callable[..., list[uuid.UUID]]

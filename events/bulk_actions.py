@@ -11,9 +11,9 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from outbox.bulk import BatchResult, BulkAction, register
-from outbox.database import periods
-from outbox.models import InboundDeadLetter, OutboxEvent
+from events.models import InboundDeadLetter, OutboxEvent
+from runtime.bulk_jobs import BatchResult, BulkAction, register
+from runtime.database import periods
 
 
 def _changes(verb: Callable[..., list[uuid.UUID]], done: str) -> Callable[[Sequence[uuid.UUID]], BatchResult]:

@@ -7,21 +7,15 @@ from collections.abc import Iterator, Sequence
 from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily
 
+from events.consuming.consumer import GROUP
+from events.transports import Lag, consumer_lags
 from orders.inbound.payments_and_stock import subscribed
-from outbox.events.consuming import cdc, cdc_lag
-from outbox.events.consuming.consumer import GROUP
-from outbox.events.transports import Lag, consumer_lags
-from outbox.telemetry.metrics import from_broker
+from runtime.telemetry.metrics import from_broker
 
 
 @from_broker(settings.EVENT_TRANSPORT)
 def lag() -> Iterator[GaugeMetricFamily]:
     return _families(consumer_lags(topics=sorted(subscribed()), group=GROUP), group=GROUP)
-
-
-@from_broker("kafka", is_used=cdc_lag.is_used)
-def lag_of_cdc() -> Iterator[GaugeMetricFamily]:
-    return _families(cdc_lag.read_cdc_lags(), group=cdc.GROUP)
 
 
 def _families(lags: Sequence[Lag], *, group: str) -> Iterator[GaugeMetricFamily]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from outbox.models import Pause
+from runtime.models import Pause
 
 SECONDS = 1.0
 

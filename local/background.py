@@ -19,7 +19,7 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
 
 from config.roles import MANAGE_COMMANDS
-from outbox.process.loop import stop_on_signals
+from runtime.process.loop import stop_on_signals
 
 log = structlog.get_logger(__name__)
 

@@ -26,7 +26,7 @@ ADDED = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "docker/helm/orderpost/README.md": "reference/helm-chart.md",
-    "outbox/static/orderpost/icon.svg": "site/icon.svg",
+    "web/static/orderpost/icon.svg": "site/icon.svg",
 }
 #: Each alert links to this address under its external label `docs`. The site answers it by the page.
 ALERT_LINKS, ALERTS = "guides/alerts.md", "guides/alerts.html"

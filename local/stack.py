@@ -22,7 +22,7 @@ from local.kafka.broker import EmbeddedKafka
 from local.machine import HOST, PROJECT, LocalRunFailed, failed_part, free_port, guarded, tail
 from local.servers import EmbeddedPostgres, EmbeddedValkey, Server
 from local.supervision import Gate, Program, Supervisor
-from outbox.process.redis_client import make_client
+from runtime.process.redis_client import make_client
 
 VAR = PROJECT / "var"
 #: The files of the web's worker processes, from which the web serves their metrics as one.

@@ -10,7 +10,7 @@ from notifications import filters, services
 from notifications.by_hand import Refusal
 from notifications.models import EmailNotification
 from notifications.restored import mark_sent
-from outbox.bulk import BatchResult, BulkAction, register
+from runtime.bulk_jobs import BatchResult, BulkAction, register
 
 Service = Callable[..., tuple[list[EmailNotification], list[Refusal]]]
 

@@ -13,8 +13,8 @@ from django.db.models.functions import Now
 from django.utils.text import get_text_list
 
 from notifications.models import CONTENT, EmailNotification
-from outbox.delivery.rows import attempts
-from outbox.delivery.rows.outcomes import DUE_STATES, Status
+from notifications.states import attempts
+from notifications.states.outcomes import DUE_STATES, Status
 
 #: The reason of a refusal for an id without a row.
 NO_ROW = "it is not stored, or its month was archived"

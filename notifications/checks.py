@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Tags, Warning, register
 
 from notifications.providers.registry import declarations
-from outbox.checks import PRODUCTION
+from runtime.conditions import PRODUCTION
 
 #: Domains that nobody owns (RFC 2606). No provider verifies a sender in them.
 _EXAMPLE_DOMAINS = ("example.com", "example.net", "example.org")

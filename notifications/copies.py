@@ -6,17 +6,18 @@ import uuid
 
 from django.conf import settings
 
-from notifications import inserts, tasks
-from notifications.delivery.log import log_created
+from notifications import insert
+from notifications.log import log_created
 from notifications.models import EmailNotification
 from notifications.rendering import RenderedEmail
+from notifications.states.outcomes import ENDED, Status
 from notifications.suppressions import suppressed_among
-from outbox.database.ids import new_id
-from outbox.database.statement import execute
-from outbox.database.transactions import require_transaction
-from outbox.delivery.rows.outcomes import ENDED, Status
-from outbox.privacy import ERASED_ADDRESS
-from outbox.telemetry import context as work_context
+from outbox import tasks
+from runtime.database.ids import new_id
+from runtime.database.statement import execute
+from runtime.database.transactions import require_transaction
+from runtime.personal_data import ERASED_ADDRESS
+from runtime.telemetry import context as work_context
 
 COPIED = ("order", "event_type", "recipient_email", "to_name", "locale", "subject", "body", "body_text")
 
@@ -58,7 +59,7 @@ def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
     The caller has checked that the recipient may get it.
     """
     work = work_context.current()
-    copy: inserts.NewEmail = {
+    copy: insert.NewEmail = {
         "id": new_id(),
         "order_id": mail.order_id,
         "event_type": mail.event_type,
@@ -80,5 +81,5 @@ def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
         if settings.FAST_PATH:
             tasks.waker.wake()
 
-    execute(inserts=[inserts.insert_copy(copy, of=mail.id, on_commit=on_commit)])
+    execute(inserts=[insert.insert_copy(copy, of=mail.id, on_commit=on_commit)])
     return copy["id"]

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from notifications.failure_causes import cause_of_row
 from notifications.models import EmailNotification, EmailNotificationQuerySet
-from outbox.database import periods
+from runtime.database import periods
 
 #: Parameters that filter by the value of one column, with that column.
 COLUMNS = {

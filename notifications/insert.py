@@ -14,8 +14,8 @@ from typing import TypedDict
 
 from django.db import connection
 
-from outbox.database.statement import Part, insert
-from outbox.delivery.rows.outcomes import Status
+from notifications.states.outcomes import Status
+from runtime.database.statement import Part, insert
 
 _NEW = (("retry_count", "0"), ("errors", "'[]'"), ("provider", "''"), ("provider_message_id", "''"))
 #: An earlier statement has locked the order, so of two changes at the same moment the second sees the e-mail

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import structlog
 
 from notifications import metrics
-from notifications.inserts import NewEmail
+from notifications.insert import NewEmail
 from notifications.models import EmailNotification
-from outbox.database.transactions import after_commit
-from outbox.delivery.rows.outcomes import Status
+from notifications.states.outcomes import Status
+from runtime.database.transactions import after_commit
 
 log = structlog.get_logger(__name__)
 

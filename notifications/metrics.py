@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 from prometheus_client import Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
 
-from outbox.database.ids import id_time
-from outbox.delivery.gate.breaker import State
-from outbox.delivery.gate.shared_state import read_breakers
-from outbox.delivery.rows.outcomes import NOT_ACCEPTED, Outcome, Status, Verdict
-from outbox.telemetry.metrics import REGISTRY, from_broker
+from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Status, Verdict
+from runtime.database.ids import id_time
+from runtime.telemetry.metrics import REGISTRY
 
 if TYPE_CHECKING:
     from notifications.models import EmailNotification, EventTimes
@@ -103,23 +100,6 @@ def count_feedback(provider: str, *, news: Mapping[str, int]) -> None:
     """Count the number of e-mails by newly reported kind."""
     for event, emails in news.items():
         FEEDBACK.labels(provider, event).inc(emails)
-
-
-@from_broker("redis")
-def breakers() -> Iterator[GaugeMetricFamily]:
-    state = GaugeMetricFamily(
-        "orderpost_breaker_state", "1 for a breaker's current state", labels=["provider", "state"]
-    )
-    forced = GaugeMetricFamily(
-        "orderpost_breaker_forced", "1 if a person has forced the breaker", labels=["provider", "to"]
-    )
-    now, found = read_breakers(settings.EMAIL_PROVIDERS)
-    for provider, breaker in found.items():
-        for one in State:
-            state.add_metric([provider, one.value], breaker.state(now) is one)
-        for to in ("open", "closed"):
-            forced.add_metric([provider, to], breaker.forced == to)
-    yield from (state, forced)
 
 
 show_zeros()

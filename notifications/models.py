@@ -18,13 +18,13 @@ from django.db.models import F, Q
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Coalesce, Now, Upper
 
-from notifications import claim_statement, settle_statement
+from events.publishing.publish import write_event
 from notifications.retention import EMAIL_RETENTION
-from outbox.database.ids import new_id
-from outbox.database.partitioned import Partitioned
-from outbox.delivery.rows import attempts
-from outbox.delivery.rows.decision import RetryPolicy, decide
-from outbox.delivery.rows.outcomes import (
+from notifications.states import attempts
+from notifications.states import claim as claim_statement
+from notifications.states import settle as settle_statement
+from notifications.states.decision import RetryPolicy, decide
+from notifications.states.outcomes import (
     DUE_STATES,
     LEASE_EXPIRED,
     SET_ASIDE,
@@ -33,7 +33,8 @@ from outbox.delivery.rows.outcomes import (
     Status,
     Verdict,
 )
-from outbox.events.publishing.publish import write_event
+from runtime.database.ids import new_id
+from runtime.database.partitioned import Partitioned
 
 log = structlog.get_logger(__name__)
 
@@ -123,7 +124,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
         compares.
 
         With `lookback_seconds`, leave out rows that have been due for longer, and take as the newest rows
-        those of the last `FRESH_SECONDS` (see `notifications.delivery.lookback`). Then the longest due rows
+        those of the last `FRESH_SECONDS` (see `outbox.lookback`). Then the longest due rows
         fill the batch.
         """
         return self._claim(*claim_statement.longest_and_newest(limit, fresh, lookback_seconds))
@@ -170,7 +171,7 @@ class EmailNotificationQuerySet(models.QuerySet["EmailNotification"]):
 
         Such an attempt is ambiguous, because the message may have been sent or may have killed the worker.
         The row uses up a retry and is held, or becomes a dead letter if no retry is left. Take none back
-        while the delivery is paused. `notifications.delivery.drain.poll` calls this.
+        while the delivery is paused. `outbox.drain.poll` calls this.
         """
         text = f"no outcome within {lease_seconds:g} s"
         outcome = Outcome(Verdict.AMBIGUOUS, code=LEASE_EXPIRED, text=text, has_used_retry=True)

@@ -10,10 +10,12 @@ import time
 import structlog
 from django.db import DatabaseError, InterfaceError, connection
 
-from notifications.delivery.screening import ENDPOINT
-from outbox.api import token_use
-from outbox.models import Heartbeat
-from outbox.telemetry import health
+from runtime.models import Heartbeat
+from runtime.telemetry import health
+from web.api import token_use
+
+#: The heartbeat of the process that receives webhooks.
+ENDPOINT = "web"
 
 log = structlog.get_logger(__name__)
 

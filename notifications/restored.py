@@ -15,12 +15,12 @@ from django.db import transaction
 
 from notifications import by_hand
 from notifications.by_hand import NO_ROW, Refusal
-from notifications.delivery.log import log_changes
 from notifications.evidence import Evidence
+from notifications.log import log_changes
 from notifications.models import EmailNotification
 from notifications.services import record_evidence
-from outbox.database.clock import read_database_time
-from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
+from notifications.states.outcomes import Outcome, Status, Verdict
+from runtime.database.clock import read_database_time
 
 BATCH = 500
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from outbox.database.partitioned import RetentionRules
-from outbox.privacy import ERASED, ERASED_ADDRESS
+from runtime.database.partitioned import RetentionRules
+from runtime.personal_data import ERASED, ERASED_ADDRESS
 
 EMAIL_RETENTION = RetentionRules(
     interval="month",

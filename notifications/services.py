@@ -14,21 +14,22 @@ import structlog
 from django.conf import settings
 from django.db import transaction
 
-from notifications import by_hand, inserts, metrics, tasks
+from notifications import by_hand, insert, metrics
 from notifications.by_hand import Refusal
-from notifications.delivery.log import log_changes, log_created
 from notifications.evidence import Evidence
+from notifications.log import log_changes, log_created
 from notifications.models import EmailNotification, EventTimes
 from notifications.providers.sending import PROVIDERS
 from notifications.rendering import RenderedEmail, render_email
+from notifications.states.outcomes import SET_ASIDE, Outcome, Status, Verdict
 from notifications.suppressions import SuppressionReason, suppress, suppressed_among
-from outbox.database.ids import new_id
-from outbox.database.statement import Part
-from outbox.database.transactions import after_commit, require_transaction
-from outbox.delivery.rows.outcomes import SET_ASIDE, Outcome, Status, Verdict
-from outbox.privacy import ERASED_ADDRESS
-from outbox.telemetry import context as work_context
-from outbox.telemetry import tracing
+from outbox import tasks
+from runtime.database.ids import new_id
+from runtime.database.statement import Part
+from runtime.database.transactions import after_commit, require_transaction
+from runtime.personal_data import ERASED_ADDRESS
+from runtime.telemetry import context as work_context
+from runtime.telemetry import tracing
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +66,7 @@ def email_part(
         if settings.FAST_PATH:
             tasks.waker.wake()
 
-    email: inserts.NewEmail = {
+    email: insert.NewEmail = {
         "id": new_id(),
         "order_id": order_id,
         "event_type": event_type,
@@ -81,7 +82,7 @@ def email_part(
         "correlation_id": work.correlation_id,
         "traceparent": work.traceparent,
     }
-    return inserts.insert_email(email, version=version, interval=interval, on_commit=on_commit)
+    return insert.insert_email(email, version=version, interval=interval, on_commit=on_commit)
 
 
 def send_preview(*, mail: RenderedEmail, order_id: uuid.UUID, event_type: str, recipient_email: str) -> str:

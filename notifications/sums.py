@@ -7,13 +7,11 @@ the few rows with errors. A condition on the id prunes the partitions of later t
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from notifications.delivery.process import gate
-from outbox.database.ids import id_floor
-from outbox.delivery.gate.breaker import State
-from outbox.traffic.spread import bucket_sql
-from outbox.traffic.summed import STEP, Cell, Window, sampled, select_cells, summed
+from runtime.database.ids import id_floor
+from runtime.spread import bucket_sql
+from runtime.summed import STEP, Cell, Window, select_cells, summed
 
 #: A partition's CHECK keeps a row's id at most two days ahead of the database's clock.
 AHEAD = dt.timedelta(days=3)
@@ -58,18 +56,6 @@ def failed_attempts(window: Window) -> Iterable[Cell]:
         last=id_floor(window.until + AHEAD),
         text=window.since.astimezone(dt.UTC).isoformat(),
     )
-
-
-@sampled
-def open_breakers() -> Mapping[str, int]:
-    """Return 1 for each provider whose breaker is not closed, or was closed by a success a minute ago."""
-    return {
-        f"open:{view.provider}": int(
-            view.state is not State.CLOSED
-            or (view.breaker.reason == "accepted" and (view.changed_ago_seconds or 0.0) < 60.0)
-        )
-        for view in gate().read_providers()
-    }
 
 
 def _select(window: Window, column: str, *, series: str, bucket: str = "NULL::int") -> Iterator[Cell]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from notifications.models import EmailNotification, Suppression
-from outbox.privacy import ERASED_ADDRESS, address_hash
+from runtime.personal_data import ERASED_ADDRESS, address_hash
 
 
 class SuppressionReason(NamedTuple):

@@ -17,16 +17,9 @@ from notifications import metrics
 from notifications.providers.registry import Declaration, declarations
 from notifications.providers.webhook import Malformed, Unsigned, Unverifiable, Webhook
 from notifications.services import record_evidence
-from outbox.api.problem_types import (
-    MALFORMED,
-    METHOD_NOT_ALLOWED,
-    TOO_LARGE,
-    ProblemType,
-    Repeat,
-    declare_type,
-)
-from outbox.api.problems import Problem, problem_response, unknown_path
-from outbox.models import Heartbeat
+from runtime.models import Heartbeat
+from web.api.problem_types import MALFORMED, METHOD_NOT_ALLOWED, TOO_LARGE, ProblemType, Repeat, declare_type
+from web.api.problems import Problem, problem_response, unknown_path
 
 MOST_BYTES = 1_000_000
 UNSIGNED = declare_type(

@@ -16,12 +16,14 @@ from typing import Any
 import structlog
 from django.db.models import Model
 
+from events.models import OutboxEvent, ProcessedEvent
 from notifications.models import EmailNotification
 from notifications.restored import Sent, hold_replaced, hold_unproven, settle_logged
-from orders.lost_changes import Lost, LostChanges, merged
+from operations.lost_changes import Lost, LostChanges, merged
 from orders.models import Order
-from outbox.api.fields import parse_uuid
-from outbox.models import BulkJob, Erasure, OutboxEvent, Pause, ProcessedEvent
+from retention.models import Erasure
+from runtime.models import BulkJob, Pause
+from web.api.fields import parse_uuid
 
 log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ def refuse_pooler(*, using: str, **_: Any) -> None:
     """Raise `PoolerFound` if a migrate would change the settings of other clients' sessions."""
     from django.db import connections
 
-    from outbox.database.postgres.connection import PoolerFound
+    from runtime.database.postgres.connection import PoolerFound
 
     connection = connections[using]
     connection.ensure_connection()
@@ -31,7 +31,7 @@ def refuse_pooler(*, using: str, **_: Any) -> None:
 
 def make_partitions(*, using: str, **_: Any) -> None:
     """Create the next partitions at the end of every migrate."""
-    from outbox.retention.partitions import partitions
+    from retention.partitions import partitions
 
     for _name in partitions.ensure_all(using=using):
         pass
@@ -72,39 +72,26 @@ def make_groups(*, using: str, apps: Apps = global_apps, **_: Any) -> None:
 class SiteConfig(admin_apps.AdminConfig):
     """Django's admin with orderpost's site."""
 
-    default_site = "outbox.site.Site"
+    default_site = "operations.site.Site"
     default = False
 
 
-class OutboxConfig(AppConfig):
-    name = "outbox"
+class OperationsConfig(AppConfig):
+    name = "operations"
     default = True
-    #: The permissions of the groups that migrate creates (`make_groups`).
-    roles = {
-        "viewer": [
-            "outbox.view_outboxevent",
-            "outbox.view_inbounddeadletter",
-            "outbox.view_heartbeat",
-            "outbox.view_detachedpartition",
-            "outbox.view_bulkjob",
-            "outbox.view_pause",
-            "admin.view_logentry",
-        ],
-        "operator": ["outbox.resolve_outboxevent", "outbox.resolve_inbounddeadletter", "outbox.set_pause"],
-    }
 
     def ready(self) -> None:
         """Start traces, connect the handlers of migrate, and import each app's declarations."""
         from django.apps import apps
         from django.conf import settings
 
-        from outbox import checks  # noqa: F401 - registers them
-        from outbox.telemetry import tracing
+        from operations import checks  # noqa: F401 - registers them
+        from runtime.telemetry import tracing
 
         for name, closest in settings.UNKNOWN_VARIABLES.items():
             log.warning("variable is not a setting", variable=name, closest=closest)
         if settings.KAFKA_OPTIONS:
-            from outbox.events.transports import kafka
+            from events.transports import kafka
 
             kafka.check_options()
         tracing.start()

@@ -13,10 +13,9 @@ from django.core.checks import CheckMessage, Tags, Warning, register
 from django.core.checks import Error as CheckError
 from django.db import Error
 
-from outbox.events.consuming import cdc_lag
+from outbox import cdc_lag
+from runtime.conditions import PRODUCTION
 
-#: The tag of the checks whose warnings the admin's first page shows.
-PRODUCTION = "production"
 #: The setting of each database, in the order in which one falls back to another.
 _DATABASE_SETTINGS = {
     "default": "DATABASE_URL",

@@ -1,4 +1,4 @@
-"""The engine's metrics from the database. outbox.telemetry.instruments has a process's counters."""
+"""The engine's metrics from the database. runtime.telemetry.instruments has a process's counters."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily
 
-from outbox import facts
-from outbox.conditions import Rows
-from outbox.database import server
-from outbox.database.clock import read_database_time
-from outbox.facts import read_facts
-from outbox.models import Pause
-from outbox.telemetry import instruments  # noqa: F401 - declares them in every process
-from outbox.telemetry.metrics import at_scrape
+from runtime import facts
+from runtime.conditions import Rows
+from runtime.database import server
+from runtime.database.clock import read_database_time
+from runtime.facts import read_facts
+from runtime.models import Pause
+from runtime.telemetry import instruments  # noqa: F401 - declares them in every process
+from runtime.telemetry.metrics import at_scrape
 
 
 def gauge(name: str, text: str, label: str, values: Mapping[str, float | None]) -> GaugeMetricFamily:

@@ -15,44 +15,23 @@ from django.db import Error as DatabaseFault
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.csrf import csrf_exempt
 
-from outbox.api.problem_types import METHOD_NOT_ALLOWED, NOT_READY, UNAUTHENTICATED
-from outbox.api.problems import Problem, problem_response
-from outbox.api.views import json_response
-from outbox.database.clock import read_database_time
-from outbox.database.server import count_connections_left
-from outbox.process.redis_client import make_client
-from outbox.retention.partitions import partitions
-from outbox.telemetry.metrics import exposition
-from outbox.telemetry.metrics_server import is_allowed_to_read
+from retention.partitions import partitions
+from runtime.database import partitioned
+from runtime.database.clock import read_database_time
+from runtime.database.server import count_connections_left
+from runtime.process.redis_client import make_client
+from runtime.telemetry.metrics import exposition
+from runtime.telemetry.metrics_server import is_allowed_to_read
+from web.api.get_only import Endpoint, get_only
+from web.api.problem_types import NOT_READY, UNAUTHENTICATED
+from web.api.problems import Problem
+from web.api.views import json_response
 
 log = structlog.get_logger(__name__)
 
 BROKER_SECONDS = 0.5
 STOCK_SECONDS = 3600
-
-Endpoint = Callable[..., HttpResponse]
-
-
-def get_only(endpoint: Endpoint) -> Endpoint:
-    """Answer only GET and HEAD, and answer every error with a problem."""
-
-    @csrf_exempt
-    @functools.wraps(endpoint)
-    def answer(request: HttpRequest, **named: str) -> HttpResponse:
-        try:
-            if request.method not in ("GET", "HEAD"):
-                raise Problem(
-                    METHOD_NOT_ALLOWED,
-                    detail="Use GET or HEAD.",
-                    headers={"Allow": "GET, HEAD"},
-                )
-            return endpoint(request, **named)
-        except Exception as error:  # noqa: BLE001 - problem_response logs unexpected errors
-            return problem_response(error, {"request": request})
-
-    return answer
 
 
 @get_only
@@ -124,7 +103,7 @@ def _check_partitions() -> str:
     _log_low_stock(int(time.monotonic() // STOCK_SECONDS))
     short = [
         model._meta.db_table
-        for model in partitions.partitioned_models()
+        for model in partitioned.partitioned_models()
         if partitions.ahead_of(model=model, now=now) < 1
     ]
     return f"no next partition: {', '.join(short)}" if short else "ok"
@@ -137,7 +116,7 @@ def _check_connections() -> str:
 @functools.lru_cache(maxsize=1)
 def _log_low_stock(_period: int) -> None:
     """Log an error for each table whose partitions run out, once per `STOCK_SECONDS` and process."""
-    for model in partitions.partitioned_models():
+    for model in partitioned.partitioned_models():
         partitions.check_stock(model=model, now=read_database_time())
 
 

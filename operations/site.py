@@ -2,7 +2,7 @@
 
 The menu has the pages of models whose ModelAdmin has a `menu` (a place and a title). All others are under
 "Set-up": users, groups, tokens and Celery's tables. Django loads the site before the pages that register with
-it, so this module is outside `outbox.admin`.
+it, so this module is outside `operations.admin`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
-from outbox.menu import MenuItem
+from web.admin.menu import MenuItem
 
 
 class Site(admin.AdminSite):
@@ -39,7 +39,9 @@ class Site(admin.AdminSite):
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> TemplateResponse:
         """Show tiles and charts. With `?part=1`, answer only with the part that the page refreshes."""
-        from outbox.admin import front  # imported late, because its package registers pages with this site
+        from operations.admin import (
+            front,  # imported late, because its package registers pages with this site
+        )
 
         context = {
             **self.each_context(request),
@@ -53,7 +55,7 @@ class Site(admin.AdminSite):
 
     def search_view(self, request: HttpRequest) -> HttpResponse:
         """Open the only hit of the search box, or list all hits."""
-        from outbox.admin.shared.search import search_page
+        from web.admin.search import search_page
 
         return search_page(request, self.each_context(request))
 

@@ -10,20 +10,20 @@ from typing import Any, TypeVar
 import redis
 from django.conf import settings
 
+from events.consuming.consumer import GROUP
+from events.transports import BrokerAway, consumer_lags
 from notifications.models import EmailNotification
 from orders.inbound.payments_and_stock import subscribed
-from outbox.conditions import DAY, Stock, decide
-from outbox.database import server
-from outbox.database.clock import read_database_time
-from outbox.delivery.gate.breaker import Breaker, State
-from outbox.delivery.gate.shared_state import read_breakers
-from outbox.events.consuming import cdc_lag
-from outbox.events.consuming.consumer import GROUP
-from outbox.events.transports import BrokerAway, consumer_lags
-from outbox.facts import read_facts
-from outbox.telemetry.release import version
-from outbox.traffic.minutes import MINUTE, Sums, read_window
-from outbox.traffic.summed import Window
+from outbox import cdc_lag
+from outbox.gate.breaker import Breaker, State
+from outbox.gate.shared_state import read_breakers
+from runtime.conditions import DAY, Stock, decide
+from runtime.database import server
+from runtime.database.clock import read_database_time
+from runtime.facts import read_facts
+from runtime.minutes import MINUTE, Sums, read_window
+from runtime.summed import Window
+from runtime.telemetry.release import version
 
 Document = dict[str, Any]
 T = TypeVar("T")

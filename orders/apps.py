@@ -21,11 +21,11 @@ class OrdersConfig(AppConfig):
         Raise `ImproperlyConfigured`, which stops the process.
         """
         from notifications.template_checks import check_templates
+        from orders.conditions import stuck_statement
         from orders.events import EMAILS, EVENTS
         from orders.models import Order
-        from orders.stuck import stuck_statement
-        from outbox.api import sources
-        from outbox.facts import register_stuck
+        from runtime.facts import register_stuck
+        from web.api import sources
 
         sources.register(lambda source: Order.objects.filter(source=source).values("id"))
         register_stuck(stuck_statement)

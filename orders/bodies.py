@@ -5,7 +5,7 @@ from __future__ import annotations
 from rest_framework import serializers
 
 from notifications.rendering import is_currency, is_locale
-from outbox.api.fields import EmailAddress, Identifier, Integer, StrictSerializer, Text, WebAddress
+from web.api.fields import EmailAddress, Identifier, Integer, StrictSerializer, Text, WebAddress
 
 MAX_AMOUNT = 10**12
 MAX_ITEMS = 200

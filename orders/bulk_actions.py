@@ -14,7 +14,7 @@ from notifications.models import EmailNotification
 from orders.models import Order
 from orders.privacy import jobs
 from orders.render_again import render_again
-from outbox.bulk import BatchResult, BulkAction, PersonAction, register
+from runtime.bulk_jobs import BatchResult, BulkAction, PersonAction, register
 
 
 def _change(ids: Sequence[uuid.UUID]) -> BatchResult:

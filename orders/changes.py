@@ -12,6 +12,7 @@ from typing import Any
 
 from opentelemetry.trace import SpanKind
 
+from events.publishing.publish import event_insert
 from notifications.services import email_part
 from orders.emails import email_context
 from orders.events import EVENTS, event_payload
@@ -24,9 +25,8 @@ from orders.transitions import (
     check,
     next_status,
 )
-from outbox.database.statement import Part, Written, execute
-from outbox.events.publishing.publish import event_insert
-from outbox.telemetry import context, tracing
+from runtime.database.statement import Part, Written, execute
+from runtime.telemetry import context, tracing
 
 
 class OrderChange:

@@ -1,11 +1,11 @@
-"""The statement that counts stuck orders. outbox.facts runs it; orders.models.STUCK defines the states."""
+"""The statement that counts stuck orders. runtime.facts runs it; orders.models.STUCK defines the states."""
 
 from __future__ import annotations
 
 from django.db import connection
 
 from orders.models import STUCK, Order
-from outbox.facts import MOST
+from runtime.facts import MOST
 
 
 def stuck_statement() -> str:

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from notifications.copies import NotCopied, copy_email
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox.database.transactions import after_commit
+from runtime.database.transactions import after_commit
 
 log = structlog.get_logger(__name__)
 

@@ -14,9 +14,9 @@ from django.db import connections, models
 from django.db.models import Exists, F, Q
 from django.db.models.functions import Now, Upper
 
-from outbox.database.ids import new_id
-from outbox.database.postgres.cursor import Prepared
-from outbox.database.statement import Part, insert, parameter
+from runtime.database.ids import new_id
+from runtime.database.postgres.cursor import Prepared
+from runtime.database.statement import Part, insert, parameter
 
 
 class Seen(NamedTuple):

@@ -12,21 +12,21 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from events.models import OutboxEvent
 from notifications.by_hand import Refusal
 from notifications.copies import add_copy
-from notifications.inserts import version_of
+from notifications.insert import version_of
 from notifications.models import EmailNotification
 from notifications.rendering import RenderedEmail, TemplateFailed, render_email
 from notifications.services import give_up
+from notifications.states.outcomes import SET_ASIDE
 from notifications.suppressions import suppressed_among
 from orders.emails import email_context
 from orders.events import EVENTS
 from orders.models import Order
-from outbox.database.ids import id_floor
-from outbox.database.transactions import require_transaction
-from outbox.delivery.rows.outcomes import SET_ASIDE
-from outbox.models import OutboxEvent
-from outbox.privacy import ERASED_ADDRESS
+from runtime.database.ids import id_floor
+from runtime.database.transactions import require_transaction
+from runtime.personal_data import ERASED_ADDRESS
 
 #: The e-mails that show values which only the event has.
 NEED_EVENT = {"order.completed", "order.cancelled", "order.refunded", "order.part_refunded"}

@@ -16,7 +16,7 @@ from django.db import transaction
 
 from orders import changes
 from orders.models import Order
-from outbox.database.clock import read_database_time
+from runtime.database.clock import read_database_time
 
 
 class OrderNotFound(LookupError):

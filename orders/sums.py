@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from outbox.traffic.summed import STEP, Cell, Window, select_cells, summed
+from runtime.summed import STEP, Cell, Window, select_cells, summed
 
 
 @summed

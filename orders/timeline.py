@@ -14,14 +14,14 @@ from typing import Any, Literal
 from django.contrib.admin.models import LogEntry
 from django.db.models import Q
 
+from events.models import OutboxEvent
 from notifications.models import EmailNotification
 from notifications.rendering import format_amount
+from notifications.states.outcomes import DUE_STATES, Status
 from orders.events import EVENTS
 from orders.models import Order
-from outbox.database.partitioned import PartitionedModel
-from outbox.delivery.rows.outcomes import DUE_STATES, Status
-from outbox.models import OutboxEvent
-from outbox.retention.people.owner_rows import owner_rows
+from retention.owner_rows import owner_rows
+from runtime.database.partitioned import PartitionedModel
 
 Kind = Literal["change", "event", "email", "attempt", "delivery", "person", "plan"]
 Row = Mapping[str, Any]

@@ -1,6 +1,6 @@
-"""The engine delivers rows, publishes and consumes events, and keeps the tables small.
+"""Due e-mails leave here: poll, claim, screen, send, settle, and the gate of breakers and rate limit.
 
-It imports neither orders nor notifications. All other packages may import it. Django, Celery and the engine
-find apps, metrics, tasks and bulk_actions by their names. pyproject.toml lists the folders in order, and each
-imports only those below it.
+Only operations, config and local import it. It and orders do not import each other, because they meet only
+in the table `email_notifications`. Each module is one step of an e-mail, or a trigger. Django, Celery and
+operations find apps, admin, tasks, metrics and sums by their names.
 """

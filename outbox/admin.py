@@ -15,12 +15,13 @@ from django.template.response import TemplateResponse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from notifications.delivery.process import gate
 from notifications.models import EmailNotification
-from outbox.admin.front import RANGES, FrontPage, panel
-from outbox.admin.shared.base import ago
-from outbox.models import Heartbeat
-from outbox.traffic.minutes import Steps, Sums
+from outbox import attention  # noqa: F401 - declares tiles
+from outbox.process import gate
+from runtime.minutes import Steps, Sums
+from runtime.models import Heartbeat
+from web.admin.base import ago
+from web.admin.tiles import RANGES, FrontPage, panel
 
 
 class ProvidersPage(admin.ModelAdmin[EmailNotification]):

@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from outbox.events.transports.base import BrokerAway, Consumer, Received
-from outbox.process.loop import run_until_stopped
+from events.transports.base import BrokerAway, Consumer, Received
+from runtime.process.loop import run_until_stopped
 
 log = structlog.get_logger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Container
 
 from django.conf import settings
 
-from outbox.events.consuming import cdc
-from outbox.events.transports import Lag, consumer_lags
-from outbox.models import Heartbeat
+from events.transports import Lag, consumer_lags
+from outbox import cdc
+from runtime.models import Heartbeat
 
 #: The heartbeat of the consumers. It is purged a week after the last beat, and then the shop has none.
 CDC = "cdc"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from notifications.delivery.lookback import Lookback
 from notifications.models import EmailNotification
-from outbox.delivery.gate.gate import Capacity
-from outbox.telemetry import instruments
+from outbox.gate.gate import Capacity
+from outbox.lookback import Lookback
+from runtime.telemetry import instruments
 
 #: During a backlog, this share of the claimed rows are the newest first attempts.
 FRESH_SHARE = 1 / 4

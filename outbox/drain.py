@@ -9,12 +9,12 @@ import time
 
 from django.conf import settings
 
-from notifications.delivery import process as processes
-from notifications.delivery.log import log_changes
-from notifications.delivery.process import SHORT_PAUSE_SECONDS, Drained
+from notifications.log import log_changes
 from notifications.models import EmailNotification
-from outbox.models import Heartbeat
-from outbox.telemetry import instruments, tracing
+from outbox import process as processes
+from outbox.process import SHORT_PAUSE_SECONDS, Drained
+from runtime.models import Heartbeat
+from runtime.telemetry import instruments, tracing
 
 #: How long one drain claims before it returns, so that the worker can run other tasks.
 DRAIN_SECONDS = 30.0

@@ -12,7 +12,7 @@ import structlog
 from django.conf import settings
 
 from notifications.models import EmailNotification
-from outbox.delivery.rows.outcomes import Outcome, Verdict
+from notifications.states.outcomes import Outcome, Verdict
 
 log = structlog.get_logger(__name__)
 

@@ -22,19 +22,19 @@ from django.conf import settings
 from django.db import connections
 from opentelemetry.trace import INVALID_SPAN, Span
 
-from notifications.delivery.claims import Claims
-from notifications.delivery.in_flight import InFlight
-from notifications.delivery.log import log_changes
-from notifications.delivery.lookback import Lookback
-from notifications.delivery.screening import screen
-from notifications.delivery.sending import compute_send_timeout, fit_into_lease, send
-from notifications.delivery.unsettled import SETTLE_SECONDS, Unsettled, settle_until
+from notifications.log import log_changes
 from notifications.models import EmailNotification
-from outbox.delivery.gate.breaker import Rules
-from outbox.delivery.gate.gate import Capacity, Gate
-from outbox.delivery.gate.neighbours import Neighbours
-from outbox.delivery.rows.outcomes import DUE_STATES, Outcome, Verdict
-from outbox.telemetry import health
+from notifications.states.outcomes import DUE_STATES, Outcome, Verdict
+from outbox.claim import Claims
+from outbox.gate.breaker import Rules
+from outbox.gate.gate import Capacity, Gate
+from outbox.gate.neighbours import Neighbours
+from outbox.in_flight import InFlight
+from outbox.lookback import Lookback
+from outbox.screen import screen
+from outbox.send import compute_send_timeout, fit_into_lease, send
+from outbox.unsettled import SETTLE_SECONDS, Unsettled, settle_until
+from runtime.telemetry import health
 
 log = structlog.get_logger(__name__)
 

@@ -11,16 +11,15 @@ from collections.abc import Sequence
 from django.conf import settings
 from django.db.models.functions import Now
 
-from notifications.delivery.sending import compute_hold_left
 from notifications.models import EmailNotification
+from notifications.pulse import ENDPOINT
+from notifications.states.attempts import entries_since, last_doubt, time_of
+from notifications.states.outcomes import LEASE_EXPIRED, Outcome, Verdict
 from notifications.suppressions import suppressed_among
-from outbox.delivery.gate.neighbours import Neighbours
-from outbox.delivery.rows.attempts import entries_since, last_doubt, time_of
-from outbox.delivery.rows.outcomes import LEASE_EXPIRED, Outcome, Verdict
-from outbox.models import Heartbeat
+from outbox.gate.neighbours import Neighbours
+from outbox.send import compute_hold_left
+from runtime.models import Heartbeat
 
-#: The heartbeat of the process that receives webhooks.
-ENDPOINT = "web"
 #: Webhooks are in use if an event came within this time.
 WEBHOOKS_IN_USE = dt.timedelta(days=7)
 #: No e-mail is held for longer than this.

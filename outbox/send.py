@@ -15,14 +15,14 @@ from django.conf import settings
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from notifications import metrics
-from notifications.delivery.log import ids_of
+from notifications.log import ids_of
 from notifications.models import EmailNotification
 from notifications.providers.sending import PROVIDERS
-from outbox.delivery.gate.gate import Admission, Gate
-from outbox.delivery.gate.neighbours import Neighbours
-from outbox.delivery.rows.attempts import Doubt, find_doubts
-from outbox.delivery.rows.outcomes import NOT_ACCEPTED, Outcome, Verdict
-from outbox.telemetry import tracing
+from notifications.states.attempts import Doubt, find_doubts
+from notifications.states.outcomes import NOT_ACCEPTED, Outcome, Verdict
+from outbox.gate.gate import Admission, Gate
+from outbox.gate.neighbours import Neighbours
+from runtime.telemetry import tracing
 
 log = structlog.get_logger(__name__)
 

@@ -11,12 +11,12 @@ from celery import current_app, shared_task
 from django.conf import settings
 from django.db import close_old_connections
 
-from notifications.delivery import drain
-from notifications.delivery.process import Drained
-from outbox import bulk
-from outbox.models import BulkJob
-from outbox.process.redis_client import make_client
-from outbox.process.waker import Waker
+from outbox import drain
+from outbox.process import Drained
+from runtime import bulk_jobs
+from runtime.models import BulkJob
+from runtime.process.redis_client import make_client
+from runtime.process.waker import Waker
 
 #: Add no wake-up to a queue of so many messages: either no worker takes them, or all are busy.
 MOST_WAITING = 20
@@ -32,7 +32,7 @@ def drain_emails(**_: Any) -> None:
 def poll_outbox(**_: Any) -> None:
     """Remove old exports, resume bulk jobs, recover expired claims, then drain."""
     BulkJob.objects.remove_old_results()
-    bulk.wake_for_unfinished()
+    bulk_jobs.wake_for_unfinished()
     _go_on(drain.poll())
 
 

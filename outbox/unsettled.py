@@ -10,8 +10,8 @@ from django.db import InterfaceError, OperationalError, connections
 from opentelemetry.trace import SpanKind
 
 from notifications.models import EmailNotification
-from outbox.delivery.rows.outcomes import Outcome
-from outbox.telemetry import health, tracing
+from notifications.states.outcomes import Outcome
+from runtime.telemetry import health, tracing
 
 log = structlog.get_logger(__name__)
 

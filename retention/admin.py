@@ -9,10 +9,10 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
-from outbox.admin.shared.base import TriageAdmin
-from outbox.menu import MenuItem
-from outbox.models import DetachedPartition
-from outbox.retention.partitions.listing import list_partitions
+from retention.models import DetachedPartition
+from retention.partitions.listing import list_partitions
+from web.admin.base import TriageAdmin
+from web.admin.menu import MenuItem
 
 
 @admin.register(DetachedPartition)

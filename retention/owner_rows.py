@@ -15,10 +15,10 @@ from typing import Any
 from django.db import ProgrammingError, connections
 from psycopg import errors
 
-from outbox.database.ids import id_floor
-from outbox.database.partitioned import PartitionedModel
-from outbox.database.periods import first_id_time
-from outbox.retention.partitions.catalogue import partition_tables
+from retention.partitions.catalogue import partition_tables
+from runtime.database.ids import id_floor
+from runtime.database.partitioned import PartitionedModel
+from runtime.database.periods import first_id_time
 
 
 def owner_rows(

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from outbox.addresses import as_stored
-from outbox.privacy import find_addresses, hide_addresses
+from runtime.addresses import as_stored
+from runtime.personal_data import find_addresses, hide_addresses
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Delete old rows from the tables that are not partitioned, `BATCH` rows at a time.
 
-outbox.retention.rollover calls it. Each batch is a short transaction that skips locked rows, so it waits for
+retention.rollover calls it. Each batch is a short transaction that skips locked rows, so it waits for
 no other transaction and blocks others only briefly. The next purge continues a killed one.
 """
 
@@ -12,7 +12,7 @@ import time
 from django.conf import settings
 from django.db import connections, transaction
 
-from outbox.retention.partitions.locks import OWNER_DATABASE
+from retention.partitions.locks import OWNER_DATABASE
 
 BATCH = 2000
 #: The pause between two batches, so that vacuum and replicas keep up.

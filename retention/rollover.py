@@ -24,19 +24,20 @@ from django.db import OperationalError
 from django.db.models import F
 from django.db.models.functions import Now
 
-from outbox.database.clock import read_database_time
-from outbox.database.partitioned import PartitionedModel
-from outbox.models import DetachedPartition, Heartbeat
-from outbox.retention import purge
-from outbox.retention.archives import archive, files
-from outbox.retention.archives.files import Tick
-from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
-from outbox.retention.partitions import detach
-from outbox.retention.partitions.catalogue import PartitionTable, has_table, partition_tables
-from outbox.retention.partitions.detach import PartitionHeld, StillPending
-from outbox.retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, Report, exclusive_lock
-from outbox.retention.partitions.partitions import ensure_all, partitioned_models, start_of
-from outbox.retention.people.erasure import erase_from_archive
+from retention import purge
+from retention.cold_files import archive, files
+from retention.cold_files.files import Tick
+from retention.cold_files.manifest import ArchiveDiffers, Manifest
+from retention.models import DetachedPartition
+from retention.partitions import detach
+from retention.partitions.catalogue import PartitionTable, has_table, partition_tables
+from retention.partitions.detach import PartitionHeld, StillPending
+from retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, Report, exclusive_lock
+from retention.partitions.partitions import ensure_all, start_of
+from retention.rows_of_person import erase_from_archive
+from runtime.database.clock import read_database_time
+from runtime.database.partitioned import PartitionedModel, partitioned_models
+from runtime.models import Heartbeat
 
 log = structlog.get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 A model's `retention` rules say what is personal in a row. A person owns the rows that are addressed to them,
 or in a table without addresses the rows of their orders. stored_answers.py erases from tables that are not
-partitioned. orders.privacy.erasure calls this module, and for archives also outbox.retention.rollover.
+partitioned. orders.privacy.erasure calls this module, and for archives also retention.rollover.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from outbox.database.partitioned import PartitionedModel
-from outbox.models import DetachedPartition, Erasure, OutboxEvent
-from outbox.models.events import KEY_ERASED, KEY_WITH_ADDRESS
-from outbox.privacy import address_hash
-from outbox.retention.archives import archive, restore
-from outbox.retention.archives.table_copy import columns_of
-from outbox.retention.partitions.catalogue import existing, partition_tables
-from outbox.retention.partitions.locks import OWNER_DATABASE, Report, no_statement_timeout
-from outbox.retention.person import Person
+from events.models import OutboxEvent
+from events.models.events import KEY_ERASED, KEY_WITH_ADDRESS
+from retention.cold_files import archive, restore
+from retention.cold_files.table_copy import columns_of
+from retention.models import DetachedPartition, Erasure
+from retention.partitions.catalogue import existing, partition_tables
+from retention.partitions.locks import OWNER_DATABASE, Report, no_statement_timeout
+from retention.person import Person
+from runtime.database.partitioned import PartitionedModel
+from runtime.personal_data import address_hash
 
 _BATCH = 500
 

@@ -29,12 +29,12 @@ from django.db import InterfaceError, OperationalError, connection, models, tran
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
-from outbox.database.transactions import after_commit
-from outbox.models import BulkJob
-from outbox.models.jobs import MAX_TRIES
-from outbox.privacy import ERASED_ADDRESS, address_hash, hide_addresses, refuse_addresses
-from outbox.process.waker import Waker
-from outbox.telemetry import context as work_context
+from runtime.database.transactions import after_commit
+from runtime.models import BulkJob
+from runtime.models.jobs import MAX_TRIES
+from runtime.personal_data import ERASED_ADDRESS, address_hash, hide_addresses, refuse_addresses
+from runtime.process.waker import Waker
+from runtime.telemetry import context as work_context
 
 log = structlog.get_logger(__name__)
 
@@ -418,7 +418,7 @@ def wake_for_unfinished() -> None:
 
 def _enqueue() -> None:
     # A wake-up that is older than a poll is of no use, because the poll has sent another.
-    current_app.send_task("outbox.tasks.run_bulk_jobs", expires=settings.POLL_INTERVAL)
+    current_app.send_task("runtime.tasks.run_bulk_jobs", expires=settings.POLL_INTERVAL)
 
 
 waker = Waker(_enqueue, target="bulk")

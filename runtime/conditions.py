@@ -1,4 +1,4 @@
-"""The conditions that need a person. Only `decide` finds them, from the facts that `outbox.facts` reads.
+"""The conditions that need a person. Only `decide` finds them, from the facts that `runtime.facts` reads.
 
 `manage.py status`, the admin's tiles and the log's error "partitions run out" show them. A condition has the
 name of its alert (docker/prometheus/alerts.yml) and of its paragraph in docs/guides/alerts.md. It holds at
@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from django.conf import settings
 
-from outbox.delivery.gate.breaker import State
+from outbox.gate.breaker import State
 
 if TYPE_CHECKING:
-    from outbox.database.partitioned import Interval
+    from runtime.database.partitioned import Interval
+
+#: The tag of the checks whose warnings the admin's first page shows.
+PRODUCTION = "production"
 
 Code = Literal[
     "Paused", "BrokerDown", "EmailProvidersDown", "EmailProviderDown", "EmailBreakerForced", "PollMissing",
@@ -119,7 +122,7 @@ class Facts:
     events: Events = dataclasses.field(default_factory=Events)
     failed_jobs: int = 0
     holding: int = 0  # unfinished rows in partitions past their hot days
-    lags: Sequence[tuple[str, int, float]] = ()  # each an outbox.events.transports.Lag
+    lags: Sequence[tuple[str, int, float]] = ()  # each an events.transports.Lag
     stuck: Mapping[str, Stuck] = dataclasses.field(default_factory=dict)  # by state
     stocks: Sequence[Stock] = ()
     connections: Connections = dataclasses.field(default_factory=lambda: Connections({}, 1, 0.0))

@@ -1,4 +1,4 @@
-"""Read the numbers for metrics, `manage.py status` and `outbox.conditions` in one statement.
+"""Read the numbers for metrics, `manage.py status` and `runtime.conditions` in one statement.
 
 Every count stops after *reading* `MOST` rows, so that it takes milliseconds even in an outage. Ages are
 seconds by the database's clock, or 0.0 without such a row.
@@ -12,10 +12,11 @@ from typing import Any
 
 from django.db import connection
 
-from outbox.conditions import Connections, Events, Facts, Rows, Stock, Stuck
-from outbox.database.ids import id_floor
-from outbox.database.server import SESSIONS
-from outbox.retention.partitions import partitions
+from retention.partitions import partitions
+from runtime.conditions import Connections, Events, Facts, Rows, Stock, Stuck
+from runtime.database import partitioned
+from runtime.database.ids import id_floor
+from runtime.database.server import SESSIONS
 
 MOST = 10_000
 
@@ -94,7 +95,7 @@ _UNARCHIVED = """
 """
 
 
-#: Returns the SELECT of stuck orders, as `orders.stuck` describes it. The app that has orders sets it.
+#: Returns the SELECT of stuck orders, as `orders.conditions` describes it. The app that has orders sets it.
 _stuck: Callable[[], str] = lambda: "SELECT WHERE false"  # noqa: E731
 
 
@@ -113,7 +114,7 @@ def read_facts(*, now: dt.datetime) -> Facts:
         _holding(now),
         _stuck(),
         SESSIONS,
-        partitions.attached_statement(models=partitions.partitioned_models()),
+        partitioned.attached_statement(models=partitioned.partitioned_models()),
         _UNARCHIVED,
         _ROWS.format(most=MOST),
     )
@@ -145,7 +146,7 @@ def _positive(row: Mapping[str, Any]) -> dict[str, Any]:
 def _holding(now: dt.datetime) -> str:
     """Return the SELECT that counts the unfinished rows of partitions past their hot days."""
     parts = []
-    for model in partitions.partitioned_models():
+    for model in partitioned.partitioned_models():
         rules = model.retention
         floor = id_floor(partitions.start_of(interval=rules.interval, when=now - model.hot()))
         for condition in rules.unfinished.values():
@@ -156,9 +157,9 @@ def _holding(now: dt.datetime) -> str:
 def _stocks(
     now: dt.datetime, attached: Sequence[Mapping[str, str]], unarchived: Mapping[str, Sequence[str]]
 ) -> Iterable[Stock]:
-    for model in partitions.partitioned_models():
+    for model in partitioned.partitioned_models():
         table = model._meta.db_table
-        among = partitions.parse_bounds(
+        among = partitioned.parse_bounds(
             (one["name"], one["bounds"]) for one in attached if one["parent"] == table
         )
         overdue = []

@@ -1,7 +1,7 @@
 """Sum each finished minute into `traffic_sums`, and read the sums for the admin's charts.
 
-`outbox.tasks.sum_minutes` runs once a minute. Apps declare their sums with `summed`. Another run replaces the
-rows that it sums again, so runs may overlap, repeat and be interrupted. Each run sums the newest minutes
+`runtime.tasks.sum_minutes` runs once a minute. Apps declare their sums with `summed`. Another run replaces
+the rows that it sums again, so runs may overlap, repeat and be interrupted. Each run sums the newest minutes
 again, because a webhook reports a delivery some seconds later.
 """
 
@@ -19,10 +19,10 @@ from typing import Self
 from django.db import connections
 from django.db.models import Max, Q
 
-from outbox.database.clock import read_database_time
-from outbox.models import Heartbeat, TrafficSum
-from outbox.traffic.spread import Spread, add_spreads, quantile
-from outbox.traffic.summed import Window, read_all, sample_all
+from runtime.database.clock import read_database_time
+from runtime.models import Heartbeat, TrafficSum
+from runtime.spread import Spread, add_spreads, quantile
+from runtime.summed import Window, read_all, sample_all
 
 MINUTE, HOUR = dt.timedelta(minutes=1), dt.timedelta(hours=1)
 #: The heartbeat of the sums.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from django.conf import settings
 
-from outbox.addresses import LONGEST, as_stored
+from runtime.addresses import LONGEST, as_stored
 
 ERASED = "[erased]"
 #: Replaces an address. The domain can never exist (RFC 2606).

@@ -6,8 +6,7 @@ from typing import Any
 
 from celery import shared_task
 
-from outbox import bulk
-from outbox.traffic import minutes
+from runtime import bulk_jobs, minutes
 
 
 @shared_task
@@ -19,5 +18,5 @@ def sum_minutes(**_: Any) -> None:
 @shared_task
 def run_bulk_jobs(**_: Any) -> None:
     """Do a batch of a bulk job, then queue another task, so that waiting drains run in between."""
-    if bulk.run_batch():
-        bulk.waker.wake()
+    if bulk_jobs.run_batch():
+        bulk_jobs.waker.wake()

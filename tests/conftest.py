@@ -57,8 +57,8 @@ def django_db_modify_db_settings(
     django_db_modify_db_settings: None, django_db_blocker: Any
 ) -> Iterator[None]:
     """Migrate one database for all processes, with few days ahead, because partitions slow each test down."""
-    from outbox.conditions import AHEAD_ALARM
-    from outbox.retention.partitions.partitions import AHEAD
+    from retention.partitions.partitions import AHEAD
+    from runtime.conditions import AHEAD_ALARM
     from tests.kit import template
 
     AHEAD["day"], AHEAD_ALARM["day"] = 6, 2
@@ -80,7 +80,7 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
         emptying = Emptying(TransactionTestCase._fixture_teardown)  # type: ignore[attr-defined]
         patch.setattr(TransactionTestCase, "_fixture_teardown", lambda case: emptying(case))
         # A timer that one test set would send the e-mails of another. Flows have the real one.
-        patch.setattr("notifications.tasks.timer.wake", lambda *, in_seconds: None)
+        patch.setattr("outbox.tasks.timer.wake", lambda *, in_seconds: None)
         yield
     from tests.kit.months import dsn  # needs Django's apps
 

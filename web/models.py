@@ -1,44 +1,16 @@
-"""The engine's tables.
-
-`events` has published events, `inbox` received events, `jobs` bulk jobs, `pauses` pauses, and `traffic` the
-charts' sums. This module has idempotency keys, API tokens, heartbeats, detached partitions and erasures.
-"""
+"""The tables of the API: tokens of callers, and stored answers of requests."""
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import math
 import secrets
-import time
-from typing import ClassVar
 
-from django.db import connection, models
-from django.db.models import F
+from django.db import models
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from outbox.database.ids import new_id
-from outbox.models.events import SHARDS, OutboxEvent
-from outbox.models.inbox import InboundDeadLetter, ProcessedEvent
-from outbox.models.jobs import BulkJob
-from outbox.models.pauses import Pause
-from outbox.models.traffic import TrafficSum
-
-__all__ = [
-    "SHARDS",
-    "ApiToken",
-    "BulkJob",
-    "DetachedPartition",
-    "Erasure",
-    "Heartbeat",
-    "IdempotencyKey",
-    "InboundDeadLetter",
-    "OutboxEvent",
-    "Pause",
-    "ProcessedEvent",
-    "TrafficSum",
-]
+from runtime.database.ids import new_id
 
 
 class IdempotencyKey(models.Model):
@@ -57,6 +29,7 @@ class IdempotencyKey(models.Model):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        app_label = "outbox"
         db_table = "idempotency_keys"
         indexes = [models.Index(fields=["created_at"], name="idempotency_keys_age")]  # the purge
 
@@ -85,6 +58,7 @@ class ApiToken(models.Model):
     UNUSED_DAYS = 90
 
     class Meta:
+        app_label = "outbox"
         db_table = "api_tokens"
 
     def __str__(self) -> str:
@@ -107,103 +81,3 @@ class ApiToken(models.Model):
     def new_secret(cls) -> str:
         """Return a new secret. Scanners for leaked secrets can search for its prefix."""
         return f"op_{secrets.token_urlsafe(32)}"
-
-
-class Heartbeat(models.Model):
-    """The time of a regular job's last run, by the database's clock."""
-
-    name = models.CharField(primary_key=True, max_length=50)
-    beat_at = models.DateTimeField(db_default=Now())
-    since = models.DateTimeField(db_default=Now())  # the first of the latest beats without a gap
-
-    #: Seconds without a beat that count as a gap.
-    GAP = 15.0
-    #: When this process last beat, by name (monotonic).
-    _beat_at: ClassVar[dict[str, float]] = {}
-
-    class Meta:
-        db_table = "heartbeats"
-
-    def __str__(self) -> str:
-        return f"{self.name} at {self.beat_at:%Y-%m-%d %H:%M:%S}"
-
-    @classmethod
-    def beat(cls, *, name: str, every: float = 0.0) -> None:
-        """Record that the job `name` runs now, at most once in `every` seconds for each process."""
-        now = time.monotonic()
-        if now - cls._beat_at.get(name, -math.inf) < every:
-            return
-        cls._beat_at[name] = now
-        with connection.cursor() as cursor:
-            cursor.execute(
-                """
-                INSERT INTO heartbeats AS old (name, beat_at, since)
-                VALUES (%s, statement_timestamp(), statement_timestamp())
-                ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at, since = CASE
-                    WHEN old.beat_at < excluded.beat_at - %s * interval '1 second' THEN excluded.since
-                    ELSE old.since END
-                """,
-                [name, cls.GAP],
-            )
-
-    @classmethod
-    def read_unbroken(cls, *, name: str) -> float | None:
-        """Return the seconds since the first of the latest beats without a gap, or None if there is none."""
-        recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=cls.GAP))
-        span = recent.annotate(span=Now() - F("since")).values_list("span", flat=True).first()
-        return None if span is None else span.total_seconds()
-
-    @classmethod
-    def read_age(cls, *, name: str) -> float | None:
-        """Return the seconds since the last beat of `name`, or None if it never beat."""
-        age = (
-            cls.objects.filter(name=name)
-            .annotate(age=Now() - F("beat_at"))
-            .values_list("age", flat=True)
-            .first()
-        )
-        return None if age is None else age.total_seconds()
-
-
-class DetachedPartition(models.Model):
-    """A detached partition: the time of each later step, and the archive's manifest.
-
-    Records are kept for ever. The time of a step is null until the step is done. A step that was done but not
-    recorded is repeated.
-    """
-
-    name = models.CharField(primary_key=True, max_length=63)
-    table = models.CharField(max_length=63)
-    since = models.DateTimeField()  # [since, until) are the times of its ids
-    until = models.DateTimeField()
-    manifest = models.JSONField(null=True)  # outbox.retention.archives.manifest.Manifest; null until archived
-    detached_at = models.DateTimeField(db_default=Now())
-    archived_at = models.DateTimeField(null=True)
-    dropped_at = models.DateTimeField(null=True)
-    deleted_at = models.DateTimeField(null=True)  # of the archive, after ARCHIVE_YEARS
-
-    class Meta:
-        db_table = "retired_partitions"
-        verbose_name = "partition"
-        default_permissions = ("view",)
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Erasure(models.Model):
-    """An erasure of a person, identified by a keyed hash of the address, and its remaining work."""
-
-    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    address_hash = models.CharField(max_length=64, unique=True)
-    archives = models.JSONField(default=list)  # partitions whose archives must still be rewritten
-    counts = models.JSONField(default=dict)  # rows changed, by table
-    requested_at = models.DateTimeField(db_default=Now())
-    finished_at = models.DateTimeField(null=True)  # of everything except the archives
-
-    class Meta:
-        db_table = "erasures"
-        default_permissions = ("view",)
-
-    def __str__(self) -> str:
-        return f"erasure of {self.requested_at:%Y-%m-%d}"

@@ -1,5 +1,4 @@
-"""Messages from the broker: events of other services, each with one effect, and changes of our rows.
+"""Messages from the broker: events of other services, each with one effect.
 
-`inbox` records processed events. `cdc` wakes workers and relays when Debezium reports a row. The consumers'
-commands and the apps' handlers import it.
+`inbox` records processed events. The consumer's command and the handlers of the apps import it.
 """

@@ -1,7 +1,7 @@
 """Read the events in the body of a request: envelopes, or CloudEvents 1.0 in all three modes.
 
 A body that cannot be read is refused with a problem. A fault of one event raises `Rejected` when its envelope
-is read, so that it does not stop the others. Called by orders.api.inbound.
+is read, so that it does not stop the others. Called by orders.api.events_in.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from urllib.parse import unquote
 
 from rest_framework.request import Request
 
-from outbox.api.problem_types import UNSUPPORTED_MEDIA_TYPE
-from outbox.api.problems import Fault, Problem, invalid, malformed
-from outbox.events.consuming.cloudevents import envelope_from
-from outbox.events.consuming.envelope import DEEPEST, Envelope, Rejected, check_storable, envelope_of
-from outbox.events.schemas import Name, find_schemas, read_schema
+from events.consuming.cloudevents import envelope_from
+from events.consuming.envelope import DEEPEST, Envelope, Rejected, check_storable, envelope_of
+from events.schemas.schemas import Name, find_schemas, read_schema
+from web.api.problem_types import UNSUPPORTED_MEDIA_TYPE
+from web.api.problems import Fault, Problem, invalid, malformed
 
 MOST_EVENTS = 100
 JSON = "application/json"

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from outbox.events.consuming.envelope import Rejected, read_json
+from events.consuming.envelope import Rejected, read_json
 
 #: Attribute -> member of the envelope's `metadata`.
 EXTENSIONS = {"correlationid": "correlationId", "traceparent": "traceparent", "sequence": "sequence"}

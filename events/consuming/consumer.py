@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
-from outbox.events.consuming.inbox import (
+from events.consuming.inbox import (
     Handler,
     Processing,
     dead_letter,
@@ -27,11 +27,11 @@ from outbox.events.consuming.inbox import (
     process,
     replay_next,
 )
-from outbox.events.pause_watch import PauseWatch
-from outbox.events.transports import BrokerAway, Consumer, Received
-from outbox.models import Pause
-from outbox.process.loop import pause_after, run_until_stopped
-from outbox.telemetry import context, instruments
+from events.pause_watch import PauseWatch
+from events.transports import BrokerAway, Consumer, Received
+from runtime.models import Pause
+from runtime.process.loop import pause_after, run_until_stopped
+from runtime.telemetry import context, instruments
 
 log = structlog.get_logger(__name__)
 

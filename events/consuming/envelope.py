@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from outbox.telemetry import context
-from outbox.telemetry.event_ids import event_ids
+from events.event_ids import event_ids
+from runtime.telemetry import context
 
 LARGEST = 1_000_000  # bytes
 DEEPEST = 100  # levels of lists and objects

@@ -2,7 +2,7 @@
 
 The handler's changes and the row in `processed_events` are one transaction, so a repeat changes nothing. An
 event that can never be processed or failed six times becomes a dead letter with its reason, for an operator,
-and is published to `<topic>.dlt`. outbox.events.consuming.consumer and the API of events call this module.
+and is published to `<topic>.dlt`. events.consuming.consumer and the API of events call this module.
 """
 
 from __future__ import annotations
@@ -20,23 +20,16 @@ from django.db import DataError, transaction
 from django.db.models.functions import Now
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
-from outbox.database.ids import id_time
-from outbox.database.transactions import after_commit
-from outbox.events.consuming.envelope import (
-    LARGEST,
-    Envelope,
-    Rejected,
-    event_id_of,
-    read_envelope,
-    read_json,
-)
-from outbox.events.publishing.publish import write_event
-from outbox.events.transports import Received
-from outbox.models import InboundDeadLetter, ProcessedEvent
-from outbox.models.inbox import Receipt
-from outbox.privacy import ERASED
-from outbox.telemetry import context, tracing
-from outbox.telemetry.event_ids import event_ids
+from events.consuming.envelope import LARGEST, Envelope, Rejected, event_id_of, read_envelope, read_json
+from events.event_ids import event_ids
+from events.models import InboundDeadLetter, ProcessedEvent
+from events.models.inbox import Receipt
+from events.publishing.publish import write_event
+from events.transports import Received
+from runtime.database.ids import id_time
+from runtime.database.transactions import after_commit
+from runtime.personal_data import ERASED
+from runtime.telemetry import context, tracing
 
 log = structlog.get_logger(__name__)
 

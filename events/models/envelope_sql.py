@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from django.db.models.fields.json import KT
 
-from outbox.telemetry.event_ids import event_ids
+from events.event_ids import event_ids
 
 #: PostgreSQL builds the envelope, so Python does not parse JSON.
 ENVELOPE = """

@@ -15,11 +15,11 @@ from django.db.models import F, Func, Q, Value
 from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 
-from outbox.database.ids import id_floor, new_id
-from outbox.database.partitioned import Partitioned, RetentionRules
-from outbox.database.transactions import after_commit
-from outbox.models.outgoing import BLOCKING, COLUMNS, DUE_SQL, ENVELOPE, LOG_IDS, OutgoingEvent
-from outbox.telemetry.event_ids import event_ids
+from events.event_ids import event_ids
+from events.models.envelope_sql import BLOCKING, COLUMNS, DUE_SQL, ENVELOPE, LOG_IDS, OutgoingEvent
+from runtime.database.ids import id_floor, new_id
+from runtime.database.partitioned import Partitioned, RetentionRules
+from runtime.database.transactions import after_commit
 
 log = structlog.get_logger(__name__)
 
@@ -235,6 +235,7 @@ class OutboxEvent(Partitioned):
     objects = OutboxEventQuerySet.as_manager()
 
     class Meta:
+        app_label = "outbox"
         db_table = "outbox_events"
         permissions = [("resolve_outboxevent", "Can republish and discard events")]
         indexes = [

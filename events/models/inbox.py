@@ -12,7 +12,7 @@ from django.db import connections, models, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from outbox.database.ids import new_id
+from runtime.database.ids import new_id
 
 
 class Receipt(NamedTuple):
@@ -69,6 +69,7 @@ class ProcessedEvent(models.Model):
     objects = ProcessedEventQuerySet.as_manager()
 
     class Meta:
+        app_label = "outbox"
         db_table = "processed_events"
         indexes = [models.Index(fields=["processed_at"], name="processed_events_age")]  # the purge
 
@@ -121,6 +122,7 @@ class InboundDeadLetter(models.Model):
     objects = InboundDeadLetterQuerySet.as_manager()
 
     class Meta:
+        app_label = "outbox"
         db_table = "dead_events"
         default_permissions = ("view",)
         permissions = [("resolve_inbounddeadletter", "Can replay and discard events")]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from opentelemetry.trace import SpanKind
 
-from outbox.events.transports import BrokerAnswer, Message, Publisher
-from outbox.models.outgoing import OutgoingEvent
-from outbox.telemetry import tracing
+from events.models.envelope_sql import OutgoingEvent
+from events.transports import BrokerAnswer, Message, Publisher
+from runtime.telemetry import tracing
 
 
 def message_of(event: OutgoingEvent, *, traceparent: str = "") -> Message:

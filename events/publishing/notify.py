@@ -13,8 +13,8 @@ import time
 
 import redis
 
-from outbox.process.redis_client import make_client
-from outbox.process.waker import Waker
+from runtime.process.redis_client import make_client
+from runtime.process.waker import Waker
 
 CHANNEL = "orderpost:relay"
 _clients: dict[int, redis.Redis] = {}

@@ -9,12 +9,12 @@ from typing import Any
 
 from django.conf import settings
 
-from outbox.database.ids import new_id
-from outbox.database.statement import Part, execute, insert
-from outbox.database.transactions import require_transaction
-from outbox.events.publishing import notify
-from outbox.models import SHARDS
-from outbox.telemetry import context
+from events.models import SHARDS
+from events.publishing import notify
+from runtime.database.ids import new_id
+from runtime.database.statement import Part, execute, insert
+from runtime.database.transactions import require_transaction
+from runtime.telemetry import context
 
 _NEW = (("retry_count", "0"), ("last_error", "''"))
 

@@ -30,24 +30,19 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 from django.db import DatabaseError, InterfaceError
 
-from outbox.database.clock import read_database_time
-from outbox.events.pause_watch import PauseWatch
-from outbox.events.publishing.floor import Floor
-from outbox.events.publishing.messages import publish_events
-from outbox.events.publishing.notify import Listener
-from outbox.events.publishing.shards import Shards
-from outbox.events.transports import (
-    BrokerAway,
-    Publisher,
-    Refused,
-    TopicUnavailable,
-    publisher,
-)
-from outbox.models import OutboxEvent, Pause
-from outbox.models.events import OutboxEventQuerySet
-from outbox.models.outgoing import OutgoingEvent
-from outbox.process.loop import pause_after, run_until_stopped
-from outbox.telemetry import instruments
+from events.models import OutboxEvent
+from events.models.envelope_sql import OutgoingEvent
+from events.models.events import OutboxEventQuerySet
+from events.pause_watch import PauseWatch
+from events.publishing.floor import Floor
+from events.publishing.messages import publish_events
+from events.publishing.notify import Listener
+from events.publishing.shards import Shards
+from events.transports import BrokerAway, Publisher, Refused, TopicUnavailable, publisher
+from runtime.database.clock import read_database_time
+from runtime.models import Pause
+from runtime.process.loop import pause_after, run_until_stopped
+from runtime.telemetry import instruments
 
 log = structlog.get_logger(__name__)
 #: A separate logger, so that config.sentry makes no breadcrumbs of it, which would cost more than the lines.

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 
 import structlog
 
-from outbox.database.ids import id_floor
-from outbox.events.publishing.messages import message_of
-from outbox.events.transports import BrokerAway, Publisher, Refused, TopicUnavailable, publisher
-from outbox.models.events import OutboxEventQuerySet
-from outbox.models.outgoing import OutgoingEvent
+from events.models.envelope_sql import OutgoingEvent
+from events.models.events import OutboxEventQuerySet
+from events.publishing.messages import message_of
+from events.transports import BrokerAway, Publisher, Refused, TopicUnavailable, publisher
+from runtime.database.ids import id_floor
 
 log = structlog.get_logger(__name__)
 

@@ -16,7 +16,8 @@ import time
 from django.db import DatabaseError, InterfaceError, connections
 from django.db.models.functions import Now
 
-from outbox.models import SHARDS, Heartbeat
+from events.models import SHARDS
+from runtime.models import Heartbeat
 
 KEEP_SECONDS, GONE_SECONDS = 1.0, 3.0
 LOCK = 0x72656C61  # "rela": the first half of each shard's lock

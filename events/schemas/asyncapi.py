@@ -8,10 +8,10 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
-from outbox.api.operations import get_only
-from outbox.api.views import json_response
-from outbox.events.schemas import Direction, Name, find_schemas, read_schema
-from outbox.telemetry.release import version
+from events.schemas.schemas import Direction, Name, find_schemas, read_schema
+from runtime.telemetry.release import version
+from web.api.get_only import get_only
+from web.api.views import json_response
 
 #: The names of schemas that are not topics.
 ENVELOPE, DEAD_LETTER = "envelope", "dlt"

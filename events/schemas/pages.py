@@ -5,10 +5,10 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.urls import path, reverse
 
-from outbox.api.operations import get_only
-from outbox.api.problems import not_found
-from outbox.api.views import json_response
-from outbox.events.schemas import find_schemas, read_schema
+from events.schemas.schemas import find_schemas, read_schema
+from web.api.get_only import get_only
+from web.api.problems import not_found
+from web.api.views import json_response
 
 CONTENT_TYPE = "application/schema+json"
 

@@ -1,6 +1,6 @@
 """The JSON Schemas of events and commands: `schemas/in` and `schemas/out` of each app, and those of releases.
 
-outbox.api.event_schemas serves them. `outbox.events.schema_rules` compares them with the last release's.
+events.schemas.pages serves them. `events.schemas.rules` compares them with the last release's.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast
 from django.apps import apps
 from django.conf import settings
 
-from outbox.events.schema_rules import Direction as Direction
-from outbox.events.schema_rules import find_breaks
+from events.schemas.rules import Direction as Direction
+from events.schemas.rules import find_breaks
 
 DIRECTIONS: tuple[Direction, ...] = ("in", "out")
 #: A folder for each release. `manage.py schemas --keep` makes it.

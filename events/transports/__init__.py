@@ -15,7 +15,7 @@ from typing import cast
 
 from django.conf import settings
 
-from outbox.events.transports.base import (
+from events.transports.base import (
     BrokerAnswer,
     BrokerAway,
     Consumer,
@@ -29,13 +29,13 @@ from outbox.events.transports.base import (
 
 
 def publisher() -> Publisher:
-    module = importlib.import_module(f"outbox.events.transports.{settings.EVENT_TRANSPORT}")
+    module = importlib.import_module(f"events.transports.{settings.EVENT_TRANSPORT}")
     return cast(Publisher, module.Publisher())
 
 
 def consumer(*, topics: Sequence[str], group: str, name: str) -> Consumer:
     """Make a consumer of `topics` in a group. No other process may have its `name`."""
-    module = importlib.import_module(f"outbox.events.transports.{settings.EVENT_TRANSPORT}")
+    module = importlib.import_module(f"events.transports.{settings.EVENT_TRANSPORT}")
     return cast(Consumer, module.Consumer(topics=topics, group=group, name=name))
 
 
@@ -45,7 +45,7 @@ def consumer_lags(*, topics: Sequence[str], group: str, transport: str = "") -> 
     `transport` is `redis` or `kafka`, by default EVENT_TRANSPORT.
     """
     name = transport or settings.EVENT_TRANSPORT
-    module = importlib.import_module(f"outbox.events.transports.{name}_lag")
+    module = importlib.import_module(f"events.transports.{name}_lag")
     return cast("Callable[..., list[Lag]]", module.consumer_lags)(topics=topics, group=group)
 
 

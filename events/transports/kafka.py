@@ -17,8 +17,8 @@ import structlog
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from outbox.events.transports import base
-from outbox.events.transports.base import (
+from events.transports import base
+from events.transports.base import (
     BrokerAnswer,
     BrokerAway,
     Message,
@@ -27,13 +27,7 @@ from outbox.events.transports.base import (
     TopicUnavailable,
     time_of,
 )
-from outbox.events.transports.kafka_connection import (
-    LOGGER,
-    RESERVED,
-    Reasons,
-    connection,
-    session_times,
-)
+from events.transports.kafka_connection import LOGGER, RESERVED, Reasons, connection, session_times
 
 log = structlog.get_logger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Any
 import confluent_kafka as kafka
 from django.conf import settings
 
-from outbox.events.transports.base import BrokerAway, Lag
-from outbox.events.transports.kafka_connection import LOGGER, connection
+from events.transports.base import BrokerAway, Lag
+from events.transports.kafka_connection import LOGGER, connection
 
 ASK_SECONDS = 1.0
 #: The limit for fetching the first uncommitted message of every partition, to read its time.

@@ -19,9 +19,9 @@ import redis
 import structlog
 from django.conf import settings
 
-from outbox.events.transports import base
-from outbox.events.transports import redis_scripts as scripts
-from outbox.events.transports.base import (
+from events.transports import base
+from events.transports import redis_scripts as scripts
+from events.transports.base import (
     BrokerAnswer,
     BrokerAway,
     Message,
@@ -30,7 +30,7 @@ from outbox.events.transports.base import (
     TopicUnavailable,
     time_of,
 )
-from outbox.process.redis_client import make_client
+from runtime.process.redis_client import make_client
 
 log = structlog.get_logger(__name__)
 

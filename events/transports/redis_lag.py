@@ -7,8 +7,8 @@ from typing import Any
 
 import redis
 
-from outbox.events.transports.base import BrokerAway, Lag
-from outbox.process.redis_client import make_client
+from events.transports.base import BrokerAway, Lag
+from runtime.process.redis_client import make_client
 
 
 def consumer_lags(*, topics: Sequence[str], group: str) -> list[Lag]:

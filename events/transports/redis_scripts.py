@@ -1,4 +1,4 @@
-"""The Lua scripts of outbox.events.transports.redis."""
+"""The Lua scripts of events.transports.redis."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from notifications.failure_causes import COUNT_LIMIT, dead_causes
 from notifications.models import EmailNotification
 from notifications.providers.causes import explain
 from notifications.providers.explanations import RESTORED, Explanation
-from outbox.admin.front import panel
-from outbox.admin.shared.base import ago
-from outbox.database.ids import id_time
+from runtime.database.ids import id_time
+from web.admin.base import ago
+from web.admin.tiles import panel
 
 #: The number of groups on the page.
 SHOWN = 50

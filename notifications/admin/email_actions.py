@@ -19,11 +19,11 @@ from django.urls import reverse
 from notifications import by_hand, filters
 from notifications.bulk_actions import GIVE_UP, RESEND
 from notifications.models import EmailNotification
-from outbox import bulk
-from outbox.admin.front import COUNT_LIMIT
-from outbox.admin.shared.base import as_uuid
-from outbox.database.clock import read_database_time
-from outbox.privacy import AddressGiven, refuse_addresses
+from runtime import bulk_jobs
+from runtime.database.clock import read_database_time
+from runtime.personal_data import AddressGiven, refuse_addresses
+from web.admin.base import as_uuid
+from web.admin.tiles import COUNT_LIMIT
 
 #: The most results of a search that one job changes.
 MAX_ROWS = 5_000
@@ -94,9 +94,9 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         if not any(params.get(one) for one in NARROW):
             raise Http404
         if "confirmed" not in request.POST or not self._accept_reason(request, *params.values()):
-            return self._ask(request, bulk.rows_of(action, params), name, params=params)
+            return self._ask(request, bulk_jobs.rows_of(action, params), name, params=params)
         assert request.user.is_authenticated
-        job = bulk.start_job(
+        job = bulk_jobs.start_job(
             action=action.name,
             filter=params,
             user=request.user,
@@ -144,8 +144,8 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
         return TemplateResponse(request, "admin/notifications/emailnotification/confirm.html", context)
 
 
-def _bulk_action(name: str) -> bulk.BulkAction:
-    return bulk.row_action(name=f"notifications.{name}")
+def _bulk_action(name: str) -> bulk_jobs.BulkAction:
+    return bulk_jobs.row_action(name=f"notifications.{name}")
 
 
 def _posted(request: HttpRequest) -> dict[str, str]:

@@ -17,10 +17,10 @@ from notifications.by_hand import held_until
 from notifications.copies import why_not_copied
 from notifications.models import EmailNotification
 from notifications.services import why_not_given_up, why_not_resent
+from notifications.states.outcomes import Status
 from notifications.suppressions import suppression_of
-from outbox.admin.shared.base import ago
-from outbox.database.clock import read_database_time
-from outbox.delivery.rows.outcomes import Status
+from runtime.database.clock import read_database_time
+from web.admin.base import ago
 
 
 class DetailPage(admin.ModelAdmin[EmailNotification]):

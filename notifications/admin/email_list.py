@@ -16,10 +16,10 @@ from django.utils.safestring import SafeString
 from notifications import filters
 from notifications.models import LAST_ERROR_AT, EmailNotification, EmailNotificationQuerySet
 from notifications.rendering import event_types
-from outbox.addresses import as_stored
-from outbox.admin.shared.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
-from outbox.admin.shared.period import PeriodFilter
-from outbox.delivery.rows.outcomes import Status
+from notifications.states.outcomes import Status
+from runtime.addresses import as_stored
+from web.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
+from web.admin.period import PeriodFilter
 
 
 class ParameterFilter(ChoiceFilter):

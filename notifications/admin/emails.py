@@ -10,10 +10,10 @@ from notifications.admin.email_actions import ActionsPage
 from notifications.admin.email_detail import DetailPage
 from notifications.admin.email_list import ListPage
 from notifications.admin.email_preview import PreviewPage
-from notifications.admin.providers import ProvidersPage
 from notifications.models import EmailNotification
-from outbox.admin.shared.base import TriageAdmin
-from outbox.menu import MenuItem
+from outbox.admin import ProvidersPage
+from web.admin.base import TriageAdmin
+from web.admin.menu import MenuItem
 
 
 @admin.register(EmailNotification)

@@ -9,9 +9,9 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from notifications.models import EmailNotification
-from outbox.addresses import as_stored
-from outbox.admin.shared.base import as_uuid
-from outbox.admin.shared.search import SHOWN, Hit, searches
+from runtime.addresses import as_stored
+from web.admin.base import as_uuid
+from web.admin.search import SHOWN, Hit, searches
 
 
 @searches(20)

@@ -15,10 +15,10 @@ from django.utils.safestring import SafeString
 
 from notifications.models import Suppression
 from notifications.suppressions import suppression_of
-from outbox.admin.shared.address_field import AddressField
-from outbox.admin.shared.base import ChoiceFilter, EstimatingPaginator, ago
-from outbox.menu import MenuItem
-from outbox.privacy import address_hash
+from runtime.personal_data import address_hash
+from web.admin.address_field import AddressField
+from web.admin.base import ChoiceFilter, EstimatingPaginator, ago
+from web.admin.menu import MenuItem
 
 
 class ReasonFilter(ChoiceFilter):

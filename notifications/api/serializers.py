@@ -11,10 +11,10 @@ from rest_framework import serializers
 
 from notifications.models import LAST_ERROR_AT, EmailNotification
 from notifications.rendering import event_types
-from outbox.api.fields import Choice, EmailAddress, Identifier
-from outbox.api.pages import PeriodQuery
-from outbox.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
-from outbox.delivery.rows.outcomes import DUE_STATES, Status
+from notifications.states.outcomes import DUE_STATES, Status
+from web.api.fields import Choice, EmailAddress, Identifier
+from web.api.pages import PeriodQuery
+from web.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
 
 
 class NotificationQuery(PeriodQuery):

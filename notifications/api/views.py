@@ -16,15 +16,15 @@ from notifications.api.serializers import (
     with_columns,
 )
 from notifications.models import EmailNotification
-from outbox.api.idempotency import answer_once
-from outbox.api.pages import paginate
-from outbox.api.problem_types import declare_type
-from outbox.api.problems import Problem, not_found
-from outbox.api.schema import operation
-from outbox.api.sources import visible
-from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
-from outbox.database.periods import narrow_to_created
-from outbox.models import ApiToken
+from runtime.database.periods import narrow_to_created
+from web.api.idempotency import answer_once
+from web.api.pages import paginate
+from web.api.problem_types import declare_type
+from web.api.problems import Problem, not_found
+from web.api.schema import operation
+from web.api.sources import visible
+from web.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
+from web.models import ApiToken
 
 READ, WRITE = "notifications:read", "notifications:write"
 TAGS = ["notifications"]

@@ -4,8 +4,8 @@ import django.db.models.deletion
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-import outbox.database.ids
-from outbox.database.partitioned_migrations import CreatePartitionedModel
+import runtime.database.ids
+from retention.partitions.migrations import CreatePartitionedModel
 
 
 class Migration(migrations.Migration):
@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=outbox.database.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=runtime.database.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 (

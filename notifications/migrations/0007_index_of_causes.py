@@ -1,7 +1,7 @@
 from django.db import migrations, models
 from django.db.models import Q
 
-from outbox.database.partitioned_migrations import AddPartitionedIndex
+from retention.partitions.migrations import AddPartitionedIndex
 
 
 class Migration(migrations.Migration):

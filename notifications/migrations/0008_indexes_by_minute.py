@@ -2,7 +2,7 @@ import django.contrib.postgres.indexes
 from django.db import migrations, models
 from django.db.models.expressions import RawSQL
 
-from outbox.database.partitioned_migrations import AddPartitionedIndex
+from retention.partitions.migrations import AddPartitionedIndex
 
 
 class Migration(migrations.Migration):

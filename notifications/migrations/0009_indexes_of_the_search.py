@@ -2,7 +2,7 @@ from django.contrib.postgres.indexes import HashIndex
 from django.db import migrations
 from django.db.models import Q
 
-from outbox.database.partitioned_migrations import AddPartitionedIndex
+from retention.partitions.migrations import AddPartitionedIndex
 
 
 class Migration(migrations.Migration):

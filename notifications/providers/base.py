@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.mail import EmailMultiAlternatives, get_connection
 
 from notifications.models import EmailNotification
-from outbox.delivery.rows.outcomes import Outcome, Verdict
+from notifications.states.outcomes import Outcome, Verdict
 
 #: Open a new connection after so many idle seconds. The server may be about to close the old one, and a reset
 #: at that moment looks like a reset after it took the mail.

@@ -23,7 +23,7 @@ from anymail.utils import EmailAddress, parse_address_list
 from notifications.providers.base import Provider
 from notifications.providers.connecting import has_failed_to_connect
 from notifications.providers.session import NeverConnected, Session, make_session
-from outbox.delivery.rows.outcomes import Outcome, Verdict
+from notifications.states.outcomes import Outcome, Verdict
 
 #: Statuses about our account or settings, not the message: a wrong key, plan, or address of the API.
 ABOUT_US = frozenset({401, 402, 403, 404, 405, 406, 407, 410, 415, 421})

@@ -1,4 +1,4 @@
-"""The states of a row that must be delivered, the outcomes of its attempts, and its retries. Pure values.
+"""The states of an e-mail, the outcomes of its attempts, its retries, and the SQL that claims and settles.
 
-`notifications.models` has the table and the transitions.
+`notifications.models` has the table and the verbs.
 """

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 #: A claim with a lookback takes as the newest rows those that became due within this time.
 FRESH_SECONDS = 5.0
-#: A pause of the delivery (outbox.models.pauses) stops claims and the recovery of expired claims.
+#: A pause of the delivery (runtime.models.pauses) stops claims and the recovery of expired claims.
 NOT_PAUSED = "NOT EXISTS (SELECT FROM pauses WHERE part = 'delivery')"
 #: The columns of the state and of log lines, which settled rows have, too.
 STATE = (

@@ -1,15 +1,15 @@
 """Decide what an attempt's outcome means for its row: the next state, the retries used, the wait. Pure.
 
 A failure that may be the provider's uses up no retry here. At the next claim, screening judges it by
-`outbox.delivery.gate.neighbours` and charges the row.
+`outbox.gate.neighbours` and charges the row.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
-from outbox.delivery.rows.outcomes import Outcome, Status, Verdict
-from outbox.process.backoff import add_jitter, compute_ceiling
+from notifications.states.outcomes import Outcome, Status, Verdict
+from runtime.process.backoff import add_jitter, compute_ceiling
 
 #: After a row has failed more often than it has retries, its wait doubles with every so many attempts.
 SLOWER_EVERY = 10

@@ -1,6 +1,6 @@
 """The states of a row and the outcomes of an attempt. Pure values.
 
-A provider returns an `Outcome`. `outbox.delivery.rows.decision` decides what it means for the row.
+A provider returns an `Outcome`. `notifications.states.decision` decides what it means for the row.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from typing import Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from notifications.claim_statement import STATE
-from outbox.delivery.rows.attempts import entry_of
-from outbox.delivery.rows.decision import Decision
-from outbox.delivery.rows.outcomes import UNTRIED, Outcome, Status, make_storable
+from notifications.states.attempts import entry_of
+from notifications.states.claim import STATE
+from notifications.states.decision import Decision
+from notifications.states.outcomes import UNTRIED, Outcome, Status, make_storable
 
 MESSAGE_ID_LIMIT = 255
 LOCK = f"SELECT {STATE} FROM email_notifications WHERE id = ANY(%s) ORDER BY id FOR UPDATE"  # noqa: S608

@@ -1,15 +1,5 @@
-"""The admin pages of the engine's tables. The admin modules of all apps use `shared` and `front`."""
+"""The admin's first page, and the pages of jobs, pauses, tokens, heartbeats, and the audit log."""
 
-from outbox.admin import attention, audit, events, heartbeats, jobs, partitions, pauses, production, tokens
+from operations.admin import attention, audit, heartbeats, jobs, pauses, production, tokens
 
-__all__ = [
-    "attention",
-    "audit",
-    "events",
-    "heartbeats",
-    "jobs",
-    "partitions",
-    "pauses",
-    "production",
-    "tokens",
-]
+__all__ = ["attention", "audit", "heartbeats", "jobs", "pauses", "production", "tokens"]

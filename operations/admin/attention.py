@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from django.urls import reverse
 
-from outbox.admin.front import FrontPage, Tile, attention, sentences
-from outbox.models import OutboxEvent
+from events.models import OutboxEvent
+from web.admin.tiles import FrontPage, Tile, attention, sentences
 
 
 @attention(30)

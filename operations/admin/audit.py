@@ -14,10 +14,10 @@ from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from outbox.admin.shared.acts import record_download
-from outbox.admin.shared.base import AgeFilter, TriageAdmin
-from outbox.admin.shared.csv import csv_response, rows_by_key
-from outbox.menu import MenuItem
+from web.admin.acts import record_download
+from web.admin.base import AgeFilter, TriageAdmin
+from web.admin.csv import csv_response, rows_by_key
+from web.admin.menu import MenuItem
 
 ACTS = {1: "added", 2: "changed", 3: "deleted"}
 

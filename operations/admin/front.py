@@ -6,153 +6,22 @@ counts everything, and each count stops at `COUNT_LIMIT`.
 
 from __future__ import annotations
 
-import dataclasses
-import datetime as dt
-import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from django.db import connections
-from django.db.models import QuerySet
 from django.http import HttpRequest
-from django.utils.safestring import SafeString
 
-from outbox.conditions import Code, Condition, decide
-from outbox.database.clock import read_database_time
-from outbox.facts import read_facts
-from outbox.models import TrafficSum
-from outbox.traffic import charts
-from outbox.traffic.minutes import Steps, Sums, read_spans
+from operations.admin import charts
+from runtime.minutes import Sums
+from web.admin.tiles import RANGES, FrontPage, _attention, _panels, _series, bounded, count_each
 
-#: Counts stop here, because a count of a million rows would take seconds.
-COUNT_LIMIT = 10_000
 #: Seconds between two refreshes of an open page.
 REFRESH_SECONDS = 15
 #: Panels with a lower place than the first are above the tiles, those below the second above the charts.
 BELOW_TILES, BELOW_CHARTS = 10, 50
 
-Sql = tuple[str, Sequence[Any]]
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Tile:
-    """A number with a link to its list: `words`, the count of `rows`, or the sum of its conditions' numbers.
-
-    The page highlights it if `found` has a condition.
-    """
-
-    label: str
-    url: str
-    found: Sequence[Condition] = ()
-    rows: QuerySet[Any] | Sql | None = None
-    words: str = ""
-    help: str = ""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """A chart. `list_url` returns the address of its list; `{age}` in it becomes 1h, 24h or 31d."""
-
-    place: int
-    name: str
-    title: str
-    permission: str
-    list_url: Callable[[], str]
-    tone: str  # the class of its colour: good, bad, warn, plain
-    has_durations: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Range:
-    """A period of the charts: the last `length`, in bars of `step`."""
-
-    title: str
-    age: str
-    length: dt.timedelta
-    step: dt.timedelta
-    span: int
-
-
-RANGES = {
-    "hour": Range("Last hour", "1h", dt.timedelta(hours=1), dt.timedelta(minutes=1), TrafficSum.MINUTE),
-    "day": Range("Last day", "24h", dt.timedelta(days=1), dt.timedelta(minutes=15), TrafficSum.MINUTE),
-    "month": Range("Last 30 days", "31d", dt.timedelta(days=30), dt.timedelta(hours=6), TrafficSum.HOUR),
-}
 
 Part = TypeVar("Part")
-Attention = Callable[[HttpRequest], Iterable[Tile]]
-Panel = Callable[[HttpRequest], SafeString]
-_attention: list[tuple[int, Attention]] = []
-_panels: list[tuple[int, Panel]] = []
-_series: list[Series] = []
-
-
-def attention(place: int) -> Callable[[Attention], Attention]:
-    """Show the tiles that the decorated function returns for a request. It checks the permissions."""
-
-    def register(source: Attention) -> Attention:
-        _attention.append((place, source))
-        return source
-
-    return register
-
-
-def panel(place: int) -> Callable[[Panel], Panel]:
-    """Show the HTML that the decorated function returns. It checks the permissions."""
-
-    def register(source: Panel) -> Panel:
-        _panels.append((place, source))
-        return source
-
-    return register
-
-
-def show_series(series: Series) -> None:
-    """Show a chart of a series that an app's `sums.py` sums."""
-    _series.append(series)
-
-
-def sentences(url: str, found: Iterable[Condition]) -> Iterator[Tile]:
-    """Return a tile with the sentence of each condition."""
-    return (Tile(label=one.sentence, url=url, found=[one], words="!") for one in found)
-
-
-class FrontPage:
-    """The time, conditions and sums that the parts of one page share, so that they are read once."""
-
-    def __init__(self, chosen: str) -> None:
-        self.range = RANGES.get(chosen, RANGES["hour"])
-
-    @classmethod
-    def of(cls, request: HttpRequest) -> FrontPage:
-        """Return the request's page. `?range=` selects the period of the charts."""
-        if not hasattr(request, "front_view"):
-            request.front_view = cls(request.GET.get("range", "hour"))  # type: ignore[attr-defined]
-        view: FrontPage = request.front_view  # type: ignore[attr-defined]
-        return view
-
-    @functools.cached_property
-    def now(self) -> dt.datetime:
-        return read_database_time()
-
-    @functools.cached_property
-    def _conditions(self) -> list[Condition]:
-        return decide(read_facts(now=self.now))
-
-    def found(self, *codes: Code) -> list[Condition]:
-        """Return the conditions with one of these codes that PostgreSQL's rows prove."""
-        return [one for one in self._conditions if one.code in codes]
-
-    @functools.cached_property
-    def _sums(self) -> dict[int, dict[dt.datetime, Sums]]:
-        wanted = {RANGES["day"], self.range} - {RANGES["hour"]}
-        return read_spans(
-            since={one.span: self.now - one.length - one.step for one in wanted}, until=self.now
-        )
-
-    def steps(self, shown: Range) -> Steps:
-        """Return the sums of each bar of a range, oldest first. A bar without sums has None."""
-        return in_steps(shown, now=self.now, rows=self._sums[shown.span])
 
 
 def page(request: HttpRequest) -> dict[str, Any]:
@@ -195,32 +64,6 @@ def tiles(request: HttpRequest) -> list[dict[str, Any]]:
     return sorted(shown, key=lambda one: not one["bad"])
 
 
-def count_each(rows: Iterable[QuerySet[Any] | Sql]) -> list[int]:
-    """Count the rows of each query, in one statement and up to `COUNT_LIMIT` + 1."""
-    parts: list[str] = []
-    values: list[Any] = []
-    for one in rows:
-        sql, params = one if isinstance(one, tuple) else one.order_by().values("pk").query.sql_with_params()
-        parts.append(
-            f"(SELECT count(*) FROM (SELECT 1 FROM ({sql}) AS found LIMIT {COUNT_LIMIT + 1}) AS few)"  # noqa: S608
-        )
-        values += params
-    if not parts:
-        return []
-    with connections["default"].cursor() as cursor:
-        cursor.execute("SELECT " + ", ".join(parts), values)
-        return list(cursor.fetchone())
-
-
-def bounded(number: int) -> str:
-    """Format a count, with a plus if it reached `COUNT_LIMIT`.
-
-    >>> bounded(1200), bounded(10_001)
-    ('1,200', '10,000+')
-    """
-    return f"{COUNT_LIMIT:,}+" if number >= COUNT_LIMIT else f"{number:,}"
-
-
 def _charts(request: HttpRequest, view: FrontPage) -> list[dict[str, Any]]:
     allowed = [one for one in _series if request.user.has_perm(one.permission)]
     if not allowed:
@@ -234,20 +77,3 @@ def _charts(request: HttpRequest, view: FrontPage) -> list[dict[str, Any]]:
         url = one.list_url().replace("{age}", view.range.age)
         found.append({"title": one.title, "number": number, "svg": svg, "url": url, "tone": one.tone})
     return found
-
-
-def in_steps(shown: Range, *, now: dt.datetime, rows: Mapping[dt.datetime, Sums]) -> Steps:
-    """Add up sums into the bars of a range that ends at `now`."""
-    count = int(shown.length / shown.step)
-    last = now - dt.timedelta(seconds=now.timestamp() % shown.step.total_seconds())
-    if shown.step.total_seconds() == TrafficSum.MINUTE:
-        # The current minute is not over, and the task sums the minute before it some seconds later.
-        last -= shown.step if last - shown.step in rows else 2 * shown.step
-    first = last - (count - 1) * shown.step
-    parts: dict[int, list[Sums]] = {}
-    for start, sums in rows.items():
-        parts.setdefault((start - first) // shown.step, []).append(sums)
-    return [
-        (first + number * shown.step, Sums.total(parts[number]) if number in parts else None)
-        for number in range(count)
-    ]

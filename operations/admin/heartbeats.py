@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from django.contrib import admin
 
-from outbox.admin.shared.base import TriageAdmin
-from outbox.models import Heartbeat
+from runtime.models import Heartbeat
+from web.admin.base import TriageAdmin
 
 
 @admin.register(Heartbeat)

@@ -23,14 +23,11 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.safestring import SafeString
 
-from outbox import bulk
-from outbox.admin.shared.acts import record_act
-from outbox.admin.shared.base import ChoiceFilter, TriageAdmin, ago, pill
-from outbox.database import periods
-from outbox.database.clock import read_database_time
-from outbox.menu import MenuItem
-from outbox.models import BulkJob
-from outbox.privacy import AddressGiven
+from runtime import bulk_jobs
+from runtime.models import BulkJob
+from web.admin.acts import record_act
+from web.admin.base import ChoiceFilter, TriageAdmin, ago, pill
+from web.admin.menu import MenuItem
 
 _PILLS = {"running": "processing", "done": "sent", "stopped": "discarded", "failed": "dead_lettered"}
 
@@ -143,7 +140,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         if not _may_start(request, job):
             raise PermissionDenied
         with transaction.atomic():
-            restarted = bulk.restart_job(id=job.id)
+            restarted = bulk_jobs.restart_job(id=job.id)
             if restarted:
                 self.log_change(request, job, "Restarted.")
         if restarted:
@@ -177,19 +174,6 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
         return job
 
 
-def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
-    """Start a job for a list's period, and redirect to the job's page. The caller checks permissions."""
-    assert request.user.is_authenticated
-    given = {name: request.GET[name] for name in periods.NAMES if request.GET.get(name)}
-    frozen = periods.freeze_period(given, now=read_database_time())
-    try:
-        job = bulk.start_job(action=action, filter=frozen, user=request.user)
-    except AddressGiven as error:
-        messages.error(request, f"Nothing was changed. {error}")
-        return HttpResponseRedirect(request.path)
-    return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
-
-
 def _results(request: HttpRequest) -> QuerySet[BulkJob]:
     """Return the user's own jobs that have a result."""
     return BulkJob.objects.with_result().filter(Q(user_id=request.user.pk))
@@ -202,28 +186,32 @@ def _pill(job: BulkJob) -> SafeString:
 
 def _title(job: BulkJob) -> str:
     """Return the action's title, or its name if this release does not know the action."""
-    return bulk.ACTIONS[job.action].title if job.action in bulk.ACTIONS else job.action
+    return bulk_jobs.ACTIONS[job.action].title if job.action in bulk_jobs.ACTIONS else job.action
 
 
 def _describe(job: BulkJob) -> str:
-    return bulk.describe(bulk.ACTIONS[job.action], job.filter) if job.action in bulk.ACTIONS else ""
+    return (
+        bulk_jobs.describe(bulk_jobs.ACTIONS[job.action], job.filter)
+        if job.action in bulk_jobs.ACTIONS
+        else ""
+    )
 
 
 def _list_url(job: BulkJob) -> str:
     """Return the address of the list with the job's rows, or an empty string for an unknown action."""
-    if job.action not in bulk.ACTIONS:
+    if job.action not in bulk_jobs.ACTIONS:
         return ""
-    options = bulk.ACTIONS[job.action].model._meta
+    options = bulk_jobs.ACTIONS[job.action].model._meta
     return reverse(f"admin:{options.app_label}_{options.model_name}_changelist")
 
 
 def _may_start_any(request: HttpRequest) -> bool:
-    return any(request.user.has_perm(action.permission) for action in bulk.ACTIONS.values())
+    return any(request.user.has_perm(action.permission) for action in bulk_jobs.ACTIONS.values())
 
 
 def _may_start(request: HttpRequest, job: BulkJob) -> bool:
     """Return whether the user may start a job with its action. Nobody may start an unknown action."""
-    action = bulk.ACTIONS.get(job.action)
+    action = bulk_jobs.ACTIONS.get(job.action)
     return action is not None and request.user.has_perm(action.permission)
 
 

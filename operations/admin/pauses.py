@@ -13,12 +13,12 @@ from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
-from outbox.admin.front import panel
-from outbox.admin.shared.base import TriageAdmin, ago
-from outbox.menu import MenuItem
-from outbox.models import Pause
-from outbox.models.pauses import NotReconciled
-from outbox.privacy import AddressGiven, refuse_addresses
+from runtime.models import Pause
+from runtime.models.pauses import NotReconciled
+from runtime.personal_data import AddressGiven, refuse_addresses
+from web.admin.base import TriageAdmin, ago
+from web.admin.menu import MenuItem
+from web.admin.tiles import panel
 
 SET = "outbox.set_pause"
 

@@ -8,8 +8,8 @@ from django.http import HttpRequest
 from django.template.loader import render_to_string
 from django.utils.safestring import SafeString
 
-from outbox.admin.front import panel
-from outbox.checks import PRODUCTION
+from runtime.conditions import PRODUCTION
+from web.admin.tiles import panel
 
 
 @panel(2)

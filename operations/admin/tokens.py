@@ -13,8 +13,8 @@ from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from outbox.admin.shared.base import ago, pill
-from outbox.models import ApiToken
+from web.admin.base import ago, pill
+from web.models import ApiToken
 
 
 class TokenForm(forms.ModelForm[ApiToken]):

@@ -1,1 +1,1 @@
-"""The engine's manage.py commands. The commands of other apps import the progress bar and `pause`."""
+"""The commands of an operator: status, pauses, tokens, health, restores. Only manage.py imports them."""

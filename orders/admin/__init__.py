@@ -11,9 +11,9 @@ from orders.admin.order_page import OrderPage
 from orders.admin.previews import PreviewPages
 from orders.admin.privacy_actions import PrivacyActions
 from orders.models import Order
-from outbox.admin.front import Series, show_series
-from outbox.admin.shared.base import TriageAdmin
-from outbox.menu import MenuItem
+from web.admin.base import TriageAdmin
+from web.admin.menu import MenuItem
+from web.admin.tiles import Series, show_series
 
 __all__ = ["OrderAdmin", "attention", "search"]
 

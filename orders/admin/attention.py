@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from django.urls import reverse
 
-from outbox.admin.front import FrontPage, Tile, attention
+from web.admin.tiles import FrontPage, Tile, attention
 
 
 @attention(5)

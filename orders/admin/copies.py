@@ -19,8 +19,8 @@ from notifications.copies import NotCopied
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
-from outbox.admin.shared.address_field import AddressField
-from outbox.privacy import AddressGiven, refuse_addresses
+from runtime.personal_data import AddressGiven, refuse_addresses
+from web.admin.address_field import AddressField
 
 
 class CopyForm(forms.Form):

@@ -16,9 +16,9 @@ from notifications.rendering import format_amount
 from orders.admin.timeline import lines_of
 from orders.models import NEWEST_FIRST, STUCK, Order
 from orders.timeline import read_timeline
-from outbox.addresses import as_stored
-from outbox.admin.shared.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
-from outbox.admin.shared.period import PeriodFilter
+from runtime.addresses import as_stored
+from web.admin.base import AgeFilter, ChoiceFilter, ago, as_uuid, pill
+from web.admin.period import PeriodFilter
 
 
 class StatusFilter(ChoiceFilter):

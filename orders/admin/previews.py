@@ -18,9 +18,9 @@ from notifications.services import send_preview
 from orders.emails import email_context, present_change
 from orders.events import EMAILS
 from orders.models import Order
-from outbox.addresses import NotAnAddress, read_address
-from outbox.admin.shared.acts import record_act
-from outbox.privacy import address_hash
+from runtime.addresses import NotAnAddress, read_address
+from runtime.personal_data import address_hash
+from web.admin.acts import record_act
 
 
 class TemplateForm(forms.Form):

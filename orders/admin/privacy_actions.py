@@ -12,9 +12,9 @@ from django.urls import reverse
 
 from orders.models import Order
 from orders.privacy import jobs
-from outbox.admin.shared.acts import record_act
-from outbox.models import BulkJob
-from outbox.privacy import ERASED_ADDRESS
+from runtime.models import BulkJob
+from runtime.personal_data import ERASED_ADDRESS
+from web.admin.acts import record_act
 
 
 class PrivacyActions(admin.ModelAdmin[Order]):

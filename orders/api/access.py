@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 from orders.models import Order, OrderQuerySet
-from outbox.api.problems import not_found
-from outbox.api.views import NO_SUCH_ID, path_id
-from outbox.models import ApiToken
+from web.api.problems import not_found
+from web.api.views import NO_SUCH_ID, path_id
+from web.models import ApiToken
 
 
 def visible_orders(rows: OrderQuerySet, token: ApiToken) -> OrderQuerySet:

@@ -14,9 +14,9 @@ from django.http import HttpResponse
 
 from orders.changes import OrderChange
 from orders.models import Order
-from outbox.api.first_read import FirstRead
-from outbox.api.idempotency import KeyTaken, Once
-from outbox.api.views import ApiView
+from web.api.first_read import FirstRead
+from web.api.idempotency import KeyTaken, Once
+from web.api.views import ApiView
 
 
 def answer_change(

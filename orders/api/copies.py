@@ -18,13 +18,13 @@ from notifications.copies import NotCopied
 from notifications.models import EmailNotification
 from orders.corrections import send_copy
 from orders.models import Order
-from outbox.api.fields import EmailAddress, Flag, StrictSerializer
-from outbox.api.idempotency import answer_once
-from outbox.api.problem_types import declare_type
-from outbox.api.problems import Problem, not_found
-from outbox.api.schema import operation
-from outbox.api.sources import visible
-from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
+from web.api.fields import EmailAddress, Flag, StrictSerializer
+from web.api.idempotency import answer_once
+from web.api.problem_types import declare_type
+from web.api.problems import Problem, not_found
+from web.api.schema import operation
+from web.api.sources import visible
+from web.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
 
 WRITE = "notifications:write"
 NOT_COPYABLE = declare_type(

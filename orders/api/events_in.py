@@ -12,20 +12,21 @@ from drf_spectacular.utils import PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from events.consuming.bodies import BODIES, HEADERS, SentEvent, read_events
+from events.consuming.envelope import Envelope, Rejected
+from events.consuming.inbox import process_or_reject
+from events.pause_watch import PauseWatch
 from orders.inbound import commands
 from orders.inbound.external import HANDLERS as ORDER_HANDLERS
 from orders.inbound.external import OtherOwner
 from orders.inbound.payments_and_stock import NAME, over_http
-from outbox.api.event_bodies import BODIES, HEADERS, SentEvent, read_events
-from outbox.api.problem_types import FORBIDDEN, UNUSABLE_EVENT
-from outbox.api.problems import Problem, is_temporary, paused
-from outbox.api.schema import operation
-from outbox.api.views import ApiView, json_response
-from outbox.events.consuming.envelope import Envelope, Rejected
-from outbox.events.consuming.inbox import process_or_reject
-from outbox.events.pause_watch import PauseWatch
-from outbox.models import ApiToken, Pause
-from outbox.telemetry import instruments
+from runtime.models import Pause
+from runtime.telemetry import instruments
+from web.api.problem_types import FORBIDDEN, UNUSABLE_EVENT
+from web.api.problems import Problem, is_temporary, paused
+from web.api.schema import operation
+from web.api.views import ApiView, json_response
+from web.models import ApiToken
 
 log = structlog.get_logger(__name__)
 

@@ -8,9 +8,9 @@ from typing import Any
 from rest_framework import serializers
 
 from orders.models import Order
-from outbox.api.fields import Choice, EmailAddress, Identifier, Text
-from outbox.api.pages import PeriodQuery
-from outbox.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
+from web.api.fields import Choice, EmailAddress, Identifier, Text
+from web.api.pages import PeriodQuery
+from web.api.schema import HotPageSerializer, PageSerializer, ProblemSerializer
 
 
 class OrderQuery(PeriodQuery):

@@ -11,9 +11,9 @@ from rest_framework.request import Request
 from notifications.models import EmailNotification
 from orders.api.access import find_order
 from orders.timeline import Entry, read_timeline
-from outbox.api.pages import hot_since
-from outbox.api.schema import HotPageSerializer, operation
-from outbox.api.views import ApiView, json_response, present
+from web.api.pages import hot_since
+from web.api.schema import HotPageSerializer, operation
+from web.api.views import ApiView, json_response, present
 
 #: A timeline shows at most so many entries, the newest.
 MOST = 1000

@@ -1,9 +1,9 @@
 from django.urls import path
 
-from orders.api import copies, inbound, timeline, views
+from orders.api import copies, events_in, timeline, views
 
 urlpatterns = [
-    path("events", inbound.InboundEvents.as_view(), name="events"),
+    path("events", events_in.InboundEvents.as_view(), name="events"),
     path("orders", views.Orders.as_view(), name="orders"),
     path("orders/<str:id>", views.OneOrder.as_view(), name="order"),
     path("orders/<str:id>/pay", views.PayOrder.as_view()),

@@ -10,6 +10,7 @@ from django.http import HttpResponse
 from django.urls import reverse
 from rest_framework.request import Request
 
+from events.models import OutboxEvent
 from notifications.api.serializers import NotificationHotPageSerializer, NotificationSerializer, with_columns
 from notifications.models import EmailNotification
 from orders import changes
@@ -26,14 +27,13 @@ from orders.api.serializers import (
 from orders.bodies import CancelBody, CompleteBody, OrderBody, RefundBody
 from orders.models import NEWEST_FIRST, SEEN_COLUMNS, Order
 from orders.transitions import ExternallyOwned, InvalidTransition, RefundExceedsBalance
-from outbox.api.fields import Nothing, StrictSerializer
-from outbox.api.first_read import Beside, FirstRead
-from outbox.api.pages import PageQuery, hot_since, paginate
-from outbox.api.problem_types import FORBIDDEN, declare_type
-from outbox.api.problems import Problem, not_found
-from outbox.api.schema import operation
-from outbox.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
-from outbox.models import OutboxEvent
+from web.api.fields import Nothing, StrictSerializer
+from web.api.first_read import Beside, FirstRead
+from web.api.pages import PageQuery, hot_since, paginate
+from web.api.problem_types import FORBIDDEN, declare_type
+from web.api.problems import Problem, not_found
+from web.api.schema import operation
+from web.api.views import NO_SUCH_ID, ApiView, json_response, path_id, present
 
 READ, WRITE = "orders:read", "orders:write"
 TAGS = ["orders"]

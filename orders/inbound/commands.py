@@ -12,15 +12,15 @@ from typing import Any
 import structlog
 from rest_framework import serializers
 
+from events.consuming.envelope import Envelope
+from events.consuming.inbox import Handler
 from notifications.services import resend, resend_dead_letters
 from orders import services
 from orders.bodies import CancelBody, CompleteBody, OrderBody
 from orders.inbound.reading import read_data, refusals_rejected
-from outbox.api.fields import Identifier, Nothing, StrictSerializer
-from outbox.database.transactions import after_commit
-from outbox.events.consuming.envelope import Envelope
-from outbox.events.consuming.inbox import Handler
-from outbox.retention import rollover
+from retention import rollover
+from runtime.database.transactions import after_commit
+from web.api.fields import Identifier, Nothing, StrictSerializer
 
 log = structlog.get_logger(__name__)
 

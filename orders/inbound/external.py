@@ -17,21 +17,21 @@ import structlog
 from django.conf import settings
 from rest_framework import serializers
 
-from notifications.inserts import has_email
+from events.consuming.envelope import Envelope, Rejected
+from events.consuming.inbox import Handler
+from notifications.insert import has_email
 from notifications.services import email_part
 from orders.bodies import MAX_AMOUNT, OrderBody
 from orders.emails import email_context
 from orders.events import EVENTS
 from orders.inbound.reading import read_data
 from orders.models import Order
-from outbox.api.fields import Choice, Flag, Integer, StrictSerializer, Text, WebAddress, parse_uuid
-from outbox.database.clock import read_database_time
-from outbox.database.statement import execute
-from outbox.database.transactions import after_commit
-from outbox.events.consuming.envelope import Envelope, Rejected
-from outbox.events.consuming.inbox import Handler
-from outbox.privacy import ERASED_ADDRESS
-from outbox.telemetry import context
+from runtime.database.clock import read_database_time
+from runtime.database.statement import execute
+from runtime.database.transactions import after_commit
+from runtime.personal_data import ERASED_ADDRESS
+from runtime.telemetry import context
+from web.api.fields import Choice, Flag, Integer, StrictSerializer, Text, WebAddress, parse_uuid
 
 log = structlog.get_logger(__name__)
 

@@ -13,15 +13,15 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 
+from events.consuming.envelope import Envelope, Rejected
+from events.consuming.inbox import Handler
 from orders import services
 from orders.bodies import MAX_AMOUNT
 from orders.inbound import commands, external
 from orders.inbound.reading import read_data, refusals_rejected
 from orders.models import Order
 from orders.transitions import ExternallyOwned, InvalidTransition
-from outbox.api.fields import Integer, StrictSerializer, Text
-from outbox.events.consuming.envelope import Envelope, Rejected
-from outbox.events.consuming.inbox import Handler
+from web.api.fields import Integer, StrictSerializer, Text
 
 NAME = "orders"
 #: The topic of payments.

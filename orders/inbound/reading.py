@@ -10,12 +10,12 @@ from typing import Any
 from rest_framework.exceptions import ValidationError
 from rest_framework.fields import Field
 
+from events.consuming.envelope import Rejected
 from orders.services import OrderNotFound
 from orders.transitions import Refused
-from outbox.api.fields import StrictSerializer, kept, unknown_field
-from outbox.api.parsers import FORBIDDEN
-from outbox.api.problems import faults_of
-from outbox.events.consuming.envelope import Rejected
+from web.api.fields import StrictSerializer, kept, unknown_field
+from web.api.parsers import FORBIDDEN
+from web.api.problems import faults_of
 
 _MOST_FAULTS = 5
 

@@ -19,26 +19,22 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
+from events.models import OutboxEvent
 from notifications.services import withdraw_emails
+from notifications.states.outcomes import UNFINISHED, Status
 from orders.models import Order
 from orders.privacy.persons import DIRECT, check_address, own_mails, own_orders
-from outbox.database.transactions import after_commit
-from outbox.delivery.rows.outcomes import UNFINISHED, Status
-from outbox.models import Erasure, OutboxEvent
-from outbox.privacy import ERASED_ADDRESS, address_hash
-from outbox.retention.archives.archive import archived_partitions
-from outbox.retention.partitions.locks import Report, exclusive_lock, no_statement_timeout
-from outbox.retention.partitions.partitions import partitioned_models, require_owner
-from outbox.retention.people.erasure import (
-    erase_from_archive,
-    erase_keys,
-    erase_rows,
-    owned_ids,
-    side_tables,
-)
-from outbox.retention.people.stored_answers import erase_answers, erase_copies
-from outbox.retention.people.typed_texts import erase_reasons, erase_texts_with_address
-from outbox.retention.person import Person
+from orders.privacy.stored_answers import erase_answers, erase_copies
+from orders.privacy.typed_texts import erase_reasons, erase_texts_with_address
+from retention.cold_files.archive import archived_partitions
+from retention.models import Erasure
+from retention.partitions.locks import Report, exclusive_lock, no_statement_timeout
+from retention.partitions.partitions import require_owner
+from retention.person import Person
+from retention.rows_of_person import erase_from_archive, erase_keys, erase_rows, owned_ids, side_tables
+from runtime.database.partitioned import partitioned_models
+from runtime.database.transactions import after_commit
+from runtime.personal_data import ERASED_ADDRESS, address_hash
 
 log = structlog.get_logger(__name__)
 

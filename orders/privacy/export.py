@@ -11,15 +11,14 @@ from typing import Any
 import structlog
 
 from orders.privacy.persons import DIRECT, check_address, own_orders
-from outbox.database.partitioned import PartitionedModel
-from outbox.models import DetachedPartition
-from outbox.privacy import address_hash
-from outbox.retention.archives.archive import archived_partitions
-from outbox.retention.partitions.locks import Report, no_statement_timeout
-from outbox.retention.partitions.partitions import partitioned_models
-from outbox.retention.people.erasure import archived_rows, side_tables, table_rows
-from outbox.retention.people.stored_answers import export_answers
-from outbox.retention.person import Person
+from orders.privacy.stored_answers import export_answers
+from retention.cold_files.archive import archived_partitions
+from retention.models import DetachedPartition
+from retention.partitions.locks import Report, no_statement_timeout
+from retention.person import Person
+from retention.rows_of_person import archived_rows, side_tables, table_rows
+from runtime.database.partitioned import PartitionedModel, partitioned_models
+from runtime.personal_data import address_hash
 
 log = structlog.get_logger(__name__)
 

@@ -12,13 +12,13 @@ from django.contrib.auth.models import AbstractUser
 from django.core.serializers.json import DjangoJSONEncoder
 
 from orders.privacy.erasure import InFlight, StillSending, erase_person
-from orders.privacy.person_export import export_person
+from orders.privacy.export import export_person
 from orders.privacy.persons import DIRECT, check_address
-from outbox.bulk import Refused, Report, Waiting, start_for_person
-from outbox.database.postgres.connection import PoolerFound
-from outbox.database.transactions import after_commit
-from outbox.models import BulkJob
-from outbox.retention.partitions.locks import AlreadyRunning, exclusive_lock
+from retention.partitions.locks import AlreadyRunning, exclusive_lock
+from runtime.bulk_jobs import Refused, Report, Waiting, start_for_person
+from runtime.database.postgres.connection import PoolerFound
+from runtime.database.transactions import after_commit
+from runtime.models import BulkJob
 
 log = structlog.get_logger(__name__)
 

@@ -2,7 +2,7 @@
 
 A person owns the orders that have the address now, and the e-mails that were sent to it. If an order now
 belongs to somebody else, the person owns only those e-mails. Called by orders.privacy.erasure and
-orders.privacy.person_export.
+orders.privacy.export.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from django.db.models import QuerySet
 
 from notifications.models import EmailNotification
 from orders.models import Order
-from outbox.addresses import as_stored
-from outbox.privacy import ERASED_ADDRESS
+from runtime.addresses import as_stored
+from runtime.personal_data import ERASED_ADDRESS
 
 #: The connection of the app role without a pooler. The role reads and writes the rows of every table.
 DIRECT = "direct"

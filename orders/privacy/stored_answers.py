@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from outbox.database.ids import new_id
-from outbox.privacy import ERASED
-from outbox.retention.partitions.locks import no_statement_timeout
-from outbox.retention.person import Person
+from retention.partitions.locks import no_statement_timeout
+from retention.person import Person
+from runtime.database.ids import new_id
+from runtime.personal_data import ERASED
 
 _ANSWERS = "idempotency_keys WHERE lower(answer_body) LIKE ANY(%s) OR lower(key) LIKE ANY(%s)"
 _ANSWER_TEXTS = ("key", "answer_body")

@@ -9,10 +9,10 @@ import uuid
 from collections import Counter
 from collections.abc import Collection
 
-from outbox.privacy import ERASED
-from outbox.retention.partitions.locks import no_statement_timeout
-from outbox.retention.people.stored_answers import json_patterns
-from outbox.retention.person import Person
+from orders.privacy.stored_answers import json_patterns
+from retention.partitions.locks import no_statement_timeout
+from retention.person import Person
+from runtime.personal_data import ERASED
 
 #: (table, its key, its texts). Jobs come first, because a batch that runs now writes the reason into the log.
 _TEXTS = (
@@ -25,8 +25,8 @@ _TEXTS = (
 def erase_texts_with_address(*, person: Person, using: str = "default") -> Counter[str]:
     """Erase each text that has the complete address. Return the number of changed texts by table.
 
-    `outbox.privacy.refuse_addresses` refuses an address in a reason, but other texts are not checked, such as
-    the name of an API token in the act that revoked it.
+    `runtime.personal_data.refuse_addresses` refuses an address in a reason. Other texts are not checked,
+    such as the name of an API token in the act that revoked it.
     """
     counts: Counter[str] = Counter()
     for table, key, columns in _TEXTS:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from outbox.delivery.gate import breaker as circuit
-from outbox.delivery.gate.breaker import Breaker, Permit, Rules, State
-from outbox.delivery.gate.shared_state import SharedState
-from outbox.delivery.gate.slots import Slots
+from outbox.gate import breaker as circuit
+from outbox.gate.breaker import Breaker, Permit, Rules, State
+from outbox.gate.shared_state import SharedState
+from outbox.gate.slots import Slots
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ One script reads the breakers and takes slots of the rate (GCRA) in one round tr
 Redis is away, every process continues with its last copy of the breakers and with its share of the rate, and
 asks Redis again once a second. A process's own slots are due after the shared slots that it took, and the
 reverse, so that the rate is kept when Redis fails and when it returns. No method here raises an error of
-Redis. `outbox.delivery.gate.gate` calls this module.
+Redis. `outbox.gate.gate` calls this module.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any, TypeVar, cast
 import redis
 import structlog
 
-from outbox.delivery.gate.breaker import Breaker
-from outbox.process.redis_client import make_client
+from outbox.gate.breaker import Breaker
+from runtime.process.redis_client import make_client
 
 log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from outbox.delivery.gate.shared_state import SharedState
+from outbox.gate.shared_state import SharedState
 
 TAKE = 10
 LIFE_SECONDS = 0.05

@@ -3,8 +3,8 @@
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-import outbox.database.ids
-from outbox.database.partitioned_migrations import CreatePartitionedModel
+import runtime.database.ids
+from retention.partitions.migrations import CreatePartitionedModel
 
 
 class Migration(migrations.Migration):
@@ -23,7 +23,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=outbox.database.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=runtime.database.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("name", models.CharField(max_length=100)),
@@ -82,7 +82,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=outbox.database.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=runtime.database.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("aggregate_type", models.CharField(max_length=50)),

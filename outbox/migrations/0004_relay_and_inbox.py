@@ -3,7 +3,7 @@
 import django.db.models.functions.datetime
 from django.db import migrations, models
 
-import outbox.database.ids
+import runtime.database.ids
 
 
 class Migration(migrations.Migration):
@@ -19,7 +19,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=outbox.database.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=runtime.database.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 ("topic", models.CharField(max_length=255)),

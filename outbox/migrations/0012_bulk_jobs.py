@@ -5,7 +5,7 @@ import django.db.models.functions.datetime
 from django.conf import settings
 from django.db import migrations, models
 
-import outbox.database.ids
+import runtime.database.ids
 
 
 class Migration(migrations.Migration):
@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
                 (
                     "id",
                     models.UUIDField(
-                        default=outbox.database.ids.new_id, editable=False, primary_key=True, serialize=False
+                        default=runtime.database.ids.new_id, editable=False, primary_key=True, serialize=False
                     ),
                 ),
                 (

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 from django.core.files.base import ContentFile, File
 from django.utils import timezone
 
-from outbox.models import DetachedPartition
-from outbox.retention.archives import files
-from outbox.retention.archives.files import Digest, Tick, ignore_ticks, store
-from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
-from outbox.retention.archives.table_copy import columns_of, copy_out, extent, snapshot
-from outbox.retention.partitions.locks import OWNER_DATABASE
+from retention.cold_files import files
+from retention.cold_files.files import Digest, Tick, ignore_ticks, store
+from retention.cold_files.manifest import ArchiveDiffers, Manifest
+from retention.cold_files.table_copy import columns_of, copy_out, extent, snapshot
+from retention.models import DetachedPartition
+from retention.partitions.locks import OWNER_DATABASE
 
 csv.field_size_limit(sys.maxsize)  # an e-mail's body is one field
 

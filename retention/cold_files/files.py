@@ -12,8 +12,8 @@ import zstandard
 from django.core.files.base import File
 from django.core.files.storage import FileSystemStorage, Storage, storages
 
-from outbox.models import DetachedPartition
-from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
+from retention.cold_files.manifest import ArchiveDiffers, Manifest
+from retention.models import DetachedPartition
 
 #: How many bytes of CSV to unpack at once, which bounds memory.
 _CHUNK = 1 << 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from outbox.models import DetachedPartition
+from retention.models import DetachedPartition
 
 
 class ArchiveDiffers(RuntimeError):

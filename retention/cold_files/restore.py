@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from django.db import connections, transaction
 
-from outbox.models import DetachedPartition
-from outbox.retention.archives import archive, files
-from outbox.retention.archives.files import Tick, ignore_ticks
-from outbox.retention.archives.manifest import ArchiveDiffers, Manifest
-from outbox.retention.partitions.locks import OWNER_DATABASE, short_lock_timeout
+from retention.cold_files import archive, files
+from retention.cold_files.files import Tick, ignore_ticks
+from retention.cold_files.manifest import ArchiveDiffers, Manifest
+from retention.models import DetachedPartition
+from retention.partitions.locks import OWNER_DATABASE, short_lock_timeout
 
 RESTORED = "_restored"
 _REWRITTEN = "_rewritten"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from django.db import connections, transaction
 
-from outbox.retention.partitions.locks import OWNER_DATABASE
+from retention.partitions.locks import OWNER_DATABASE
 
 
 @contextlib.contextmanager

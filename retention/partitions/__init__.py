@@ -1,4 +1,4 @@
-"""Partitions in PostgreSQL: their names, bounds and states, and how to make, detach and drop them.
+"""Partitions in PostgreSQL: their states, and how to make, detach and drop them.
 
-The rest of retention, commands, readiness and paging import it.
+The rest of retention, commands and readiness import it.
 """

@@ -10,8 +10,8 @@ from typing import Literal
 
 from django.db import connections
 
-from outbox.database.partitioned import PartitionedModel
-from outbox.retention.partitions.partitions import Partition, partition_at
+from retention.partitions.partitions import partition_at
+from runtime.database.partitioned import Partition, PartitionedModel
 
 State = Literal["attached", "pending", "detached"]
 

@@ -3,7 +3,7 @@
 A detach is refused while the partition has unfinished rows, and undone if one appears afterwards, for example
 by a resend. It never blocks readers or writers of the table, because DETACH CONCURRENTLY waits for older
 transactions without a lock that others want. If the wait is interrupted, the partition is *pending* and its
-rows are already invisible, so the next caller finishes the detach at once. outbox.retention.rollover calls
+rows are already invisible, so the next caller finishes the detach at once. retention.rollover calls
 this on the owner's direct connection, in autocommit.
 """
 
@@ -18,12 +18,12 @@ import structlog
 from django.db import OperationalError, connections
 from django.db.models.functions import Now
 
-from outbox.database.ids import id_floor
-from outbox.database.partitioned import PartitionedModel
-from outbox.models import DetachedPartition
-from outbox.retention.partitions.catalogue import partition_named, state_of
-from outbox.retention.partitions.locks import OWNER_DATABASE, Report, short_lock_timeout
-from outbox.retention.partitions.partitions import compose
+from retention.models import DetachedPartition
+from retention.partitions.catalogue import partition_named, state_of
+from retention.partitions.locks import OWNER_DATABASE, Report, short_lock_timeout
+from retention.partitions.partitions import compose
+from runtime.database.ids import id_floor
+from runtime.database.partitioned import PartitionedModel
 
 log = structlog.get_logger(__name__)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from outbox.database.clock import read_database_time
-from outbox.models import DetachedPartition
-from outbox.retention.partitions.catalogue import PartitionTable, partition_tables
-from outbox.retention.partitions.detach import count_unfinished
-from outbox.retention.partitions.partitions import partitioned_models
+from retention.models import DetachedPartition
+from retention.partitions.catalogue import PartitionTable, partition_tables
+from retention.partitions.detach import count_unfinished
+from runtime.database.clock import read_database_time
+from runtime.database.partitioned import partitioned_models
 
 
 def list_partitions(*, using: str = "owner") -> list[dict[str, Any]]:

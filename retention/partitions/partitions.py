@@ -7,20 +7,24 @@ needs a direct connection of the tables' owner: alias `owner`, or the one that m
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import structlog
-from django.apps import apps
-from django.db import IntegrityError, connections, transaction
+from django.db import connections, transaction
 
-from outbox.conditions import Facts, Stock, decide
-from outbox.database.clock import read_database_time
-from outbox.database.ids import id_floor, id_time
-from outbox.database.partitioned import Interval, Partitioned, PartitionedModel
+from runtime.conditions import Facts, Stock, decide
+from runtime.database.clock import read_database_time
+from runtime.database.ids import id_floor
+from runtime.database.partitioned import (
+    _CREATED,
+    Interval,
+    Partition,
+    PartitionedModel,
+    attached,
+    partitioned_models,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +32,6 @@ log = structlog.get_logger(__name__)
 AHEAD: dict[Interval, int] = {"month": 6, "day": 35}
 #: The heartbeat of keep_partitions.
 MADE = "partitions"
-_CREATED = "_created"
 
 # Each row is updated two or three times and then never again. Autovacuum's default thresholds are a share of
 # the table and too high for millions of rows, so these are numbers of rows. Vacuum does not pause either.
@@ -38,19 +41,6 @@ _STORAGE = (
     "autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000, "
     "autovacuum_vacuum_cost_delay = 0"
 )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Partition:
-    """A partition's name, and the times [since, until) of its ids."""
-
-    name: str
-    since: dt.datetime
-    until: dt.datetime
-
-
-def partitioned_models() -> list[PartitionedModel]:
-    return [model for model in apps.get_models() if issubclass(model, Partitioned)]
 
 
 def model_of(*, table: str) -> PartitionedModel:
@@ -79,30 +69,6 @@ def partition_at(*, model: PartitionedModel, when: dt.datetime, steps: int = 0) 
     until = start_of(interval=interval, when=since, steps=1)
     suffix = f"{since:%Y%m}" if interval == "month" else f"{since:%Y%m%d}"
     return Partition(f"{model._meta.db_table}_p{suffix}", since, until)
-
-
-def attached(*, model: PartitionedModel, using: str = "default") -> list[Partition]:
-    """List the attached partitions of `model`, oldest first, from the catalogue."""
-    with connections[using].cursor() as cursor:
-        cursor.execute(attached_statement(models=[model]))
-        return parse_bounds((name, bounds) for _, name, bounds in cursor.fetchall())
-
-
-def attached_statement(*, models: Iterable[PartitionedModel]) -> str:
-    """Return the SELECT of the attached partitions of some tables: table, name and bounds of each."""
-    tables = ", ".join(f"to_regclass('{model._meta.db_table}')" for model in models)
-    return f"""
-        SELECT inhparent::regclass::text AS parent, child.relname AS name,
-            pg_get_expr(child.relpartbound, child.oid) AS bounds
-        FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid
-        WHERE inhparent = ANY(ARRAY[{tables}]::oid[]) AND NOT inhdetachpending
-    """  # noqa: S608
-
-
-def parse_bounds(found: Iterable[tuple[str, str]]) -> list[Partition]:
-    """Return partitions, oldest first, from names and bounds: FOR VALUES FROM ('…') TO ('…')."""
-    ids = ((name, [id_time(uuid.UUID(id)) for id in bounds.split("'")[1::2]]) for name, bounds in found)
-    return sorted((Partition(name, *times) for name, times in ids), key=lambda partition: partition.since)
 
 
 def make_missing(
@@ -220,21 +186,6 @@ def check_stock(*, model: PartitionedModel, now: dt.datetime, using: str = "defa
     stock = stock_of(model=model, now=now, among=attached(model=model, using=using))
     for one in decide(Facts(stocks=[stock])):
         log.error("partitions run out", table=one.subject, ahead=one.number)
-
-
-def why_misplaced(error: IntegrityError) -> str | None:
-    """Return why a row fits no partition, or None if the error has another cause.
-
-    Either a host with a wrong clock made the id, or the id is not a UUIDv7, or today's partition is missing.
-    """
-    diagnosis = getattr(error.__cause__, "diag", None)
-    if diagnosis is None or diagnosis.sqlstate != "23514":  # check_violation
-        return None
-    if (diagnosis.constraint_name or "").endswith(_CREATED):
-        return f"the id's time is not the database's: {diagnosis.constraint_name}"
-    if diagnosis.constraint_name is None:
-        return str(diagnosis.message_primary)
-    return None
 
 
 def ahead_of(*, model: PartitionedModel, now: dt.datetime, using: str = "default") -> int:

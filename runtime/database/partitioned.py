@@ -1,14 +1,20 @@
-"""The base class of partitioned tables. `outbox.retention` reads the rules and knows no table by name."""
+"""The base class of partitioned tables. `retention` reads the rules and knows no table by name."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+import uuid
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal
 
+from django.apps import apps
 from django.conf import settings
-from django.db import models
+from django.db import IntegrityError, connections, models
+
+from runtime.database.ids import id_time
+
+_CREATED = "_created"
 
 Interval = Literal["month", "day"]
 
@@ -59,3 +65,55 @@ class Partitioned(models.Model):
 
 
 PartitionedModel = type[Partitioned]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition's name, and the times [since, until) of its ids."""
+
+    name: str
+    since: dt.datetime
+    until: dt.datetime
+
+
+def partitioned_models() -> list[PartitionedModel]:
+    return [model for model in apps.get_models() if issubclass(model, Partitioned)]
+
+
+def attached(*, model: PartitionedModel, using: str = "default") -> list[Partition]:
+    """List the attached partitions of `model`, oldest first, from the catalogue."""
+    with connections[using].cursor() as cursor:
+        cursor.execute(attached_statement(models=[model]))
+        return parse_bounds((name, bounds) for _, name, bounds in cursor.fetchall())
+
+
+def attached_statement(*, models: Iterable[PartitionedModel]) -> str:
+    """Return the SELECT of the attached partitions of some tables: table, name and bounds of each."""
+    tables = ", ".join(f"to_regclass('{model._meta.db_table}')" for model in models)
+    return f"""
+        SELECT inhparent::regclass::text AS parent, child.relname AS name,
+            pg_get_expr(child.relpartbound, child.oid) AS bounds
+        FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid
+        WHERE inhparent = ANY(ARRAY[{tables}]::oid[]) AND NOT inhdetachpending
+    """  # noqa: S608
+
+
+def parse_bounds(found: Iterable[tuple[str, str]]) -> list[Partition]:
+    """Return partitions, oldest first, from names and bounds: FOR VALUES FROM ('…') TO ('…')."""
+    ids = ((name, [id_time(uuid.UUID(id)) for id in bounds.split("'")[1::2]]) for name, bounds in found)
+    return sorted((Partition(name, *times) for name, times in ids), key=lambda partition: partition.since)
+
+
+def why_misplaced(error: IntegrityError) -> str | None:
+    """Return why a row fits no partition, or None if the error has another cause.
+
+    Either a host with a wrong clock made the id, or the id is not a UUIDv7, or today's partition is missing.
+    """
+    diagnosis = getattr(error.__cause__, "diag", None)
+    if diagnosis is None or diagnosis.sqlstate != "23514":  # check_violation
+        return None
+    if (diagnosis.constraint_name or "").endswith(_CREATED):
+        return f"the id's time is not the database's: {diagnosis.constraint_name}"
+    if diagnosis.constraint_name is None:
+        return str(diagnosis.message_primary)
+    return None

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from django.db.models import QuerySet
 from django.utils.dateparse import parse_date, parse_datetime
 
-from outbox.database.ids import EPOCH, id_floor
+from runtime.database.ids import EPOCH, id_floor
 
 #: The values of the parameter `age`, in hours.
 AGES = {"1h": 1, "24h": 24, "7d": 7 * 24, "31d": 31 * 24}

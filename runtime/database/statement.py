@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from django.db import connections
 
-from outbox.database.postgres.cursor import Prepared
-from outbox.database.transactions import after_commit
+from runtime.database.postgres.cursor import Prepared
+from runtime.database.transactions import after_commit
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

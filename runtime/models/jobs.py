@@ -11,9 +11,9 @@ from django.db import models
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Greatest, Now
 
-from outbox.database.ids import new_id
-from outbox.models.pauses import Pause
-from outbox.process.backoff import compute_ceiling
+from runtime.database.ids import new_id
+from runtime.models.pauses import Pause
+from runtime.process.backoff import compute_ceiling
 
 #: A job fails after so many consecutive tries that finished no batch, 21 minutes after the first try.
 MAX_TRIES = 8
@@ -122,7 +122,7 @@ class BulkJob(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     state = models.CharField(max_length=10, choices=State, default=State.RUNNING)
 
-    action = models.CharField(max_length=50)  # a name in outbox.bulk.ACTIONS
+    action = models.CharField(max_length=50)  # a name in runtime.bulk_jobs.ACTIONS
     #: {"ids": "…,…"}, the list's parameters: {"status": "failed"}, or {"person": the address's keyed hash}.
     filter = models.JSONField(default=dict)
     #: The person's address, until the job is done or stopped.
@@ -158,6 +158,7 @@ class BulkJob(models.Model):
     objects = BulkJobQuerySet.as_manager()
 
     class Meta:
+        app_label = "outbox"
         db_table = "bulk_jobs"
         verbose_name = "background job"
         default_permissions = ("view",)

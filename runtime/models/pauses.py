@@ -10,8 +10,8 @@ from django.db import models, transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from outbox.database.transactions import after_commit
-from outbox.privacy import refuse_addresses
+from runtime.database.transactions import after_commit
+from runtime.personal_data import refuse_addresses
 
 log = structlog.get_logger(__name__)
 
@@ -99,6 +99,7 @@ class Pause(models.Model):
     objects = PauseQuerySet.as_manager()
 
     class Meta:
+        app_label = "outbox"
         db_table = "pauses"
         default_permissions = ("view",)
         permissions = [("set_pause", "Can pause and resume delivery, relay and consumers")]

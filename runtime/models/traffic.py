@@ -6,7 +6,7 @@ from django.db import models
 
 
 class TrafficSum(models.Model):
-    """The sums of one minute or hour. Only `outbox.traffic.minutes` writes and reads them.
+    """The sums of one minute or hour. Only `runtime.minutes` writes and reads them.
 
     A minute without a row was not summed. A minute in which nothing happened has an empty row.
     """
@@ -17,10 +17,11 @@ class TrafficSum(models.Model):
     span = models.PositiveSmallIntegerField()  # seconds: MINUTE or HOUR
     start = models.DateTimeField()
     counts = models.JSONField(default=dict)  # by series: {"placed": 12, "sent:<provider>": 9}
-    spreads = models.JSONField(default=dict)  # durations by series, in the form of outbox.traffic.spread
+    spreads = models.JSONField(default=dict)  # durations by series, in the form of runtime.spread
     samples = models.JSONField(default=dict)  # states when the minute was summed: {"open:<provider>": 1}
 
     class Meta:
+        app_label = "outbox"
         db_table = "traffic_sums"
         default_permissions = ()
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import structlog
 
-from outbox.process.backoff import add_jitter, compute_ceiling
-from outbox.telemetry import health
+from runtime.process.backoff import add_jitter, compute_ceiling
+from runtime.telemetry import health
 
 log = structlog.get_logger(__name__)
 

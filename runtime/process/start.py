@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 from django.db import InterfaceError, OperationalError, connections
 
-from outbox.telemetry import health
+from runtime.telemetry import health
 
 log = structlog.get_logger(__name__)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import structlog
 
-from outbox.telemetry import instruments
+from runtime.telemetry import instruments
 
 log = structlog.get_logger(__name__)
 

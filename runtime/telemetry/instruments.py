@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Histogram
 
-from outbox.telemetry.metrics import REGISTRY
+from runtime.telemetry.metrics import REGISTRY
 
 #: Buckets in seconds for work that normally takes milliseconds.
 QUICK = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

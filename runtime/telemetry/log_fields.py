@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from outbox.telemetry import health
-from outbox.telemetry.release import version
+from runtime.telemetry import health
+from runtime.telemetry.release import version
 
 SERVICE = "orderpost"
 

@@ -21,8 +21,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from outbox.telemetry import health, metrics_files
-from outbox.telemetry.release import version
+from runtime.telemetry import health, metrics_files
+from runtime.telemetry.release import version
 
 log = structlog.get_logger(__name__)
 

@@ -12,9 +12,9 @@ import structlog
 from django.conf import settings
 from django.db import close_old_connections
 
-from outbox.telemetry import health
-from outbox.telemetry.health import WEB
-from outbox.telemetry.metrics import exposition
+from runtime.telemetry import health
+from runtime.telemetry.health import WEB
+from runtime.telemetry.metrics import exposition
 
 log = structlog.get_logger(__name__)
 

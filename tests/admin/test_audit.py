@@ -11,7 +11,6 @@ from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from outbox.admin.shared.csv import csv_lines, csv_response, rows_by_key
 from tests.kit.admin import (
     EVENTS,
     LETTERS,
@@ -29,6 +28,7 @@ from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.people import staff_client
 from tests.kit.words import CHUNK, Heartbeat, address_hash
+from web.admin.csv import csv_lines, csv_response, rows_by_key
 
 pytestmark = pytest.mark.django_db
 

@@ -7,12 +7,12 @@ import datetime as dt
 import pytest
 from django.db.models.functions import Now
 
-from outbox.admin import front
 from tests.kit.admin import dead_event, listed
 from tests.kit.mails import make_mail, make_mails
 from tests.kit.months import fill, make_partition
 from tests.kit.people import staff_client
 from tests.kit.words import BulkJob, EmailNotification, Heartbeat, minutes, process, read_database_time
+from web.admin import tiles
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("breakers")]
 
@@ -51,7 +51,7 @@ def test_each_count_is_that_of_the_list_it_links_to(admin_client):
 
 
 def test_a_count_stops_at_its_limit(admin_client, monkeypatch):
-    monkeypatch.setattr(front, "COUNT_LIMIT", 4)
+    monkeypatch.setattr(tiles, "COUNT_LIMIT", 4)
     make_mails(6, status="dead_lettered")
     assert tile(admin_client, "dead letters")["value"] == "4+"
 

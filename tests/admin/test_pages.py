@@ -7,7 +7,7 @@ from django.contrib.admin.models import LogEntry
 from django.db.models.functions import Now
 from django.test import Client
 
-from outbox.retention.partitions.partitions import partitioned_models
+from runtime.database.partitioned import partitioned_models
 from tests.kit.admin import EVENTS, JOBS, LETTERS, MAILS, dead_event, dead_letter, listed, make_event, press
 from tests.kit.jobs import run_jobs
 from tests.kit.months import fill, make_partition

@@ -12,9 +12,9 @@ from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 from django.urls import URLPattern, URLResolver, get_resolver
 
-from outbox.api.views import ApiView
 from tests.kit.api import ENDPOINTS, ID, Api, assert_problem, make_token
 from tests.kit.words import ApiToken
+from web.api.views import ApiView
 
 
 def _views(patterns=None, prefix=""):

@@ -9,8 +9,8 @@ import uuid
 import pytest
 from django.db import IntegrityError, transaction
 
-import outbox.events.publishing.publish
-from outbox.retention.partitions.partitions import why_misplaced
+import events.publishing.publish
+from runtime.database.partitioned import why_misplaced
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.words import EmailNotification, IdempotencyKey, Order, OutboxEvent, id_floor
@@ -22,7 +22,7 @@ def a_clock(monkeypatch, **off: float) -> None:
     """Ids of events as a host makes them whose clock is so far off."""
     start = id_floor(dt.datetime.now(dt.UTC) + dt.timedelta(**off)).int
     ids = (uuid.UUID(int=start + number) for number in itertools.count())
-    monkeypatch.setattr(outbox.events.publishing.publish, "new_id", lambda: next(ids))
+    monkeypatch.setattr(events.publishing.publish, "new_id", lambda: next(ids))
 
 
 @pytest.mark.django_db(transaction=True)

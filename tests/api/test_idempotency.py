@@ -12,11 +12,11 @@ import pytest
 from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 
-from outbox.api import idempotency
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.mails import make_mail
 from tests.kit.races import broken, together, wait_until_somebody_waits
 from tests.kit.words import ApiToken, EmailNotification, IdempotencyKey, Order, OutboxEvent, changes, key_hash
+from web.api import idempotency
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,7 +13,7 @@ import pytest
 from django.db import InternalError, OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
-from outbox.events.pause_watch import PauseWatch
+from events.pause_watch import PauseWatch
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import (
     INSUFFICIENT,

@@ -6,8 +6,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from outbox.api import throttle
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
+from web.api import throttle
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

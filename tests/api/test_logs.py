@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config import logs, masking
-from outbox.telemetry.context import working_for
+from runtime.telemetry.context import working_for
 from tests.kit.words import Context, health, version
 
 SECRET = "op_" + "Ab-_9" * 8
@@ -116,9 +116,9 @@ def test_a_line_that_is_rendered_at_once_has_nothing_to_mask(event):
 
 def test_celerys_lines_about_each_task_are_left_out_but_not_its_errors(written):
     for name in ("celery.app.trace", "celery.worker.strategy"):
-        logging.getLogger(name).info("Task notifications.tasks.drain received")
-        logging.getLogger(name).error("Task notifications.tasks.drain raised")
-    assert [line["event"] for line in written()] == ["Task notifications.tasks.drain raised"] * 2
+        logging.getLogger(name).info("Task outbox.tasks.drain received")
+        logging.getLogger(name).error("Task outbox.tasks.drain raised")
+    assert [line["event"] for line in written()] == ["Task outbox.tasks.drain raised"] * 2
 
 
 def test_a_line_has_the_stack_and_what_json_does_not_know(written):

@@ -14,9 +14,9 @@ from rest_framework.utils.formatting import lazy_format
 from notifications.api.serializers import NotificationQuery
 from orders.api.serializers import OrderQuery
 from orders.bodies import CancelBody, RefundBody
-from outbox.api.fields import kept
 from tests.kit.api import order_body
 from tests.kit.words import OrderBody
+from web.api.fields import kept
 
 
 def test_the_api_and_webhooks_read_no_session_and_no_user(api, settings):

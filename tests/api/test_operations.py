@@ -11,7 +11,7 @@ from django.db import OperationalError, connection, connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from outbox.api import operations
+from operations import probes
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.mails import make_mail
 from tests.kit.words import Heartbeat, conditions
@@ -61,7 +61,7 @@ def test_readyz_reports_a_broker_that_does_not_answer_and_stays_ready(db, settin
 
 def test_readyz_logs_an_error_once_an_hour_when_partitions_run_out(db, caplog, monkeypatch):
     monkeypatch.setitem(conditions.AHEAD_ALARM, "day", 7)
-    operations._log_low_stock.cache_clear()
+    probes._log_low_stock.cache_clear()
     for _ in range(3):
         assert Api().get("/readyz").status_code == 200
     errors = [line for line in caplog.records if "partitions run out" in str(line.msg)]
@@ -133,7 +133,7 @@ def test_metrics_of_an_empty_database_have_no_poll(db):
 
 
 def test_metrics_count_no_further_than_their_limit(db, monkeypatch):
-    monkeypatch.setattr("outbox.facts.MOST", 2)
+    monkeypatch.setattr("runtime.facts.MOST", 2)
     for _ in range(3):
         make_mail()
     with CaptureQueriesContext(connection) as captured:

@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from outbox.database.periods import narrow_to_created, read_time
+from runtime.database.periods import narrow_to_created, read_time
 from tests.kit.api import assert_problem
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order

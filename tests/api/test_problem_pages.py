@@ -9,18 +9,27 @@ import pytest
 from django.test import Client
 
 from local.machine import PROJECT
-from outbox.api import problem_types
-from outbox.api.problem_types import declare_type
-from outbox.api.problems import not_found
 from tests.kit.api import Api, assert_problem
 from tests.kit.words import find_types
+from web.api import problem_types
+from web.api.problem_types import declare_type
+from web.api.problems import not_found
 
 
 def test_every_type_in_the_code_has_a_page():
     assert Client().get("/api/problems").status_code == 200  # loads the URLs, and so every declaration
     sources = [
         path.read_text()
-        for app in ("outbox", "orders", "notifications")
+        for app in (
+            "operations",
+            "orders",
+            "outbox",
+            "notifications",
+            "events",
+            "retention",
+            "web",
+            "runtime",
+        )
         for path in (PROJECT / app).rglob("*.py")
     ]
     declared = re.findall(r'declare_type\(\s*slug="([\w-]+)"', "".join(sources))

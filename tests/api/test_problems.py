@@ -8,10 +8,10 @@ import pytest
 from django.db import InterfaceError, close_old_connections, connection, transaction
 from django.test import Client, RequestFactory
 
-from outbox.api import problems
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.races import together
 from tests.kit.words import Order, changes
+from web.api import problems
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from django.core.management import call_command
 from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
-from outbox.api import schema
 from tests.kit.api import order_body
 from tests.kit.words import version
+from web.api import schema
 
 jsonschema = pytest.importorskip("jsonschema")
 

@@ -10,12 +10,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from notifications.api.serializers import with_columns
-from notifications.inserts import NONE_WITHIN
-from outbox.api import pages
+from notifications.insert import NONE_WITHIN
 from tests.kit.api import order_body
 from tests.kit.mails import make_mails
 from tests.kit.orders import make_order
 from tests.kit.words import NEWEST_FIRST, EmailNotification, Order, OutboxEvent, fail_payment, pay_order
+from web.api import pages
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -12,9 +12,9 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from outbox.api import token_use
 from tests.kit.api import Api, make_token
 from tests.kit.words import ApiToken, pulse
+from web.api import token_use
 
 pytestmark = pytest.mark.django_db
 

@@ -16,8 +16,8 @@ from confluent_kafka import admin
 from django.core.management import CommandError, call_command
 from django.db import transaction
 
+from events.management.commands.make_topics import topics
 from local.machine import PROJECT
-from orders.management.commands.make_topics import topics
 from tests.kit import kafka as brokers
 from tests.kit.brokers import receive
 from tests.kit.certificates import make_authority
@@ -224,7 +224,7 @@ def test_topics_are_made_by_the_policy_and_others_are_told(shared_kafka, monkeyp
     also, other = (f"test.{uuid.uuid4().hex[:8]}.v1" for _ in range(2))
     make(shared_kafka, other)
     wanted = [*topics(), also, other]
-    monkeypatch.setattr("orders.management.commands.make_topics.topics", lambda: wanted)
+    monkeypatch.setattr("events.management.commands.make_topics.topics", lambda: wanted)
 
     def say(**options: bool) -> list[str]:
         out = io.StringIO()

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from outbox.events.transports import redis as streams
-from outbox.events.transports.redis import Consumer
+from events.transports import redis as streams
+from events.transports.redis import Consumer
 from tests.kit.brokers import receive
 from tests.kit.events import PAID, REFUNDED, envelope, order, status
 from tests.kit.waiting import until

@@ -19,7 +19,7 @@ import redis
 from confluent_kafka import admin
 from django.conf import settings
 
-from outbox.events.transports import Lag
+from events.transports import Lag
 from tests.kit import kafka as brokers
 from tests.kit.brokers import receive
 from tests.kit.waiting import until

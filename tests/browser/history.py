@@ -21,8 +21,9 @@ from django.db import connections, transaction
 from django.db.models import Model
 from django.db.models.expressions import DatabaseDefault
 
-from orders.demo import COURSES, REFUND, sample_purchase
+from operations.demo import COURSES, REFUND, sample_purchase
 from orders.events import event_payload
+from runtime.database import partitioned
 from tests.kit.months import make_partition
 from tests.kit.words import (
     EVENTS,
@@ -252,7 +253,7 @@ def _settle(mail: EmailNotification, *, luck: float, now: dt.datetime, chance: r
 def write_history(*, orders: int, days: int) -> History:
     """Write the history of the last `days` and its sums, without rows whose partition would be detached."""
     now = read_database_time()
-    oldest = {model: _oldest(model, days=days) for model in partitions.partitioned_models()}
+    oldest = {model: _oldest(model, days=days) for model in partitioned.partitioned_models()}
     history = make_history(orders=orders, days=days, now=now, oldest=oldest)
     with transaction.atomic():
         for model, rows in history.items():
@@ -283,13 +284,13 @@ def _copy(model: type[Model], rows: Sequence[Model]) -> None:
 def _oldest(model: PartitionedModel, *, days: int) -> dt.datetime:
     """Make the partitions of the last `days` that would still be attached. Return the start of the oldest."""
     back = days + 1 if model.retention.interval == "day" else days // 28 + 1
-    now, found = read_database_time(), partitions.attached(model=model, using="owner")
+    now, found = read_database_time(), partitioned.attached(model=model, using="owner")
     names = {partition.name for partition in found}
     for steps in range(2, back + 1):  # migrate has made the one before the present one
         one = partitions.partition_at(model=model, when=now, steps=-steps)
         if one.until + model.hot() > now and one.name not in names:
             make_partition(model, back=steps)
-    return partitions.attached(model=model, using="owner")[0].since
+    return partitioned.attached(model=model, using="owner")[0].since
 
 
 def _sum(span: int, since: dt.datetime, until: dt.datetime, *, now: dt.datetime) -> None:

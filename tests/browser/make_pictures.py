@@ -18,8 +18,8 @@ from django.db.models.functions import Now
 from local.docs import DIAGRAMS, diagrams, drawing
 from local.machine import PROJECT
 from local.sandbox.sandbox import Sandbox
-from notifications.delivery.drain import poll
-from orders.demo import place_and_move
+from operations.demo import place_and_move
+from outbox.drain import poll
 from tests.browser.history import MARK, write_history
 from tests.kit.months import tidy
 from tests.kit.words import PROVIDERS, EmailNotification, Heartbeat, context, minutes, process

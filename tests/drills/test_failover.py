@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from config.beat import LOCK as BEAT_LOCK
-from outbox.events.publishing.shards import LOCK as RELAY_LOCK
+from events.publishing.shards import LOCK as RELAY_LOCK
 from tests.kit.audit import expect_nothing_wrong
 from tests.kit.customers import Customers
 from tests.kit.listener import Listener

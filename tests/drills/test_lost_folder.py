@@ -10,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection
 
-from outbox.retention.archives.restore import RESTORED
+from retention.cold_files.restore import RESTORED
 from tests.kit.months import Steps, age_records, count, fill, make_partition, roll
 from tests.kit.words import DetachedPartition, EmailNotification, export_person, has_table
 

@@ -11,7 +11,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models.functions import Now
 
-from outbox.events.transports import BrokerAnswer, Consumer, Publisher
+from events.transports import BrokerAnswer, Consumer, Publisher
 from tests.kit.waiting import until
 from tests.kit.words import (
     HANDLERS,

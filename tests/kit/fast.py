@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outbox.database.postgres import base
+from runtime.database.postgres import base
 from tests.kit.words import loop, pause_watch
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from local.machine import HOST
 from local.sandbox import Sandbox
-from notifications.delivery import process as processes
+from outbox import process as processes
 from tests.kit.smtp import SmtpServer
 from tests.kit.words import PROVIDERS, declarations, session
 

@@ -45,10 +45,10 @@ def main() -> None:
     django.setup()
     from django.db import connection
 
-    from outbox.events import transports
-    from outbox.events.consuming import consumer
-    from outbox.events.consuming.envelope import Envelope
-    from outbox.process.loop import stop_on_signals
+    from events import transports
+    from events.consuming import consumer
+    from events.consuming.envelope import Envelope
+    from runtime.process.loop import stop_on_signals
 
     group, *topics = sys.argv[1:]
     me = f"{group}:{os.getpid()}:{secrets.token_hex(2)}"

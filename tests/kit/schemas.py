@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 
-from outbox.events.schemas import Direction, Name
+from events.schemas.schemas import Direction, Name
 from tests.kit.words import find_schemas, read_schema
 
 

@@ -12,7 +12,7 @@ import zstandard
 from django.core.management import CommandError
 from django.db import DatabaseError, transaction
 
-from notifications.delivery.log import log_changes
+from notifications.log import log_changes
 from notifications.restored import mark_sent
 from tests.kit.brokers import Memory
 from tests.kit.jobs import act
@@ -195,7 +195,7 @@ def test_a_person_sends_gives_up_or_marks_as_sent_what_is_held(tmp_path, valkey_
 
 
 def test_a_lost_change_is_listed_once_however_far_apart_its_lines_are(tmp_path, monkeypatch):
-    monkeypatch.setattr("orders.after_restore.BATCH", 2)
+    monkeypatch.setattr("operations.after_restore.BATCH", 2)
     restore_to_now()
     mails = [new_id() for _ in range(5)]
     log = tmp_path / "a.log"

@@ -14,8 +14,8 @@ from tests.kit import warm
 
 #: One that moved would be missing without any error.
 FOUND_BY_NAME = {
-    *("notifications.metrics", "orders.metrics", "outbox.metrics"),
-    *("notifications.sums", "orders.sums", "notifications.tasks", "outbox.tasks"),
+    *("notifications.metrics", "events.metrics", "operations.metrics"),
+    *("notifications.sums", "orders.sums", "outbox.tasks", "runtime.tasks"),
 }
 ACTIONS = {
     *("notifications.give_up", "notifications.mark_sent", "notifications.render_again"),
@@ -28,7 +28,7 @@ def test_a_process_finds_each_apps_metrics_sums_tasks_and_actions():
     code = (
         "import json, sys, django; django.setup();"
         "from config.celery import app; app.loader.import_default_modules();"
-        "from outbox.bulk import ACTIONS;"
+        "from runtime.bulk_jobs import ACTIONS;"
         "print(json.dumps([list(ACTIONS), [name for name in sys.modules]]))"
     )
     environment = os.environ | {"DJANGO_SETTINGS_MODULE": "config.settings"}

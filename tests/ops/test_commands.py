@@ -15,7 +15,8 @@ from django.core.management.base import CommandError
 from django.db import OperationalError, connections
 from django.urls import reverse
 
-from orders.management.commands import demo
+from operations.management.commands import demo
+from runtime.database import partitioned
 from tests.kit.commands import handlers_kept, provider, sent, stopped_when
 from tests.kit.mails import make_mail
 from tests.kit.months import make_partition, states
@@ -110,7 +111,7 @@ def test_keep_partitions_makes_and_retires_until_it_is_told_to_stop_and_outlives
 ):
     old = make_partition(EmailNotification, back=4)
     with connections["default"].cursor() as cursor:
-        far = partitions.attached(model=OutboxEvent)[-1].name
+        far = partitioned.attached(model=OutboxEvent)[-1].name
         cursor.execute(f"DROP TABLE {far}")
     real, failures = partitions.ensure_all, iter([OperationalError("lock not available")])
 
@@ -123,7 +124,7 @@ def test_keep_partitions_makes_and_retires_until_it_is_told_to_stop_and_outlives
     with stopped_when(lambda: Heartbeat.objects.filter(name="rollover").exists()):
         call_command("keep_partitions")
     assert states()[old.name] == "detached"
-    assert partitions.attached(model=OutboxEvent)[-1].name == far
+    assert partitioned.attached(model=OutboxEvent)[-1].name == far
     Heartbeat.objects.filter(name="partitions").delete()
     with handlers_kept():
         call_command("keep_partitions", "--once")  # the day's rollover is done

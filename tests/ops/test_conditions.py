@@ -183,7 +183,7 @@ def found(monkeypatch) -> list[conditions.Condition]:
         gathered.extend(new := real(facts))
         return new
 
-    for module in ("orders.status", "outbox.admin.front", "notifications.admin.attention"):
+    for module in ("operations.status", "web.admin.tiles", "outbox.attention"):
         monkeypatch.setattr(f"{module}.decide", decide)
     return gathered
 

@@ -10,8 +10,9 @@ import pytest
 from django.core.checks import run_checks
 from django.test import Client
 
-from config.addresses import parse_database
-from outbox.checks import PRODUCTION, databases_without_tls
+from config.database_url import parse_database
+from operations.checks import databases_without_tls
+from runtime.conditions import PRODUCTION
 from tests.kit import warm
 from tests.kit.people import staff_client
 from tests.kit.words import Heartbeat

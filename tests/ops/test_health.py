@@ -34,7 +34,7 @@ def made(role: str) -> health.Health:
 def process(code: str) -> Iterator[subprocess.Popen[str]]:
     """Run a process that has begun its roles in `code` and writes their files often, until it is killed."""
     begin = (
-        "import threading, time; from outbox.telemetry import health; health.WRITE_SECONDS = 0.02\n"
+        "import threading, time; from runtime.telemetry import health; health.WRITE_SECONDS = 0.02\n"
         f"{code}\nprint('begun', flush=True)\n"
     )
     beat = "while True: health.beat(); time.sleep(0.02)"

@@ -25,8 +25,8 @@ from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from prometheus_client.openmetrics import parser as openmetrics
 
 from local.machine import HOST, PROJECT, free_port
-from outbox.database import server
-from outbox.telemetry import metrics_files
+from runtime.database import server
+from runtime.telemetry import metrics_files
 from tests.kit import warm
 from tests.kit.api import Api
 from tests.kit.months import dsn
@@ -148,7 +148,7 @@ def scrape(port: int, **headers: str) -> str:
 
 def test_the_first_scrape_has_the_age_of_the_loop_however_late_its_writer_begins(tmp_path):
     code = (
-        "from outbox.telemetry import health, metrics;"
+        "from runtime.telemetry import health, metrics;"
         "health.Health.keep_writing = lambda self: None;"  # its thread has not run yet
         "health.begin('relay');"
         "print(metrics.exposition(accept='', with_readers=False)[0].decode())"
@@ -170,7 +170,7 @@ def test_a_process_without_a_web_server_shows_its_own_on_its_port_to_those_with_
     }
     code = (
         "import django, time; django.setup();"
-        "from outbox.telemetry import metrics_server; metrics_server.watch('relay'); time.sleep(600)"
+        "from runtime.telemetry import metrics_server; metrics_server.watch('relay'); time.sleep(600)"
     )
     process = warm.Program([sys.executable, "-c", code], environment=environment, stdout=1, stderr=2)
     try:

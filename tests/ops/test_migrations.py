@@ -24,8 +24,8 @@ from django.db.migrations.state import ProjectState
 from django.db.models import Q
 from django.utils import timezone
 
-from outbox.database import partitioned_migrations
-from outbox.database.partitioned_migrations import AddPartitionedIndex
+from retention.partitions import migrations as partitioned_migrations
+from retention.partitions.migrations import AddPartitionedIndex
 from tests.kit.months import dsn
 from tests.kit.words import OutboxEvent, attached
 

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 from django.db.models import Max
 
-from outbox.tasks import sum_minutes
+from runtime.tasks import sum_minutes
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.plans import rows_without_index, statements
@@ -37,7 +37,7 @@ def _valkey(valkey_url):
 def _one_minute(monkeypatch, db):
     """Stop the clock of the sums, because a minute may end within a test."""
     now = read_database_time()
-    for module in ("outbox.traffic.minutes", __name__):
+    for module in ("runtime.minutes", __name__):
         monkeypatch.setattr(f"{module}.read_database_time", lambda: now)
 
 

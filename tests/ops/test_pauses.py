@@ -10,7 +10,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.management import CommandError, call_command
 
-from outbox.metrics import numbers
+from operations.metrics import numbers
 from tests.kit.brokers import Hand, Memory, consume, write
 from tests.kit.events import PAID, envelope, order, received, status
 from tests.kit.mails import make_mail, make_mails, statuses

@@ -23,12 +23,12 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from local.machine import HOST, PROJECT, account_for_postgres, free_port, guarded, is_free
-from outbox.api.problem_types import TOO_LARGE
 from tests.kit.certificates import make_authority
 from tests.kit.needs import needs
 from tests.kit.shop import SIGNS, Shop
 from tests.kit.waiting import until
 from tests.kit.words import PROBES, mask_address, sign
+from web.api.problem_types import TOO_LARGE
 
 PROGRAM = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
 CONFIGURATION = PROJECT / "docker" / "proxy" / "nginx.conf"

@@ -7,7 +7,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.db.models.functions import Now
 from django.test import Client
 
-from outbox.apps import ROLES, permissions_of
+from operations.apps import ROLES, permissions_of
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.walk import walk

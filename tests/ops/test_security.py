@@ -18,12 +18,12 @@ from django.urls import URLResolver, get_resolver
 
 from config.headers import POLICY
 from local.machine import PROJECT
-from outbox.api.proxies import client_address
 from tests.kit.api import Api, make_token
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.shop import PAYMENT, Shop, payment_event
 from tests.kit.words import PROBES, mask_address
+from web.api.proxies import client_address
 
 INLINE = re.compile(
     r"<script(?![^>]*\bsrc=)(?![^>]*application/json)[^>]*>|\son[a-z]+\s*=|javascript:", re.IGNORECASE

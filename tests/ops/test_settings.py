@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from config import settings as shipped
-from config.addresses import parse_archive, parse_database
+from config.database_url import parse_archive, parse_database
 from config.unknown import find_unknown
+from events.consuming import envelope
 from local.machine import PROJECT
-from outbox.events.consuming import envelope
 from tests.kit import warm
 from tests.kit.certificates import make_authority
 from tests.kit.chart import documented_settings

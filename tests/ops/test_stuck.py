@@ -9,11 +9,11 @@ import pytest
 from django.db.models.functions import Now
 from django.urls import reverse
 
+from operations import metrics
+from orders.conditions import stuck_statement
 from orders.models import STUCK
-from orders.stuck import stuck_statement
-from outbox import metrics
-from outbox.conditions import Stuck
-from outbox.facts import read_facts
+from runtime.conditions import Stuck
+from runtime.facts import read_facts
 from tests.kit.orders import make_order
 from tests.kit.people import staff_client
 from tests.kit.plans import rows_without_index

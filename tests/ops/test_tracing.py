@@ -10,12 +10,12 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from local.machine import PROJECT
-from outbox.telemetry import tracing
+from runtime.telemetry import tracing
 from tests.kit import warm
 from tests.kit.otlp import Receiver
 
 REMOTE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-BEGIN = "from outbox.telemetry.tracing import span, start, traceparent_of\nstart()\n"
+BEGIN = "from runtime.telemetry.tracing import span, start, traceparent_of\nstart()\n"
 ROOTS_ARE_NOT_SAMPLED = {
     "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
     "OTEL_TRACES_SAMPLER_ARG": "0",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from notifications.copies import NotCopied
-from notifications.delivery.process import current
+from outbox.process import current
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.mails import make_mail
 from tests.kit.months import Steps, fill, make_partition, states

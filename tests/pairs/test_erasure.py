@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from django.db import connections
 
-from outbox.events.consuming.inbox import fail_replay
+from events.consuming.inbox import fail_replay
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.events import SHOP, envelope, give, new_id, told
 from tests.kit.inbound_commands import PLACE

@@ -15,7 +15,7 @@ from django.db import connection, connections, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from outbox.events.publishing import notify
+from events.publishing import notify
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order

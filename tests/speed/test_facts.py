@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models.functions import Now
 
-from outbox.conditions import Events, Rows
+from runtime.conditions import Events, Rows
 from tests.kit import plans
 from tests.kit.mails import make_mail
 from tests.kit.words import facts, read_database_time

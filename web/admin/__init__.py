@@ -1,1 +1,1 @@
-"""Parts of admin pages over big tables, for all apps: lists without exact counts, CSV, search, periods."""
+"""Parts of all apps' admin pages: tiles, lists without exact counts, CSV, search, periods."""

@@ -1,6 +1,7 @@
 """Write audit rows for downloads, previews, exports and erasures, which Django does not log.
 
-A row has only fixed words, codes, ids and keyed hashes (`outbox.privacy`), never a text that a user typed.
+A row has only fixed words, codes, ids and keyed hashes (`runtime.personal_data`), never a text that a user
+typed.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model
 from django.http import HttpRequest
 
-from outbox.database.periods import read_time
-from outbox.privacy import address_hash
+from runtime.database.periods import read_time
+from runtime.personal_data import address_hash
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from django import forms
 
-from outbox.addresses import LONGEST, NotAnAddress, read_address
+from runtime.addresses import LONGEST, NotAnAddress, read_address
 
 
 class AddressField(forms.CharField):

@@ -27,9 +27,9 @@ from django.utils.functional import cached_property
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from outbox.admin.shared.acts import record_download
-from outbox.admin.shared.csv import csv_response, rows_by_key
-from outbox.database import periods
+from runtime.database import periods
+from web.admin.acts import record_download
+from web.admin.csv import csv_response, rows_by_key
 
 log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from django.db.models import Model, QuerySet
 from django.http import StreamingHttpResponse
 
-from outbox.database.keyset import columns_of, read_page
+from runtime.database.keyset import columns_of, read_page
 
 #: A spreadsheet reads a cell that begins with one of these as a formula.
 #: Source: OWASP, "CSV Injection". The last four are the full-width forms of the first four.

@@ -10,7 +10,7 @@ from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from outbox.database import periods
+from runtime.database import periods
 
 
 class PeriodFilter(admin.ListFilter):

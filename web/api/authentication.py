@@ -9,16 +9,16 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from outbox.api import token_use
-from outbox.api.correlation import CALLER
-from outbox.api.problem_types import FORBIDDEN
-from outbox.api.problems import Problem
-from outbox.models import ApiToken
+from web.api import token_use
+from web.api.correlation import CALLER
+from web.api.problem_types import FORBIDDEN
+from web.api.problems import Problem
+from web.models import ApiToken
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView  # which imports this module, through the settings
 
-    from outbox.api.views import ApiView
+    from web.api.views import ApiView
 
 
 class TokenAuthentication(BaseAuthentication):

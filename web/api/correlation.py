@@ -15,8 +15,8 @@ from django.http import HttpRequest, HttpResponseBase
 from django.utils.functional import LazyObject, empty
 from opentelemetry.trace import INVALID_SPAN, Span, SpanKind, StatusCode
 
-from outbox.api.proxies import client_address, mask_address
-from outbox.telemetry import context, tracing
+from runtime.telemetry import context, tracing
+from web.api.proxies import client_address, mask_address
 
 log = structlog.get_logger("orderpost.access")
 

@@ -17,7 +17,7 @@ from django.core.validators import URLValidator
 from django.utils.text import get_text_list
 from rest_framework import serializers
 
-from outbox.addresses import LONGEST, NotAnAddress, read_address
+from runtime.addresses import LONGEST, NotAnAddress, read_address
 
 _CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _INSTANT = re.compile(

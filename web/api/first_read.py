@@ -13,8 +13,8 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 
-from outbox.database.postgres.cursor import Prepared
-from outbox.models import ApiToken
+from runtime.database.postgres.cursor import Prepared
+from web.models import ApiToken
 
 #: Of `api_tokens AS token`: neither revoked nor expired.
 LIVE = "token.revoked_at IS NULL AND (token.expires_at IS NULL OR token.expires_at > statement_timestamp())"

@@ -24,14 +24,14 @@ from django.db import IntegrityError, connection, transaction
 from django.http import HttpResponse
 from rest_framework.request import Request
 
-from outbox.api.first_read import LIVE, FirstRead
-from outbox.api.keys import HEADER, read_key
-from outbox.api.problem_types import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED
-from outbox.api.problems import Problem
-from outbox.api.views import ApiView
-from outbox.database.statement import Part, execute
-from outbox.privacy import key_hash
-from outbox.telemetry import context
+from runtime.database.statement import Part, execute
+from runtime.personal_data import key_hash
+from runtime.telemetry import context
+from web.api.first_read import LIVE, FirstRead
+from web.api.keys import HEADER, read_key
+from web.api.problem_types import IDEMPOTENCY_IN_PROGRESS, IDEMPOTENCY_KEY_REUSED
+from web.api.problems import Problem
+from web.api.views import ApiView
 
 REPLAYED = "Idempotency-Replayed"
 

@@ -6,7 +6,7 @@ import re
 
 from rest_framework.request import Request
 
-from outbox.api.problems import Fault, Problem, invalid
+from web.api.problems import Fault, Problem, invalid
 
 HEADER = "Idempotency-Key"
 _HEADER = "HTTP_IDEMPOTENCY_KEY"  # as WSGI names it

@@ -17,11 +17,11 @@ from django.db import models
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from outbox.api.fields import Digits, Instant, StrictSerializer, Text, kept, parse_uuid
-from outbox.api.problems import Fault, invalid
-from outbox.database.keyset import columns_of, read_page
-from outbox.database.partitioned import PartitionedModel
-from outbox.retention.partitions import partitions
+from runtime.database import partitioned
+from runtime.database.keyset import columns_of, read_page
+from runtime.database.partitioned import PartitionedModel
+from web.api.fields import Digits, Instant, StrictSerializer, Text, kept, parse_uuid
+from web.api.problems import Fault, invalid
 
 DEFAULT_SIZE = 50
 MAX_SIZE = 200
@@ -143,5 +143,5 @@ def hot_since(*, model: PartitionedModel) -> dt.datetime | None:
 
 @functools.lru_cache(maxsize=8)
 def _hot_since(model: PartitionedModel, _minute: int) -> dt.datetime | None:
-    attached = partitions.attached(model=model)
+    attached = partitioned.attached(model=model)
     return attached[0].since if attached else None

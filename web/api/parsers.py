@@ -14,7 +14,7 @@ from typing import IO, Any, NoReturn
 from django.conf import settings
 from rest_framework.parsers import BaseParser
 
-from outbox.api.problems import Fault, Problem, invalid, malformed, too_large
+from web.api.problems import Fault, Problem, invalid, malformed, too_large
 
 MAX_DEPTH = 8  # the API's deepest body has three levels
 #: C0 (with NUL, CR and LF), DEL, C1, Unicode's two line separators, and surrogates.

@@ -6,9 +6,9 @@ from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.urls import path, reverse
 
-from outbox.api.operations import get_only
-from outbox.api.problem_types import find_types
-from outbox.api.problems import not_found
+from web.api.get_only import get_only
+from web.api.problem_types import find_types
+from web.api.problems import not_found
 
 
 @get_only

@@ -23,7 +23,8 @@ from rest_framework import exceptions
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from outbox.api.problem_types import (
+from runtime.database.partitioned import why_misplaced
+from web.api.problem_types import (
     CLOCK,
     FORBIDDEN,
     INTERNAL,
@@ -39,7 +40,6 @@ from outbox.api.problem_types import (
     VALIDATION,
     ProblemType,
 )
-from outbox.retention.partitions.partitions import why_misplaced
 
 log = structlog.get_logger(__name__)
 

@@ -17,9 +17,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from outbox.api.fields import StrictSerializer
-from outbox.api.problems import CONTENT_TYPE
-from outbox.api.views import OneFormat
+from web.api.fields import StrictSerializer
+from web.api.problems import CONTENT_TYPE
+from web.api.views import OneFormat
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -143,7 +143,7 @@ def operation(
     )
 
     def decorate(method: Method) -> Method:
-        method.operation_name = name  # type: ignore[attr-defined]  # for outbox.api.views.operation_name
+        method.operation_name = name  # type: ignore[attr-defined]  # for web.api.views.operation_name
         return describe(method)
 
     return decorate
@@ -173,7 +173,7 @@ def _answer_header(name: str, description: str, codes: list[int] | None) -> Open
 class _TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
     """The security scheme of API tokens. drf-spectacular registers the class automatically."""
 
-    target_class = "outbox.api.authentication.TokenAuthentication"
+    target_class = "web.api.authentication.TokenAuthentication"
     name = "token"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from django.db.models import Model, QuerySet
 
-from outbox.models import ApiToken
+from web.models import ApiToken
 
 Row = TypeVar("Row", bound=Model)
 

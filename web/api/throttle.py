@@ -15,10 +15,10 @@ from django.conf import settings
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from outbox.api.problem_types import TOO_MANY_REQUESTS
-from outbox.api.problems import Problem
-from outbox.models import ApiToken
-from outbox.process.redis_client import make_client
+from runtime.process.redis_client import make_client
+from web.api.problem_types import TOO_MANY_REQUESTS
+from web.api.problems import Problem
+from web.models import ApiToken
 
 log = structlog.get_logger(__name__)
 

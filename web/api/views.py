@@ -20,13 +20,13 @@ from rest_framework.request import Request
 from rest_framework.serializers import Serializer
 from rest_framework.views import APIView
 
-from outbox.api.fields import Nothing, StrictSerializer, kept, parse_uuid
-from outbox.api.first_read import Beside, FirstRead, read_first
-from outbox.api.keys import well_formed_key
-from outbox.api.parsers import FORBIDDEN
-from outbox.api.problem_types import LENGTH_REQUIRED
-from outbox.api.problems import Fault, Problem, invalid, malformed, not_found
-from outbox.telemetry import instruments
+from runtime.telemetry import instruments
+from web.api.fields import Nothing, StrictSerializer, kept, parse_uuid
+from web.api.first_read import Beside, FirstRead, read_first
+from web.api.keys import well_formed_key
+from web.api.parsers import FORBIDDEN
+from web.api.problem_types import LENGTH_REQUIRED
+from web.api.problems import Fault, Problem, invalid, malformed, not_found
 
 
 class OneFormat(BaseContentNegotiation):

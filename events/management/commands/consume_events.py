@@ -6,12 +6,12 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
+from events import transports
+from events.consuming import consumer
 from orders.inbound.payments_and_stock import NAME, OWN_TOPICS, subscribed
-from outbox.events import transports
-from outbox.events.consuming import consumer
-from outbox.process.loop import stop_on_signals
-from outbox.process.start import wait_for_postgres
-from outbox.telemetry.metrics_server import watch
+from runtime.process.loop import stop_on_signals
+from runtime.process.start import wait_for_postgres
+from runtime.telemetry.metrics_server import watch
 
 
 class Command(BaseCommand):

@@ -8,10 +8,10 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from events.transports import BrokerAway
 from notifications.models import TOPICS as EMAIL_TOPICS
 from orders.events import EVENTS
 from orders.inbound.payments_and_stock import subscribed
-from outbox.events.transports import BrokerAway
 
 
 def topics() -> list[str]:
@@ -49,7 +49,7 @@ class Command(BaseCommand):
             raise CommandError(
                 "--min-insync-replicas must not exceed --replication-factor: the topics would take no event."
             )
-        from outbox.events.transports.kafka_topics import TopicPolicy, make_topics  # needs the extra `kafka`
+        from events.transports.kafka_topics import TopicPolicy, make_topics  # needs the extra `kafka`
 
         policy = TopicPolicy(
             partitions=options["partitions"],

@@ -6,10 +6,10 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from outbox.events.publishing import relay
-from outbox.process.loop import stop_on_signals
-from outbox.process.start import wait_for_postgres
-from outbox.telemetry.metrics_server import watch
+from events.publishing import relay
+from runtime.process.loop import stop_on_signals
+from runtime.process.start import wait_for_postgres
+from runtime.telemetry.metrics_server import watch
 
 
 class Command(BaseCommand):

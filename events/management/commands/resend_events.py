@@ -9,9 +9,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from outbox.events.publishing.resend import resend_events, select_events
-from outbox.events.transports import BrokerAway
-from outbox.models import OutboxEvent
+from events.models import OutboxEvent
+from events.publishing.resend import resend_events, select_events
+from events.transports import BrokerAway
 
 
 def _time(text: str) -> dt.datetime:

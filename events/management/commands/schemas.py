@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from outbox.events import schemas
+from events.schemas import schemas
 
 
 class Command(BaseCommand):

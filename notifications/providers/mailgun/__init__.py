@@ -22,7 +22,7 @@ def make_key() -> tuple[str, str]:
 
 DECLARATION = Declaration(
     name="mailgun",
-    sending="notifications.providers.mailgun.sending.Mailgun",
+    sending="notifications.providers.mailgun.backend.Mailgun",
     settings=(
         Setting("MAILGUN_API_KEY", anymail="MAILGUN_API_KEY"),
         Setting("MAILGUN_API_URL", "https://api.mailgun.net/v3/", anymail="MAILGUN_API_URL"),

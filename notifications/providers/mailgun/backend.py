@@ -25,14 +25,14 @@ from anymail.backends.mailgun import EmailBackend, MailgunPayload
 from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers.http import HttpProvider, LeanBackend
-from outbox.delivery.rows.outcomes import Verdict
+from notifications.states.outcomes import Verdict
 
 _ABOUT_SENDER = re.compile(r"'?from'? parameter")
 
 
 class Mailgun(HttpProvider):
     name = "mailgun"
-    backend = "notifications.providers.mailgun.sending.Backend"
+    backend = "notifications.providers.mailgun.backend.Backend"
 
     def read_error(self, body: Any) -> tuple[str, str]:
         return "", str(body["message"])

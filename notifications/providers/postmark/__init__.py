@@ -12,7 +12,7 @@ from notifications.providers.registry import (
 
 DECLARATION = Declaration(
     name="postmark",
-    sending="notifications.providers.postmark.sending.Postmark",
+    sending="notifications.providers.postmark.backend.Postmark",
     settings=(
         Setting("POSTMARK_SERVER_TOKEN", anymail="POSTMARK_SERVER_TOKEN"),
         Setting("POSTMARK_API_URL", "https://api.postmarkapp.com/", anymail="POSTMARK_API_URL"),

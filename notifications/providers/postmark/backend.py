@@ -28,12 +28,12 @@ from django.core.mail import EmailMultiAlternatives
 
 from notifications.models import EmailNotification
 from notifications.providers.http import HttpProvider, LeanBackend
-from outbox.delivery.rows.outcomes import Outcome, Verdict
+from notifications.states.outcomes import Outcome, Verdict
 
 
 class Postmark(HttpProvider):
     name = "postmark"
-    backend = "notifications.providers.postmark.sending.Backend"
+    backend = "notifications.providers.postmark.backend.Backend"
     verdicts = {
         "10": Verdict.MISCONFIGURED,
         "100": Verdict.TRANSIENT,

@@ -18,7 +18,7 @@ def check_secret(text: str) -> None:
 
 DECLARATION = Declaration(
     name="resend",
-    sending="notifications.providers.resend.sending.Resend",
+    sending="notifications.providers.resend.backend.Resend",
     settings=(
         Setting("RESEND_API_KEY", anymail="RESEND_API_KEY"),
         Setting("RESEND_API_URL", "https://api.resend.com/", anymail="RESEND_API_URL"),

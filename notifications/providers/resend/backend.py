@@ -31,12 +31,12 @@ from django.core.mail import EmailMultiAlternatives
 from notifications.models import EmailNotification
 from notifications.providers.base import metadata_of
 from notifications.providers.http import HttpProvider, LeanBackend
-from outbox.delivery.rows.outcomes import Verdict
+from notifications.states.outcomes import Verdict
 
 
 class Resend(HttpProvider):
     name = "resend"
-    backend = "notifications.providers.resend.sending.Backend"
+    backend = "notifications.providers.resend.backend.Backend"
     is_idempotent = True
     verdicts = {
         "invalid_idempotent_request": Verdict.PERMANENT,

@@ -39,7 +39,7 @@ def make_key() -> tuple[str, str]:
 
 DECLARATION = Declaration(
     name="sendgrid",
-    sending="notifications.providers.sendgrid.sending.SendGrid",
+    sending="notifications.providers.sendgrid.backend.SendGrid",
     settings=(
         Setting("SENDGRID_API_KEY", anymail="SENDGRID_API_KEY"),
         Setting("SENDGRID_API_URL", "https://api.sendgrid.com/v3/", anymail="SENDGRID_API_URL"),

@@ -22,12 +22,12 @@ from anymail.backends.sendgrid import EmailBackend
 from django.core.mail import EmailMultiAlternatives
 
 from notifications.providers.http import HttpProvider, LeanBackend
-from outbox.delivery.rows.outcomes import Outcome, Verdict
+from notifications.states.outcomes import Outcome, Verdict
 
 
 class SendGrid(HttpProvider):
     name = "sendgrid"
-    backend = "notifications.providers.sendgrid.sending.Backend"
+    backend = "notifications.providers.sendgrid.backend.Backend"
 
     def read_error(self, body: Any) -> tuple[str, str]:
         return "", "; ".join(str(error["message"]) for error in body["errors"])

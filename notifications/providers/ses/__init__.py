@@ -9,7 +9,7 @@ from notifications.providers.registry import Declaration, Setting, check_passwor
 # (AWS_ENDPOINT_URL_SESV2).
 DECLARATION = Declaration(
     name="ses",
-    sending="notifications.providers.ses.sending.Ses",
+    sending="notifications.providers.ses.backend.Ses",
     settings=(
         Setting("AWS_REGION", None, fallback="AWS_DEFAULT_REGION"),
         Setting("SES_CONFIGURATION_SET", None, anymail="AMAZON_SES_CONFIGURATION_SET_NAME"),

@@ -15,8 +15,8 @@ misconfigured  AccountSuspendedException, SendingPausedException, MailFromDomain
 ambiguous      no answer after the request was sent, a gateway's (502, 504, 520, 524), or an unreadable 2xx,
                because SES has no idempotency keys
 
-boto3 repeats failed requests by default, which could double a mail. `notifications.providers.ses.backend`
-disables that. The first mail imports boto3, because it costs each process 25 MB and 0.15 s.
+boto3 repeats failed requests by default, which could double a mail. `anymail_backend` disables that.
+The first mail imports boto3, because it costs each process 25 MB and 0.15 s.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from anymail.exceptions import AnymailAPIError
 from notifications.providers.base import Provider
 from notifications.providers.connecting import has_failed_to_connect
 from notifications.providers.http import FROM_A_GATEWAY, by_status
-from outbox.delivery.rows.outcomes import Outcome, Verdict
+from notifications.states.outcomes import Outcome, Verdict
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -55,7 +55,7 @@ _NOT_VERIFIED = "address is not verified"
 
 class Ses(Provider):
     name = "ses"
-    backend = "notifications.providers.ses.backend.Backend"
+    backend = "notifications.providers.ses.anymail_backend.Backend"
 
     def refused(self, error: Exception) -> Outcome:
         """Read boto3's error behind anymail's."""

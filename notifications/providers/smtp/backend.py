@@ -26,7 +26,7 @@ from django.core.mail.backends.smtp import EmailBackend
 
 from notifications.models import EmailNotification
 from notifications.providers.base import Provider, metadata_of
-from outbox.delivery.rows.outcomes import Outcome, Verdict
+from notifications.states.outcomes import Outcome, Verdict
 
 _AUTHENTICATION_REQUIRED = 530
 _THROTTLED = 454
@@ -35,7 +35,7 @@ _TOO_LARGE = 552
 
 class Smtp(Provider):
     name = "smtp"
-    backend = "notifications.providers.smtp.sending.Backend"
+    backend = "notifications.providers.smtp.backend.Backend"
 
     def prepare(self, message: EmailMultiAlternatives, mail: EmailNotification) -> None:
         """Send the ids as headers, because SMTP has no metadata. Give the e-mail to the connection."""

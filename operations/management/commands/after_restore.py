@@ -1,4 +1,4 @@
-"""`manage.py after_restore --log FILE…`: compare a restored database with the logs (orders.after_restore)."""
+"""`manage.py after_restore --log FILE…`: compare a restored database with the logs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from orders.after_restore import NotPaused, reconcile
-from outbox.management.commands.pause import moment
-from outbox.telemetry.log_files import Counts, read_log_lines
+from operations.after_restore import NotPaused, reconcile
+from operations.log_files import Counts, read_log_lines
+from operations.management.commands.pause import moment
 
 
 class Command(BaseCommand):

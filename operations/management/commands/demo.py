@@ -28,14 +28,9 @@ from rich.progress import Progress
 
 from notifications.models import EmailNotification
 from notifications.providers.sending import api_url
-from orders.demo import (
-    DOWN,
-    REFUSED,
-    place_and_move,
-    place_one,
-)
-from outbox.delivery.rows.outcomes import DUE_STATES, Status
-from outbox.telemetry import context
+from notifications.states.outcomes import DUE_STATES, Status
+from operations.demo import DOWN, REFUSED, place_and_move, place_one
+from runtime.telemetry import context
 
 MAILPIT_PORT = 8025
 #: How long the token of `--one` is valid.

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from outbox.telemetry import health
+from runtime.telemetry import health
 
 
 class Command(BaseCommand):

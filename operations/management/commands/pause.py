@@ -10,8 +10,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.dateparse import parse_datetime
 
-from outbox.models import Pause
-from outbox.privacy import AddressGiven
+from runtime.models import Pause
+from runtime.personal_data import AddressGiven
 
 
 class Command(BaseCommand):

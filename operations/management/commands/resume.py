@@ -6,9 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from outbox.management.commands.pause import add_parts, parts_of, whoami
-from outbox.models import Pause
-from outbox.models.pauses import NotReconciled
+from operations.management.commands.pause import add_parts, parts_of, whoami
+from runtime.models import Pause
+from runtime.models.pauses import NotReconciled
 
 
 class Command(BaseCommand):

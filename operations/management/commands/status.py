@@ -1,4 +1,4 @@
-"""`manage.py status`: show the queues, recent rates and what needs a person (orders.status)."""
+"""`manage.py status`: show the queues, recent rates and what needs a person (operations.status)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Table
 
-from orders.status import Document, read_status
+from operations.status import Document, read_status
 
 
 class Command(BaseCommand):

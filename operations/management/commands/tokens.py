@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.models.functions import Now
 
-from outbox.models import ApiToken
+from web.models import ApiToken
 
 ALL = "all"
 _COLUMNS = ("created_at", "last_used_at", "expires_at", "revoked_at")

@@ -19,12 +19,13 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from orders.privacy import erasure, jobs
 from orders.privacy.persons import NoPerson
-from outbox import bulk
-from outbox.database.postgres.connection import patient
-from outbox.management.progress import Reporter
-from outbox.models import BulkJob, Erasure
-from outbox.retention.partitions.locks import AlreadyRunning
-from outbox.retention.partitions.partitions import NotOwner, require_owner
+from retention.models import Erasure
+from retention.partitions.locks import AlreadyRunning
+from retention.partitions.partitions import NotOwner, require_owner
+from runtime import bulk_jobs
+from runtime.database.postgres.connection import patient
+from runtime.models import BulkJob
+from runtime.progress import Reporter
 
 
 class Command(BaseCommand):
@@ -81,7 +82,7 @@ class Command(BaseCommand):
     def _run(self, job: BulkJob) -> BulkJob:
         """Do the job and print its progress. If this process dies, a worker continues the job."""
         with Reporter(self.stderr) as report:
-            bulk.run_until_ended(job=job, report=report)
+            bulk_jobs.run_until_ended(job=job, report=report)
         if job.state != job.State.DONE:
             raise CommandError(job.error or "The job was stopped.", returncode=1)
         return job

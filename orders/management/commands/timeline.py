@@ -12,7 +12,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 
 from orders.models import Order
 from orders.timeline import Entry, read_timeline
-from outbox.api.fields import parse_uuid
+from web.api.fields import parse_uuid
 
 
 class Command(BaseCommand):

@@ -9,15 +9,14 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError, connections
 
-from notifications import tasks
-from outbox.events.consuming import cdc
-from outbox.events.consuming.cdc_lag import CDC
-from outbox.events.publishing import notify
-from outbox.events.transports import Consumer, member_name
-from outbox.models import Heartbeat
-from outbox.process.loop import stop_on_signals
-from outbox.process.start import wait_for_postgres
-from outbox.telemetry.metrics_server import watch
+from events.publishing import notify
+from events.transports import Consumer, member_name
+from outbox import cdc, tasks
+from outbox.cdc_lag import CDC
+from runtime.models import Heartbeat
+from runtime.process.loop import stop_on_signals
+from runtime.process.start import wait_for_postgres
+from runtime.telemetry.metrics_server import watch
 
 #: What a message about a table wakes: the workers or the relays, both through Valkey.
 WAKES: dict[str, Callable[[], None]] = {
@@ -54,7 +53,7 @@ def _connector() -> Callable[[], Consumer]:
     if not settings.KAFKA_BOOTSTRAP_SERVERS:
         raise CommandError("consume_cdc needs KAFKA_BOOTSTRAP_SERVERS, such as kafka:9092.")
     try:
-        from outbox.events.transports import kafka
+        from events.transports import kafka
     except ImportError as error:
         raise CommandError("consume_cdc needs confluent-kafka: install the extra `kafka`.") from error
     member = member_name()

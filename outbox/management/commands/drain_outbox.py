@@ -12,13 +12,13 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
-from notifications.delivery import drain
-from notifications.delivery.process import Drained
-from outbox import bulk
-from outbox.process.loop import run_until_stopped, stop_on_signals
-from outbox.process.start import wait_for_postgres
-from outbox.telemetry import health
-from outbox.telemetry.metrics_server import watch
+from outbox import drain
+from outbox.process import Drained
+from runtime import bulk_jobs
+from runtime.process.loop import run_until_stopped, stop_on_signals
+from runtime.process.start import wait_for_postgres
+from runtime.telemetry import health
+from runtime.telemetry.metrics_server import watch
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +84,7 @@ def _work(stopped: threading.Event, send: Callable[[], Drained | None]) -> tuple
         log.info("drained", settled=done.settled)
     if stopped.is_set():
         return False, None
-    more = bulk.run_batch(persons=False) or (done is not None and done.has_more)
+    more = bulk_jobs.run_batch(persons=False) or (done is not None and done.has_more)
     if done is None or not settings.FAST_PATH:
         return more, None
     return more, done.pause_seconds or done.next_due_seconds

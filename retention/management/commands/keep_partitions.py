@@ -15,13 +15,13 @@ import structlog
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, InterfaceError, connections
 
-from outbox.models import Heartbeat
-from outbox.process.loop import run_until_stopped, stop_on_signals
-from outbox.process.start import wait_for_postgres
-from outbox.retention.partitions import partitions
-from outbox.retention.rollover import REQUESTED, ROLLED_OVER, is_due, log_step, rollover
-from outbox.telemetry import health
-from outbox.telemetry.metrics_server import watch
+from retention.partitions import partitions
+from retention.rollover import REQUESTED, ROLLED_OVER, is_due, log_step, rollover
+from runtime.models import Heartbeat
+from runtime.process.loop import run_until_stopped, stop_on_signals
+from runtime.process.start import wait_for_postgres
+from runtime.telemetry import health
+from runtime.telemetry.metrics_server import watch
 
 log = structlog.get_logger(__name__)
 

@@ -15,16 +15,17 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import OperationalError
 
-from outbox.database.partitioned import PartitionedModel
-from outbox.management.progress import Reporter
-from outbox.models import DetachedPartition
-from outbox.retention import rollover
-from outbox.retention.archives import restore
-from outbox.retention.archives.manifest import ArchiveDiffers
-from outbox.retention.partitions import detach, partitions
-from outbox.retention.partitions.catalogue import has_table, partition_named
-from outbox.retention.partitions.listing import list_partitions
-from outbox.retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, exclusive_lock
+from retention import rollover
+from retention.cold_files import restore
+from retention.cold_files.manifest import ArchiveDiffers
+from retention.models import DetachedPartition
+from retention.partitions import detach, partitions
+from retention.partitions.catalogue import has_table, partition_named
+from retention.partitions.listing import list_partitions
+from retention.partitions.locks import OWNER_DATABASE, AlreadyRunning, exclusive_lock
+from runtime.database import partitioned
+from runtime.database.partitioned import PartitionedModel
+from runtime.progress import Reporter
 
 OPERATOR, LATER, USAGE = 1, 75, 2
 
@@ -119,7 +120,7 @@ def _one(verb: str, name: str, report: Reporter, dry_run: bool) -> None:
 
 def _model_of(name: str) -> PartitionedModel:
     bare = name.removesuffix(restore.RESTORED)
-    for model in partitions.partitioned_models():
+    for model in partitioned.partitioned_models():
         if partition_named(model=model, name=bare):
             return model
     text = f"Unknown partition {name}. Use a name that `partitions list` shows."

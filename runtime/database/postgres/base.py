@@ -1,4 +1,4 @@
-"""The backend: `ENGINE = "outbox.database.postgres"`, with `OPTIONS = {"deadline": 4.0, "direct": ""}`.
+"""The backend: `ENGINE = "runtime.database.postgres"`, with `OPTIONS = {"deadline": 4.0, "direct": ""}`.
 
 `deadline` is in seconds. `direct` names the setting whose URL must not lead to a pooler, or is empty. A
 connection prepares `cursor.Prepared` statements, unless a pooler is in between.
@@ -21,8 +21,8 @@ from django.db.utils import DatabaseErrorWrapper, OperationalError
 from django.utils.functional import cached_property
 from psycopg.errors import ReadOnlySqlTransaction
 
-from outbox.database.postgres.connection import BoundedConnection, Gate, PoolerFound
-from outbox.database.postgres.cursor import PreparingCursor
+from runtime.database.postgres.connection import BoundedConnection, Gate, PoolerFound
+from runtime.database.postgres.cursor import PreparingCursor
 
 #: An idle connection must answer its health check within this time. Otherwise it is replaced.
 HEALTH_CHECK_SECONDS = 1.0

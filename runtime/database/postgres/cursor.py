@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from django.db.backends.postgresql.base import ServerBindingCursor
 
-from outbox.database.postgres.connection import BoundedConnection
+from runtime.database.postgres.connection import BoundedConnection
 
 #: A power of two above five, because PostgreSQL plans the first five uses for their values.
 FIRST_USES = 8

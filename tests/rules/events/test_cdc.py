@@ -14,8 +14,8 @@ import pytest
 from django.core.management import call_command
 from django.db import OperationalError
 
-from outbox.events.consuming.cdc import RowChangeConsumer
-from outbox.events.consuming.cdc_lag import CDC
+from outbox.cdc import RowChangeConsumer
+from outbox.cdc_lag import CDC
 from tests.kit.brokers import Hand
 from tests.kit.words import BrokerAway, Heartbeat, Message, Received, cdc, cdc_lag, kafka, metrics
 

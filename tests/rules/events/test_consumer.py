@@ -58,7 +58,7 @@ def test_a_long_round_is_acknowledged_while_it_goes_on(monkeypatch):
 
 
 def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again(monkeypatch):
-    monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.05)
+    monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.05)
     one, two = order(), order()
     fails = {"left": 2}
 
@@ -82,7 +82,7 @@ def test_a_temporary_error_holds_back_its_key_and_nobody_else_and_is_tried_again
 
 
 def test_an_event_that_goes_on_failing_is_dead_in_the_end_and_its_key_goes_on(monkeypatch):
-    monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.001)
+    monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.001)
 
     def broken(event):
         raise ZeroDivisionError("no\nDETAIL: a row with ann@example.com")
@@ -114,7 +114,7 @@ def test_a_database_that_is_away_is_no_events_fault(monkeypatch):
 
 
 def test_an_event_that_kills_its_own_backend_is_dead_in_the_end(monkeypatch):
-    monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.001)
+    monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.001)
 
     def kill(event):
         with connection.cursor() as cursor:
@@ -127,7 +127,7 @@ def test_an_event_that_kills_its_own_backend_is_dead_in_the_end(monkeypatch):
 
 
 def test_a_statement_that_always_takes_too_long_does_not_stop_the_others(monkeypatch):
-    monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.001)
+    monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.001)
 
     def slow(event):
         with connection.cursor() as cursor:
@@ -154,7 +154,7 @@ class TestReplays:
         assert refunded(it) == 10
 
     def test_a_replay_that_fails_for_a_while_holds_back_nothing_and_is_tried_again(self, monkeypatch):
-        monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.01)
+        monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.01)
         monkeypatch.setattr(consumer, "REPLAY_SECONDS", 0.0)
         (one, first), (two, second) = dead_refund(), dead_refund()
         fails = {"left": 2}
@@ -173,7 +173,7 @@ class TestReplays:
         assert refunded(one) == 10
 
     def test_a_replay_that_goes_on_failing_is_dead_again(self, monkeypatch):
-        monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.001)
+        monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.001)
         monkeypatch.setattr(consumer, "REPLAY_SECONDS", 0.0)
         _, letter = dead_refund()
 

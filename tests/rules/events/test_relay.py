@@ -18,7 +18,7 @@ from django.db import IntegrityError, connections, transaction
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from outbox.events.publishing import floor, shards
+from events.publishing import floor, shards
 from tests.kit.brokers import Memory, due, write
 from tests.kit.months import dsn
 from tests.kit.orders import make_order
@@ -122,7 +122,7 @@ def test_a_broker_that_is_away_uses_up_no_retry_and_loses_nothing(one, broker):
 
 
 def test_a_topic_that_takes_nothing_holds_back_its_own_events_alone(one, broker, monkeypatch):
-    monkeypatch.setattr("outbox.process.loop.BASE_SECONDS", 0.01)
+    monkeypatch.setattr("runtime.process.loop.BASE_SECONDS", 0.01)
     both, other = uuid.uuid4(), uuid.uuid4()
     write(both, "b1", topic="missing.v1")
     write(both, "b2")
@@ -531,7 +531,7 @@ def test_a_look_finds_a_dead_letter_that_is_republished_before_the_later_events_
 
 
 def test_an_event_that_waits_for_its_topic_is_found_again(quick, broker, monkeypatch):
-    monkeypatch.setattr("outbox.events.publishing.relay.pause_after", lambda failures: 0.0)
+    monkeypatch.setattr("events.publishing.relay.pause_after", lambda failures: 0.0)
     broker.unavailable = {"gone.v1"}
     write(uuid.uuid4(), "waits", topic="gone.v1")
     for number in range(3):

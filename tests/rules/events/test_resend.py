@@ -12,8 +12,9 @@ import redis
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
-from outbox.events.publishing import resend
-from tests.kit.words import OutboxEvent, Refused, complete_order, partitions, pay_order, place_order
+from events.publishing import resend
+from runtime.database import partitioned
+from tests.kit.words import OutboxEvent, Refused, complete_order, pay_order, place_order
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 PLACED, PAID, COMPLETED = (f"order.order.{name}.v1" for name in ("placed", "paid", "completed"))
@@ -91,7 +92,7 @@ def test_a_range_of_time_reads_only_its_partitions():
     since = dt.datetime.now(dt.UTC)
     until = since + dt.timedelta(minutes=1)
     plan = resend.select_events(events=OutboxEvent.objects.all(), since=since, until=until).explain()
-    made = len(partitions.attached(model=OutboxEvent))
+    made = len(partitioned.attached(model=OutboxEvent))
     assert 1 <= len(set(re.findall(r"outbox_events_p\d+", plan))) <= 4 < made
 
 

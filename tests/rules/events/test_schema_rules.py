@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 
-from outbox.events import schemas
-from outbox.events.schema_rules import find_breaks
+from events.schemas import schemas
+from events.schemas.rules import find_breaks
 
 SCHEMA: dict[str, Any] = {
     "title": "A change",

@@ -9,13 +9,12 @@ from typing import Any
 import jsonschema
 import pytest
 
+from events.consuming.envelope import read_envelope
 from notifications.models import TOPICS
 from orders import events
 from orders.inbound import commands, external
 from orders.inbound.payments_and_stock import MoneyData
 from orders.inbound.reading import read_data
-from outbox.api.fields import Nothing
-from outbox.events.consuming.envelope import read_envelope
 from tests.kit.events import PAID, REFUNDED, envelope, handle, received, told, topic_of
 from tests.kit.mails import make_mail
 from tests.kit.schemas import validate_published, validator
@@ -37,6 +36,7 @@ from tests.kit.words import (
     read_schema,
     refund_order,
 )
+from web.api.fields import Nothing
 
 pytestmark = pytest.mark.django_db
 SCHEMAS = {name.name: read_schema(path) for name, path in find_schemas().items() if name.direction == "out"}

@@ -14,7 +14,7 @@ from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.db.models.functions import Now
 
-from outbox.tasks import run_bulk_jobs
+from runtime.tasks import run_bulk_jobs
 from tests.kit.jobs import job_after, killed_at_the_end_of, let_pass, logged, run_jobs, started
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import dsn

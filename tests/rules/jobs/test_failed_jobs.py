@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from django.db import DataError, OperationalError, connection
 
-from outbox.models.jobs import MAX_TRIES
+from runtime.models.jobs import MAX_TRIES
 from tests.kit.jobs import Killed, job_after, let_pass, logged, resending, run_jobs, started
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import dsn

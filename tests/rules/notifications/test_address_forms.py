@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.addresses import as_stored
-from outbox.privacy import find_addresses, hide_addresses
+from runtime.addresses import as_stored
+from runtime.personal_data import find_addresses, hide_addresses
 from tests.kit import addresses
 from tests.kit.words import NotAnAddress, address_hash, read_address
 

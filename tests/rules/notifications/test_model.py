@@ -17,7 +17,7 @@ from django.db.models.functions import Now
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from outbox.delivery.rows.outcomes import RECORDED
+from notifications.states.outcomes import RECORDED
 from tests.kit.mails import make_mail
 from tests.kit.stateful import many
 from tests.kit.words import EmailNotification, Outcome, Verdict, by_hand

@@ -9,7 +9,7 @@ import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 
-from outbox.delivery.rows import attempts
+from notifications.states import attempts
 from tests.kit.mails import claim_one, due_now, make_mail, make_mails, settled, statuses
 from tests.kit.races import broken
 from tests.kit.words import TEXT_LIMIT, EmailNotification, OutboxEvent, Outcome, Status, Verdict, by_hand

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db.models.functions import Now
 
-from outbox.privacy import refuse_addresses
+from runtime.personal_data import refuse_addresses
 from tests.kit.api import api
 from tests.kit.events import SHOP, handle, new_id, received, tell, told
 from tests.kit.mails import make_mail

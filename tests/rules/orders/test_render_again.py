@@ -11,8 +11,8 @@ from django.contrib.admin.models import LogEntry
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from notifications.states.outcomes import SET_ASIDE
 from orders.bulk_actions import RENDER_AGAIN
-from outbox.delivery.rows.outcomes import SET_ASIDE
 from tests.kit.admin import MAILS, press
 from tests.kit.events import order as place
 from tests.kit.jobs import Killed, act, job_after, run_jobs, small_batches, started

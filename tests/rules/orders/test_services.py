@@ -9,7 +9,7 @@ import pytest
 from django.db import DatabaseError, transaction
 
 from orders.services import OrderNotFound
-from outbox.database.transactions import TransactionRequired
+from runtime.database.transactions import TransactionRequired
 from tests.kit.races import broken, together
 from tests.kit.words import (
     Action,

@@ -11,7 +11,7 @@ from celery import current_app
 from django.db import connection
 from django.db.models.functions import Now
 
-from notifications.delivery.process import SHORT_PAUSE_SECONDS
+from outbox.process import SHORT_PAUSE_SECONDS
 from tests.kit.mails import drained, due_now, let_others_through, make_mail, make_mails, sandbox, statuses
 from tests.kit.waiting import until
 from tests.kit.words import (

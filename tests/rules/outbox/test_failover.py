@@ -10,8 +10,8 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from notifications.delivery import process
-from outbox.delivery.rows.attempts import time_of
+from notifications.states.attempts import time_of
+from outbox import process
 from tests.kit.mails import claim_one, drained, due_now, make_mail, make_mails, statuses
 from tests.kit.providers import provider
 from tests.kit.words import (

@@ -15,8 +15,8 @@ from redis.commands.core import Script
 
 from local.machine import free_port
 from local.servers import EmbeddedValkey
-from outbox.delivery.gate import slots
-from outbox.delivery.gate.slots import TAKE
+from outbox.gate import slots
+from outbox.gate.slots import TAKE
 from tests.kit.proxy import Proxy
 from tests.kit.waiting import until
 from tests.kit.words import Capacity, Gate, Rules, State, make_client

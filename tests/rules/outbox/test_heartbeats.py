@@ -9,7 +9,7 @@ import pytest
 from django.db import OperationalError
 from django.db.models.functions import Now
 
-from notifications.management.commands import consume_cdc
+from outbox.management.commands import consume_cdc
 from tests.kit.words import Heartbeat, new_id, pulse
 
 pytestmark = pytest.mark.django_db

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import pytest
 from django.db.models.functions import Now
 
-from outbox.delivery.gate import neighbours
-from outbox.delivery.gate.neighbours import EACH_SIDE_IF_QUIET, QUIET_SECONDS
+from outbox.gate import neighbours
+from outbox.gate.neighbours import EACH_SIDE_IF_QUIET, QUIET_SECONDS
 from tests.kit.mails import accept_around, claim_one, due_now, let_others_through, make_mail
 from tests.kit.words import (
     EACH_SIDE,

@@ -11,8 +11,8 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from notifications.delivery import lookback as module
-from notifications.delivery.lookback import Lookback
+from outbox import lookback as module
+from outbox.lookback import Lookback
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.months import dsn
 from tests.kit.words import Capacity, Drain, EmailNotification, Outcome, Status, Verdict

@@ -14,9 +14,9 @@ import pytest
 
 from local.machine import PROJECT, free_port
 from local.servers import EmbeddedValkey
-from outbox.delivery.gate import shared_state
-from outbox.delivery.gate.shared_state import SharedState
-from outbox.delivery.gate.slots import LIFE_SECONDS, Slots
+from outbox.gate import shared_state
+from outbox.gate.shared_state import SharedState
+from outbox.gate.slots import LIFE_SECONDS, Slots
 from tests.kit.words import Gate, make_client
 
 LIMITS = [10, 50, 100]
@@ -200,7 +200,7 @@ def test_a_wait_that_is_always_too_long_ends_with_the_patience(valkey_url):
 
 HAMMER = """
 import sys, time
-from outbox.delivery.gate.gate import Gate
+from outbox.gate.gate import Gate
 gate = Gate(providers=["one"], url=sys.argv[1], rate=50, burst=2.5)
 until = time.time() + float(sys.argv[2])
 while time.time() < until:

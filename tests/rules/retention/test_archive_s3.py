@@ -8,7 +8,7 @@ import boto3
 import pytest
 from moto import mock_aws
 
-from config.addresses import parse_archive
+from config.database_url import parse_archive
 from tests.kit.months import Steps, age_records, count, fill, make_partition, states, tidy
 from tests.kit.words import DetachedPartition, EmailNotification, archive, restore, rollover
 

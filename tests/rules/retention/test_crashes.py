@@ -33,8 +33,8 @@ DYING = """
 import os, signal, sys
 import django
 django.setup()
-from outbox.retention.archives import files
-from outbox.retention import rollover
+from retention.cold_files import files
+from retention import rollover
 
 def report(step, **facts):
     if step == sys.argv[1]:

@@ -11,6 +11,7 @@ from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.database import partitioned
 from tests.kit.races import together
 from tests.kit.words import EmailNotification, OutboxEvent, id_floor, id_time, new_id, partitions
 
@@ -77,8 +78,8 @@ class TestEnsure:
     def test_migrate_has_made_six_ahead(self, model):
         now = dt.datetime.now(dt.UTC)
         assert partitions.ahead_of(model=model, now=now) >= 5
-        assert partitions.attached(model=model) == sorted(
-            partitions.attached(model=model), key=lambda partition: partition.since
+        assert partitioned.attached(model=model) == sorted(
+            partitioned.attached(model=model), key=lambda partition: partition.since
         )
 
     def test_makes_nothing_twice_also_when_run_by_many_at_once(self):

@@ -13,7 +13,7 @@ from django.db import connections
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
-from outbox.retention.partitions.locks import OWNER_DATABASE
+from retention.partitions.locks import OWNER_DATABASE
 from tests.kit.months import dsn
 from tests.kit.words import (
     ApiToken,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.process import backoff
+from runtime.process import backoff
 
 
 def test_the_examples_of_its_docstrings_are_true():

@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.db import OperationalError, connection, transaction
 
-from outbox.database.postgres.connection import PoolerFound
+from runtime.database.postgres.connection import PoolerFound
 from tests.kit.connections import OTHER, ask, database_port, wrapper
 from tests.kit.orders import make_order
 from tests.kit.pgbouncer import Pooler, needs_pgbouncer

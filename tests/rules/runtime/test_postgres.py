@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from django.db import OperationalError, connection, transaction
 
-from outbox.database.postgres.connection import patient
+from runtime.database.postgres.connection import patient
 from tests.kit.connections import DEADLINE, OTHER, ask, database_port, wrapper
 from tests.kit.proxy import Proxy
 from tests.kit.words import DatabaseWrapper, Prepared

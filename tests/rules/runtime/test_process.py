@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import OperationalError, ProgrammingError
 
-from outbox.process.start import RETRY_SECONDS, wait_for_postgres
+from runtime.process.start import RETRY_SECONDS, wait_for_postgres
 from tests.kit.commands import handlers_kept
 from tests.kit.words import loop
 
@@ -129,7 +129,7 @@ def test_commands_in_other_threads_stop_with_the_main_one(handlers):
 
 @pytest.mark.django_db
 def test_a_start_repeats_its_work_until_it_succeeds_and_logs_the_first_error(caplog, monkeypatch):
-    monkeypatch.setattr("outbox.process.start.connections.close_all", lambda: None)
+    monkeypatch.setattr("runtime.process.start.connections.close_all", lambda: None)
     outcomes = iter([OperationalError("timeout\n"), OperationalError("refused"), None])
     pauses: list[float] = []
 
@@ -146,7 +146,7 @@ def test_a_start_repeats_its_work_until_it_succeeds_and_logs_the_first_error(cap
 
 @pytest.mark.django_db
 def test_a_start_returns_when_the_process_must_stop(monkeypatch):
-    monkeypatch.setattr("outbox.process.start.connections.close_all", lambda: None)
+    monkeypatch.setattr("runtime.process.start.connections.close_all", lambda: None)
     stopped = threading.Event()
 
     def work() -> None:
@@ -180,7 +180,7 @@ assert len(gc.get_objects()) < 10_000, len(gc.get_objects())
 def test_forty_threads_share_two_arenas(tmp_path):
     code = """
 import ctypes, sys, threading
-from outbox.process.heap import freeze_heap
+from runtime.process.heap import freeze_heap
 freeze_heap()
 libc, all_there = ctypes.CDLL(None), threading.Barrier(40)
 libc.fopen.restype = ctypes.c_void_p

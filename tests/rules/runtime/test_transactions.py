@@ -7,8 +7,8 @@ import uuid
 import pytest
 from django.db import connection, transaction
 
-from outbox.database.statement import Part, execute, insert
-from outbox.database.transactions import after_commit
+from runtime.database.statement import Part, execute, insert
+from runtime.database.transactions import after_commit
 from tests.kit.words import Context, context
 
 TABLE = "statement_rows"

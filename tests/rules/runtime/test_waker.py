@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from outbox.process import waker as module
+from runtime.process import waker as module
 from tests.kit.waiting import until
 
 #: A wake-up after an earlier one.

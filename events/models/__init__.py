@@ -1,0 +1,9 @@
+"""The tables of domain events: sent ones, received ones, and inbound dead letters.
+
+`envelope_sql` writes the envelope of an event in SQL.
+"""
+
+from events.models.events import SHARDS, OutboxEvent
+from events.models.inbox import InboundDeadLetter, ProcessedEvent
+
+__all__ = ["SHARDS", "InboundDeadLetter", "OutboxEvent", "ProcessedEvent"]

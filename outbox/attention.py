@@ -1,0 +1,44 @@
+"""The first page's tiles about providers and their breakers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from notifications.admin.attention import PERMISSION
+from outbox.gate.breaker import State
+from outbox.gate.gate import ProviderState
+from outbox.process import gate
+from runtime.conditions import Condition, Facts, decide
+from web.admin.tiles import Tile, attention, sentences
+
+
+def provider_conditions(views: Sequence[ProviderState]) -> list[Condition]:
+    """Return the conditions of the breakers as this process sees them, or only BrokerDown without Valkey."""
+    providers = {view.provider: (view.state, view.breaker.forced) for view in views}
+    return decide(Facts(providers=providers if gate().is_shared else None))
+
+
+@attention(20)
+def breakers(request: HttpRequest) -> Iterator[Tile]:
+    """Show the providers whose breaker is not closed or is forced."""
+    if not request.user.has_perm(PERMISSION):
+        return
+    views = gate().read_providers()
+    wrong = [
+        f"{view.provider} {f'forced {view.breaker.forced}' if view.breaker.forced else view.state}"
+        for view in views
+        if view.state is not State.CLOSED or view.breaker.forced
+    ]
+    found = provider_conditions(views)
+    url = reverse("admin:notifications_emailnotification_providers")
+    yield from sentences(url, (one for one in found if one.code == "BrokerDown"))
+    yield Tile(
+        label=", ".join(wrong) if wrong else "providers",
+        url=url,
+        words=f"{len(wrong)} of {len(views)}" if wrong else "sending",
+        found=[one for one in found if one.code != "BrokerDown"],
+        help="Circuit breakers that are open, paused or forced.",
+    )

@@ -1,0 +1,36 @@
+"""The metrics of the sender: the breakers' state in the broker, and the lag of change data capture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.conf import settings
+from prometheus_client.core import GaugeMetricFamily
+
+from events.metrics import _families
+from outbox import cdc, cdc_lag
+from outbox.gate.breaker import State
+from outbox.gate.shared_state import read_breakers
+from runtime.telemetry.metrics import from_broker
+
+
+@from_broker("kafka", is_used=cdc_lag.is_used)
+def lag_of_cdc() -> Iterator[GaugeMetricFamily]:
+    return _families(cdc_lag.read_cdc_lags(), group=cdc.GROUP)
+
+
+@from_broker("redis")
+def breakers() -> Iterator[GaugeMetricFamily]:
+    state = GaugeMetricFamily(
+        "orderpost_breaker_state", "1 for a breaker's current state", labels=["provider", "state"]
+    )
+    forced = GaugeMetricFamily(
+        "orderpost_breaker_forced", "1 if a person has forced the breaker", labels=["provider", "to"]
+    )
+    now, found = read_breakers(settings.EMAIL_PROVIDERS)
+    for provider, breaker in found.items():
+        for one in State:
+            state.add_metric([provider, one.value], breaker.state(now) is one)
+        for to in ("open", "closed"):
+            forced.add_metric([provider, to], breaker.forced == to)
+    yield from (state, forced)

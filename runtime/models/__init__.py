@@ -1,0 +1,8 @@
+"""The tables that every process needs: heartbeats, pauses, background jobs, and the sums of the charts."""
+
+from runtime.models.heartbeats import Heartbeat
+from runtime.models.jobs import BulkJob
+from runtime.models.pauses import Pause
+from runtime.models.traffic import TrafficSum
+
+__all__ = ["BulkJob", "Heartbeat", "Pause", "TrafficSum"]

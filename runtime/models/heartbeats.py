@@ -1,0 +1,69 @@
+"""The times at which regular jobs ran."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import time
+from typing import ClassVar
+
+from django.db import connection, models
+from django.db.models import F
+from django.db.models.functions import Now
+
+
+class Heartbeat(models.Model):
+    """The time of a regular job's last run, by the database's clock."""
+
+    name = models.CharField(primary_key=True, max_length=50)
+    beat_at = models.DateTimeField(db_default=Now())
+    since = models.DateTimeField(db_default=Now())  # the first of the latest beats without a gap
+
+    #: Seconds without a beat that count as a gap.
+    GAP = 15.0
+    #: When this process last beat, by name (monotonic).
+    _beat_at: ClassVar[dict[str, float]] = {}
+
+    class Meta:
+        app_label = "outbox"
+        db_table = "heartbeats"
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.beat_at:%Y-%m-%d %H:%M:%S}"
+
+    @classmethod
+    def beat(cls, *, name: str, every: float = 0.0) -> None:
+        """Record that the job `name` runs now, at most once in `every` seconds for each process."""
+        now = time.monotonic()
+        if now - cls._beat_at.get(name, -math.inf) < every:
+            return
+        cls._beat_at[name] = now
+        with connection.cursor() as cursor:
+            cursor.execute(
+                """
+                INSERT INTO heartbeats AS old (name, beat_at, since)
+                VALUES (%s, statement_timestamp(), statement_timestamp())
+                ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at, since = CASE
+                    WHEN old.beat_at < excluded.beat_at - %s * interval '1 second' THEN excluded.since
+                    ELSE old.since END
+                """,
+                [name, cls.GAP],
+            )
+
+    @classmethod
+    def read_unbroken(cls, *, name: str) -> float | None:
+        """Return the seconds since the first of the latest beats without a gap, or None if there is none."""
+        recent = cls.objects.filter(name=name, beat_at__gt=Now() - dt.timedelta(seconds=cls.GAP))
+        span = recent.annotate(span=Now() - F("since")).values_list("span", flat=True).first()
+        return None if span is None else span.total_seconds()
+
+    @classmethod
+    def read_age(cls, *, name: str) -> float | None:
+        """Return the seconds since the last beat of `name`, or None if it never beat."""
+        age = (
+            cls.objects.filter(name=name)
+            .annotate(age=Now() - F("beat_at"))
+            .values_list("age", flat=True)
+            .first()
+        )
+        return None if age is None else age.total_seconds()

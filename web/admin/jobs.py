@@ -1,0 +1,29 @@
+"""Start a background job for the rows of a list."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseRedirect,
+)
+from django.urls import reverse
+
+from runtime import bulk_jobs
+from runtime.database import periods
+from runtime.database.clock import read_database_time
+from runtime.personal_data import AddressGiven
+
+
+def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
+    """Start a job for a list's period, and redirect to the job's page. The caller checks permissions."""
+    assert request.user.is_authenticated
+    given = {name: request.GET[name] for name in periods.NAMES if request.GET.get(name)}
+    frozen = periods.freeze_period(given, now=read_database_time())
+    try:
+        job = bulk_jobs.start_job(action=action, filter=frozen, user=request.user)
+    except AddressGiven as error:
+        messages.error(request, f"Nothing was changed. {error}")
+        return HttpResponseRedirect(request.path)
+    return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
