@@ -12,7 +12,7 @@ from notifications.models import EmailNotification
 from notifications.rendering import RenderedEmail
 from notifications.states.outcomes import ENDED, Status
 from notifications.suppressions import suppressed_among
-from outbox import tasks
+from notifications.wake import waker
 from runtime.database.ids import new_id
 from runtime.database.statement import execute
 from runtime.database.transactions import require_transaction
@@ -79,7 +79,7 @@ def add_copy(mail: EmailNotification, *, content: RenderedEmail) -> uuid.UUID:
     def on_commit() -> None:
         log_created(copy, resend_of=mail.id)
         if settings.FAST_PATH:
-            tasks.waker.wake()
+            waker.wake()
 
     execute(inserts=[insert.insert_copy(copy, of=mail.id, on_commit=on_commit)])
     return copy["id"]

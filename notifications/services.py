@@ -23,7 +23,7 @@ from notifications.providers.sending import PROVIDERS
 from notifications.rendering import RenderedEmail, render_email
 from notifications.states.outcomes import SET_ASIDE, Outcome, Status, Verdict
 from notifications.suppressions import SuppressionReason, suppress, suppressed_among
-from outbox import tasks
+from notifications.wake import waker
 from runtime.database.ids import new_id
 from runtime.database.statement import Part
 from runtime.database.transactions import after_commit, require_transaction
@@ -64,7 +64,7 @@ def email_part(
     def on_commit() -> None:
         log_created(email)
         if settings.FAST_PATH:
-            tasks.waker.wake()
+            waker.wake()
 
     email: insert.NewEmail = {
         "id": new_id(),
@@ -131,7 +131,7 @@ def resend(*, ids: Iterable[uuid.UUID]) -> tuple[list[EmailNotification], list[R
     refusals += still.values()
     log_changes(changes)
     if changes and settings.FAST_PATH:
-        after_commit(tasks.waker.wake)
+        after_commit(waker.wake)
     return changes, refusals
 
 

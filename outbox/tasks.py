@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-import os
 from typing import Any
 
-import redis
-from celery import current_app, shared_task
+from celery import shared_task
 from django.conf import settings
 from django.db import close_old_connections
 
+from notifications.wake import waker
 from outbox import drain
 from outbox.process import Drained
 from runtime import bulk_jobs
 from runtime.models import BulkJob
-from runtime.process.redis_client import make_client
 from runtime.process.waker import Waker
-
-#: Add no wake-up to a queue of so many messages: either no worker takes them, or all are busy.
-MOST_WAITING = 20
 
 
 @shared_task
@@ -51,23 +45,5 @@ def _drain_when_due() -> None:
     _go_on(drain.drain_due())
 
 
-@functools.cache
-def _broker() -> redis.Redis:
-    return make_client()
-
-
-os.register_at_fork(after_in_child=_broker.cache_clear)
-
-
-def _enqueue_drain() -> None:
-    # Redis keeps expired messages until a worker takes them. More wake-ups would add nothing to those.
-    if _broker().llen(current_app.conf.task_default_queue) >= MOST_WAITING:
-        return
-    # A poll makes an older wake-up redundant.
-    drain_emails.apply_async(expires=settings.POLL_INTERVAL)
-
-
-#: Call `waker.wake()` after a commit that makes rows due.
-waker = Waker(_enqueue_drain, target="drain")
 #: Runs a drain in a worker when the earliest waiting row is due.
 timer = Waker(_drain_when_due, target="due")

@@ -12,7 +12,7 @@ import redis
 import requests
 
 from config.web import WORKERS
-from outbox.tasks import MOST_WAITING
+from notifications.wake import MOST_WAITING
 from tests.kit.servers import frozen
 from tests.kit.shop import Shop
 
