@@ -8,14 +8,14 @@ from django.conf import settings
 from prometheus_client.core import GaugeMetricFamily
 
 from events.consuming.consumer import GROUP
+from events.consuming.handlers import subscription
 from events.transports import Lag, consumer_lags
-from orders.inbound.payments_and_stock import subscribed
 from runtime.telemetry.metrics import from_broker
 
 
 @from_broker(settings.EVENT_TRANSPORT)
 def lag() -> Iterator[GaugeMetricFamily]:
-    return _families(consumer_lags(topics=sorted(subscribed()), group=GROUP), group=GROUP)
+    return _families(consumer_lags(topics=sorted(subscription().read()), group=GROUP), group=GROUP)
 
 
 def _families(lags: Sequence[Lag], *, group: str) -> Iterator[GaugeMetricFamily]:

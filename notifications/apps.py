@@ -16,4 +16,10 @@ class NotificationsConfig(AppConfig):
     }
 
     def ready(self) -> None:
+        from django.conf import settings
+
+        from events.consuming import handlers
         from notifications import checks  # noqa: F401 - registers the deploy checks
+        from notifications.models import TOPICS
+
+        handlers.publish_topics(lambda: TOPICS.values() if settings.EMAIL_EVENTS else ())

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand
 
 from events import transports
 from events.consuming import consumer
-from orders.inbound.payments_and_stock import NAME, OWN_TOPICS, subscribed
+from events.consuming.handlers import subscription
 from runtime.process.loop import stop_on_signals
 from runtime.process.start import wait_for_postgres
 from runtime.telemetry.metrics_server import watch
@@ -22,11 +22,12 @@ class Command(BaseCommand):
         stopped = stop_on_signals()
         wait_for_postgres(pause=stopped.wait)
         member = transports.member_name()
-        handlers = subscribed()
+        found = subscription()
+        handlers = found.read()
         consumer.run(
             connect=lambda: transports.consumer(topics=sorted(handlers), group=consumer.GROUP, name=member),
-            name=NAME,
+            name=found.name,
             handlers=handlers,
-            own_topics=OWN_TOPICS,
+            own_topics=found.own_topics,
             stopped=stopped,
         )

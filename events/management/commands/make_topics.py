@@ -8,18 +8,16 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
+from events.consuming import handlers
 from events.transports import BrokerAway
-from notifications.models import TOPICS as EMAIL_TOPICS
-from orders.events import EVENTS
-from orders.inbound.payments_and_stock import subscribed
 
 
 def topics() -> list[str]:
     """Return every topic that orderpost writes or reads, including those of inbound dead letters."""
-    outgoing = [event.topic for event in EVENTS.values()]
-    emails = list(EMAIL_TOPICS.values()) if settings.EMAIL_EVENTS else []
-    incoming = sorted(subscribed())
-    return list(dict.fromkeys([*outgoing, *emails, *incoming, *(f"{topic}.dlt" for topic in incoming)]))
+    incoming = sorted(handlers.subscription().read())
+    return list(
+        dict.fromkeys([*handlers.published_topics(), *incoming, *(f"{topic}.dlt" for topic in incoming)])
+    )
 
 
 def at_least_one(text: str) -> int:

@@ -1,0 +1,45 @@
+"""The topics of the apps: those that they publish, and the handlers of those that they consume.
+
+Apps hand them in when they are ready, because this package is below the apps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+from events.consuming.inbox import Handler
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """The consumer `name` with its handlers by topic. `read` reads the settings, which choose the topics."""
+
+    name: str
+    read: Callable[[], dict[str, Handler]]
+    own_topics: frozenset[str] = frozenset()  # those to which orderpost publishes, too
+
+
+_subscriptions: list[Subscription] = []
+_published: list[Callable[[], Iterable[str]]] = []
+
+
+def subscribe(subscription: Subscription) -> None:
+    """Hand in the handlers of the one consumer."""
+    _subscriptions[:] = [subscription]
+
+
+def subscription() -> Subscription:
+    """Return the handlers that an app handed in. Raise `LookupError` if none did."""
+    if not _subscriptions:
+        raise LookupError("No app has handed in handlers of events.")
+    return _subscriptions[0]
+
+
+def publish_topics(read: Callable[[], Iterable[str]]) -> None:
+    """Register a function that returns the topics that an app publishes."""
+    _published.append(read)
+
+
+def published_topics() -> list[str]:
+    return [topic for read in _published for topic in read()]
