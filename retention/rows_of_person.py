@@ -15,8 +15,6 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from events.models import OutboxEvent
-from events.models.events import KEY_ERASED, KEY_WITH_ADDRESS
 from retention.cold_files import archive, restore
 from retention.cold_files.table_copy import columns_of
 from retention.models import DetachedPartition, Erasure
@@ -48,20 +46,22 @@ def erase_rows(
         return _update(cursor, model, table, using, rules.erased, condition, values)
 
 
-def erase_keys(*, person: Person, using: str, table: str = "") -> int:
-    """Erase callers' idempotency keys in events that have a person's address, whoever owns the order.
+def erase_chosen_texts(*, model: PartitionedModel, person: Person, using: str, table: str = "") -> int:
+    """Erase the texts that callers chose and that have a person's address, whoever owns the row.
 
     Return the number of changed rows.
     """
-    changed = 0
+    changed, chosen = 0, model.retention.chosen
+    if chosen is None:
+        return 0
 
-    def is_named(metadata: str) -> bool:
-        return person.is_named_in(metadata, orders=False)
+    def is_named(text: str) -> bool:
+        return person.is_named_in(text, orders=False)
 
-    for batch in _matching(OutboxEvent, "metadata", _escaped(KEY_WITH_ADDRESS), is_named, using, table):
+    for batch in _matching(model, chosen.column, _escaped(chosen.has_address), is_named, using, table):
         with no_statement_timeout(using=using) as cursor:
-            erased = {"metadata": KEY_ERASED}
-            changed += _update(cursor, OutboxEvent, table, using, erased, "id = ANY(%s)", [batch])
+            erased = {chosen.column: chosen.erased}
+            changed += _update(cursor, model, table, using, erased, "id = ANY(%s)", [batch])
     return changed
 
 

@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from events.event_ids import event_ids
 from events.models.envelope_sql import BLOCKING, COLUMNS, DUE_SQL, ENVELOPE, LOG_IDS, OutgoingEvent
 from runtime.database.ids import id_floor, new_id
-from runtime.database.partitioned import Partitioned, RetentionRules
+from runtime.database.partitioned import ChosenText, Partitioned, RetentionRules
 from runtime.database.transactions import after_commit
 
 log = structlog.get_logger(__name__)
@@ -28,8 +28,8 @@ SHARDS = 64
 _INT = attrgetter("int")  # UUIDs compare slowly
 
 #: In SQL, an event whose caller's idempotency key has an address, and its `metadata` with another key.
-KEY_WITH_ADDRESS = "metadata->>'idempotencyKey' LIKE '%@%'"
-KEY_ERASED = "jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text))"
+_KEY_WITH_ADDRESS = "metadata->>'idempotencyKey' LIKE '%@%'"
+_KEY_ERASED = "jsonb_set(metadata, '{idempotencyKey}', to_jsonb(id::text))"
 
 #: The relay must still publish these.
 _UNPUBLISHED = Q(published_at__isnull=True, dead_lettered_at__isnull=True)
@@ -200,11 +200,12 @@ class OutboxEvent(Partitioned):
         unfinished_help="They leave after the relay has published them or an operator has discarded them.",
         owner_column="aggregate_id",
         # A tracking link may contain a customer's token, and a caller's idempotency key may contain any text.
-        personal=f"(payload ? 'trackingUrl' OR {KEY_WITH_ADDRESS})",
+        personal=f"(payload ? 'trackingUrl' OR {_KEY_WITH_ADDRESS})",
         erased={
             "payload": "payload - 'trackingUrl'",
-            "metadata": f"CASE WHEN {KEY_WITH_ADDRESS} THEN {KEY_ERASED} ELSE metadata END",
+            "metadata": f"CASE WHEN {_KEY_WITH_ADDRESS} THEN {_KEY_ERASED} ELSE metadata END",
         },
+        chosen=ChosenText("metadata", has_address=_KEY_WITH_ADDRESS, erased=_KEY_ERASED),
     )
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)

@@ -31,7 +31,13 @@ from retention.models import Erasure
 from retention.partitions.locks import Report, exclusive_lock, no_statement_timeout
 from retention.partitions.partitions import require_owner
 from retention.person import Person
-from retention.rows_of_person import erase_from_archive, erase_keys, erase_rows, owned_ids, side_tables
+from retention.rows_of_person import (
+    erase_chosen_texts,
+    erase_from_archive,
+    erase_rows,
+    owned_ids,
+    side_tables,
+)
 from runtime.database.partitioned import partitioned_models
 from runtime.database.transactions import after_commit
 from runtime.personal_data import ERASED_ADDRESS, address_hash
@@ -177,7 +183,7 @@ def _erase_everywhere(email: str, found: _Found, report: Report) -> Counter[str]
             rows = erase_rows(model=model, person=person, using=DIRECT, table=name)
             if model is OutboxEvent:
                 rows += erase_copies(person=person, using=DIRECT, table=name)
-                rows += erase_keys(person=person, using=DIRECT, table=name)
+                rows += erase_chosen_texts(model=OutboxEvent, person=person, using=DIRECT, table=name)
             erased({table: rows}, partition=name)
     erased(_erase_texts(person))
     for chunk in _chunks(found.owned | found.mailed):
@@ -188,7 +194,7 @@ def _erase_everywhere(email: str, found: _Found, report: Report) -> Counter[str]
 def _erase_texts(person: Person) -> Counter[str]:
     """Erase a person from stored answers, dead events, callers' keys in live events, and typed texts."""
     counts = erase_answers(person=person) + erase_texts_with_address(person=person)
-    counts["outbox_events"] += erase_keys(person=person, using="default")
+    counts["outbox_events"] += erase_chosen_texts(model=OutboxEvent, person=person, using="default")
     return counts
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from django.apps import apps
 from django.conf import settings
@@ -17,6 +17,14 @@ from runtime.database.ids import id_time
 _CREATED = "_created"
 
 Interval = Literal["month", "day"]
+
+
+class ChosenText(NamedTuple):
+    """A column with a text that a caller chose. It may have the address of anyone."""
+
+    column: str
+    has_address: str  # the condition, in SQL
+    erased: str  # the SQL value that replaces it
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +47,7 @@ class RetentionRules:
     personal: str
     #: The SQL value that replaces each column with personal data.
     erased: Mapping[str, str]
+    chosen: ChosenText | None = None
 
 
 class Partitioned(models.Model):

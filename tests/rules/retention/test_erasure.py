@@ -340,7 +340,7 @@ FUNCTIONS = [
     "erase_texts_with_address",
     "erase_rows",
     "erase_copies",
-    "erase_keys",
+    "erase_chosen_texts",
     "erase_answers",
     "_erase_texts",
     "_erase_live",
