@@ -8,6 +8,7 @@ it, so this module is outside `operations.admin`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from django.contrib import admin
@@ -15,7 +16,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, URLResolver, path, reverse
 
-from web.admin.menu import MenuItem
+from web.admin.menu import PAGES, MenuItem
 
 
 class Site(admin.AdminSite):
@@ -30,6 +31,10 @@ class Site(admin.AdminSite):
         return [
             path("set-up/", page, name="set_up"),
             path("search/", search, name="search"),
+            *(
+                path(one.route, self.admin_view(functools.partial(one.view, self)), name=one.menu.name)
+                for one in PAGES
+            ),
             *super().get_urls(),
         ]
 
@@ -72,6 +77,7 @@ class Site(admin.AdminSite):
     def _menu(self, request: HttpRequest) -> list[dict[str, Any]]:
         """Return the links that the user may follow."""
         items = [MenuItem(0, "Overview", "index")]
+        items += [one.menu for one in PAGES if request.user.has_perm(one.permission)]
         others = False
         for model, page in self._registry.items():
             if not page.has_view_permission(request):

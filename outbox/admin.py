@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal, cast
 
 from django.conf import settings
-from django.contrib import admin, messages
+from django.contrib import messages
+from django.contrib.admin import AdminSite
 from django.contrib.admin.models import CHANGE, LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import PermissionDenied
@@ -16,64 +17,71 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from notifications.models import EmailNotification
-from outbox import attention  # noqa: F401 - declares tiles
+from outbox.attention import PERMISSION  # declares tiles, too
 from outbox.process import gate
 from runtime.minutes import Steps, Sums
 from runtime.models import Heartbeat
 from web.admin.base import ago
+from web.admin.menu import PAGES, MenuItem, Page
 from web.admin.tiles import RANGES, FrontPage, panel
 
 
-class ProvidersPage(admin.ModelAdmin[EmailNotification]):
-    """A mixin of `EmailNotificationAdmin`, which routes to the page."""
-
-    def providers_view(self, request: HttpRequest) -> HttpResponse:
-        """Show the circuit breakers. On POST force one open or closed, or release it."""
-        if not self.has_view_permission(request):
+def providers_view(site: AdminSite, request: HttpRequest) -> HttpResponse:
+    """Show the circuit breakers. On POST force one open or closed, or release it."""
+    if not request.user.has_perm(PERMISSION):
+        raise PermissionDenied
+    may_force = request.user.has_perm("notifications.force_provider")
+    if request.method == "POST":
+        if not may_force:
             raise PermissionDenied
-        may_force = request.user.has_perm("notifications.force_provider")
-        if request.method == "POST":
-            if not may_force:
-                raise PermissionDenied
-            self._force(request, request.POST.get("provider", ""), request.POST.get("to", ""))
-            return HttpResponseRedirect(request.path)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": "Providers",
-            "opts": self.opts,
-            "providers": _with_history(request, provider_lines()),
-            "shared": gate().is_shared,
-            "may_force": may_force,
-            "rate": settings.EMAIL_RATE_LIMIT,
-            "media": self.media,
-        }
-        return TemplateResponse(request, "admin/notifications/emailnotification/providers.html", context)
+        _force(request, request.POST.get("provider", ""), request.POST.get("to", ""))
+        return HttpResponseRedirect(request.path)
+    context = {
+        **site.each_context(request),
+        "title": "Providers",
+        "providers": _with_history(request, provider_lines()),
+        "shared": gate().is_shared,
+        "may_force": may_force,
+        "rate": settings.EMAIL_RATE_LIMIT,
+    }
+    return TemplateResponse(request, "admin/outbox/providers.html", context)
 
-    def _force(self, request: HttpRequest, provider: str, to: str) -> None:
-        if provider not in settings.EMAIL_PROVIDERS or to not in ("", "open", "closed"):
-            raise Http404
-        word = cast('Literal["open", "closed"] | None', to or None)
-        if not gate().force(provider, word, reason=f"by {request.user.get_username()}"):
-            self.message_user(request, "Valkey does not answer, so nothing was forced.", messages.ERROR)
-            return
-        done = f"Forced {provider} {to}." if to else f"The breaker of {provider} is no longer forced."
-        LogEntry.objects.create(
-            user_id=request.user.pk or 0,
-            content_type=ContentType.objects.get_for_model(EmailNotification),
-            object_repr=f"provider {provider}",
-            action_flag=CHANGE,
-            change_message=done,
-        )
-        self.message_user(request, done)
+
+PAGES.append(
+    Page(
+        route="providers/",
+        menu=MenuItem(60, "Providers", "providers"),
+        permission=PERMISSION,
+        view=providers_view,
+    )
+)
+
+
+def _force(request: HttpRequest, provider: str, to: str) -> None:
+    if provider not in settings.EMAIL_PROVIDERS or to not in ("", "open", "closed"):
+        raise Http404
+    word = cast('Literal["open", "closed"] | None', to or None)
+    if not gate().force(provider, word, reason=f"by {request.user.get_username()}"):
+        messages.error(request, "Valkey does not answer, so nothing was forced.")
+        return
+    done = f"Forced {provider} {to}." if to else f"The breaker of {provider} is no longer forced."
+    LogEntry.objects.create(
+        user_id=request.user.pk or 0,
+        content_type=ContentType.objects.get_for_model(EmailNotification),
+        object_repr=f"provider {provider}",
+        action_flag=CHANGE,
+        change_message=done,
+    )
+    messages.info(request, done)
 
 
 @panel(60)
 def providers(request: HttpRequest) -> SafeString:
     """Return the first page's table of the providers, for users who may view e-mails."""
-    if not request.user.has_perm("notifications.view_emailnotification"):
+    if not request.user.has_perm(PERMISSION):
         return SafeString("")
     context = {"providers": _with_history(request, [{"view": view} for view in gate().read_providers()])}
-    return render_to_string("admin/notifications/_providers.html", context, request=request)
+    return render_to_string("admin/outbox/_providers.html", context, request=request)
 
 
 def provider_lines() -> list[dict[str, Any]]:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 from django.http import HttpRequest
 from django.urls import reverse
 
-from notifications.admin.attention import PERMISSION
 from outbox.gate.breaker import State
 from outbox.gate.gate import ProviderState
 from outbox.process import gate
 from runtime.conditions import Condition, Facts, decide
 from web.admin.tiles import Tile, attention, sentences
+
+PERMISSION = "notifications.view_emailnotification"
 
 
 def provider_conditions(views: Sequence[ProviderState]) -> list[Condition]:
@@ -33,7 +34,7 @@ def breakers(request: HttpRequest) -> Iterator[Tile]:
         if view.state is not State.CLOSED or view.breaker.forced
     ]
     found = provider_conditions(views)
-    url = reverse("admin:notifications_emailnotification_providers")
+    url = reverse("admin:providers")
     yield from sentences(url, (one for one in found if one.code == "BrokerDown"))
     yield Tile(
         label=", ".join(wrong) if wrong else "providers",

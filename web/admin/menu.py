@@ -1,8 +1,12 @@
-"""A link in the admin's menu."""
+"""The admin's menu, and pages that belong to no table. `operations.site` shows them."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+
+from django.contrib.admin import AdminSite
+from django.http import HttpRequest, HttpResponse
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
@@ -12,3 +16,17 @@ class MenuItem:
     place: int
     title: str
     name: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A page at `route` below the admin's address. `view` checks `permission`, which the link needs, too."""
+
+    route: str
+    menu: MenuItem
+    permission: str
+    view: Callable[[AdminSite, HttpRequest], HttpResponse]
+
+
+#: The pages that the apps' admin modules register.
+PAGES: list[Page] = []
