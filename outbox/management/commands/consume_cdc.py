@@ -11,7 +11,8 @@ from django.db import DatabaseError, InterfaceError, connections
 
 from events.publishing import notify
 from events.transports import Consumer, member_name
-from outbox import cdc, tasks
+from notifications.wake import waker
+from outbox import cdc
 from outbox.cdc_lag import CDC
 from runtime.models import Heartbeat
 from runtime.process.loop import stop_on_signals
@@ -20,7 +21,7 @@ from runtime.telemetry.metrics_server import watch
 
 #: What a message about a table wakes: the workers or the relays, both through Valkey.
 WAKES: dict[str, Callable[[], None]] = {
-    "email_notifications": tasks.waker.wake,
+    "email_notifications": waker.wake,
     "outbox_events": notify.waker.wake,
 }
 
