@@ -13,8 +13,8 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from events.models import InboundDeadLetter, OutboxEvent
-from events.models.events import OutboxEventQuerySet
+from events.models import DomainEvent, InboundDeadLetter
+from events.models.events import DomainEventQuerySet
 from events.publishing.resend import resend_events
 from events.transports import BrokerAway
 from runtime.database import periods
@@ -31,11 +31,11 @@ Verb = Callable[..., list[uuid.UUID]]
 class EventStateFilter(ChoiceFilter):
     title, parameter_name = "state", "state"
     #: The most urgent state first. Each one but the last has an index.
-    states: dict[str, Callable[[OutboxEventQuerySet], OutboxEventQuerySet]] = {
-        "dead-lettered": OutboxEventQuerySet.dead,
-        "failing": OutboxEventQuerySet.failing,
-        "not published": OutboxEventQuerySet.unpublished,
-        "published": OutboxEventQuerySet.published,
+    states: dict[str, Callable[[DomainEventQuerySet], DomainEventQuerySet]] = {
+        "dead-lettered": DomainEventQuerySet.dead,
+        "failing": DomainEventQuerySet.failing,
+        "not published": DomainEventQuerySet.unpublished,
+        "published": DomainEventQuerySet.published,
     }
 
     def choices_of(self) -> Iterable[str]:
@@ -43,11 +43,11 @@ class EventStateFilter(ChoiceFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         state = self.states.get(self.value() or "")
-        return state(queryset) if state and isinstance(queryset, OutboxEventQuerySet) else queryset
+        return state(queryset) if state and isinstance(queryset, DomainEventQuerySet) else queryset
 
 
-@admin.register(OutboxEvent)
-class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
+@admin.register(DomainEvent)
+class DomainEventAdmin(TriageAdmin[DomainEvent]):
     """Domain events, newest first. Operators republish or discard the dead ones."""
 
     menu = MenuItem(30, "Events")
@@ -73,7 +73,7 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
     actions = ["republish", "discard", "send_again"]
 
     @admin.display(description="state")
-    def state(self, event: OutboxEvent) -> SafeString:
+    def state(self, event: DomainEvent) -> SafeString:
         if event.published_at:
             return pill("sent", "published")
         if event.discarded_at:
@@ -83,16 +83,16 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
         return pill("failed", "failing") if event.retry_count else pill("pending", "not published")
 
     @admin.display(description="last error")
-    def error(self, event: OutboxEvent) -> str:
+    def error(self, event: DomainEvent) -> str:
         return event.last_error[:80] or "–"
 
     @admin.display(description="created")
-    def created(self, event: OutboxEvent) -> str:
+    def created(self, event: DomainEvent) -> str:
         return ago(event.created_at)
 
     def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[OutboxEvent], search_term: str
-    ) -> tuple[QuerySet[OutboxEvent], bool]:
+        self, request: HttpRequest, queryset: QuerySet[DomainEvent], search_term: str
+    ) -> tuple[QuerySet[DomainEvent], bool]:
         """Search by the id of the event or of the aggregate. Both have an index."""
         if not (text := search_term.strip()):
             return queryset, False
@@ -103,32 +103,32 @@ class OutboxEventAdmin(TriageAdmin[OutboxEvent]):
         return queryset.filter(aggregate_id=wanted), False
 
     def has_resolve_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("outbox.resolve_outboxevent")
+        return request.user.has_perm("events.resolve_domainevent")
 
     @admin.action(description="Republish, and the later events of its aggregate", permissions=["resolve"])
-    def republish(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> HttpResponse | None:
+    def republish(self, request: HttpRequest, queryset: QuerySet[DomainEvent]) -> HttpResponse | None:
         """Retry dead-lettered and failing events at once, with all their retries."""
         if _all_dead(request):
-            return start_for_list(request, action="outbox.republish")
-        _resolve(self, request, queryset, OutboxEvent.objects.republish, "Republished")
+            return start_for_list(request, action="events.republish")
+        _resolve(self, request, queryset, DomainEvent.objects.republish, "Republished")
         return None
 
     @admin.action(
         description="Discard, so that the later events of its aggregate are published",
         permissions=["resolve"],
     )
-    def discard(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> HttpResponse | None:
+    def discard(self, request: HttpRequest, queryset: QuerySet[DomainEvent]) -> HttpResponse | None:
         """Discard dead-lettered events."""
         if _all_dead(request):
-            return start_for_list(request, action="outbox.discard")
-        _resolve(self, request, queryset, OutboxEvent.objects.discard, "Discarded")
+            return start_for_list(request, action="events.discard")
+        _resolve(self, request, queryset, DomainEvent.objects.discard, "Discarded")
         return None
 
     @admin.action(description="Send again what was published", permissions=["resolve"])
-    def send_again(self, request: HttpRequest, queryset: QuerySet[OutboxEvent]) -> None:
+    def send_again(self, request: HttpRequest, queryset: QuerySet[DomainEvent]) -> None:
         """Send published events to their topics again."""
         ids = list(queryset.order_by("id").values_list("id", flat=True)[:MOST_AT_ONCE])
-        events = OutboxEvent.objects.published().filter(id__in=ids)
+        events = DomainEvent.objects.published().filter(id__in=ids)
         try:
             result = resend_events(events=events, limit=MOST_AT_ONCE)
         except BrokerAway as error:
@@ -184,12 +184,12 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
         return (queryset.filter(event_id=wanted) if wanted else queryset.none()), False
 
     def has_resolve_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("outbox.resolve_inbounddeadletter")
+        return request.user.has_perm("events.resolve_inbounddeadletter")
 
     @admin.action(description="Replay (the consumer processes it again)", permissions=["resolve"])
     def replay(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> HttpResponse | None:
         if _all_of_a_period(request):
-            return start_for_list(request, action="outbox.replay")
+            return start_for_list(request, action="events.replay")
         _resolve(self, request, queryset, InboundDeadLetter.objects.request_replay, "Replayed")
         return None
 
@@ -197,7 +197,7 @@ class InboundDeadLetterAdmin(TriageAdmin[InboundDeadLetter]):
     def discard(self, request: HttpRequest, queryset: QuerySet[InboundDeadLetter]) -> HttpResponse | None:
         """Discard the dead letters. They stay in the list."""
         if _all_of_a_period(request):
-            return start_for_list(request, action="outbox.discard_inbound")
+            return start_for_list(request, action="events.discard_inbound")
         _resolve(self, request, queryset, InboundDeadLetter.objects.discard, "Discarded")
         return None
 
@@ -231,13 +231,13 @@ def events(request: HttpRequest, term: str) -> Iterator[Hit]:
     """Find an event by its id. The order's page lists the events of an order."""
     if (id := as_uuid(term)) is None:
         return
-    if request.user.has_perm("outbox.view_outboxevent"):
-        for event in OutboxEvent.objects.filter(id=id):
-            url = reverse("admin:outbox_outboxevent_change", args=[event.id])
+    if request.user.has_perm("events.view_domainevent"):
+        for event in DomainEvent.objects.filter(id=id):
+            url = reverse("admin:events_domainevent_change", args=[event.id])
             yield Hit(
                 f"event {event.id}", "event", str(event), "published" if event.published_at else "", url
             )
-    if request.user.has_perm("outbox.view_inbounddeadletter"):
+    if request.user.has_perm("events.view_inbounddeadletter"):
         for letter in InboundDeadLetter.objects.filter(event_id=id).order_by("-id")[:SHOWN]:
-            url = reverse("admin:outbox_inbounddeadletter_change", args=[letter.id])
+            url = reverse("admin:events_inbounddeadletter_change", args=[letter.id])
             yield Hit(f"inbound {letter.id}", "inbound dead letter", str(letter), letter.error[:80], url)

@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from events.models import InboundDeadLetter, OutboxEvent
+from events.models import DomainEvent, InboundDeadLetter
 from runtime.bulk_jobs import BatchResult, BulkAction, register
 from runtime.database import periods
 
@@ -29,7 +29,7 @@ def _changes(verb: Callable[..., list[uuid.UUID]], done: str) -> Callable[[Seque
 
 def _dead_events(params: Mapping[str, str], started_at: dt.datetime | None) -> QuerySet[Any]:
     """Return the dead events of a period, without those that died again after the job had begun."""
-    rows = OutboxEvent.objects.dead()
+    rows = DomainEvent.objects.dead()
     if started_at is not None:
         rows = rows.filter(dead_lettered_at__lte=started_at)
     return periods.narrow_to_period(rows, params, now=started_at or timezone.now())
@@ -48,13 +48,13 @@ def _describe(what: str) -> Callable[[Mapping[str, str]], str]:
     return describe
 
 
-_EVENTS = (OutboxEvent, "dead events", "outbox.resolve_outboxevent", _dead_events)
-_INBOUND = (InboundDeadLetter, "inbound dead letters", "outbox.resolve_inbounddeadletter", _dead_inbound)
+_EVENTS = (DomainEvent, "dead events", "events.resolve_domainevent", _dead_events)
+_INBOUND = (InboundDeadLetter, "inbound dead letters", "events.resolve_inbounddeadletter", _dead_inbound)
 for (model, what, permission, rows), name, title, verb, done in (
-    (_EVENTS, "outbox.republish", "Republish", OutboxEvent.objects.republish, "Republished"),
-    (_EVENTS, "outbox.discard", "Discard", OutboxEvent.objects.discard, "Discarded"),
-    (_INBOUND, "outbox.replay", "Replay", InboundDeadLetter.objects.request_replay, "Replayed"),
-    (_INBOUND, "outbox.discard_inbound", "Discard", InboundDeadLetter.objects.discard, "Discarded"),
+    (_EVENTS, "events.republish", "Republish", DomainEvent.objects.republish, "Republished"),
+    (_EVENTS, "events.discard", "Discard", DomainEvent.objects.discard, "Discarded"),
+    (_INBOUND, "events.replay", "Replay", InboundDeadLetter.objects.request_replay, "Replayed"),
+    (_INBOUND, "events.discard_inbound", "Discard", InboundDeadLetter.objects.discard, "Discarded"),
 ):
     register(
         BulkAction(

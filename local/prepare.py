@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import OperationalError
 
-from operations.apps import refuse_pooler
+from runtime.apps import refuse_pooler
 
 
 def make_local_login() -> None:

@@ -16,7 +16,7 @@ from runtime.process.redis_client import make_client
 from runtime.process.waker import Waker
 
 #: The task of `outbox.tasks` that sends due e-mails.
-DRAIN = "outbox.tasks.drain_emails"
+DRAIN = "drain_emails"
 #: Add no wake-up to a queue of so many messages: either no worker takes them, or all are busy.
 MOST_WAITING = 20
 

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 from django.db.models import Model
 
-from events.models import OutboxEvent, ProcessedEvent
+from events.models import DomainEvent, ProcessedEvent
 from notifications.models import EmailNotification
 from notifications.restored import Sent, hold_replaced, hold_unproven, settle_logged
 from operations.lost_changes import Lost, LostChanges, merged
@@ -140,9 +140,9 @@ class _Reader:
         """Settle the collected changes, and keep those that the database does not have."""
         self.report.sent += settle_logged(sent=self._sent)
         self.report.held += hold_replaced(ids=self._originals, reason=self._replaced)
-        waiting = OutboxEvent.objects.unpublished().filter(id__in=list(self._published))
+        waiting = DomainEvent.objects.unpublished().filter(id__in=list(self._published))
         if ids := list(waiting.values_list("id", flat=True)):
-            OutboxEvent.objects.mark_published(ids=ids)
+            DomainEvent.objects.mark_published(ids=ids)
             self.report.published += len(ids)
         for kind in sorted({kind for kind, _ in self._notes}):
             known: set[str] = set()
@@ -167,7 +167,7 @@ _KINDS = {
 #: every correction counts as lost.
 _TABLES: dict[str, tuple[type[Model], str]] = {
     "e-mail": (EmailNotification, "id"),
-    "event": (OutboxEvent, "id"),
+    "event": (DomainEvent, "id"),
     "inbound event": (ProcessedEvent, "event_id"),
     "erasure": (Erasure, "address_hash"),
 }

@@ -2,39 +2,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
 from django.apps import AppConfig
 from django.apps import apps as global_apps
 from django.apps.registry import Apps
 from django.contrib.admin import apps as admin_apps
 from django.db import transaction
-from django.db.models.signals import post_migrate, pre_migrate
+from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
-log = structlog.get_logger(__name__)
 #: The groups that migrate creates. Each app's `AppConfig.roles` lists the permissions that a group has beyond
 #: the group before it. docs/guides/admin.md has a table of them.
 ROLES = ("viewer", "support", "operator")
-
-
-def refuse_pooler(*, using: str, **_: Any) -> None:
-    """Raise `PoolerFound` if a migrate would change the settings of other clients' sessions."""
-    from django.db import connections
-
-    from runtime.database.postgres.connection import PoolerFound
-
-    connection = connections[using]
-    connection.ensure_connection()
-    if getattr(connection, "is_pooled", False):
-        raise PoolerFound(setting="DATABASE_URL", why="A migration changes settings of its session.")
-
-
-def make_partitions(*, using: str, **_: Any) -> None:
-    """Create the next partitions at the end of every migrate."""
-    from retention.partitions import partitions
-
-    for _name in partitions.ensure_all(using=using):
-        pass
 
 
 def permissions_of(role: str) -> set[str]:
@@ -79,23 +57,12 @@ class SiteConfig(admin_apps.AdminConfig):
 class OperationsConfig(AppConfig):
     name = "operations"
     default = True
+    roles = {"viewer": ["admin.view_logentry"]}
 
     def ready(self) -> None:
-        """Start traces, connect the handlers of migrate, and import each app's declarations."""
-        from django.apps import apps
-        from django.conf import settings
-
+        """Create the groups after every migrate, and import each app's declarations."""
         from operations import checks  # noqa: F401 - registers them
-        from runtime.telemetry import tracing
 
-        for name, closest in settings.UNKNOWN_VARIABLES.items():
-            log.warning("variable is not a setting", variable=name, closest=closest)
-        if settings.KAFKA_OPTIONS:
-            from events.transports import kafka
-
-            kafka.check_options()
-        tracing.start()
-        pre_migrate.connect(refuse_pooler, sender=apps.get_app_config("orders"), dispatch_uid="pooler")
-        post_migrate.connect(make_partitions, sender=apps.get_app_config("orders"), dispatch_uid="partitions")
-        post_migrate.connect(make_groups, sender=apps.get_app_config("orders"), dispatch_uid="groups")
+        # The last app that has tables: then the permissions of all apps exist.
+        post_migrate.connect(make_groups, sender=global_apps.get_app_config("orders"), dispatch_uid="groups")
         autodiscover_modules("metrics", "sums", "bulk_actions")

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from events.models import OutboxEvent
+from events.models import DomainEvent
 from notifications.by_hand import Refusal
 from notifications.copies import add_copy
 from notifications.insert import version_of
@@ -115,7 +115,7 @@ def _payloads(firsts: Iterable[First]) -> dict[tuple[uuid.UUID, str, int], Mappi
     times = [first.created_at for first in firsts]
     if not times:
         return {}
-    rows = OutboxEvent.objects.filter(
+    rows = DomainEvent.objects.filter(
         id__gte=id_floor(min(times) - NEAR),
         id__lt=id_floor(max(times) + NEAR),
         aggregate_type="order",

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from django.contrib.admin.models import LogEntry
 from django.db.models import Q
 
-from events.models import OutboxEvent
+from events.models import DomainEvent
 from notifications.models import EmailNotification
 from notifications.rendering import format_amount
 from notifications.states.outcomes import DUE_STATES, Status
@@ -60,7 +60,7 @@ def read_timeline(*, order: Order) -> list[Entry]:
     """
     mails = _rows(EmailNotification, order, without=("body", "body_text"))
     # A shop chooses the ids of its orders, so another aggregate may have the same id.
-    events = [event for event in _rows(OutboxEvent, order, without=()) if event["aggregate_type"] == "order"]
+    events = [event for event in _rows(DomainEvent, order, without=()) if event["aggregate_type"] == "order"]
     acts = _acts(order, mails)
     entries = [
         *_of_order(order, events),

@@ -16,13 +16,13 @@ from runtime.models import BulkJob
 from runtime.process.waker import Waker
 
 
-@shared_task
+@shared_task(name="drain_emails")
 def drain_emails(**_: Any) -> None:
     """Send due e-mails. Enqueue another drain if this one returns before all are sent."""
     _go_on(drain.drain_emails())
 
 
-@shared_task
+@shared_task(name="poll_outbox")
 def poll_outbox(**_: Any) -> None:
     """Remove old exports, resume bulk jobs, recover expired claims, then drain."""
     BulkJob.objects.remove_old_results()

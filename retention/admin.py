@@ -35,4 +35,4 @@ class PartitionAdmin(TriageAdmin[DetachedPartition]):
             "lines": list_partitions(using="default"),
             "media": self.media,
         }
-        return TemplateResponse(request, "admin/outbox/detachedpartition/change_list.html", context)
+        return TemplateResponse(request, "admin/retention/detachedpartition/change_list.html", context)

@@ -26,8 +26,7 @@ class DetachedPartition(models.Model):
     deleted_at = models.DateTimeField(null=True)  # of the archive, after ARCHIVE_YEARS
 
     class Meta:
-        app_label = "outbox"
-        db_table = "retired_partitions"
+        db_table = "detached_partitions"
         verbose_name = "partition"
         default_permissions = ("view",)
 
@@ -46,7 +45,6 @@ class Erasure(models.Model):
     finished_at = models.DateTimeField(null=True)  # of everything except the archives
 
     class Meta:
-        app_label = "outbox"
         db_table = "erasures"
         default_permissions = ("view",)
 

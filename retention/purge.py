@@ -43,7 +43,7 @@ def rules() -> list[Rule]:
     return [
         Rule("idempotency_keys", "created_at", settings.IDEMPOTENCY_DAYS),
         Rule("processed_events", "processed_at", settings.PROCESSED_EVENT_DAYS),
-        Rule("dead_events", "failed_at", DEAD_EVENT_DAYS, keep=_REPLAY_WAITS),
+        Rule("inbound_dead_letters", "failed_at", DEAD_EVENT_DAYS, keep=_REPLAY_WAITS),
         Rule("api_tokens", "expires_at", TOKEN_DAYS),
         Rule("api_tokens", "revoked_at", TOKEN_DAYS),
         Rule("bulk_jobs", "finished_at", JOB_DAYS),  # failed ones, too

@@ -71,7 +71,7 @@ _EVENTS = """
         ) AS event
     ) AS stuck, (
         SELECT count(*) AS dead_inbound FROM (
-            SELECT FROM dead_events
+            SELECT FROM inbound_dead_letters
             WHERE replay_requested_at IS NULL AND replayed_at IS NULL AND discarded_at IS NULL
             ORDER BY id DESC LIMIT {most}
         ) AS event
@@ -91,7 +91,7 @@ _PAUSED = """
 _FAILED_JOBS = "SELECT count(*) AS number FROM bulk_jobs WHERE state = 'failed'"
 #: The ends of the detached partitions that are not archived.
 _UNARCHIVED = """
-    SELECT "table", array_agg(until) AS ends FROM retired_partitions WHERE archived_at IS NULL GROUP BY 1
+    SELECT "table", array_agg(until) AS ends FROM detached_partitions WHERE archived_at IS NULL GROUP BY 1
 """
 
 

@@ -9,13 +9,13 @@ from celery import shared_task
 from runtime import bulk_jobs, minutes
 
 
-@shared_task
+@shared_task(name="sum_minutes")
 def sum_minutes(**_: Any) -> None:
     """Sum the minutes that ended since the last run, for the admin's charts."""
     minutes.sum_minutes()
 
 
-@shared_task
+@shared_task(name="run_bulk_jobs")
 def run_bulk_jobs(**_: Any) -> None:
     """Do a batch of a bulk job, then queue another task, so that waiting drains run in between."""
     if bulk_jobs.run_batch():

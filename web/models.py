@@ -29,7 +29,6 @@ class IdempotencyKey(models.Model):
     created_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        app_label = "outbox"
         db_table = "idempotency_keys"
         indexes = [models.Index(fields=["created_at"], name="idempotency_keys_age")]  # the purge
 
@@ -58,7 +57,6 @@ class ApiToken(models.Model):
     UNUSED_DAYS = 90
 
     class Meta:
-        app_label = "outbox"
         db_table = "api_tokens"
 
     def __str__(self) -> str:

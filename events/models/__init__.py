@@ -3,7 +3,7 @@
 `envelope_sql` writes the envelope of an event in SQL.
 """
 
-from events.models.events import SHARDS, OutboxEvent
+from events.models.events import SHARDS, DomainEvent
 from events.models.inbox import InboundDeadLetter, ProcessedEvent
 
-__all__ = ["SHARDS", "InboundDeadLetter", "OutboxEvent", "ProcessedEvent"]
+__all__ = ["SHARDS", "DomainEvent", "InboundDeadLetter", "ProcessedEvent"]

@@ -31,7 +31,7 @@ LOG_IDS = {
     "order": KT("payload__orderId"),
 }
 
-# The statements of `OutboxEventQuerySet.blocking` and `due`, which a relay runs in each round. They are text,
+# The statements of `DomainEventQuerySet.blocking` and `due`, which a relay runs in each round. They are text,
 # because building them from querysets costs as much as reading fifty events. With an array, one plan serves
 # any number of values.
 BLOCKING = """

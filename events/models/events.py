@@ -39,7 +39,7 @@ _STUCK = Q(published_at__isnull=True, discarded_at__isnull=True) & (
 )
 
 
-class OutboxEventQuerySet(models.QuerySet["OutboxEvent"]):
+class DomainEventQuerySet(models.QuerySet["DomainEvent"]):
     """The states of an event: unpublished, then published, or refused until dead, and then discarded."""
 
     def unpublished(self) -> Self:
@@ -185,7 +185,7 @@ def _last_id(now: dt.datetime) -> uuid.UUID:
     return id_floor(now + dt.timedelta(days=3))
 
 
-class OutboxEvent(Partitioned):
+class DomainEvent(Partitioned):
     """A domain event for other services, written with the change that it reports.
 
     The relay publishes the events of a shard in the order of `position`. A payload has no name or address.
@@ -233,12 +233,11 @@ class OutboxEvent(Partitioned):
     dead_lettered_at = models.DateTimeField(null=True, editable=False)
     discarded_at = models.DateTimeField(null=True, editable=False)
 
-    objects = OutboxEventQuerySet.as_manager()
+    objects = DomainEventQuerySet.as_manager()
 
     class Meta:
-        app_label = "outbox"
         db_table = "outbox_events"
-        permissions = [("resolve_outboxevent", "Can republish and discard events")]
+        permissions = [("resolve_domainevent", "Can republish and discard events")]
         indexes = [
             # the relay's next rows
             models.Index(fields=["position"], name="outbox_events_next", condition=_UNPUBLISHED),

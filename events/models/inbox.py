@@ -69,7 +69,6 @@ class ProcessedEvent(models.Model):
     objects = ProcessedEventQuerySet.as_manager()
 
     class Meta:
-        app_label = "outbox"
         db_table = "processed_events"
         indexes = [models.Index(fields=["processed_at"], name="processed_events_age")]  # the purge
 
@@ -122,17 +121,16 @@ class InboundDeadLetter(models.Model):
     objects = InboundDeadLetterQuerySet.as_manager()
 
     class Meta:
-        app_label = "outbox"
-        db_table = "dead_events"
+        db_table = "inbound_dead_letters"
         default_permissions = ("view",)
         permissions = [("resolve_inbounddeadletter", "Can replay and discard events")]
         indexes = [
             # the API's question about a repeated event
-            models.Index(fields=["event_id"], name="dead_events_event"),
+            models.Index(fields=["event_id"], name="inbound_dead_letters_event"),
             # the consumer's query, once a second
             models.Index(
                 fields=["consumer", "id"],
-                name="dead_events_replay",
+                name="inbound_dead_letters_replay",
                 condition=Q(
                     replay_requested_at__isnull=False, replayed_at__isnull=True, discarded_at__isnull=True
                 ),
@@ -140,7 +138,7 @@ class InboundDeadLetter(models.Model):
             # the admin's first page: letters that wait for a decision
             models.Index(
                 fields=["-id"],
-                name="dead_events_open",
+                name="inbound_dead_letters_open",
                 condition=Q(
                     replay_requested_at__isnull=True, replayed_at__isnull=True, discarded_at__isnull=True
                 ),

@@ -30,9 +30,9 @@ from collections.abc import Callable, Iterator, Sequence
 import structlog
 from django.db import DatabaseError, InterfaceError
 
-from events.models import OutboxEvent
+from events.models import DomainEvent
 from events.models.envelope_sql import OutgoingEvent
-from events.models.events import OutboxEventQuerySet
+from events.models.events import DomainEventQuerySet
 from events.pause_watch import PauseWatch
 from events.publishing.floor import Floor
 from events.publishing.messages import publish_events
@@ -150,8 +150,8 @@ class Relay:
             self._transport.close()
         self.shards.release()
 
-    def _events(self) -> OutboxEventQuerySet:
-        return OutboxEvent.objects.using(self.using)
+    def _events(self) -> DomainEventQuerySet:
+        return DomainEvent.objects.using(self.using)
 
     def _now(self) -> dt.datetime:
         """Return the database's time, up to an hour old."""

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import structlog
 
 from events.models.envelope_sql import OutgoingEvent
-from events.models.events import OutboxEventQuerySet
+from events.models.events import DomainEventQuerySet
 from events.publishing.messages import message_of
 from events.transports import BrokerAway, Publisher, Refused, TopicUnavailable, publisher
 from runtime.database.ids import id_floor
@@ -38,13 +38,13 @@ class Resent:
 
 def select_events(
     *,
-    events: OutboxEventQuerySet,
+    events: DomainEventQuerySet,
     ids: Sequence[uuid.UUID] = (),
     since: dt.datetime | None = None,
     until: dt.datetime | None = None,
     types: Sequence[str] = (),
     aggregate_id: uuid.UUID | None = None,
-) -> OutboxEventQuerySet:
+) -> DomainEventQuerySet:
     """Filter `events` by every given argument. `since` is inclusive, `until` is not."""
     margin = dt.timedelta(days=1)  # a row's time and its id's differ by less, and the id prunes partitions
     if ids:
@@ -60,7 +60,7 @@ def select_events(
     return events
 
 
-def resend_events(*, events: OutboxEventQuerySet, limit: int | None = None) -> Resent:
+def resend_events(*, events: DomainEventQuerySet, limit: int | None = None) -> Resent:
     """Publish the published ones of `events` to their topics again, in the relay's order.
 
     Raise `BrokerAway` if the broker or a topic does not take them now. Some may have been sent then.

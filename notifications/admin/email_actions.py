@@ -102,7 +102,7 @@ class ActionsPage(admin.ModelAdmin[EmailNotification]):
             user=request.user,
             reason=request.POST.get("reason", "").strip(),
         )
-        return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
+        return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
 
     def _accept_reason(self, request: HttpRequest, *others: str) -> bool:
         """Return whether neither the reason nor the other texts have an address. Tell the user if not."""

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from django.http import HttpRequest
 from django.urls import reverse
 
-from events.models import OutboxEvent
+from events.models import DomainEvent
 from web.admin.tiles import FrontPage, Tile, attention, sentences
 
 
 @attention(30)
 def events(request: HttpRequest) -> Iterator[Tile]:
     found = FrontPage.of(request).found
-    if request.user.has_perm("outbox.view_outboxevent"):
-        page = reverse("admin:outbox_outboxevent_changelist")
+    if request.user.has_perm("events.view_domainevent"):
+        page = reverse("admin:events_domainevent_changelist")
         yield Tile(
             label="dead events",
             url=f"{page}?state=dead-lettered",
@@ -25,14 +25,14 @@ def events(request: HttpRequest) -> Iterator[Tile]:
         yield Tile(
             label="events waiting for a retry",
             url=f"{page}?state=failing",
-            rows=OutboxEvent.objects.blocked().filter(dead_lettered_at__isnull=True),
+            rows=DomainEvent.objects.blocked().filter(dead_lettered_at__isnull=True),
             help="The broker refused them. The later events of the same orders wait behind them.",
         )
         yield from sentences(page, found("RelayBlocked", "RelayLag"))
-    if request.user.has_perm("outbox.view_inbounddeadletter"):
+    if request.user.has_perm("events.view_inbounddeadletter"):
         yield Tile(
             label="inbound dead letters",
-            url=reverse("admin:outbox_inbounddeadletter_changelist"),
+            url=reverse("admin:events_inbounddeadletter_changelist"),
             found=[one for one in found("DeadEvents") if one.subject == "in"],
             help="Events of other services that could not be processed. Replay or discard them.",
         )
@@ -41,8 +41,8 @@ def events(request: HttpRequest) -> Iterator[Tile]:
 @attention(40)
 def upkeep(request: HttpRequest) -> Iterator[Tile]:
     found = FrontPage.of(request).found
-    if request.user.has_perm("outbox.view_detachedpartition"):
-        page = reverse("admin:outbox_detachedpartition_changelist")
+    if request.user.has_perm("retention.view_detachedpartition"):
+        page = reverse("admin:retention_detachedpartition_changelist")
         yield Tile(
             label="rows that hold a partition",
             url=page,
@@ -50,15 +50,15 @@ def upkeep(request: HttpRequest) -> Iterator[Tile]:
             help="Unfinished rows in partitions past their hot days. The partitions wait for these rows.",
         )
         yield from sentences(page, found("PartitionsRunOut", "ArchiveOverdue"))
-    if request.user.has_perm("outbox.view_bulkjob"):
+    if request.user.has_perm("runtime.view_bulkjob"):
         yield Tile(
             label="failed jobs",
-            url=reverse("admin:outbox_bulkjob_changelist") + "?state=failed",
+            url=reverse("admin:runtime_bulkjob_changelist") + "?state=failed",
             found=found("JobsFailed"),
             help="Background jobs that cannot continue. The page of each says why. Restart or stop it there.",
         )
-    if request.user.has_perm("outbox.view_heartbeat"):
-        page = reverse("admin:outbox_heartbeat_changelist")
+    if request.user.has_perm("runtime.view_heartbeat"):
+        page = reverse("admin:runtime_heartbeat_changelist")
         names = {"PollMissing": "poll", "SumsLate": "sums", "UpkeepLate": "partitions"}
         late = found("PollMissing", "SumsLate", "UpkeepLate")
         yield Tile(

@@ -66,25 +66,25 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view
         return [
-            path("<uuid:id>/progress/", view(self.progress_view), name="outbox_bulkjob_progress"),
-            path("<uuid:id>/stop/", view(self.stop_view), name="outbox_bulkjob_stop"),
-            path("<uuid:id>/result/", view(self.result_view), name="outbox_bulkjob_result"),
-            path("<uuid:id>/restart/", view(self.restart_view), name="outbox_bulkjob_restart"),
+            path("<uuid:id>/progress/", view(self.progress_view), name="runtime_bulkjob_progress"),
+            path("<uuid:id>/stop/", view(self.stop_view), name="runtime_bulkjob_stop"),
+            path("<uuid:id>/result/", view(self.result_view), name="runtime_bulkjob_result"),
+            path("<uuid:id>/restart/", view(self.restart_view), name="runtime_bulkjob_restart"),
             *super().get_urls(),
         ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BulkJob]:
         jobs = super().get_queryset(request).defer("address", "result")
-        if request.user.has_perm("outbox.view_bulkjob"):
+        if request.user.has_perm("runtime.view_bulkjob"):
             return jobs
         return jobs.filter(Q(user_id=request.user.pk))
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        return request.user.has_perm("outbox.view_bulkjob") or _may_start_any(request)
+        return request.user.has_perm("runtime.view_bulkjob") or _may_start_any(request)
 
     def has_view_permission(self, request: HttpRequest, obj: BulkJob | None = None) -> bool:
         own = _may_start_any(request) if obj is None else obj.user_id == request.user.pk
-        return own or request.user.has_perm("outbox.view_bulkjob")
+        return own or request.user.has_perm("runtime.view_bulkjob")
 
     def change_view(
         self,
@@ -110,7 +110,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             "rows": _list_url(job),
             "media": self.media,
         }
-        return TemplateResponse(request, "admin/outbox/bulkjob/job.html", context)
+        return TemplateResponse(request, "admin/runtime/bulkjob/job.html", context)
 
     def progress_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Answer with the progress as JSON, for job.js."""
@@ -130,7 +130,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             )
         else:
             self.message_user(request, "The job had ended already.", messages.WARNING)
-        return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
+        return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
 
     def restart_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Restart a failed job after its last complete batch. The user who started it stays its owner."""
@@ -149,7 +149,7 @@ class BulkJobAdmin(TriageAdmin[BulkJob]):
             self.message_user(
                 request, "The job had not failed, or somebody has restarted it.", messages.WARNING
             )
-        return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
+        return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))
 
     def result_view(self, request: HttpRequest, id: uuid.UUID) -> HttpResponse:
         """Answer with the result of the user's own job as a file, and record the download."""

@@ -20,7 +20,7 @@ from web.admin.base import TriageAdmin, ago
 from web.admin.menu import MenuItem
 from web.admin.tiles import panel
 
-SET = "outbox.set_pause"
+SET = "runtime.set_pause"
 
 
 @admin.register(Pause)
@@ -31,7 +31,7 @@ class PauseAdmin(TriageAdmin[Pause]):
     ordering = ["part"]
 
     def has_view_permission(self, request: HttpRequest, obj: Pause | None = None) -> bool:
-        return request.user.has_perm("outbox.view_pause") or request.user.has_perm(SET)
+        return request.user.has_perm("runtime.view_pause") or request.user.has_perm(SET)
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -52,7 +52,7 @@ class PauseAdmin(TriageAdmin[Pause]):
             "may_set": request.user.has_perm(SET),
             "media": self.media,
         }
-        return TemplateResponse(request, "admin/outbox/pause/pauses.html", context)
+        return TemplateResponse(request, "admin/runtime/pause/pauses.html", context)
 
     def _change(self, request: HttpRequest) -> None:
         parts = [part for part in request.POST.getlist("part") if part in Pause.Part.values]
@@ -94,9 +94,9 @@ def paused(request: HttpRequest) -> SafeString:
     lines = [one for one in part_lines() if one["pause"]]
     if not lines:
         return SafeString("")
-    may_see = request.user.has_perm("outbox.view_pause") or request.user.has_perm(SET)
+    may_see = request.user.has_perm("runtime.view_pause") or request.user.has_perm(SET)
     context = {"paused": lines, "may_see": may_see}
-    return render_to_string("admin/outbox/_paused.html", context, request=request)
+    return render_to_string("admin/operations/_paused.html", context, request=request)
 
 
 def part_lines() -> list[dict[str, Any]]:

@@ -18,9 +18,9 @@ def unfit_settings(request: HttpRequest) -> SafeString:
 
     Return an empty string with HTTPS=off, because a local run has example values and sends e-mails to nobody.
     """
-    if not settings.HTTPS or not request.user.has_perm("outbox.view_heartbeat"):
+    if not settings.HTTPS or not request.user.has_perm("runtime.view_heartbeat"):
         return SafeString("")
     found = run_checks(tags=[PRODUCTION], include_deployment_checks=True)
     if not found:
         return SafeString("")
-    return render_to_string("admin/outbox/_unfit_settings.html", {"found": found}, request=request)
+    return render_to_string("admin/operations/_unfit_settings.html", {"found": found}, request=request)

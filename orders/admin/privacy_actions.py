@@ -70,4 +70,4 @@ class PrivacyActions(admin.ModelAdmin[Order]):
         for id in queryset.order_by("id").values_list("id", flat=True)[:1]:
             codes = {**job.filter, "person": f"hash:{job.filter['person']}", "job": job.id}
             record_act(request, model=Order, id=id, which=f"Order {id}", said=said, **codes)
-        return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
+        return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))

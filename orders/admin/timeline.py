@@ -65,7 +65,7 @@ def _url(entry: Entry) -> str:
     if entry.notification_id:
         return reverse("admin:notifications_emailnotification_change", args=[entry.notification_id])
     if entry.event_id:
-        return reverse("admin:outbox_outboxevent_change", args=[entry.event_id])
+        return reverse("admin:events_domainevent_change", args=[entry.event_id])
     return ""
 
 

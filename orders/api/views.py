@@ -10,7 +10,7 @@ from django.http import HttpResponse
 from django.urls import reverse
 from rest_framework.request import Request
 
-from events.models import OutboxEvent
+from events.models import DomainEvent
 from notifications.api.serializers import NotificationHotPageSerializer, NotificationSerializer, with_columns
 from notifications.models import EmailNotification
 from orders import changes
@@ -300,10 +300,10 @@ class OrderEvents(ApiView):
             request=request,
             query=self.query,
             # A shop chooses the ids of its orders, so another aggregate may have the same id.
-            rows=OutboxEvent.objects.filter(
+            rows=DomainEvent.objects.filter(
                 aggregate_type="order", aggregate_id=find_order_id(id, self.first_read.token)
             ),
             serializer=EventSerializer,
             order=["sequence"],
         )
-        return json_response(page | {"since": hot_since(model=OutboxEvent)})
+        return json_response(page | {"since": hot_since(model=DomainEvent)})

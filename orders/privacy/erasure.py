@@ -19,7 +19,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
-from events.models import OutboxEvent
+from events.models import DomainEvent
 from notifications.services import withdraw_emails
 from notifications.states.outcomes import UNFINISHED, Status
 from orders.models import Order
@@ -181,9 +181,9 @@ def _erase_everywhere(email: str, found: _Found, report: Report) -> Counter[str]
             # Erase the reasons first, because an erased row does not lead to them.
             erased(erase_reasons(ids=owned_ids(model=model, person=person, using=DIRECT, table=name)))
             rows = erase_rows(model=model, person=person, using=DIRECT, table=name)
-            if model is OutboxEvent:
+            if model is DomainEvent:
                 rows += erase_copies(person=person, using=DIRECT, table=name)
-                rows += erase_chosen_texts(model=OutboxEvent, person=person, using=DIRECT, table=name)
+                rows += erase_chosen_texts(model=DomainEvent, person=person, using=DIRECT, table=name)
             erased({table: rows}, partition=name)
     erased(_erase_texts(person))
     for chunk in _chunks(found.owned | found.mailed):
@@ -194,7 +194,7 @@ def _erase_everywhere(email: str, found: _Found, report: Report) -> Counter[str]
 def _erase_texts(person: Person) -> Counter[str]:
     """Erase a person from stored answers, dead events, callers' keys in live events, and typed texts."""
     counts = erase_answers(person=person) + erase_texts_with_address(person=person)
-    counts["outbox_events"] += erase_chosen_texts(model=OutboxEvent, person=person, using="default")
+    counts["outbox_events"] += erase_chosen_texts(model=DomainEvent, person=person, using="default")
     return counts
 
 

@@ -19,7 +19,7 @@ from runtime.personal_data import ERASED
 
 _ANSWERS = "idempotency_keys WHERE lower(answer_body) LIKE ANY(%s) OR lower(key) LIKE ANY(%s)"
 _ANSWER_TEXTS = ("key", "answer_body")
-_DEAD_EVENTS = "dead_events WHERE lower(concat_ws(' ', key, envelope, error)) ~ ANY(%s)"
+_DEAD_EVENTS = "inbound_dead_letters WHERE lower(concat_ws(' ', key, envelope, error)) ~ ANY(%s)"
 _EVENT_TEXTS = ("key", "envelope", "error")
 
 
@@ -73,14 +73,14 @@ def erase_answers(*, person: Person, using: str = "default") -> Counter[str]:
         counts["outbox_events"] += _erase_copies(cursor, "outbox_events", ids)
         cursor.execute(
             """
-            UPDATE dead_events SET key = '', envelope = %s, error = %s,
+            UPDATE inbound_dead_letters SET key = '', envelope = %s, error = %s,
                 discarded_at = CASE WHEN replayed_at IS NULL
                     THEN coalesce(discarded_at, statement_timestamp()) ELSE discarded_at END
             WHERE id = ANY(%s)
             """,
             [ERASED, ERASED, [row["id"] for row in events]],
         )
-        counts["dead_events"] += cursor.rowcount
+        counts["inbound_dead_letters"] += cursor.rowcount
     return counts
 
 
@@ -120,7 +120,7 @@ def export_answers(*, person: Person, using: str = "default") -> dict[str, list[
         "idempotency_keys": [
             person.only_their_address(row) for row in answers if _names(row, person, _ANSWER_TEXTS)
         ],
-        "dead_events": [
+        "inbound_dead_letters": [
             person.only_their_address(row) for row in events if _names(row, person, _EVENT_TEXTS)
         ],
     }

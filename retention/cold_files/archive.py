@@ -1,7 +1,7 @@
 """Archives of detached months: a table as CSV in zstandard with a manifest, in a folder or on S3.
 
 `write_archive` and `verify` compare every byte with the table before the table is dropped. A file's name
-contains its SHA-256, so a new archive never overwrites an old one. The record in `retired_partitions` names
+contains its SHA-256, so a new archive never overwrites an old one. The record in `detached_partitions` names
 the valid archive, and `delete_unrecorded` deletes every other file. Memory use stays at a few megabytes.
 """
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import NamedTuple
 
 from django.apps import apps
+from django.conf import settings
 from django.db import connection
 
 #: How long sizes are kept, because PostgreSQL asks the file system for every file of a table to compute one.
 SIZES_SECONDS = 300.0
-APPS = ("outbox", "notifications", "orders")
 
 
 class Sizes(NamedTuple):
@@ -65,8 +66,9 @@ def sizes() -> Sizes:
 def _read_sizes() -> Sizes:
     names = [
         model._meta.db_table
-        for label in APPS
-        for model in apps.get_app_config(label).get_models()
+        for app in apps.get_app_configs()
+        if Path(app.path).parent == settings.BASE_DIR  # not a library's
+        for model in app.get_models()
         if model._meta.managed
     ]
     with connection.cursor() as cursor:

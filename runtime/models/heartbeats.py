@@ -25,7 +25,6 @@ class Heartbeat(models.Model):
     _beat_at: ClassVar[dict[str, float]] = {}
 
     class Meta:
-        app_label = "outbox"
         db_table = "heartbeats"
 
     def __str__(self) -> str:

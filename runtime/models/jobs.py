@@ -158,7 +158,6 @@ class BulkJob(models.Model):
     objects = BulkJobQuerySet.as_manager()
 
     class Meta:
-        app_label = "outbox"
         db_table = "bulk_jobs"
         verbose_name = "background job"
         default_permissions = ("view",)

@@ -99,7 +99,6 @@ class Pause(models.Model):
     objects = PauseQuerySet.as_manager()
 
     class Meta:
-        app_label = "outbox"
         db_table = "pauses"
         default_permissions = ("view",)
         permissions = [("set_pause", "Can pause and resume delivery, relay and consumers")]

@@ -21,7 +21,6 @@ class TrafficSum(models.Model):
     samples = models.JSONField(default=dict)  # states when the minute was summed: {"open:<provider>": 1}
 
     class Meta:
-        app_label = "outbox"
         db_table = "traffic_sums"
         default_permissions = ()
 

@@ -12,12 +12,12 @@ from tests.kit.admin import EVENTS, JOBS, LETTERS, MAILS, dead_event, dead_lette
 from tests.kit.jobs import run_jobs
 from tests.kit.months import fill, make_partition
 from tests.kit.people import staff_client
-from tests.kit.words import ApiToken, EmailNotification, InboundDeadLetter, OutboxEvent, attached, process
+from tests.kit.words import ApiToken, DomainEvent, EmailNotification, InboundDeadLetter, attached, process
 
 pytestmark = pytest.mark.django_db
 TOKENS, PARTITIONS, PROVIDERS = (
-    "/admin/outbox/apitoken/",
-    "/admin/outbox/detachedpartition/",
+    "/admin/web/apitoken/",
+    "/admin/retention/detachedpartition/",
     f"{MAILS}providers/",
 )
 
@@ -95,7 +95,7 @@ class TestEvents:
         assert b"Republished: 2. Left alone: 2." in press(admin_client, EVENTS, "republish", *ids).content
         rows[0].refresh_from_db()
         assert (rows[0].dead_lettered_at, rows[0].retry_count) == (None, 0)
-        OutboxEvent.objects.filter(id=ids[0]).update(dead_lettered_at=Now())
+        DomainEvent.objects.filter(id=ids[0]).update(dead_lettered_at=Now())
         assert b"Discarded: 1. Left alone: 3." in press(admin_client, EVENTS, "discard", *ids).content
         assert LogEntry.objects.count() == 3
 
@@ -104,13 +104,13 @@ class TestEvents:
         page = f"{EVENTS}?state=dead-lettered&age=24h"
         done = press(admin_client, page, "republish", rows[0].id, select_across="1")
         assert done.redirect_chain[-1][0].startswith(JOBS)
-        assert OutboxEvent.objects.dead().count() == 3
+        assert DomainEvent.objects.dead().count() == 3
         run_jobs()
-        assert not OutboxEvent.objects.dead().exists()
+        assert not DomainEvent.objects.dead().exists()
 
     def test_are_not_discarded_without_the_permission(self):
         event = dead_event()
-        press(staff_client("view_outboxevent"), EVENTS, "discard", event.id)
+        press(staff_client("view_domainevent"), EVENTS, "discard", event.id)
         event.refresh_from_db()
         assert event.discarded_at is None
 

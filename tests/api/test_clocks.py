@@ -13,7 +13,7 @@ import events.publishing.publish
 from runtime.database.partitioned import why_misplaced
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
-from tests.kit.words import EmailNotification, IdempotencyKey, Order, OutboxEvent, id_floor
+from tests.kit.words import DomainEvent, EmailNotification, IdempotencyKey, Order, id_floor
 
 pytestmark = pytest.mark.django_db
 
@@ -36,7 +36,7 @@ def test_a_host_whose_clock_is_days_off_refuses_the_change_and_says_why(api, mon
     assert "a row fits no partition: is a clock wrong?" in caplog.text
     order.refresh_from_db()
     assert order.status == "pending" and not EmailNotification.objects.exists()
-    assert not IdempotencyKey.objects.exists() and not OutboxEvent.objects.exists()
+    assert not IdempotencyKey.objects.exists() and not DomainEvent.objects.exists()
     monkeypatch.undo()
     assert api.post(f"/api/v1/orders/{order.id}/pay", key="k").status_code == 200
 

@@ -12,7 +12,7 @@ from django.test import Client
 
 from tests.kit.api import Api, assert_problem
 from tests.kit.events import PAID, envelope, handle, order, received, told, topic_of
-from tests.kit.words import OutboxEvent, find_schemas, pay_order, version
+from tests.kit.words import DomainEvent, find_schemas, pay_order, version
 
 TOPICS = [name for name in find_schemas() if name.name not in ("envelope", "dlt")]
 
@@ -99,7 +99,7 @@ def test_a_payload_is_a_valid_schema_of_draft_07(document):
 def test_what_is_published_fits_its_message_and_no_other(document):
     pay_order(order_id=order().id)
     assert handle(received(PAID, envelope(PAID, {}))) == "dead"
-    published = list(OutboxEvent.objects.all().outgoing())
+    published = list(DomainEvent.objects.all().outgoing())
     assert len(published) == 3
     for event in published:
         sent = json.loads(event.envelope)

@@ -15,7 +15,7 @@ from django.db.models.functions import Now
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.mails import make_mail
 from tests.kit.races import broken, together, wait_until_somebody_waits
-from tests.kit.words import ApiToken, EmailNotification, IdempotencyKey, Order, OutboxEvent, changes, key_hash
+from tests.kit.words import ApiToken, DomainEvent, EmailNotification, IdempotencyKey, Order, changes, key_hash
 from web.api import idempotency
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -101,7 +101,7 @@ def test_a_request_that_failed_in_one_table_left_nothing_and_works_again(api, se
     body = order_body()
     with broken(table):
         assert_problem(api.post("/api/v1/orders", body, key="k"), 500, "internal")
-    assert not any(rows.objects.exists() for rows in (Order, OutboxEvent, EmailNotification, IdempotencyKey))
+    assert not any(rows.objects.exists() for rows in (Order, DomainEvent, EmailNotification, IdempotencyKey))
     assert api.post("/api/v1/orders", body, key="k").status_code == 201
 
 
@@ -302,7 +302,7 @@ def test_two_hundred_identical_requests_at_once_place_one_order_and_owe_one_emai
     assert len(done) == 1
     assert all(problem["type"].endswith("idempotency-in-progress") for problem in refused)
     assert all(problem["status"] == 409 for problem in refused)
-    assert Order.objects.count() == EmailNotification.objects.count() == OutboxEvent.objects.count() == 1
+    assert Order.objects.count() == EmailNotification.objects.count() == DomainEvent.objects.count() == 1
 
 
 def test_a_stored_answer_holds_the_hash_of_its_request_and_not_the_request(api):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.api import Api, assert_problem, make_token, order_body, row_counts
 from tests.kit.races import together
-from tests.kit.words import EmailNotification, Order, OutboxEvent, id_time
+from tests.kit.words import DomainEvent, EmailNotification, Order, id_time
 
 FIELDS = [
     *("id", "user_id", "email", "name", "reference", "status", "version", "total_amount"),
@@ -216,7 +216,7 @@ def test_partial_refunds_at_the_same_time_add_up_exactly(api):
     assert done == [600 * n for n in range(1, 17)]
     order = api.post(f"{path}/refund").json()
     assert (order["status"], order["refunded_amount"]) == ("refunded", 10_000)
-    events = OutboxEvent.objects.filter(event_type__contains="refunded").order_by("sequence")
+    events = DomainEvent.objects.filter(event_type__contains="refunded").order_by("sequence")
     assert sum(event.payload["amount"] for event in events) == 10_000
     assert EmailNotification.objects.filter(event_type__contains="refunded").count() == 17
     assert Order.objects.get().version == 19

@@ -14,7 +14,7 @@ from notifications.insert import NONE_WITHIN
 from tests.kit.api import order_body
 from tests.kit.mails import make_mails
 from tests.kit.orders import make_order
-from tests.kit.words import NEWEST_FIRST, EmailNotification, Order, OutboxEvent, fail_payment, pay_order
+from tests.kit.words import NEWEST_FIRST, DomainEvent, EmailNotification, Order, fail_payment, pay_order
 from web.api import pages
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -85,7 +85,7 @@ def test_a_payment_that_confirms_the_order_takes_two_statements_as_well(api):
     path = api.place()
     api.post(f"{path}/confirm")
     assert len(_statements(lambda: api.post(f"{path}/pay", key="k"))) == 2
-    assert OutboxEvent.objects.count() == 3
+    assert DomainEvent.objects.count() == 3
 
 
 def test_reading_takes_few(api, monkeypatch):
@@ -153,8 +153,8 @@ def test_every_list_reads_by_an_index():
         for number in range(3000)
     ]
     Order.objects.bulk_create(orders)
-    OutboxEvent.objects.bulk_create(
-        OutboxEvent(
+    DomainEvent.objects.bulk_create(
+        DomainEvent(
             aggregate_type="order", aggregate_id=order.id, event_type="x", sequence=1, payload={}, shard=0
         )
         for order in orders
@@ -173,7 +173,7 @@ def test_every_list_reads_by_an_index():
         "_next_attempt_at_idx": mails.filter(status="pending").order_by("-id"),
         "_id_idx": mails.filter(status="dead_lettered").order_by("-id"),
         "_pkey": mails.filter(status="sent").order_by("-id"),
-        "_aggregate_id_sequence_idx": OutboxEvent.objects.filter(aggregate_id=order.id).order_by("sequence"),
+        "_aggregate_id_sequence_idx": DomainEvent.objects.filter(aggregate_id=order.id).order_by("sequence"),
     }
     for index, rows in lists.items():
         plan = _plan(rows)

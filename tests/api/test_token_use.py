@@ -122,7 +122,7 @@ class TestUnused:
     )
     def test_a_live_token_is_marked_after_90_days_without_a_use(self, admin_client, fields, marked):
         make_token(**fields)
-        page = admin_client.get("/admin/outbox/apitoken/").content.decode()
+        page = admin_client.get("/admin/web/apitoken/").content.decode()
         assert ("unused for 90 days" in page) is marked
         assert ("unused for 90 days" in tokens("list")) is marked
 

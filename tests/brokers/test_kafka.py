@@ -24,8 +24,8 @@ from tests.kit.certificates import make_authority
 from tests.kit.waiting import until
 from tests.kit.words import (
     BrokerAway,
+    DomainEvent,
     Message,
-    OutboxEvent,
     Received,
     Relay,
     cdc,
@@ -149,7 +149,7 @@ def receive_some(topics: list[str], count: int) -> list[Received]:
 
 def relay_until(relay: Relay, topic: str) -> None:
     """Relay until the topic's events are published."""
-    waiting = OutboxEvent.objects.filter(event_type=topic, published_at=None)
+    waiting = DomainEvent.objects.filter(event_type=topic, published_at=None)
     until(lambda: not waiting.exists(), meanwhile=relay.step)
 
 
@@ -179,7 +179,7 @@ def test_a_wrong_password_or_certificate_is_named_and_loses_nothing(
     relay = Relay()
     with pytest.raises(BrokerAway, match=reason):
         relay.step()
-    event = OutboxEvent.objects.get(event_type=topic)
+    event = DomainEvent.objects.get(event_type=topic)
     assert (event.published_at, event.retry_count, event.dead_lettered_at) == (None, 0, None)
     settings.KAFKA_OPTIONS = right
     relay.hand_over()
@@ -199,7 +199,7 @@ def test_a_topic_that_is_missing_or_forbidden_keeps_its_events_and_the_others_go
     write(topic)
     relay = Relay()
     relay_until(relay, topic)
-    event = OutboxEvent.objects.get(event_type=closed)
+    event = DomainEvent.objects.get(event_type=closed)
     assert (event.published_at, event.retry_count, event.dead_lettered_at) == (None, 0, None)
     assert ("nknown topic" if how == "missing" else "uthoriz") in event.last_error
     if rule is None:

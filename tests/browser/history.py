@@ -27,10 +27,10 @@ from runtime.database import partitioned
 from tests.kit.months import make_partition
 from tests.kit.words import (
     EVENTS,
+    DomainEvent,
     EmailNotification,
     InboundDeadLetter,
     Order,
-    OutboxEvent,
     PartitionedModel,
     Suppression,
     TrafficSum,
@@ -94,8 +94,8 @@ def make_history(
             if order.updated_at >= oldest[EmailNotification] and change in settings.NOTIFY_ON:
                 mails.append(_mail(change, order, details, chance=chance))
                 _settle(mails[-1], luck=len(mails) * GOLDEN % 1, now=now, chance=chance)
-            if order.updated_at >= oldest[OutboxEvent]:
-                history[OutboxEvent].append(_event(change, order, details, now=now, chance=chance))
+            if order.updated_at >= oldest[DomainEvent]:
+                history[DomainEvent].append(_event(change, order, details, now=now, chance=chance))
         history[Order].append(order)
     suppressed = (address_hash(mail.recipient_email) for mail in mails if mail.status == "suppressed")
     history[Suppression] = [Suppression(address_hash=one, reason="hard_bounce") for one in suppressed]
@@ -169,8 +169,8 @@ def _apply(change: str, order: Order) -> dict[str, Any]:
 
 def _event(
     change: str, order: Order, details: dict[str, Any], *, now: dt.datetime, chance: random.Random
-) -> OutboxEvent:
-    event = OutboxEvent(
+) -> DomainEvent:
+    event = DomainEvent(
         id=_id(order.updated_at, chance),
         aggregate_type="order",
         aggregate_id=order.id,

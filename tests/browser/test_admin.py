@@ -120,7 +120,7 @@ def test_the_first_page_refreshes_itself_and_stops_while_it_is_hidden(open_page)
 
 
 def test_this_browser_is_logged_in_and_counts_the_clicks_of_the_mouse(open_page):
-    page = open_page("/admin/outbox/heartbeat/")
+    page = open_page("/admin/runtime/heartbeat/")
     assert page.locator("#user-tools").count() == 1
     page.get_by_role("link", name="Home").click()
     page.wait_for_url("**/admin/")
@@ -131,7 +131,7 @@ def test_this_browser_is_logged_in_and_counts_the_clicks_of_the_mouse(open_page)
 
 
 def test_an_error_in_the_console_is_noticed(open_page, console_errors):
-    page = open_page("/admin/outbox/heartbeat/")
+    page = open_page("/admin/runtime/heartbeat/")
     page.evaluate("document.body.append(Object.assign(document.createElement('script'), {text: 'x = 1'}))")
     page.wait_for_function("true")
     assert any("Content Security Policy" in text for text in console_errors)

@@ -14,9 +14,9 @@ from tests.kit.mails import statuses
 from tests.kit.months import tidy
 from tests.kit.words import (
     EVENTS,
+    DomainEvent,
     EmailNotification,
     Order,
-    OutboxEvent,
     TrafficSum,
     minutes,
     read_database_time,
@@ -40,7 +40,7 @@ def test_it_writes_orders_mails_and_events_as_they_would_be_and_sums_them(admin_
     mail = EmailNotification.objects.filter(status="sent").latest("id")
     assert "DEMO-0" in mail.subject + mail.body_text
     for topic, schema in ((event.topic, json.loads(event.schema.read_text())) for event in EVENTS.values()):
-        for event in OutboxEvent.objects.filter(event_type=topic)[:3]:
+        for event in DomainEvent.objects.filter(event_type=topic)[:3]:
             jsonschema.validate(event.payload, schema)
     now = read_database_time()
     for span in (TrafficSum.MINUTE, TrafficSum.HOUR):
@@ -55,8 +55,8 @@ def test_it_writes_orders_mails_and_events_as_they_would_be_and_sums_them(admin_
 def test_it_has_every_end_of_an_email():
     now = dt.datetime(2028, 2, 29, 3, 53, tzinfo=dt.UTC)
     since = now - dt.timedelta(days=3)
-    history = make_history(orders=500, days=3, now=now, oldest={EmailNotification: since, OutboxEvent: since})
-    mails, events = history[EmailNotification], history[OutboxEvent]
+    history = make_history(orders=500, days=3, now=now, oldest={EmailNotification: since, DomainEvent: since})
+    mails, events = history[EmailNotification], history[DomainEvent]
     ends = Counter(mail.status for mail in mails)
     assert {"sent", "dead_lettered", "suppressed"} <= ends.keys()
     assert ends.keys() <= {"sent", "dead_lettered", "discarded", "suppressed", "failed"}
@@ -68,8 +68,8 @@ def test_the_broker_refused_a_few_events_of_the_history(settings):
     now = dt.datetime(2026, 11, 22, 8, tzinfo=dt.UTC)
     since = now - dt.timedelta(days=3)
     history = make_history(
-        orders=5000, days=3, now=now, oldest={EmailNotification: since, OutboxEvent: since}
+        orders=5000, days=3, now=now, oldest={EmailNotification: since, DomainEvent: since}
     )
-    dead = [event for event in history[OutboxEvent] if event.dead_lettered_at]
+    dead = [event for event in history[DomainEvent] if event.dead_lettered_at]
     assert 0 < len(dead) < 50
     assert all(event.published_at is None and event.last_error for event in dead)

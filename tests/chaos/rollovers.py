@@ -44,12 +44,12 @@ def make_old_partitions(*, back: int) -> None:
     from django.db import transaction
 
     from tests.kit.months import fill, make_partition
-    from tests.kit.words import EmailNotification, OutboxEvent
+    from tests.kit.words import DomainEvent, EmailNotification
 
     with transaction.atomic():
         month = make_partition(EmailNotification, back=back)
         fill(month, ROWS)
-        day = make_partition(OutboxEvent, back=back * 30)
+        day = make_partition(DomainEvent, back=back * 30)
     print(month.name, day.name)
 
 

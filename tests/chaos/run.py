@@ -240,7 +240,7 @@ def wait_for_bad_items(world: World, *, seconds: float = 60.0) -> None:
     last_loss = max((until for _, until in world.losses), default=0.0)
     keys = {entry.key for entry in world.entries if entry.at > last_loss}
     while time.monotonic() < deadline:
-        letters = {key for (key,) in world.shop.query("SELECT key FROM dead_events")}
+        letters = {key for (key,) in world.shop.query("SELECT key FROM inbound_dead_letters")}
         states = dict(world.shop.query("SELECT id::text, state FROM bulk_jobs"))
         if keys <= letters and all(states.get(id) in allowed for id, allowed in world.jobs.items()):
             return

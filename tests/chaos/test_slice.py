@@ -13,7 +13,7 @@ from tests.kit.customers import Acknowledged
 from tests.kit.listener import Seen
 
 LETTER = """
-    INSERT INTO dead_events (id, topic, key, event_id, consumer, envelope, error)
+    INSERT INTO inbound_dead_letters (id, topic, key, event_id, consumer, envelope, error)
     VALUES (gen_random_uuid(), 'payment.payment.succeeded.v1', 'key', gen_random_uuid(), 'test', '', '')
 """
 

@@ -44,7 +44,7 @@ def test_orders_of_another_system_and_commands_come_over_kafka():
         assert (first, version, source, own) == (order, len(events), SHOP, "")
         complete = envelope(COMPLETE, {"orderId": second, "trackingUrl": "https://parcel.example/1"})
         publish(complete, key=second)
-        unpaid = "SELECT topic, event_id::text FROM dead_events"
+        unpaid = "SELECT topic, event_id::text FROM inbound_dead_letters"
         shop.until(lambda: shop.query(unpaid), "an order that is not paid cannot be completed")
         assert shop.query(unpaid) == [(COMPLETE, complete["eventId"])]
         shop.until(lambda: shop.all_sent(4), "an e-mail for each change but the placing and the confirmation")

@@ -97,7 +97,7 @@ def test_a_saga_confirms_an_order_or_cancels_and_refunds_it(transport, monkeypat
             ("cancelled", len(orders) - len(good)),
             ("confirmed", len(good) + 1),
         ]
-        assert shop.query("SELECT count(*) FROM dead_events") == [(0,)]
+        assert shop.query("SELECT count(*) FROM inbound_dead_letters") == [(0,)]
         cancelled = dict(
             shop.query(
                 "SELECT aggregate_id::text, payload->>'productId' FROM outbox_events"

@@ -108,5 +108,5 @@ def test_a_consumer_killed_between_its_commit_and_its_acknowledgement_has_the_ef
     shop.until(lambda: shop.query(paid) == [(200,)], "all are paid")
     shop.kill("consumer")
     assert shop.query("SELECT count(*) FROM orders WHERE version <> 2") == [(0,)]
-    assert shop.query("SELECT count(*) FROM dead_events") == [(0,)]
+    assert shop.query("SELECT count(*) FROM inbound_dead_letters") == [(0,)]
     assert shop.rows("correlation_id = 'saga-' || order_id") == [(True,)] * 200

@@ -157,7 +157,7 @@ def run(broker: str, *, orders: int, kills: int) -> None:
             ("cancelled", len(lost)),
             ("confirmed", len(own) - len(lost)),
         ]
-        assert shop.query("SELECT error FROM dead_events") == []
+        assert shop.query("SELECT error FROM inbound_dead_letters") == []
 
 
 def test_web_processes_that_are_killed_in_lists_lose_no_event_and_repeat_no_effect():

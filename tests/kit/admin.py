@@ -15,11 +15,11 @@ from django.test.utils import CaptureQueriesContext
 
 from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
-from tests.kit.words import InboundDeadLetter, OutboxEvent, Pause, new_id, process
+from tests.kit.words import DomainEvent, InboundDeadLetter, Pause, new_id, process
 
 MAILS, ORDERS = "/admin/notifications/emailnotification/", "/admin/orders/order/"
-EVENTS, LETTERS = "/admin/outbox/outboxevent/", "/admin/outbox/inbounddeadletter/"
-JOBS, LOG = "/admin/outbox/bulkjob/", "/admin/admin/logentry/"
+EVENTS, LETTERS = "/admin/events/domainevent/", "/admin/events/inbounddeadletter/"
+JOBS, LOG = "/admin/runtime/bulkjob/", "/admin/admin/logentry/"
 PAGES = (
     "/admin/",
     "/admin/set-up/",
@@ -33,9 +33,9 @@ PAGES = (
     EVENTS,
     LETTERS,
     JOBS,
-    "/admin/outbox/detachedpartition/",
-    "/admin/outbox/heartbeat/",
-    "/admin/outbox/pause/",
+    "/admin/retention/detachedpartition/",
+    "/admin/runtime/heartbeat/",
+    "/admin/runtime/pause/",
     LOG,
 )
 
@@ -52,13 +52,13 @@ def every_page() -> list[str]:
     return [*PAGES, *rows, f"{ORDERS}{order.id}/emails/"]
 
 
-def make_event(**fields: Any) -> OutboxEvent:
+def make_event(**fields: Any) -> DomainEvent:
     """Write an event that waits for the relay."""
     values = {"aggregate_type": "t", "aggregate_id": new_id(), "event_type": "t.v1", "sequence": 1}
-    return OutboxEvent.objects.create(**values | {"payload": {}, "shard": 1} | fields)
+    return DomainEvent.objects.create(**values | {"payload": {}, "shard": 1} | fields)
 
 
-def dead_event(**fields: Any) -> OutboxEvent:
+def dead_event(**fields: Any) -> DomainEvent:
     return make_event(**{"dead_lettered_at": Now(), "retry_count": 4} | fields)
 
 

@@ -74,7 +74,7 @@ def row_counts() -> Mapping[str, int]:
             "outbox_events",
             "idempotency_keys",
             "processed_events",
-            "dead_events",
+            "inbound_dead_letters",
         ):
             cursor.execute(f"SELECT count(*), coalesce(sum(hashtext(t::text)), 0) FROM {table} AS t")
             counts[table] = cursor.fetchone()

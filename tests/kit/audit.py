@@ -95,7 +95,7 @@ def audit(
         mails = rows(
             "SELECT id::text, order_id::text, event_type, idempotency_key, status FROM email_notifications"
         )
-        letters = Counter(key for (key,) in rows("SELECT key FROM dead_events"))
+        letters = Counter(key for (key,) in rows("SELECT key FROM inbound_dead_letters"))
         states = dict(rows("SELECT id::text, state FROM bulk_jobs"))
     _acknowledged(found, acknowledged, orders, events, mails)
     _mails(found, mails, accepted, lost_answers or {}, in_flight or {})
@@ -248,7 +248,7 @@ def settle(shop: Shop) -> tuple[int, int]:
 
     Returns how many of each there were.
     """
-    dead = dead_events = 0
+    dead = inbound_dead_letters = 0
     deadline = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < deadline:
         left = shop.rows("id::text, status")
@@ -256,12 +256,12 @@ def settle(shop: Shop) -> tuple[int, int]:
         for id in letters:
             if shop.call("POST", f"/notifications/{id}/resend").status_code == 202:
                 dead += 1
-        dead_events += len(shop.query(REPUBLISH))
+        inbound_dead_letters += len(shop.query(REPUBLISH))
         unpublished = shop.query("SELECT count(*) FROM outbox_events WHERE published_at IS NULL")
         if all(status == "sent" for _, status in left) and unpublished == [(0,)]:
             break
         time.sleep(0.5)
-    return dead, dead_events
+    return dead, inbound_dead_letters
 
 
 def wait_for_listener(listener: Listener, shop: Shop, *, seconds: float = 5.0) -> None:

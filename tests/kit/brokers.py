@@ -17,9 +17,9 @@ from tests.kit.words import (
     HANDLERS,
     NAME,
     BrokerAway,
+    DomainEvent,
     EventConsumer,
     Message,
-    OutboxEvent,
     Received,
     Refused,
     TopicUnavailable,
@@ -78,7 +78,7 @@ def write(aggregate: uuid.UUID, *texts: str, topic: str = "test.v1") -> None:
 
 
 def due() -> None:
-    OutboxEvent.objects.filter(published_at=None).update(next_attempt_at=Now() - dt.timedelta(seconds=1))
+    DomainEvent.objects.filter(published_at=None).update(next_attempt_at=Now() - dt.timedelta(seconds=1))
 
 
 class Hand(Consumer):

@@ -15,11 +15,11 @@ from django.test import Client
 
 from tests.kit.months import Steps, age_records, fill, make_partition, roll, states
 from tests.kit.words import (
+    DomainEvent,
     EmailNotification,
     IdempotencyKey,
     InboundDeadLetter,
     Order,
-    OutboxEvent,
     complete_order,
     erasure,
     id_floor,
@@ -122,7 +122,7 @@ def dead_event(text: str, when: dt.datetime | None = None) -> None:
     InboundDeadLetter.objects.create(
         topic=PAYMENT, key="k", event_id=event_id, consumer="c", envelope=text, error=f"no: {text}"
     )
-    OutboxEvent.objects.create(
+    DomainEvent.objects.create(
         id=uuid.UUID(int=id_floor(when).int | (new_id().int & ((1 << 76) - 1))),
         created_at=when,
         aggregate_type="event",

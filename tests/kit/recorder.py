@@ -35,7 +35,7 @@ FAULTS = """
             FROM recorded AS r JOIN outbox_events AS e ON e.id = event_id
         ) AS pairs WHERE sequence < last) AS misordered,
         (SELECT count(*) FROM outbox_events WHERE retry_count > 0 OR dead_lettered_at IS NOT NULL) AS blamed,
-        (SELECT count(*) FROM dead_events) AS dead
+        (SELECT count(*) FROM inbound_dead_letters) AS dead
 """
 
 

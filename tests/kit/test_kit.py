@@ -21,7 +21,7 @@ from tests.kit.mails import make_mail
 from tests.kit.needs import reason, sentence
 from tests.kit.orders import make_order
 from tests.kit.shop import Shop
-from tests.kit.words import OutboxEvent, make_groups
+from tests.kit.words import DomainEvent, make_groups
 
 #: Each transactional test finds the database as `migrate` left it, whatever the test before it wrote.
 transactional = pytest.mark.django_db(transaction=True, databases=["default", "owner"])
@@ -74,7 +74,7 @@ def test_it_empties_what_was_written_and_whatever_refers_to_it(emptying):
     assert "auth_permission" in before
     order = make_order()
     make_mail(order_id=order.id)
-    OutboxEvent.objects.create(
+    DomainEvent.objects.create(
         aggregate_type="order", aggregate_id=order.id, event_type="t.v1", payload={}, sequence=1, shard=1
     )
     User.objects.create_user("ann").groups.add(Group.objects.get(name="viewer"))

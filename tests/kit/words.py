@@ -10,7 +10,7 @@ from events.consuming import consumer, inbox
 from events.consuming.consumer import EventConsumer
 from events.consuming.envelope import Envelope, Rejected
 from events.consuming.inbox import replay_next
-from events.models import SHARDS, InboundDeadLetter, OutboxEvent, ProcessedEvent
+from events.models import SHARDS, DomainEvent, InboundDeadLetter, ProcessedEvent
 from events.publishing import relay
 from events.publishing.publish import shard_of, write_event
 from events.publishing.relay import Relay

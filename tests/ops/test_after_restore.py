@@ -20,8 +20,8 @@ from tests.kit.mails import make_mail
 from tests.kit.people import staff_client
 from tests.kit.restored import after_restore, line, restore_to_now, sent, shipped, states
 from tests.kit.words import (
+    DomainEvent,
     EmailNotification,
-    OutboxEvent,
     Outcome,
     Pause,
     Relay,
@@ -50,13 +50,13 @@ def test_the_lines_that_a_send_and_a_relay_really_write_are_evidence(shipped, se
     relay.close()
     # As the moment T found them.
     EmailNotification.objects.update(status="pending", sent_at=None, provider="", provider_message_id="")
-    OutboxEvent.objects.update(published_at=None)
+    DomainEvent.objects.update(published_at=None)
     restore_to_now()
     lost, said = after_restore(shipped)
     assert lost == [] and "found sent: 1" in said and "found published: 2" in said and "person: 0" in said
     stored = EmailNotification.objects.get()
     assert (stored.status, stored.provider, stored.provider_message_id) == ("sent", "ses", "message-1")
-    assert not OutboxEvent.objects.unpublished().exists()
+    assert not DomainEvent.objects.unpublished().exists()
 
 
 def test_a_mark_as_sent_that_was_rolled_back_leaves_no_proof(shipped):

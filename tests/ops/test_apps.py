@@ -20,7 +20,7 @@ FOUND_BY_NAME = {
 ACTIONS = {
     *("notifications.give_up", "notifications.mark_sent", "notifications.render_again"),
     *("notifications.resend", "orders.erase_person", "orders.export_person"),
-    *("outbox.discard", "outbox.discard_inbound", "outbox.replay", "outbox.republish"),
+    *("events.discard", "events.discard_inbound", "events.replay", "events.republish"),
 }
 
 

@@ -24,10 +24,10 @@ from tests.kit.orders import make_order
 from tests.kit.shop import PAYMENT, payment_event
 from tests.kit.words import (
     ApiToken,
+    DomainEvent,
     EmailNotification,
     Heartbeat,
     Order,
-    OutboxEvent,
     consumer,
     keep_partitions,
     partitions,
@@ -86,7 +86,7 @@ def test_relay_outbox_publishes_until_it_is_told_to_stop_and_outlives_the_databa
 
     monkeypatch.setattr(relay.Relay, "step", step)
     fast.retries()
-    with stopped_when(lambda: not OutboxEvent.objects.unpublished().exists()):
+    with stopped_when(lambda: not DomainEvent.objects.unpublished().exists()):
         call_command("relay_outbox")
     with redis.Redis.from_url(valkey_url) as client:
         assert client.xlen("order.order.paid.v1") == 1
@@ -111,7 +111,7 @@ def test_keep_partitions_makes_and_retires_until_it_is_told_to_stop_and_outlives
 ):
     old = make_partition(EmailNotification, back=4)
     with connections["default"].cursor() as cursor:
-        far = partitioned.attached(model=OutboxEvent)[-1].name
+        far = partitioned.attached(model=DomainEvent)[-1].name
         cursor.execute(f"DROP TABLE {far}")
     real, failures = partitions.ensure_all, iter([OperationalError("lock not available")])
 
@@ -124,7 +124,7 @@ def test_keep_partitions_makes_and_retires_until_it_is_told_to_stop_and_outlives
     with stopped_when(lambda: Heartbeat.objects.filter(name="rollover").exists()):
         call_command("keep_partitions")
     assert states()[old.name] == "detached"
-    assert partitioned.attached(model=OutboxEvent)[-1].name == far
+    assert partitioned.attached(model=DomainEvent)[-1].name == far
     Heartbeat.objects.filter(name="partitions").delete()
     with handlers_kept():
         call_command("keep_partitions", "--once")  # the day's rollover is done

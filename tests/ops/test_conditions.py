@@ -25,10 +25,10 @@ from tests.kit.months import fill, make_partition
 from tests.kit.orders import make_order
 from tests.kit.words import (
     BulkJob,
+    DomainEvent,
     EmailNotification,
     Heartbeat,
     InboundDeadLetter,
-    OutboxEvent,
     Pause,
     bulk,
     conditions,
@@ -74,7 +74,7 @@ def event(**values: Any) -> None:
         "sequence": 1,
         "shard": 1,
     }
-    OutboxEvent.objects.create(**required | {"payload": {}} | values)
+    DomainEvent.objects.create(**required | {"payload": {}} | values)
 
 
 def beat(name: str, *, ago: dt.timedelta) -> None:

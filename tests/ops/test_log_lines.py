@@ -19,9 +19,9 @@ from tests.kit.waiting import until
 from tests.kit.words import (
     HANDLERS,
     NAME,
+    DomainEvent,
     EmailNotification,
     InboundDeadLetter,
-    OutboxEvent,
     Relay,
     cancel_order,
     context,
@@ -111,12 +111,12 @@ def test_the_lines_of_events_out(lines, paid):
     for _ in range(5):
         due()
         relay.step()
-    dead = list(OutboxEvent.objects.dead().values_list("id", flat=True))
-    assert OutboxEvent.objects.republish(ids=dead) == dead
+    dead = list(DomainEvent.objects.dead().values_list("id", flat=True))
+    assert DomainEvent.objects.republish(ids=dead) == dead
     for _ in range(5):
         due()
         relay.step()
-    assert OutboxEvent.objects.discard(ids=dead) == dead
+    assert DomainEvent.objects.discard(ids=dead) == dead
     relay.step()
     relay.close()
     published = [line["event_type"] for line in lines() if line["event"] == "event published"]

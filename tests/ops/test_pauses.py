@@ -124,7 +124,7 @@ def test_a_restored_database_is_not_resumed_before_the_logs_were_read():
 
 def test_a_pause_is_seen_by_everybody_and_set_by_those_who_may(valkey_url):
     viewer = staff_client("view_pause", name="viewer")
-    page = "/admin/outbox/pause/"
+    page = "/admin/runtime/pause/"
     assert b"Paused</h2>" not in viewer.get("/admin/").content
     assert b'name="to"' not in viewer.get(page).content
     assert viewer.post(page, {"part": "relay", "to": "pause"}).status_code == 403

@@ -12,9 +12,9 @@ from tests.kit.mails import make_mail
 from tests.kit.orders import make_order
 from tests.kit.walk import walk
 from tests.kit.words import (
+    DomainEvent,
     Heartbeat,
     InboundDeadLetter,
-    OutboxEvent,
     Suppression,
     make_groups,
     new_id,
@@ -82,7 +82,7 @@ def test_no_link_and_no_button_fails(role, valkey_url):
         "shard": 1,
     }
     for number, state in enumerate(({}, {"dead_lettered_at": Now()}, {"published_at": Now()})):
-        OutboxEvent.objects.create(sequence=number, **values | state)
+        DomainEvent.objects.create(sequence=number, **values | state)
     InboundDeadLetter.objects.create(topic="t.v1", event_id=new_id(), consumer="c", envelope="{}", error="e")
     Suppression.objects.create(address_hash="0" * 64, reason="complaint")
     Heartbeat.beat(name="poll")

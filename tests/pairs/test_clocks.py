@@ -15,8 +15,8 @@ from django.db.models.functions import Now
 from tests.kit.months import Steps, make_partition, states
 from tests.kit.people import grep
 from tests.kit.words import (
+    DomainEvent,
     Order,
-    OutboxEvent,
     Partition,
     erase_person,
     export_person,
@@ -57,7 +57,7 @@ def order_of(day: Partition, *, by_a_late_clock: bool) -> Order:
         paid_at=placed_at,
         completed_at=placed_at,
     )
-    OutboxEvent.objects.create(
+    DomainEvent.objects.create(
         id=an_id(own if by_a_late_clock else placed_at),
         created_at=placed_at,
         published_at=Now(),
@@ -74,12 +74,12 @@ def order_of(day: Partition, *, by_a_late_clock: bool) -> Order:
 
 def retire(day: Partition) -> None:
     rollover.rollover(report=Steps())
-    assert states(OutboxEvent)[day.name] == "detached"
+    assert states(DomainEvent)[day.name] == "detached"
 
 
 @pytest.mark.parametrize("late", [True, False])
 def test_an_erasure_and_an_export_find_the_events_of_the_day_before(late):
-    day = make_partition(OutboxEvent, back=12)
+    day = make_partition(DomainEvent, back=12)
     order_of(day, by_a_late_clock=late)
     retire(day)
     (event,) = export_person(email=ADDRESS, report=Steps())["outbox_events"]
@@ -89,7 +89,7 @@ def test_an_erasure_and_an_export_find_the_events_of_the_day_before(late):
 
 
 def test_a_timeline_has_the_events_of_the_day_before():
-    day = make_partition(OutboxEvent, back=12)
+    day = make_partition(DomainEvent, back=12)
     order = order_of(day, by_a_late_clock=True)
     retire(day)
     assert [entry.what for entry in read_timeline(order=order) if entry.event_id] != []

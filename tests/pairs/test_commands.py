@@ -10,10 +10,10 @@ from tests.kit.jobs import job_after, logged, started
 from tests.kit.mails import make_mail, statuses
 from tests.kit.months import Steps, fill, make_partition, states
 from tests.kit.words import (
+    DomainEvent,
     EmailNotification,
     InboundDeadLetter,
     Order,
-    OutboxEvent,
     Pause,
     erase_person,
     pay_order,
@@ -32,7 +32,7 @@ def test_a_command_for_an_erased_person_moves_the_order_and_mails_nobody(archive
     assert status(one) == "completed"
     mail = EmailNotification.objects.get(event_type="order.completed")
     assert (mail.status, mail.last_error) == ("suppressed", "the recipient's data was erased")
-    assert "a@example.com" not in str(OutboxEvent.objects.values_list("payload", "metadata"))
+    assert "a@example.com" not in str(DomainEvent.objects.values_list("payload", "metadata"))
 
 
 def test_a_command_after_a_correction_mails_the_new_address_alone():

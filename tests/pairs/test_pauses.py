@@ -13,9 +13,9 @@ from tests.kit.events import dead_refund, order, refunded
 from tests.kit.mails import statuses
 from tests.kit.months import Steps, make_partition, states
 from tests.kit.words import (
+    DomainEvent,
     EmailNotification,
     InboundDeadLetter,
-    OutboxEvent,
     Pause,
     Relay,
     erase_person,
@@ -42,11 +42,11 @@ def test_an_email_that_waits_for_the_end_of_a_pause_is_not_sent_after_its_person
 
 def test_a_day_of_events_stays_attached_until_a_paused_relay_has_published_them(archive_folder, monkeypatch):
     monkeypatch.setattr(pause_watch, "SECONDS", 0.0)
-    old, broker = make_partition(OutboxEvent, back=12), Memory()
+    old, broker = make_partition(DomainEvent, back=12), Memory()
     event = {"aggregate_type": "t", "aggregate_id": new_id(), "event_type": "t.v1", "shard": 1}
     when = old.since + dt.timedelta(hours=1)
     id = uuid.UUID(int=id_floor(when).int | 7 << 76 | 2 << 62)
-    OutboxEvent.objects.create(id=id, created_at=when, sequence=1, payload={"text": "old"}, **event)
+    DomainEvent.objects.create(id=id, created_at=when, sequence=1, payload={"text": "old"}, **event)
     Pause.objects.pause(parts=["relay"], reason="", username="x")
     relay = Relay(using="default", transport=broker)
     try:
@@ -57,7 +57,7 @@ def test_a_day_of_events_stays_attached_until_a_paused_relay_has_published_them(
     finally:
         relay.close()
     assert not rollover.rollover(report=Steps()).held
-    assert states(OutboxEvent)[old.name] == "detached"
+    assert states(DomainEvent)[old.name] == "detached"
 
 
 def test_a_replay_that_waits_for_paused_consumers_outlives_the_days_of_its_letter(settings, monkeypatch):

@@ -17,11 +17,11 @@ from tests.kit.words import (
     EMAILS,
     HANDLERS,
     NAME,
+    DomainEvent,
     EmailNotification,
     IdempotencyKey,
     InboundDeadLetter,
     Order,
-    OutboxEvent,
     ProcessedEvent,
     Received,
     check_templates,
@@ -63,7 +63,7 @@ def payment_of(one: Order) -> Received:
 
 
 def nothing_changed(one: Order) -> bool:
-    events = OutboxEvent.objects.exclude(event_type__endswith=".dlt")
+    events = DomainEvent.objects.exclude(event_type__endswith=".dlt")
     return (status(one), events.count(), EmailNotification.objects.count()) == ("pending", 1, 0)
 
 
@@ -91,7 +91,7 @@ def test_an_inbound_event_becomes_a_dead_letter_that_names_the_file_and_can_be_r
     assert status(lucky) == "paid" and status(unlucky) == "pending"
     letter = InboundDeadLetter.objects.get()
     assert WHERE in letter.error and "Ann" not in letter.error
-    note = OutboxEvent.objects.get(event_type=f"{PAID}.dlt")
+    note = DomainEvent.objects.get(event_type=f"{PAID}.dlt")
     assert "Ann" not in str(note.payload)
     replace("Paid: {{ reference }}")
     InboundDeadLetter.objects.request_replay(ids=[letter.id])

@@ -23,11 +23,11 @@ from tests.kit.races import together, wait_until_somebody_waits
 from tests.kit.waiting import PATIENCE
 from tests.kit.words import (
     ApiToken,
+    DomainEvent,
     EmailNotification,
     IdempotencyKey,
     InvalidTransition,
     Order,
-    OutboxEvent,
     RefundExceedsBalance,
     cancel_order,
     changes,
@@ -91,7 +91,7 @@ def test_one_key_sent_ten_times_at_once_pays_once_and_tells_the_same():
     assert len({answer.content for answer in answers if answer.status_code == 200}) == 1
     assert Order.objects.get().version == 2
     assert mails_of(order) == ["order.paid"]
-    assert OutboxEvent.objects.count() == IdempotencyKey.objects.count() == 1
+    assert DomainEvent.objects.count() == IdempotencyKey.objects.count() == 1
 
 
 def test_two_keys_at_once_pay_once_and_the_other_is_told_why():
@@ -127,7 +127,7 @@ def test_the_same_key_that_placed_after_the_read_is_replayed(after_the_read):
     after_the_read("place", lambda: first.append(api.post("/api/v1/orders", body, key="k")))
     again = api.post("/api/v1/orders", body, key="k")
     assert again.content == first[0].content and again.headers["Idempotency-Replayed"] == "true"
-    assert Order.objects.count() == OutboxEvent.objects.count() == 1
+    assert Order.objects.count() == DomainEvent.objects.count() == 1
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -236,7 +236,7 @@ def test_a_key_that_another_session_stores_uncommitted_is_waited_for_and_replaye
         lambda: Api(secret).post("/api/v1/orders", body, key="k"),
     )
     assert again.content == placed.content and again.headers["Idempotency-Replayed"] == "true"
-    assert Order.objects.count() == OutboxEvent.objects.count() == 1
+    assert Order.objects.count() == DomainEvent.objects.count() == 1
 
 
 def test_a_payment_that_waited_for_a_corrected_address_mails_the_new_one():
@@ -281,7 +281,7 @@ def test_changes_that_exclude_each_other_happen_one_after_the_other():
 
         done = sum(together(6, change))
         order.refresh_from_db()
-        sequences = OutboxEvent.objects.filter(aggregate_id=order.id).order_by("position")
+        sequences = DomainEvent.objects.filter(aggregate_id=order.id).order_by("position")
         assert order.version == done + 2 and order.refunded_amount <= 1000
         # make_order wrote no event for placing.
         assert [one.sequence for one in sequences] == list(range(2, done + 3))
@@ -293,7 +293,7 @@ def test_wake_ups_come_after_the_commit_of_a_change_and_only_then(monkeypatch, s
     seen: list[int] = []
     for waker in (tasks.waker, notify.waker):
         monkeypatch.setattr(
-            waker, "wake", lambda: seen.extend(together(1, lambda _: OutboxEvent.objects.count()))
+            waker, "wake", lambda: seen.extend(together(1, lambda _: DomainEvent.objects.count()))
         )
     order, api = make_order(), Api(make_token())
     assert pay(order, api).status_code == 200
@@ -332,4 +332,4 @@ def test_a_repeat_that_races_its_first_request_is_never_told_that_the_order_is_p
     assert set(told) <= {"paid", "idempotency-in-progress"}, told
     assert told["paid"] >= rounds
     assert Order.objects.filter(status="paid", version=2).count() == rounds
-    assert OutboxEvent.objects.count() == rounds
+    assert DomainEvent.objects.count() == rounds

@@ -13,7 +13,7 @@ from config.beat import SingleBeat, install_schedule, schedule
 from tests.kit.brokers import Memory
 from tests.kit.races import together
 from tests.kit.words import (
-    OutboxEvent,
+    DomainEvent,
     Relay,
     write_event,
 )
@@ -61,7 +61,7 @@ def test_an_event_that_commits_late_is_published_though_later_positions_were():
     relay.step()
     relay.close()
     assert len(broker.taken) == 2 and broker.taken[1].key == str(slow)
-    assert OutboxEvent.objects.filter(published_at=None).count() == 0
+    assert DomainEvent.objects.filter(published_at=None).count() == 0
 
 
 @pytest.mark.django_db(transaction=True, databases=["default", "direct"])

@@ -26,4 +26,4 @@ def start_for_list(request: HttpRequest, *, action: str) -> HttpResponse:
     except AddressGiven as error:
         messages.error(request, f"Nothing was changed. {error}")
         return HttpResponseRedirect(request.path)
-    return HttpResponseRedirect(reverse("admin:outbox_bulkjob_change", args=[job.id]))
+    return HttpResponseRedirect(reverse("admin:runtime_bulkjob_change", args=[job.id]))

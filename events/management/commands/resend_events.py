@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from events.models import OutboxEvent
+from events.models import DomainEvent
 from events.publishing.resend import resend_events, select_events
 from events.transports import BrokerAway
 
@@ -46,7 +46,7 @@ class Command(BaseCommand):
         if not any(named.values()):
             raise CommandError("Say which events: --id, --since, --until, --type or --order.")
         events = select_events(
-            events=OutboxEvent.objects.using("direct").published(),
+            events=DomainEvent.objects.using("direct").published(),
             ids=options["id"],
             since=options["since"],
             until=options["until"],

@@ -23,7 +23,7 @@ from tests.kit.events import envelope, give, handle, order, received, status, to
 from tests.kit.examples import load
 from tests.kit.http import run, serve
 from tests.kit.schemas import validate_inbound
-from tests.kit.words import EmailNotification, Order, OutboxEvent, cancel_order
+from tests.kit.words import DomainEvent, EmailNotification, Order, cancel_order
 
 saleor, services = load("saleor_adapter"), load("services")
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
@@ -378,7 +378,7 @@ def test_the_payment_service_captures_and_returns_the_amount_in_the_orders_curre
     for handler, published in ((services.capture, "placed"), (services.give_back, "cancelled")):
         if published == "cancelled":
             cancel_order(order_id=it.id)
-        told = OutboxEvent.objects.get(event_type=f"order.order.{published}.v1")
+        told = DomainEvent.objects.get(event_type=f"order.order.{published}.v1")
         topic, data = handler(told.payload)
         assert data == {"orderId": str(it.id), "amount": 1000, "currency": "EUR"}
         event = envelope(topic, data)

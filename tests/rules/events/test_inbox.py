@@ -14,10 +14,10 @@ from tests.kit.races import together
 from tests.kit.words import (
     HANDLERS,
     NAME,
+    DomainEvent,
     EmailNotification,
     InboundDeadLetter,
     Order,
-    OutboxEvent,
     inbox,
     pay_order,
     replay_next,
@@ -78,7 +78,7 @@ class TestStrangeBytes:
         message = received(PAID, value.replace(b"\\\\ud800", b"x\\u0000"), key="k\x00")
         assert handle(message) == "dead"
         assert InboundDeadLetter.objects.get().key == "k"
-        assert OutboxEvent.objects.get(event_type=f"{PAID}.dlt").payload["originalEvent"]
+        assert DomainEvent.objects.get(event_type=f"{PAID}.dlt").payload["originalEvent"]
 
     def test_a_value_that_the_database_refuses_makes_a_dead_letter_at_once(self):
         it = order()
@@ -203,7 +203,7 @@ class TestReplay:
                 .order_by("id")
                 .explain()
             )
-        assert "dead_events_replay" in plan
+        assert "inbound_dead_letters_replay" in plan
 
 
 def test_the_trace_of_an_inbound_event_is_kept_with_all_that_it_causes():
@@ -211,7 +211,7 @@ def test_the_trace_of_an_inbound_event_is_kept_with_all_that_it_causes():
     it = order()
     event = envelope(PAID, {"orderId": str(it.id)}, metadata={"correlationId": "saga-1", "traceId": trace})
     assert handle(received(PAID, event)) == "done"
-    assert OutboxEvent.objects.get(event_type="order.order.paid.v1").metadata["traceId"] == trace
+    assert DomainEvent.objects.get(event_type="order.order.paid.v1").metadata["traceId"] == trace
     assert EmailNotification.objects.get().traceparent[3:35] == trace
 
 
@@ -219,7 +219,7 @@ def test_the_trace_of_an_inbound_event_is_kept_with_all_that_it_causes():
 def test_a_trace_that_is_none_is_left_out(trace):
     event = envelope(PAID, {"orderId": str(order().id)}, metadata={"traceId": trace})
     assert handle(received(PAID, event)) == "done"
-    assert OutboxEvent.objects.get(event_type="order.order.paid.v1").metadata["traceId"] is None
+    assert DomainEvent.objects.get(event_type="order.order.paid.v1").metadata["traceId"] is None
 
 
 def test_an_inbound_traceparent_is_taken_as_it_is():

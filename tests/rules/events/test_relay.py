@@ -26,8 +26,8 @@ from tests.kit.waiting import until
 from tests.kit.words import (
     SHARDS,
     BrokerAway,
+    DomainEvent,
     Message,
-    OutboxEvent,
     Relay,
     TopicUnavailable,
     attached,
@@ -55,7 +55,7 @@ def one(broker):
 
 
 def unpublished() -> int:
-    return OutboxEvent.objects.filter(published_at=None).count()
+    return DomainEvent.objects.filter(published_at=None).count()
 
 
 def test_an_orders_events_go_out_in_order_in_their_envelope(one, broker):
@@ -86,7 +86,7 @@ def test_what_is_refused_holds_back_its_own_aggregate_and_nobody_elses(one, brok
     one.step()
     assert sorted(broker.texts()) == ["b1", "g1", "g2"]
     assert one.step() == 0  # b3 waits behind it, and so does it
-    event = OutboxEvent.objects.get(payload={"text": "poison"})
+    event = DomainEvent.objects.get(payload={"text": "poison"})
     assert (event.retry_count, event.last_error) == (1, "not this")
     broker.refuse.clear()
     due()
@@ -101,11 +101,11 @@ def test_an_events_own_fault_dead_letters_it_after_five_tries_and_an_operator_le
     for _ in range(5):
         due()
         one.step()
-    event = OutboxEvent.objects.get(payload={"text": "poison"})
+    event = DomainEvent.objects.get(payload={"text": "poison"})
     assert event.dead_lettered_at and event.retry_count == 4
     due()
     assert one.step() == 0
-    OutboxEvent.objects.discard(ids=[event.id])
+    DomainEvent.objects.discard(ids=[event.id])
     one.step()
     assert broker.texts() == ["after"]
 
@@ -116,7 +116,7 @@ def test_a_broker_that_is_away_uses_up_no_retry_and_loses_nothing(one, broker):
     for _ in range(7):
         with pytest.raises(BrokerAway):
             one.step()
-    assert set(OutboxEvent.objects.values_list("retry_count", "dead_lettered_at")) == {(0, None)}
+    assert set(DomainEvent.objects.values_list("retry_count", "dead_lettered_at")) == {(0, None)}
     one.step()
     assert broker.texts() == ["a", "b", "c"]
 
@@ -132,7 +132,7 @@ def test_a_topic_that_takes_nothing_holds_back_its_own_events_alone(one, broker,
     broker.unavailable = {"missing.v1"}
     one.step()
     assert sorted(broker.texts()) == ["b2", "o2"]
-    waiting = OutboxEvent.objects.unpublished().order_by("position")
+    waiting = DomainEvent.objects.unpublished().order_by("position")
     assert [event.payload["text"] for event in waiting] == ["b1", "b3", "o1"]
     assert waiting[0].last_error == "no such topic"
     assert {(event.retry_count, event.dead_lettered_at) for event in waiting} == {(0, None)}
@@ -183,7 +183,7 @@ def test_what_the_broker_took_before_it_went_away_is_settled(one, broker):
     with pytest.raises(BrokerAway):
         one.step()
     assert unpublished() == 2 and len(broker.taken) == 2
-    assert set(OutboxEvent.objects.values_list("retry_count", flat=True)) == {0}
+    assert set(DomainEvent.objects.values_list("retry_count", flat=True)) == {0}
 
 
 def test_a_wrongtype_stream_holds_back_its_own_events_alone(valkey_url, settings):
@@ -195,7 +195,7 @@ def test_a_wrongtype_stream_holds_back_its_own_events_alone(valkey_url, settings
         made = Relay(using="default", transport=Streams())
         made.step()
         assert client.xlen("test.v1") == 2
-        assert "WRONGTYPE" in OutboxEvent.objects.unpublished().get().last_error
+        assert "WRONGTYPE" in DomainEvent.objects.unpublished().get().last_error
         made.close()
 
 
@@ -240,7 +240,7 @@ def test_an_event_of_a_megabyte_is_refused_and_the_others_go_on(one, broker):
     write(uuid.uuid4(), "fine")
     one.step()
     assert broker.texts() == ["fine"]
-    assert "bytes" in OutboxEvent.objects.exclude(last_error="").get().last_error
+    assert "bytes" in DomainEvent.objects.exclude(last_error="").get().last_error
 
 
 def test_a_held_back_aggregate_with_a_long_queue_does_not_fill_the_batch(one, broker):
@@ -248,7 +248,7 @@ def test_a_held_back_aggregate_with_a_long_queue_does_not_fill_the_batch(one, br
     write(stuck, "poison", *(f"s{n}" for n in range(300)))
     broker.refuse["poison"] = "not this"
     one.step(batch=10)
-    shard = OutboxEvent.objects.filter(aggregate_id=stuck).first().shard
+    shard = DomainEvent.objects.filter(aggregate_id=stuck).first().shard
     other = next(id for id in iter(uuid.uuid4, None) if shard_of(id) == shard)
     write(other, "mine")
     one.step(batch=10)
@@ -329,8 +329,8 @@ def test_a_batch_is_a_handful_of_statements_and_reads_by_index(one, broker, djan
 
 
 def test_the_partitions_rules_and_the_states_say_the_same():
-    rules = OutboxEvent.retention.unfinished
-    states = {"not published": OutboxEvent.objects.unpublished(), "dead-lettered": OutboxEvent.objects.dead()}
+    rules = DomainEvent.retention.unfinished
+    states = {"not published": DomainEvent.objects.unpublished(), "dead-lettered": DomainEvent.objects.dead()}
     assert set(rules) == set(states)
     now = dt.datetime.now(dt.UTC)
     for published, dead, discarded, retries in (
@@ -340,7 +340,7 @@ def test_the_partitions_rules_and_the_states_say_the_same():
         (None, now, now, 4),
         (now, None, None, 0),
     ):
-        OutboxEvent.objects.create(
+        DomainEvent.objects.create(
             aggregate_type="t",
             aggregate_id=uuid.uuid4(),
             event_type="t.v1",
@@ -353,7 +353,7 @@ def test_the_partitions_rules_and_the_states_say_the_same():
             retry_count=retries,
         )
     for name, rule in rules.items():
-        found = OutboxEvent.objects.extra(where=[rule]).values_list("id", flat=True)
+        found = DomainEvent.objects.extra(where=[rule]).values_list("id", flat=True)
         assert set(found) == set(states[name].values_list("id", flat=True)) and found
 
 
@@ -363,7 +363,7 @@ def test_the_partitions_rules_and_the_states_say_the_same():
 def test_a_state_that_cannot_be_is_refused_by_the_table(wrong):
     write(uuid.uuid4(), "a")
     with pytest.raises(IntegrityError):
-        OutboxEvent.objects.update(**wrong)
+        DomainEvent.objects.update(**wrong)
 
 
 def test_the_relay_reads_its_indexes(one):
@@ -388,8 +388,8 @@ def test_what_blocks_and_what_is_due_are_the_states_of_these_names(one):
         {"published_at": now, "retry_count": 2, "next_attempt_at": soon},
     ):
         write(uuid.uuid4(), "a")
-        OutboxEvent.objects.filter(id=OutboxEvent.objects.latest("position").id).update(**fields)
-    events, every = OutboxEvent.objects.all(), {"shards": range(SHARDS), "now": now}
+        DomainEvent.objects.filter(id=DomainEvent.objects.latest("position").id).update(**fields)
+    events, every = DomainEvent.objects.all(), {"shards": range(SHARDS), "now": now}
     blocking = events.blocking(**every)
     assert sorted(blocking) == sorted(events.blocked().values_list("aggregate_id", flat=True))
     everything = {**every, "since": 0, "limit": 100}
@@ -403,10 +403,10 @@ def test_what_blocks_and_what_is_due_are_the_states_of_these_names(one):
 
 def test_the_relay_plans_no_partition_of_days_to_come(one, broker):
     write(uuid.uuid4(), "1")
-    far = attached(model=OutboxEvent)[-1]
+    far = attached(model=DomainEvent)[-1]
     assert far.since - dt.datetime.now(dt.UTC) > dt.timedelta(days=4)
     for plan in plans_of_a_look(one):
-        assert far.name not in plan and attached(model=OutboxEvent)[1].name in plan
+        assert far.name not in plan and attached(model=DomainEvent)[1].name in plan
     assert broker.texts() == ["1"]
 
 
@@ -481,7 +481,7 @@ def test_a_look_steps_over_few_dead_entries_however_many_were_published_under_a_
         holder.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         holder.execute("SELECT count(*) FROM outbox_events")
         write(uuid.uuid4(), *map(str, range(500)))
-        while OutboxEvent.objects.unpublished().exists():
+        while DomainEvent.objects.unpublished().exists():
             quick.step()
         until(lambda: entries_of_a_step(quick) < 20)  # transactions of other databases count, too
         write(uuid.uuid4(), "new")
@@ -516,14 +516,14 @@ def test_a_look_finds_a_dead_letter_that_is_republished_before_the_later_events_
     aggregate = uuid.uuid4()
     broker.refuse["first"] = "too odd"
     write(aggregate, "first", "second")
-    OutboxEvent.objects.filter(payload__text="first").update(retry_count=4)
+    DomainEvent.objects.filter(payload__text="first").update(retry_count=4)
     quick.step()
-    dead = OutboxEvent.objects.dead().get()
+    dead = DomainEvent.objects.dead().get()
     for number in range(3):
         write(uuid.uuid4(), f"other {number}")
         follow(quick)
     broker.refuse.clear()
-    OutboxEvent.objects.republish(ids=[dead.id])
+    DomainEvent.objects.republish(ids=[dead.id])
     while quick.step():
         pass
     texts = broker.texts()
@@ -547,7 +547,7 @@ def test_what_was_read_ahead_is_forgotten_with_the_shards(quick, broker):
     quick.step(batch=2)
     assert broker.texts() == ["0", "1"]
     quick.hand_over()
-    OutboxEvent.objects.mark_published(ids=OutboxEvent.objects.values_list("id", flat=True))
+    DomainEvent.objects.mark_published(ids=DomainEvent.objects.values_list("id", flat=True))
     assert quick.step(batch=2) == 0
 
 

@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 
 from events.publishing import resend
 from runtime.database import partitioned
-from tests.kit.words import OutboxEvent, Refused, complete_order, pay_order, place_order
+from tests.kit.words import DomainEvent, Refused, complete_order, pay_order, place_order
 
 pytestmark = pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 PLACED, PAID, COMPLETED = (f"order.order.{name}.v1" for name in ("placed", "paid", "completed"))
@@ -36,7 +36,7 @@ def orders(client) -> list[uuid.UUID]:
         pay_order(order_id=order.id)
         complete_order(order_id=order.id)
         made.append(order.id)
-    OutboxEvent.objects.update(published_at=Now())
+    DomainEvent.objects.update(published_at=Now())
     place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500)
     return made
 
@@ -51,12 +51,12 @@ def sent(client, topic: str) -> list[dict]:
 
 
 def ids(**filters) -> list[str]:
-    rows = OutboxEvent.objects.published().filter(**filters).order_by("position")
+    rows = DomainEvent.objects.published().filter(**filters).order_by("position")
     return [str(id) for id in rows.values_list("id", flat=True)]
 
 
 def test_one_event_goes_to_its_topic_again_as_it_was(client, orders, capsys):
-    event = OutboxEvent.objects.get(aggregate_id=orders[0], event_type=PAID)
+    event = DomainEvent.objects.get(aggregate_id=orders[0], event_type=PAID)
     published_at = event.published_at
     assert run("--id", str(event.id), capsys=capsys) == "Sent: 1. Refused: 0."
     (again,) = sent(client, PAID)
@@ -81,8 +81,8 @@ def test_a_type_and_a_time_choose_a_range_of_what_was_published(client, orders, 
         "Sent: 4."
     )
     assert run("--until", (now - dt.timedelta(hours=1)).isoformat(), capsys=capsys).startswith("Sent: 0.")
-    old = OutboxEvent.objects.get(aggregate_id=orders[0], event_type=PLACED)
-    OutboxEvent.objects.filter(id=old.id).update(created_at=now - dt.timedelta(hours=2))
+    old = DomainEvent.objects.get(aggregate_id=orders[0], event_type=PLACED)
+    DomainEvent.objects.filter(id=old.id).update(created_at=now - dt.timedelta(hours=2))
     assert run("--until", (now - dt.timedelta(hours=1)).isoformat(), "--dry-run", capsys=capsys).startswith(
         "1 "
     )
@@ -91,8 +91,8 @@ def test_a_type_and_a_time_choose_a_range_of_what_was_published(client, orders, 
 def test_a_range_of_time_reads_only_its_partitions():
     since = dt.datetime.now(dt.UTC)
     until = since + dt.timedelta(minutes=1)
-    plan = resend.select_events(events=OutboxEvent.objects.all(), since=since, until=until).explain()
-    made = len(partitioned.attached(model=OutboxEvent))
+    plan = resend.select_events(events=DomainEvent.objects.all(), since=since, until=until).explain()
+    made = len(partitioned.attached(model=DomainEvent))
     assert 1 <= len(set(re.findall(r"outbox_events_p\d+", plan))) <= 4 < made
 
 
@@ -124,7 +124,7 @@ def test_a_refused_event_holds_back_no_other(orders, monkeypatch, capsys):
 
     monkeypatch.setattr(resend, "publisher", Picky)
     assert run("--since", "2020-01-01", capsys=capsys) == "Sent: 4. Refused: 2."
-    assert not OutboxEvent.objects.blocked().exists()
+    assert not DomainEvent.objects.blocked().exists()
 
 
 def test_a_broker_that_is_away_is_said_and_nothing_changes(orders, settings):
@@ -134,20 +134,20 @@ def test_a_broker_that_is_away_is_said_and_nothing_changes(orders, settings):
 
 
 class TestAdmin:
-    PAGE = "/admin/outbox/outboxevent/"
+    PAGE = "/admin/events/domainevent/"
 
     def press(self, admin_client, ids) -> str:
         data = {"action": "send_again", "_selected_action": [str(id) for id in ids]}
         return str(admin_client.post(self.PAGE, data, follow=True).content.decode())
 
     def test_selected_events_are_sent_again(self, admin_client, client, orders):
-        some = list(OutboxEvent.objects.values_list("id", flat=True))
+        some = list(DomainEvent.objects.values_list("id", flat=True))
         assert "Sent again: 6. Refused: 0. Left alone: 1." in self.press(admin_client, some)
         assert len(sent(client, PAID)) == 2
 
     def test_a_broker_that_is_away_is_said(self, admin_client, orders, settings):
         settings.REDIS_URL = "redis://127.0.0.1:1/0"
-        some = list(OutboxEvent.objects.values_list("id", flat=True))
+        some = list(DomainEvent.objects.values_list("id", flat=True))
         assert "does not take them now" in self.press(admin_client, some)
 
     def test_it_needs_the_permission_to_resolve(self, client, orders, django_user_model):
@@ -155,8 +155,8 @@ class TestAdmin:
         from django.test import Client
 
         user = django_user_model.objects.create_user("viewer", password="x", is_staff=True)
-        user.user_permissions.set(Permission.objects.filter(codename="view_outboxevent"))
+        user.user_permissions.set(Permission.objects.filter(codename="view_domainevent"))
         viewer = Client()
         viewer.force_login(user)
-        self.press(viewer, list(OutboxEvent.objects.values_list("id", flat=True)))
+        self.press(viewer, list(DomainEvent.objects.values_list("id", flat=True)))
         assert not client.exists(PAID)

@@ -19,9 +19,9 @@ from tests.kit.events import PAID, REFUNDED, envelope, handle, received, told, t
 from tests.kit.mails import make_mail
 from tests.kit.schemas import validate_published, validator
 from tests.kit.words import (
+    DomainEvent,
     EmailNotification,
     OrderBody,
-    OutboxEvent,
     Outcome,
     Rejected,
     Verdict,
@@ -91,7 +91,7 @@ def test_what_orders_publish_fits():
     fail_payment(order_id=second.id, reason_code="card_declined")
     pay_order(order_id=second.id)
     cancel_order(order_id=second.id, reason="Ann changed her mind")
-    published = list(OutboxEvent.objects.all())
+    published = list(DomainEvent.objects.all())
     assert {event.event_type for event in published} == {event.topic for event in events.EVENTS.values()}
     assert validate_published((event.event_type, event.payload) for event in published) == len(published)
 
@@ -103,7 +103,7 @@ def test_the_envelope_and_a_dead_letters_event_fit():
     assert handle(received(PAID, event)) == "done"
     assert handle(received(PAID, envelope(PAID, {}))) == "dead"
     assert handle(received(PAID, b"no JSON")) == "dead"
-    published = list(OutboxEvent.objects.all().outgoing())
+    published = list(DomainEvent.objects.all().outgoing())
     assert len(published) == 4
     for one in published:
         document = json.loads(one.envelope)
@@ -118,7 +118,7 @@ def test_an_emails_end_is_an_event_in_the_same_transaction_if_wanted(settings):
         (mail,) = EmailNotification.objects.claim(limit=1)
         outcome = Outcome(verdict, "sendgrid", code="400", text="no")
         EmailNotification.objects.settle([(mail, outcome)])
-    dead, sent = OutboxEvent.objects.order_by("position")
+    dead, sent = DomainEvent.objects.order_by("position")
     assert (dead.event_type, sent.event_type) == (
         "notification.email.dead_lettered.v1",
         "notification.email.sent.v1",
@@ -132,13 +132,13 @@ def test_an_emails_end_is_an_event_in_the_same_transaction_if_wanted(settings):
     make_mail()
     (mail,) = EmailNotification.objects.claim(limit=1)
     EmailNotification.objects.settle([(mail, Outcome(Verdict.ACCEPTED))])
-    assert OutboxEvent.objects.count() == 2
+    assert DomainEvent.objects.count() == 2
 
 
 @pytest.mark.parametrize("spoilt", [{"email": "a@example.com"}, {"totalAmount": "500"}, {"orderId": "x"}])
 def test_a_schema_refuses_what_does_not_belong(spoilt):
     place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500)
-    event = OutboxEvent.objects.get()
+    event = DomainEvent.objects.get()
     with pytest.raises(jsonschema.ValidationError):
         validator("out", event.event_type).validate(event.payload | spoilt)
 
@@ -154,7 +154,7 @@ def nodes(schema):
 
 def test_what_is_served_allows_the_fields_of_later_releases():
     place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500)
-    event = OutboxEvent.objects.get()
+    event = DomainEvent.objects.get()
     later = event.payload | {"channel": "web"}
     validator("out", event.event_type, is_strict=False).validate(later)
     with pytest.raises(jsonschema.ValidationError):

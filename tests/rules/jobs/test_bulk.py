@@ -25,9 +25,9 @@ from tests.kit.words import (
     RESEND,
     RETRY_BASE,
     BulkJob,
+    DomainEvent,
     EmailNotification,
     InboundDeadLetter,
-    OutboxEvent,
     bulk,
     new_id,
     tasks,
@@ -91,12 +91,12 @@ def test_rows_that_are_refused_are_visited_once_and_counted_by_their_reason():
 
 
 @pytest.mark.parametrize(
-    "action", ["outbox.republish", "outbox.discard", "outbox.replay", "outbox.discard_inbound"]
+    "action", ["events.republish", "events.discard", "events.replay", "events.discard_inbound"]
 )
 def test_dead_events_can_be_changed_in_bulk_too(action):
     event = {"aggregate_type": "t", "aggregate_id": new_id(), "event_type": "t.v1", "payload": {}, "shard": 1}
     for sequence in range(25):
-        OutboxEvent.objects.create(**event, sequence=sequence, dead_lettered_at=Now(), retry_count=4)
+        DomainEvent.objects.create(**event, sequence=sequence, dead_lettered_at=Now(), retry_count=4)
         letter = {"topic": "t.v1", "event_id": new_id(), "consumer": "c", "envelope": "{}", "error": "e"}
         InboundDeadLetter.objects.create(**letter)
     job = job_after(started(action, since="2020-01-01"))
@@ -210,10 +210,10 @@ def test_the_names_of_the_actions_stay_for_they_are_stored():
         "notifications.resend",
         "orders.erase_person",
         "orders.export_person",
-        "outbox.discard",
-        "outbox.discard_inbound",
-        "outbox.replay",
-        "outbox.republish",
+        "events.discard",
+        "events.discard_inbound",
+        "events.replay",
+        "events.republish",
     ]
 
 

@@ -12,7 +12,7 @@ from django.db.models.functions import Now
 from notifications.states import attempts
 from tests.kit.mails import claim_one, due_now, make_mail, make_mails, settled, statuses
 from tests.kit.races import broken
-from tests.kit.words import TEXT_LIMIT, EmailNotification, OutboxEvent, Outcome, Status, Verdict, by_hand
+from tests.kit.words import TEXT_LIMIT, DomainEvent, EmailNotification, Outcome, Status, Verdict, by_hand
 
 pytestmark = pytest.mark.django_db
 rows = EmailNotification.objects
@@ -245,7 +245,7 @@ class TestTheEventOfAnEnd:
     def test_that_is_refused_takes_no_acceptance_with_it(self, claimed):
         with broken("outbox_events"):
             assert len(settled(claimed, Verdict.ACCEPTED, provider="sendgrid")) == 1
-        assert statuses() == {"sent": 1} and not OutboxEvent.objects.exists()
+        assert statuses() == {"sent": 1} and not DomainEvent.objects.exists()
 
     def test_that_loses_the_connection_is_an_error_and_the_outcome_is_written_again(self, claimed):
         with broken("outbox_events", "PERFORM pg_terminate_backend(pg_backend_pid())"):
@@ -254,7 +254,7 @@ class TestTheEventOfAnEnd:
             connection.close()
             assert statuses() == {"processing": 1}
         settled(claimed, Verdict.ACCEPTED, provider="sendgrid")
-        assert statuses() == {"sent": 1} and OutboxEvent.objects.count() == 1
+        assert statuses() == {"sent": 1} and DomainEvent.objects.count() == 1
 
 
 class TestRecover:

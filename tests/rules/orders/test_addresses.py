@@ -25,10 +25,10 @@ from tests.kit.words import (
     ERASED,
     ERASED_ADDRESS,
     AddressGiven,
+    DomainEvent,
     EmailNotification,
     InboundDeadLetter,
     Order,
-    OutboxEvent,
     Suppression,
     erasure,
     person_export,
@@ -150,13 +150,13 @@ def test_an_export_and_an_erasure_reach_all_that_is_stored_of_it(text, quoted):
     EmailNotification.objects.update(status="sent", sent_at=Now())
     document = person_export.export_person(email=text, report=Steps())
     assert (document["email"].lower(), len(document["orders"])) == (STORED.lower(), 1)
-    assert len(document["email_notifications"]) == len(document["dead_events"]) == 1
+    assert len(document["email_notifications"]) == len(document["inbound_dead_letters"]) == 1
     out = StringIO()
     call_command("privacy", "erase", "--email", text, "--force", stdout=out)
     assert json.loads(out.getvalue())["changed"] > 1
     assert Order.objects.get(id=id).email == ERASED_ADDRESS
     assert InboundDeadLetter.objects.get().envelope == ERASED
-    assert "originalEvent" not in OutboxEvent.objects.get(event_type__endswith=".dlt").payload
+    assert "originalEvent" not in DomainEvent.objects.get(event_type__endswith=".dlt").payload
     assert grep("exmple-cua") == grep("exämple") == grep(quoted.lower()) == []
     again = erasure.erase_person(email=quoted, report=Steps())
     assert set(again.counts.values()) == {0}

@@ -11,10 +11,10 @@ from tests.kit.events import envelope, handle, order, received, status
 from tests.kit.inbound_commands import CANCEL, CLEAN_UP, COMPLETE, PLACE, RESEND, give, reason
 from tests.kit.mails import make_mail
 from tests.kit.words import (
+    DomainEvent,
     EmailNotification,
     Heartbeat,
     Order,
-    OutboxEvent,
     keep_partitions,
     pay_order,
     rollover,
@@ -45,7 +45,7 @@ class TestOrders:
         placed = Order.objects.get()
         assert (placed.source, placed.status, placed.total_amount) == ("", "pending", 500)
         assert placed.items[0]["unit_amount"] == 250
-        event = OutboxEvent.objects.get()
+        event = DomainEvent.objects.get()
         assert event.event_type == "order.order.placed.v1"
         assert event.metadata["correlationId"] == "saga-1"
         assert event.metadata["idempotencyKey"] == f"event:{command['eventId']}"
@@ -57,7 +57,7 @@ class TestOrders:
         assert give(CANCEL, orderId=str(two.id), reason="Out of tea") == "done"
         assert (status(one), status(two)) == ("completed", "cancelled")
         assert "Out of tea" in EmailNotification.objects.get(event_type="order.cancelled").body_text
-        assert OutboxEvent.objects.filter(event_type="order.order.completed.v1").exists()
+        assert DomainEvent.objects.filter(event_type="order.order.completed.v1").exists()
 
     def test_what_the_api_would_refuse_is_a_dead_letter(self):
         one = order()

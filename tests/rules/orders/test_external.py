@@ -36,10 +36,10 @@ from tests.kit.races import together
 from tests.kit.waiting import until
 from tests.kit.words import (
     ERASED_ADDRESS,
+    DomainEvent,
     EmailNotification,
     InboundDeadLetter,
     Order,
-    OutboxEvent,
     ProcessedEvent,
     own_id,
     pay_order,
@@ -108,7 +108,7 @@ class TestStory:
             "order.placed:1",
             "order.refunded:6",
         ]
-        assert not OutboxEvent.objects.exists() and not InboundDeadLetter.objects.exists()
+        assert not DomainEvent.objects.exists() and not InboundDeadLetter.objects.exists()
 
     def test_a_cancellation_tells_its_reason_and_its_refund_counts(self):
         id = new_id()
@@ -138,7 +138,7 @@ class TestArrivals:
             expected = expected or found  # the first arrival is in order
             assert found == expected, arrival
         assert expected is not None and expected[0]["status"] == "cancelled"
-        assert not InboundDeadLetter.objects.exists() and not OutboxEvent.objects.exists()
+        assert not InboundDeadLetter.objects.exists() and not DomainEvent.objects.exists()
 
     @pytest.mark.parametrize("seed", range(12))
     def test_shuffled_and_repeated_events_lead_to_the_same_as_the_story_in_order(self, seed):
@@ -219,7 +219,7 @@ class TestOwners:
         order = place_order(user_id=uuid.uuid4(), email="a@example.com", total_amount=500)
         pay_order(order_id=order.id)
         before = Order.objects.values().get(id=order.id)
-        for event in OutboxEvent.objects.all():
+        for event in DomainEvent.objects.all():
             back = envelope(event.event_type, event.payload, source="order-service", metadata=event.metadata)
             message = received(event.event_type, back)
             assert handle(message, own_topics=OWN_TOPICS) == "own"
@@ -329,7 +329,7 @@ class TestRefused:
         assert tell(change, new_id(), 1, **spoilt) == "dead"
         letter = InboundDeadLetter.objects.get()
         assert reason in letter.error and "secret" not in letter.error
-        note = OutboxEvent.objects.get()
+        note = DomainEvent.objects.get()
         assert (note.event_type, note.payload["errorMessage"]) == (f"{topic_of(change)}.dlt", letter.error)
         assert not Order.objects.exists() and not EmailNotification.objects.exists()
 

@@ -49,7 +49,7 @@ def test_is_shown_exported_and_erased(placed_at, admin_client):
     action = {"action": "export_person", "_selected_action": [id]}
     admin_client.post("/admin/orders/order/", action)
     run_jobs()
-    exported = admin_client.get(f"/admin/outbox/bulkjob/{BulkJob.objects.get().id}/result/").json()
+    exported = admin_client.get(f"/admin/runtime/bulkjob/{BulkJob.objects.get().id}/result/").json()
     assert [len(exported[name]) for name in ("orders", "email_notifications")] == [1, 3]
     erasure.erase_person(email=ANN, report=Steps())
     assert grep(ANN) == [] and Order.objects.get(id=id).email == ERASED_ADDRESS

@@ -27,10 +27,10 @@ from tests.kit.events import (
 from tests.kit.months import Steps
 from tests.kit.races import together
 from tests.kit.words import (
+    DomainEvent,
     EmailNotification,
     InboundDeadLetter,
     Order,
-    OutboxEvent,
     ProcessedEvent,
     cancel_order,
     complete_order,
@@ -59,7 +59,7 @@ class TestSaga:
         give(PAID, it)
         give(INSUFFICIENT, it, reason="INSUFFICIENT_STOCK", productId="TEA-1")
         assert status(it) == "cancelled"
-        event = OutboxEvent.objects.get(event_type="order.order.cancelled.v1")
+        event = DomainEvent.objects.get(event_type="order.order.cancelled.v1")
         mail = EmailNotification.objects.get(event_type="order.cancelled")
         assert event.payload["reason"] == "INSUFFICIENT_STOCK" and event.payload["productId"] == "TEA-1"
         assert event.payload["wasPaid"] is True and "out of stock" in mail.body_text
@@ -77,7 +77,7 @@ class TestSaga:
     def test_what_is_no_code_stays_out_of_the_event(self):
         it = order()
         give(INSUFFICIENT, it, reason="Ann ordered too much", productId="ann@example.com")
-        event = OutboxEvent.objects.get(event_type="order.order.cancelled.v1")
+        event = DomainEvent.objects.get(event_type="order.order.cancelled.v1")
         assert event.payload["reason"] == "INSUFFICIENT_STOCK" and "productId" not in event.payload
 
     @pytest.mark.parametrize("topic", [RESERVED, INSUFFICIENT])
@@ -103,7 +103,7 @@ class TestFailedPayments:
         it = order()
         assert [give(FAILED, it, reasonCode=code) for code in ("card_declined", "51")] == ["done", "done"]
         assert (status(it), it.version, it.paid_at) == ("pending", 3, None)
-        events = OutboxEvent.objects.filter(event_type="order.order.payment_failed.v1").order_by("sequence")
+        events = DomainEvent.objects.filter(event_type="order.order.payment_failed.v1").order_by("sequence")
         assert [event.payload["reasonCode"] for event in events] == ["card_declined", "51"]
         assert give(PAID, it) == "done"
         texts = [entry.text for entry in read_timeline(order=it) if entry.kind == "change"]
@@ -122,7 +122,7 @@ class TestFailedPayments:
         assert sorted(mails.values_list("order_id", "idempotency_key")) == sorted(
             (one.id, f"{one.id}:order.payment_failed:2") for one in (it, other)
         )
-        assert OutboxEvent.objects.filter(event_type="order.order.payment_failed.v1").count() == 6
+        assert DomainEvent.objects.filter(event_type="order.order.payment_failed.v1").count() == 6
         assert (status(it), it.version) == ("pending", 6)
 
     @pytest.mark.parametrize(("minutes", "mails"), [(59, 1), (61, 2)])
@@ -157,7 +157,7 @@ class TestFailedPayments:
     def test_what_is_no_code_stays_out_of_the_event(self, code):
         it = order()
         assert give(FAILED, it, reasonCode=code) == "done"
-        assert "reasonCode" not in OutboxEvent.objects.get(event_type="order.order.payment_failed.v1").payload
+        assert "reasonCode" not in DomainEvent.objects.get(event_type="order.order.payment_failed.v1").payload
 
     def test_a_late_one_of_an_earlier_attempt_changes_nothing(self):
         it = order()
@@ -226,7 +226,7 @@ class TestMoney:
         it = order()
         assert give(PAID, it, **money) == "dead"
         assert reason in InboundDeadLetter.objects.get().error
-        assert reason in OutboxEvent.objects.get(event_type=f"{PAID}.dlt").payload["errorMessage"]
+        assert reason in DomainEvent.objects.get(event_type=f"{PAID}.dlt").payload["errorMessage"]
         assert (status(it), it.version, it.paid_at) == ("pending", 1, None)
         assert not EmailNotification.objects.exists()
 
@@ -275,7 +275,7 @@ class TestDead:
         assert result == "dead"
         dead = InboundDeadLetter.objects.get()
         assert reason in dead.error
-        note = OutboxEvent.objects.get(event_type__endswith=".dlt")
+        note = DomainEvent.objects.get(event_type__endswith=".dlt")
         assert note.event_type == f"{dead.topic}.dlt"
         assert set(note.payload) == {
             "eventId",

@@ -14,10 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from tests.kit.stateful import many
 from tests.kit.words import (
+    DomainEvent,
     EmailNotification,
     InvalidTransition,
     Order,
-    OutboxEvent,
     RefundExceedsBalance,
     services,
 )
@@ -96,7 +96,7 @@ class Shop(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        for model in (Order, OutboxEvent, EmailNotification):
+        for model in (Order, DomainEvent, EmailNotification):
             model.objects.all().delete()
         self.orders: dict[uuid.UUID, Bought] = {}
 
@@ -156,7 +156,7 @@ class Shop(RuleBasedStateMachine):
     @invariant()
     def every_change_has_its_event_and_its_mail_and_nothing_else_has(self) -> None:
         events: dict[uuid.UUID, list[tuple[int, str]]] = {id: [] for id in self.orders}
-        for id, topic, sequence in OutboxEvent.objects.order_by("position").values_list(
+        for id, topic, sequence in DomainEvent.objects.order_by("position").values_list(
             "aggregate_id", "event_type", "sequence"
         ):
             events[id].append((sequence, topic.split(".")[2]))

@@ -20,9 +20,9 @@ from tests.kit.months import Steps
 from tests.kit.people import staff_client
 from tests.kit.words import (
     BulkJob,
+    DomainEvent,
     EmailNotification,
     Order,
-    OutboxEvent,
     Suppression,
     address_hash,
     erase_person,
@@ -163,7 +163,7 @@ class TestRefusals:
         order = paid()
         services.complete_order(order_id=order.id)
         services.refund_order(order_id=order.id, amount=1)
-        OutboxEvent.objects.all().delete()
+        DomainEvent.objects.all().delete()
         why = "only its event, which is not stored here, has the change's data"
         self.refuses(spoil(order, f"order.{name}"), why)
 
@@ -195,7 +195,7 @@ class TestRefusals:
 def test_a_payment_whose_event_is_gone_shows_no_later_refund():
     order = paid()
     services.refund_order(order_id=order.id, amount=100)
-    OutboxEvent.objects.all().delete()
+    DomainEvent.objects.all().delete()
     (copy,), _ = again(spoil(order, "order.paid"))
     assert "$1.00" not in copy.body_text and "$10.00" in copy.body_text
 
@@ -214,7 +214,7 @@ def test_another_systems_email_is_rendered_unless_only_its_event_has_the_data():
     order = paid()
     services.refund_order(order_id=order.id, amount=100)
     Order.objects.filter(id=order.id).update(source="shop-a")
-    OutboxEvent.objects.all().delete()
+    DomainEvent.objects.all().delete()
     (copy,), refused = again(spoil(order, "order.paid"), spoil(order, "order.part_refunded"))
     assert copy.event_type == "order.paid"
     assert refused == ["only shop-a, which is not stored here, has the change's data"]

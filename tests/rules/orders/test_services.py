@@ -13,10 +13,10 @@ from runtime.database.transactions import TransactionRequired
 from tests.kit.races import broken, together
 from tests.kit.words import (
     Action,
+    DomainEvent,
     EmailNotification,
     InvalidTransition,
     Order,
-    OutboxEvent,
     RefundExceedsBalance,
     allowed_actions,
     cancel_order,
@@ -38,7 +38,7 @@ def place(**fields):
 
 
 def events(order: Order) -> list[tuple[str, int]]:
-    found = OutboxEvent.objects.filter(aggregate_id=order.id).order_by("position")
+    found = DomainEvent.objects.filter(aggregate_id=order.id).order_by("position")
     return [(event.event_type.split(".")[2], event.sequence) for event in found]
 
 
@@ -96,7 +96,7 @@ ALLOWED = {
 def test_every_action_in_every_status_does_what_the_contract_says_or_changes_nothing(status, action):
     order = reach(status)
     before = Order.objects.values().get(id=order.id)
-    written = (OutboxEvent.objects.count(), EmailNotification.objects.count())
+    written = (DomainEvent.objects.count(), EmailNotification.objects.count())
     expected = ALLOWED[status].get(action)
     if expected is None:
         with pytest.raises(InvalidTransition) as refusal:
@@ -104,14 +104,14 @@ def test_every_action_in_every_status_does_what_the_contract_says_or_changes_not
         assert refusal.value.status == status
         assert set(refusal.value.allowed) == {str(name) for name in ALLOWED[status]}
         assert Order.objects.values().get(id=order.id) == before
-        assert (OutboxEvent.objects.count(), EmailNotification.objects.count()) == written
+        assert (DomainEvent.objects.count(), EmailNotification.objects.count()) == written
         return
     changed = DO[action](order_id=order.id)
     stored = Order.objects.get(id=order.id)
     remembered_only = (status, action) == (S.PENDING, Action.CONFIRM)
     assert stored.status == changed.status == expected
     assert stored.version == before["version"] + (0 if remembered_only else 1)
-    assert OutboxEvent.objects.count() == written[0] + (0 if remembered_only else 1)
+    assert DomainEvent.objects.count() == written[0] + (0 if remembered_only else 1)
     assert stored.updated_at == changed.updated_at > before["updated_at"]
 
 
@@ -130,7 +130,7 @@ def test_an_event_has_no_name_and_no_address_in_it():
     )
     pay_order(order_id=order.id)
     cancel_order(order_id=order.id, reason="Wilhelmine rang")
-    for event in OutboxEvent.objects.all():
+    for event in DomainEvent.objects.all():
         text = str(event.payload) + str(event.metadata)
         assert "who@example.com" not in text and "Wilhelmine" not in text
 
@@ -140,7 +140,7 @@ def test_a_change_carries_the_correlation_id_of_its_work():
     with context.working_for(context.Context("corr-1", idempotency_key="key-1")):
         pay_order(order_id=order.id)
     assert EmailNotification.objects.get().correlation_id == "corr-1"
-    event = OutboxEvent.objects.get(event_type="order.order.paid.v1")
+    event = DomainEvent.objects.get(event_type="order.order.paid.v1")
     assert event.metadata["correlationId"] == "corr-1"
     assert event.metadata["idempotencyKey"] == "key-1"
     assert event.metadata["userId"] == str(order.user_id)
@@ -155,7 +155,7 @@ def test_paying_an_order_whose_stock_was_reserved_confirms_it_too(settings):
     order = pay_order(order_id=order.id)
     assert (order.status, order.version) == (S.CONFIRMED, 3)
     assert events(order) == [("placed", 1), ("paid", 2), ("confirmed", 3)]
-    statuses = OutboxEvent.objects.order_by("position").values_list("payload__status", flat=True)
+    statuses = DomainEvent.objects.order_by("position").values_list("payload__status", flat=True)
     assert list(statuses) == ["pending", "paid", "confirmed"]
     assert mails(order) == ["order.paid", "order.confirmed"]
 
@@ -203,7 +203,7 @@ def test_concurrent_partial_refunds_add_up_exactly():
     refunded = sum(together(20, refund))
     stored = Order.objects.get(id=order.id)
     assert refunded == stored.refunded_amount == 980
-    amounts = OutboxEvent.objects.filter(event_type__contains="refunded").values_list(
+    amounts = DomainEvent.objects.filter(event_type__contains="refunded").values_list(
         "payload__amount", flat=True
     )
     assert sum(amounts) == 980

@@ -16,9 +16,9 @@ from django.test.utils import CaptureQueriesContext
 from tests.kit.api import Api, assert_problem, make_token
 from tests.kit.orders import make_order
 from tests.kit.words import (
+    DomainEvent,
     EmailNotification,
     Order,
-    OutboxEvent,
     Outcome,
     Verdict,
     by_hand,
@@ -55,7 +55,7 @@ def story(db) -> Order:
     )
     settle(mail, Outcome(Verdict.ACCEPTED, provider="sendgrid", provider_message_id="m-1"))
     EmailNotification.objects.filter(id=mail.id).update(bounced_at=dt.datetime.now(dt.UTC))
-    OutboxEvent.objects.filter(aggregate_id=order.id).update(published_at=dt.datetime.now(dt.UTC))
+    DomainEvent.objects.filter(aggregate_id=order.id).update(published_at=dt.datetime.now(dt.UTC))
     order.refresh_from_db()
     return order
 
@@ -134,7 +134,7 @@ def test_it_reads_detached_partitions_which_may_lack_later_columns(story):
 
 
 def test_where_the_events_are_gone_the_order_tells_its_own_times(story):
-    OutboxEvent.objects.all().delete()
+    DomainEvent.objects.all().delete()
     assert told(story)[:2] == [("change", "order.placed"), ("change", "order.paid")]
 
 

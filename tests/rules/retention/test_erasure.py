@@ -23,13 +23,13 @@ from tests.kit.words import (
     ERASED,
     ERASED_ADDRESS,
     DetachedPartition,
+    DomainEvent,
     EmailNotification,
     Erasure,
     IdempotencyKey,
     InboundDeadLetter,
     Manifest,
     Order,
-    OutboxEvent,
     Status,
     address_hash,
     archive,
@@ -62,13 +62,13 @@ class TestDeadEvents:
         by_id = json.dumps({"data": {"orderId": str(order.id), "holder": "Anna Example"}})
         by_address = json.dumps({"data": {"payer": ADDRESS.upper()}})
         bobs = json.dumps({"data": {"payer": BOB}})
-        days = [make_partition(OutboxEvent, back=back) for back in (12, 11)]
+        days = [make_partition(DomainEvent, back=back) for back in (12, 11)]
         for day in days:
             for number, text in enumerate((by_id, by_address, bobs)):
                 dead_event(text, day.since + dt.timedelta(hours=number + 1))
-        OutboxEvent.objects.update(published_at=Now())
+        DomainEvent.objects.update(published_at=Now())
         rollover.rollover(report=Steps())
-        assert [states(OutboxEvent)[day.name] for day in days] == ["detached"] * 2
+        assert [states(DomainEvent)[day.name] for day in days] == ["detached"] * 2
         for text in (by_id, by_address, bobs):
             dead_event(text)
         assert {day.name for day in days} < set(grep(ADDRESS))
@@ -304,7 +304,7 @@ class TestErase:
     def test_an_events_link_is_erased_and_its_numbers_stay(self):
         order = bought()
         call_command("privacy", "erase", "--email", ADDRESS)
-        event = OutboxEvent.objects.get(aggregate_id=order.id, event_type="order.order.completed.v1")
+        event = DomainEvent.objects.get(aggregate_id=order.id, event_type="order.order.completed.v1")
         assert "trackingUrl" not in event.payload and event.payload["totalAmount"] == 500
 
     def test_an_erased_cancelled_order_can_still_be_refunded(self):
@@ -354,15 +354,15 @@ FUNCTIONS = [
 def test_an_erasure_killed_right_after_this_function_is_ended_by_the_next(name, tmp_path):
     order = everywhere()
     text = json.dumps({"data": {"orderId": str(order.id), "holder": "Anna Example"}})
-    day = make_partition(OutboxEvent, back=12)
+    day = make_partition(DomainEvent, back=12)
     dead_event(text, day.since + dt.timedelta(hours=1))
-    link = OutboxEvent.objects.get(aggregate_id=order.id, event_type="order.order.completed.v1")
+    link = DomainEvent.objects.get(aggregate_id=order.id, event_type="order.order.completed.v1")
     when = day.since + dt.timedelta(hours=2)
     link.id, link.created_at = uuid.UUID(int=id_floor(when).int | (new_id().int & ((1 << 76) - 1))), when
     link.save(force_insert=True)
-    OutboxEvent.objects.update(published_at=Now())
+    DomainEvent.objects.update(published_at=Now())
     rollover.rollover(report=Steps())
-    assert states(OutboxEvent)[day.name] == "detached"
+    assert states(DomainEvent)[day.name] == "detached"
     dead_event(text)
     by_id = {"id": str(order.id), "email": BOB, "name": "Anna Example"}  # before its address was corrected
     IdempotencyKey.objects.create(scope="token:1", key="k", answer_status=200, answer_body=json.dumps(by_id))
@@ -384,11 +384,11 @@ def test_an_erasure_reaches_the_order_of_another_system_its_mails_and_its_dead_l
     events.tell("completed", id, 3, email=OHARA, name="Ann O'Hara")
     assert events.tell("paid", id, 2, email=OHARA, name="Ann O'Hara", totalAmount=0) == "dead"
     EmailNotification.objects.update(status="sent", sent_at=Now())
-    assert {"orders", "email_notifications", "dead_events"} <= set(grep("o'hara"))
+    assert {"orders", "email_notifications", "inbound_dead_letters"} <= set(grep("o'hara"))
     erase(OHARA, force=True)
     assert grep("o'hara") == [] and grep("ann.o") == []
     assert Order.objects.get(id=id).email == ERASED_ADDRESS
-    assert "originalEvent" not in OutboxEvent.objects.get(event_type__endswith=".dlt").payload
+    assert "originalEvent" not in DomainEvent.objects.get(event_type__endswith=".dlt").payload
 
 
 @pytest.mark.parametrize("address", [OHARA, "zoë@example.com", "ÄNNE@example.com"])
@@ -402,9 +402,9 @@ def test_a_dead_letter_is_found_when_its_json_escapes_the_address(settings, addr
     assert handle(received(event["eventType"], text.encode())) == "dead"
     other = events.told("paid", events.new_id(), 2, email="bob@example.com", totalAmount=0)
     events.give(other)
-    assert len(person_export.export_person(email=address, report=Steps())["dead_events"]) == 1
+    assert len(person_export.export_person(email=address, report=Steps())["inbound_dead_letters"]) == 1
     erase(address, force=True)
     envelopes = list(InboundDeadLetter.objects.order_by("id").values_list("envelope", flat=True))
     assert envelopes[0] == ERASED and "bob@example.com" in envelopes[1]
-    notes = list(OutboxEvent.objects.order_by("position"))
+    notes = list(DomainEvent.objects.order_by("position"))
     assert ["originalEvent" in note.payload for note in notes] == [False, True]

@@ -60,7 +60,7 @@ class TestExport:
         call_command("privacy", "export", "--email", ADDRESS)
         document = json.loads(capsys.readouterr().out)
         assert [one["key"] for one in document["idempotency_keys"]] == [f"{ADDRESS}-{order.id}"]
-        assert [one["topic"] for one in document["dead_events"]] == [PAYMENT]
+        assert [one["topic"] for one in document["inbound_dead_letters"]] == [PAYMENT]
         assert BOB not in json.dumps(document)
 
 

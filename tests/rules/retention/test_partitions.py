@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from runtime.database import partitioned
 from tests.kit.races import together
-from tests.kit.words import EmailNotification, OutboxEvent, id_floor, id_time, new_id, partitions
+from tests.kit.words import DomainEvent, EmailNotification, id_floor, id_time, new_id, partitions
 
 MOMENTS = st.datetimes(
     min_value=dt.datetime(2020, 1, 1), max_value=dt.datetime(2099, 1, 1), timezones=st.timezones()
 )
-MODELS = [EmailNotification, OutboxEvent]
+MODELS = [EmailNotification, DomainEvent]
 
 
 @given(when=MOMENTS, model=st.sampled_from(MODELS), steps=st.integers(-20, 20))
@@ -54,7 +54,7 @@ def test_the_last_id_before_a_border_and_the_first_after_it_are_neighbours(when,
 @given(when=MOMENTS, skew=st.floats(-60, 60))
 def test_no_row_that_its_partition_takes_lies_beyond_what_the_relay_reads(when, skew):
     id = id_floor(when + dt.timedelta(hours=skew))
-    here = partitions.partition_at(model=OutboxEvent, when=id_time(id))
+    here = partitions.partition_at(model=DomainEvent, when=id_time(id))
     day = dt.timedelta(days=1)
     if here.since - day <= when < here.until + day:  # the CHECK, when the row is written
         assert id < id_floor(when + dt.timedelta(days=3) - day)  # the relay's time may be a day old
@@ -84,10 +84,10 @@ class TestEnsure:
 
     def test_makes_nothing_twice_also_when_run_by_many_at_once(self):
         far = partitions.AHEAD["day"] + 2
-        made = together(4, lambda _: partitions.make_missing(model=OutboxEvent, using="default", ahead=far))
+        made = together(4, lambda _: partitions.make_missing(model=DomainEvent, using="default", ahead=far))
         names = [name for some in made for name in some]
         assert len(names) == len(set(names)) == 2
-        assert partitions.make_missing(model=OutboxEvent, using="default", ahead=far) == []
+        assert partitions.make_missing(model=DomainEvent, using="default", ahead=far) == []
         for name in names:
             with connection.cursor() as cursor:
                 cursor.execute(f"DROP TABLE {name}")

@@ -97,7 +97,7 @@ def test_keeps_inbound_dead_letters_for_90_days_also_undecided_ones():
         InboundDeadLetter.objects.create(
             topic=str(days), event_id=new_id(), consumer="c", envelope="", error="", failed_at=ago(days=days)
         )
-    assert run()["dead_events"] == 1
+    assert run()["inbound_dead_letters"] == 1
     assert InboundDeadLetter.objects.get().topic == "89"
 
 

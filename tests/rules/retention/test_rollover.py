@@ -19,9 +19,9 @@ from django.db.models.functions import Now
 from tests.kit.months import Steps, age_records, count, dsn, files, fill, make_partition, roll, states
 from tests.kit.words import (
     DetachedPartition,
+    DomainEvent,
     EmailNotification,
     Manifest,
-    OutboxEvent,
     archive,
     detach,
     exclusive_lock,
@@ -87,29 +87,29 @@ class TestRollover:
         assert roll()[1] == ["compared", "dropped", "drop recorded"]
 
     def test_drops_a_finished_day_of_events_seven_days_after_its_hot_days_without_a_file(self, tmp_path):
-        day = make_partition(OutboxEvent, back=12)
+        day = make_partition(DomainEvent, back=12)
         event_in(day)
-        OutboxEvent.objects.update(published_at=Now())
+        DomainEvent.objects.update(published_at=Now())
         assert roll()[1] == ["detaching", "detached", "recorded"]
         age_records(6)
-        assert roll()[1] == [] and states(OutboxEvent)[day.name] == "detached"
+        assert roll()[1] == [] and states(DomainEvent)[day.name] == "detached"
         age_records(1)
         assert roll()[1] == ["dropped", "drop recorded"]
-        assert day.name not in states(OutboxEvent) and files(tmp_path) == [] and roll()[1] == []
+        assert day.name not in states(DomainEvent) and files(tmp_path) == [] and roll()[1] == []
         (line,) = [one for one in list_partitions(using="default") if one["partition"] == day.name]
         assert (line["state"], line["archive"]) == ("dropped", None)
 
     def test_never_drops_a_detached_day_with_an_unfinished_event(self):
-        day = make_partition(OutboxEvent, back=12)
+        day = make_partition(DomainEvent, back=12)
         event_in(day)
-        OutboxEvent.objects.update(published_at=Now())
+        DomainEvent.objects.update(published_at=Now())
         roll()
         with connection.cursor() as cursor:
             cursor.execute(f"UPDATE {day.name} SET published_at = NULL")
         age_records()
         result, _ = roll()
         assert len(result.failed) == 1 and "not published" in result.failed[0]
-        assert states(OutboxEvent)[day.name] == "detached"
+        assert states(DomainEvent)[day.name] == "detached"
 
     def test_leaves_the_present_and_the_hot_months_alone(self):
         hot = make_partition(EmailNotification, back=2)  # may be over for less than 30 days
@@ -147,13 +147,13 @@ class TestRollover:
         assert states()[old.name] == "detached"
 
     def test_holds_a_day_of_events_until_they_are_published(self):
-        day = make_partition(OutboxEvent, back=12)
+        day = make_partition(DomainEvent, back=12)
         event = event_in(day)
         result, _ = roll()
         assert [held.partition for held in result.held] == [day.name]
-        OutboxEvent.objects.filter(id=event.id).update(published_at=Now())
+        DomainEvent.objects.filter(id=event.id).update(published_at=Now())
         assert not roll()[0].held
-        assert states(OutboxEvent)[day.name] == "detached"
+        assert states(DomainEvent)[day.name] == "detached"
 
     def test_changes_nothing_when_it_is_only_asked_what_it_would_do(self, old, tmp_path):
         fill(old)
@@ -408,8 +408,8 @@ def fill_nulls(old) -> None:
     fill(old, 1, sent_at=None, status="discarded", subject="", provider="")
 
 
-def event_in(day) -> OutboxEvent:
-    return OutboxEvent.objects.create(
+def event_in(day) -> DomainEvent:
+    return DomainEvent.objects.create(
         id=id_floor(day.since + dt.timedelta(hours=1)),
         created_at=day.since + dt.timedelta(hours=1),
         aggregate_type="order",

@@ -17,8 +17,8 @@ from tests.kit.orders import make_order
 from tests.kit.words import (
     AddressGiven,
     BulkJob,
+    DomainEvent,
     EmailNotification,
-    OutboxEvent,
     Pause,
     bulk,
     erase_person,
@@ -33,9 +33,9 @@ REFUSED = "Leave the e-mail address out"
 MAILS = "/admin/notifications/emailnotification/"
 
 
-def make_event(**times: Any) -> OutboxEvent:
+def make_event(**times: Any) -> DomainEvent:
     row = {"aggregate_type": "t", "event_type": "t.v1", "sequence": 1, "payload": {}, "shard": 1}
-    return OutboxEvent.objects.create(aggregate_id=new_id(), **row, **times)
+    return DomainEvent.objects.create(aggregate_id=new_id(), **row, **times)
 
 
 class TestRefused:
@@ -67,7 +67,7 @@ class TestRefused:
     def test_a_job_for_a_list_of_events_is_not_started(self, admin_client):
         event = make_event(dead_lettered_at=Now())
         posted = {"action": "discard", "_selected_action": [str(event.id)], "select_across": "1"}
-        address = "/admin/outbox/outboxevent/?state=dead-lettered&since=ann@example.com"
+        address = "/admin/events/domainevent/?state=dead-lettered&since=ann@example.com"
         page = admin_client.post(address, posted, follow=True)
         assert REFUSED in page.content.decode()
         assert not BulkJob.objects.exists()
@@ -75,7 +75,7 @@ class TestRefused:
     @pytest.mark.parametrize("to", ["pause", "resume"])
     def test_a_pause_takes_none(self, admin_client, to):
         posted = {"part": "relay", "to": to, "reason": REASON}
-        page = admin_client.post("/admin/outbox/pause/", posted, follow=True)
+        page = admin_client.post("/admin/runtime/pause/", posted, follow=True)
         assert REFUSED in page.content.decode()
         assert not Pause.objects.exists() and not LogEntry.objects.exists()
 

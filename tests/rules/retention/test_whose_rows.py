@@ -31,12 +31,12 @@ from tests.kit.people import (
 from tests.kit.words import (
     ERASED_ADDRESS,
     DetachedPartition,
+    DomainEvent,
     EmailNotification,
     Erasure,
     IdempotencyKey,
     InboundDeadLetter,
     Order,
-    OutboxEvent,
     erasure,
     new_id,
     pay_order,
@@ -67,7 +67,7 @@ class TestACorrectedOrder:
         order.refresh_from_db()
         assert (order.email, order.name) == (ANN, "Ann Example")
         assert {mail.id: mail.body for mail in mails(ANN)} == before
-        assert "trackingUrl" in OutboxEvent.objects.get(event_type="order.order.completed.v1").payload
+        assert "trackingUrl" in DomainEvent.objects.get(event_type="order.order.completed.v1").payload
         assert grep(BOB) == []
         refund_order(order_id=order.id)
         assert mails(ANN)[-1].status == "pending"
@@ -82,7 +82,7 @@ class TestACorrectedOrder:
         order.refresh_from_db()
         assert (order.email, order.name, mails(ANN)) == (ERASED_ADDRESS, "", [])
         assert grep(ANN) == [] and len(mails(BOB)) == 1
-        assert "trackingUrl" not in OutboxEvent.objects.get(event_type="order.order.completed.v1").payload
+        assert "trackingUrl" not in DomainEvent.objects.get(event_type="order.order.completed.v1").payload
 
     def test_has_each_address_erased_in_either_order_and_again(self):
         corrected()
@@ -124,7 +124,7 @@ class TestNamesakes:
             self.keep(other, escaped=escaped)
         before = self.kept()
         document = export(ANN)
-        assert (document["dead_events"], document["idempotency_keys"]) == ([], [])
+        assert (document["inbound_dead_letters"], document["idempotency_keys"]) == ([], [])
         erase(ANN)
         assert self.kept() == before
 
@@ -133,9 +133,9 @@ class TestNamesakes:
         for number, other in enumerate([ANN, *NAMESAKES], start=1):
             self.keep(other, escaped=escaped)
             document = export(other)
-            assert [one["key"] for one in document["dead_events"]] == [other]
+            assert [one["key"] for one in document["inbound_dead_letters"]] == [other]
             assert [one["key"] for one in document["idempotency_keys"]] == [f"refund:{other}"]
-            assert erase(other).counts == {"dead_events": 1, "idempotency_keys": 1}
+            assert erase(other).counts == {"inbound_dead_letters": 1, "idempotency_keys": 1}
             assert InboundDeadLetter.objects.exclude(discarded_at=None).count() == number
         assert grep("example.co") == []
 
@@ -270,10 +270,10 @@ class TestArchives:
 
 
 def test_a_detached_day_loses_a_key_with_the_address_whoever_owns_the_order():
-    day = make_partition(OutboxEvent, back=12)
+    day = make_partition(DomainEvent, back=12)
     for address in (BOB, "jobob@example.com"):
         when = day.since + dt.timedelta(hours=1)
-        OutboxEvent.objects.create(
+        DomainEvent.objects.create(
             id=uuid.UUID(int=(round(when.timestamp() * 1000) << 80) | (new_id().int & ((1 << 76) - 1))),
             created_at=when,
             published_at=when,
@@ -383,17 +383,17 @@ class TestDeadEvents:
         dead_event(json.dumps({"data": {"orderId": str(order.id), "payer": BOB, "receipt": ANN}}))
         for email, other in ((BOB, ANN), (ANN, BOB)):
             document = export(email)
-            assert len(document["dead_events"]) == 1
+            assert len(document["inbound_dead_letters"]) == 1
             assert other not in json.dumps(document, default=str)
 
     def test_lose_no_key_of_an_order_that_names_somebody_else_to_an_export(self):
         order = corrected()
-        OutboxEvent.objects.filter(aggregate_id=order.id).update(metadata={"idempotencyKey": f"{BOB}-1"})
+        DomainEvent.objects.filter(aggregate_id=order.id).update(metadata={"idempotencyKey": f"{BOB}-1"})
         assert export(BOB)["outbox_events"] == []
         assert BOB not in json.dumps(export(ANN), default=str)
         erase(BOB)
         assert grep(BOB) == []
-        assert "trackingUrl" in OutboxEvent.objects.get(event_type="order.order.completed.v1").payload
+        assert "trackingUrl" in DomainEvent.objects.get(event_type="order.order.completed.v1").payload
 
 
 def test_do_not_keep_an_order_that_is_corrected_during_the_erasure(monkeypatch):
