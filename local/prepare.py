@@ -14,7 +14,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import OperationalError
 
-from runtime.apps import refuse_pooler
+from runtime.apps import refuse_earlier_database, refuse_pooler
 
 
 def make_local_login() -> None:
@@ -32,6 +32,7 @@ def main() -> int:
         django.setup()
         sys.stdin.read()
         refuse_pooler(using="default")
+        refuse_earlier_database(using="default")
     except (ImproperlyConfigured, OperationalError) as error:
         print(error, file=sys.stderr)
         return 1
