@@ -34,7 +34,7 @@ def check_tls(**_: Any) -> list[CheckMessage]:
         *brokers_without_tls(),
     ]
     return [
-        Warning(f"{name} leads to {host} without TLS.", hint=hint, id="outbox.W001")
+        Warning(f"{name} leads to {host} without TLS.", hint=hint, id="orderpost.W001")
         for name, host, hint in found
     ]
 
@@ -46,7 +46,7 @@ def check_variables(**_: Any) -> list[CheckMessage]:
         CheckError(
             f"{name} is not a setting." + (f" Did you mean {closest}?" if closest else ""),
             hint="docs/reference/configuration.md lists the settings. Correct the variable or remove it.",
-            id="outbox.E001",
+            id="orderpost.E001",
         )
         for name, closest in settings.UNKNOWN_VARIABLES.items()
     ]

@@ -149,7 +149,7 @@ def test_check_deploy_warns_of_no_kafka_while_the_database_cannot_say_who_uses_i
     }
     done = warm.run([sys.executable, "manage.py", "check", "--deploy"], environment=environment)
     assert done.returncode == 0, done.stderr
-    assert "outbox.W001" not in done.stderr and "example of SHOP_NAME" in done.stderr
+    assert "orderpost.W001" not in done.stderr and "example of SHOP_NAME" in done.stderr
 
 
 def test_check_deploy_warns_without_a_password_and_other_commands_start() -> None:
