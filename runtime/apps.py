@@ -41,7 +41,7 @@ def refuse_earlier_database(*, using: str, **_: Any) -> None:
         tables = connection.introspection.table_names(cursor)
     if EARLIER_MIGRATION in applied or not EARLIER_TABLES.isdisjoint(tables):
         raise ImproperlyConfigured(
-            "An earlier release made this database, and this release cannot migrate it, so use an empty database"
+            "An earlier release made this database, and this release cannot migrate it, so use an empty one"
             " (for a local run: `make clean`)."
         )
 

@@ -175,7 +175,7 @@ def test_a_database_of_an_earlier_release_is_refused_with_a_sentence_and_stays_a
         with connection.cursor() as cursor:
             cursor.execute("CREATE TABLE dead_events ()")
     before = recorder.applied_migrations().keys()
-    with pytest.raises(ImproperlyConfigured, match="use an empty database .*`make clean`"):
+    with pytest.raises(ImproperlyConfigured, match="so use an empty one"):
         call_command("migrate", verbosity=0)
     assert MigrationRecorder(connection).applied_migrations().keys() == before
 
