@@ -81,7 +81,7 @@ def providers(request: HttpRequest) -> SafeString:
     if not request.user.has_perm(PERMISSION):
         return SafeString("")
     context = {"providers": _with_history(request, [{"view": view} for view in gate().read_providers()])}
-    return render_to_string("admin/operations/_providers.html", context, request=request)
+    return render_to_string("admin/outbox/_providers.html", context, request=request)
 
 
 def provider_lines() -> list[dict[str, Any]]:
