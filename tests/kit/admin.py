@@ -28,7 +28,7 @@ PAGES = (
     MAILS,
     f"{MAILS}?status=discarded",  # an empty list
     f"{MAILS}causes/",
-    f"{MAILS}providers/",
+    "/admin/providers/",
     "/admin/notifications/suppression/",
     EVENTS,
     LETTERS,
