@@ -45,6 +45,8 @@ COUNT_LIMIT = 100_000
 #: After so long without a batch, a job with an unknown action fails. A process of a newer release may know
 #: the action, and its batches and tries keep `updated_at` younger.
 UNKNOWN_FOR = dt.timedelta(hours=1)
+#: The task that does a batch, sent by its name.
+RUN_JOBS = "run_bulk_jobs"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -418,7 +420,7 @@ def wake_for_unfinished() -> None:
 
 def _enqueue() -> None:
     # A wake-up that is older than a poll is of no use, because the poll has sent another.
-    current_app.send_task("runtime.tasks.run_bulk_jobs", expires=settings.POLL_INTERVAL)
+    current_app.send_task(RUN_JOBS, expires=settings.POLL_INTERVAL)
 
 
 waker = Waker(_enqueue, target="bulk")

@@ -1,6 +1,6 @@
 """Sum each finished minute into `traffic_sums`, and read the sums for the admin's charts.
 
-`runtime.tasks.sum_minutes` runs once a minute. Apps declare their sums with `summed`. Another run replaces
+The task `sum_minutes` runs once a minute. Apps declare their sums with `summed`. Another run replaces
 the rows that it sums again, so runs may overlap, repeat and be interrupted. Each run sums the newest minutes
 again, because a webhook reports a delivery some seconds later.
 """

@@ -42,7 +42,7 @@ def slow_shop(*, taking: float, **settings: str) -> Iterator[tuple[Shop, SmtpSer
 
 def enqueue(shop: Shop, task: str) -> None:
     with app.connection_for_write(shop.valkey.url) as connection:
-        app.send_task(f"outbox.tasks.{task}", connection=connection)
+        app.send_task(task, connection=connection)
 
 
 def poll(shop: Shop) -> None:

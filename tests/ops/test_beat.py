@@ -19,6 +19,8 @@ from config.beat import LOCK, SCHEDULE_LOCK, WAIT_SECONDS, SingleBeat, install_s
 from config.celery import app
 from config.roles import commands
 from local.machine import free_port
+from notifications.wake import DRAIN
+from runtime.bulk_jobs import RUN_JOBS
 from tests.kit.failover import ValkeyPair
 from tests.kit.months import dsn
 from tests.kit.races import together
@@ -142,6 +144,11 @@ class TestStopping:
 
 @pytest.mark.flow
 @pytest.mark.django_db(transaction=True, databases=["default", "direct"])
+def test_each_task_that_is_scheduled_or_sent_by_its_name_is_one():
+    app.loader.import_default_modules()
+    assert {DRAIN, RUN_JOBS, *(name for name, _ in schedule().values())} <= set(app.tasks)
+
+
 def test_a_beat_sends_its_tasks_to_the_replica_that_took_over(tmp_path):
     pair = ValkeyPair(folder=tmp_path)
     pair.start(log=tmp_path / "valkey.log")
