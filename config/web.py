@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -105,11 +106,12 @@ def _application_of(server: int, mistake: int) -> Callable[[], Any]:
             sys.exit(1)
         try:
             from config.wsgi import application
-        except Exception:
+        except Exception:  # noqa: BLE001 - the process ends with it
             # Granian replaces a worker again and again if it lived for more than five seconds, as it does
             # on a busy machine. So a mistake in a setting would not stop the start.
+            traceback.print_exc()  # before the server ends, and this process with it
             os.write(mistake, b"1")
-            raise
+            sys.exit(1)
         return application
 
     return load

@@ -204,16 +204,16 @@ def test_a_task_does_one_batch_and_asks_for_the_next(wakes):
 
 def test_the_names_of_the_actions_stay_for_they_are_stored():
     assert sorted(bulk.ACTIONS) == [
+        "events.discard",
+        "events.discard_inbound",
+        "events.replay",
+        "events.republish",
         "notifications.give_up",
         "notifications.mark_sent",
         "notifications.render_again",
         "notifications.resend",
         "orders.erase_person",
         "orders.export_person",
-        "events.discard",
-        "events.discard_inbound",
-        "events.replay",
-        "events.republish",
     ]
 
 

@@ -262,7 +262,7 @@ def test_wake_ups_do_not_pile_up_while_no_worker_takes_them(valkey_url, settings
         return int(client.llen(queue))
 
     queue = current_app.conf.task_default_queue
-    tasks._broker.cache_clear()  # another test may have led it to a Redis that is away
+    waking._broker.cache_clear()  # another test may have led it to a Redis that is away
     with make_client() as client:
         assert [wake(), wake()] == [1, 2]
         client.rpush(queue, *["a wake-up"] * (tasks.MOST_WAITING - 3))
