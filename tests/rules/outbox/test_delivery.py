@@ -11,6 +11,7 @@ from celery import current_app
 from django.db import connection
 from django.db.models.functions import Now
 
+from notifications import wake as waking
 from outbox.process import SHORT_PAUSE_SECONDS
 from tests.kit.mails import drained, due_now, let_others_through, make_mail, make_mails, sandbox, statuses
 from tests.kit.waiting import until
@@ -257,7 +258,7 @@ def test_wake_ups_do_not_pile_up_while_no_worker_takes_them(valkey_url, settings
     def wake() -> int:
         """Wake a worker. Return how many wake-ups wait for one."""
         before = sent()
-        tasks.waker.wake()
+        waking.waker.wake()
         until(lambda: sent() > before, "the wake-up is sent")
         return int(client.llen(queue))
 
@@ -265,7 +266,7 @@ def test_wake_ups_do_not_pile_up_while_no_worker_takes_them(valkey_url, settings
     waking._broker.cache_clear()  # another test may have led it to a Redis that is away
     with make_client() as client:
         assert [wake(), wake()] == [1, 2]
-        client.rpush(queue, *["a wake-up"] * (tasks.MOST_WAITING - 3))
+        client.rpush(queue, *["a wake-up"] * (waking.MOST_WAITING - 3))
         assert [wake(), wake()] == [tasks.MOST_WAITING] * 2
         client.delete(queue)
         assert wake() == 1
