@@ -267,6 +267,6 @@ def test_wake_ups_do_not_pile_up_while_no_worker_takes_them(valkey_url, settings
     with make_client() as client:
         assert [wake(), wake()] == [1, 2]
         client.rpush(queue, *["a wake-up"] * (waking.MOST_WAITING - 3))
-        assert [wake(), wake()] == [tasks.MOST_WAITING] * 2
+        assert [wake(), wake()] == [waking.MOST_WAITING] * 2
         client.delete(queue)
         assert wake() == 1
