@@ -29,11 +29,10 @@ from outbox.claim import Claims
 from outbox.gate.breaker import Rules
 from outbox.gate.gate import Capacity, Gate
 from outbox.gate.neighbours import Neighbours
-from outbox.in_flight import InFlight
+from outbox.in_flight import SETTLE_SECONDS, InFlight, Unsettled, settle_until
 from outbox.lookback import Lookback
 from outbox.screen import screen
 from outbox.send import compute_send_timeout, fit_into_lease, send
-from outbox.unsettled import SETTLE_SECONDS, Unsettled, settle_until
 from runtime.telemetry import health
 
 log = structlog.get_logger(__name__)

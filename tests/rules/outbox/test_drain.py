@@ -13,7 +13,7 @@ from django.db import DataError, OperationalError, connection
 from django.db.models.functions import Now
 
 from notifications.models import EmailNotificationQuerySet
-from outbox.unsettled import SETTLE_ROWS
+from outbox.in_flight import SETTLE_ROWS
 from tests.kit.mails import make_mail, make_mails, statuses
 from tests.kit.words import (
     LEASE_EXPIRED,
