@@ -15,8 +15,8 @@ from redis.commands.core import Script
 
 from local.machine import free_port
 from local.servers import EmbeddedValkey
-from outbox.gate import slots
-from outbox.gate.slots import TAKE
+from outbox.gate import gate as module
+from outbox.gate.gate import TAKE
 from tests.kit.proxy import Proxy
 from tests.kit.waiting import until
 from tests.kit.words import Capacity, Gate, Rules, State, make_client
@@ -176,7 +176,7 @@ class TestTheChoice:
 
 
 def test_ten_sends_cost_one_request_and_an_acceptance_none(valkey_url, monkeypatch):
-    monkeypatch.setattr(slots, "LIFE_SECONDS", 60.0)
+    monkeypatch.setattr(module, "LIFE_SECONDS", 60.0)
     with counted(valkey_url) as (url, proxy):
         gate = make(url, rate=1000)
         gate.capacity(batch=1)  # connects and counts the processes

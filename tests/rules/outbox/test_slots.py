@@ -15,8 +15,8 @@ import pytest
 from local.machine import PROJECT, free_port
 from local.servers import EmbeddedValkey
 from outbox.gate import shared_state
+from outbox.gate.gate import LIFE_SECONDS, Slots
 from outbox.gate.shared_state import SharedState
-from outbox.gate.slots import LIFE_SECONDS, Slots
 from tests.kit.words import Gate, make_client
 
 LIMITS = [10, 50, 100]
