@@ -142,13 +142,13 @@ class TestStopping:
             assert process.wait(30) == 0
 
 
-@pytest.mark.flow
-@pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 def test_each_task_that_is_scheduled_or_sent_by_its_name_is_one():
     app.loader.import_default_modules()
     assert {DRAIN, RUN_JOBS, *(name for name, _ in schedule().values())} <= set(app.tasks)
 
 
+@pytest.mark.flow
+@pytest.mark.django_db(transaction=True, databases=["default", "direct"])
 def test_a_beat_sends_its_tasks_to_the_replica_that_took_over(tmp_path):
     pair = ValkeyPair(folder=tmp_path)
     pair.start(log=tmp_path / "valkey.log")
