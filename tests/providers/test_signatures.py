@@ -91,29 +91,50 @@ class TestSendGrid:
 
 
 class TestResend:
-    def test_svix_signs_body_and_time(self, settings):
-        settings.RESEND_WEBHOOK_SECRET = "whsec_" + base64.b64encode(b"a secret of resend").decode()
-        mail = make_mail(status=Status.FAILED)
-        metadata = json.dumps({"notification_id": str(mail.id)})
-        data = {
-            "email_id": "re-1",
-            "to": ["a@example.com"],
-            "headers": [{"name": "X-Metadata", "value": metadata}],
+    SECRET = "whsec_" + base64.b64encode(b"a secret of resend").decode()
+
+    @pytest.fixture(autouse=True)
+    def secret(self, settings):
+        settings.RESEND_WEBHOOK_SECRET = self.SECRET
+
+    def post(self, kind: str, *, age: dt.timedelta = dt.timedelta(), **data: Any) -> int:
+        data = {"email_id": "re-1", "to": ["alice@example.com"], **data}
+        body = json.dumps({"type": f"email.{kind}", "created_at": "2026-11-01T10:00:00Z", "data": data})
+        at = dt.datetime.now(dt.UTC) - age
+        headers = {
+            "svix-id": "msg_1",
+            "svix-timestamp": str(int(at.timestamp())),
+            "svix-signature": Svix(self.SECRET).sign("msg_1", at, body),
         }
-        body = json.dumps({"type": "email.delivered", "created_at": "2026-11-01T10:00:00Z", "data": data})
-        now = dt.datetime.now(dt.UTC)
-        for at, status in ((now - dt.timedelta(hours=1), 401), (now, 200)):
-            signature = Svix(settings.RESEND_WEBHOOK_SECRET).sign("msg_1", at, body)
-            headers = {
-                "svix-id": "msg_1",
-                "svix-timestamp": str(int(at.timestamp())),
-                "svix-signature": signature,
-            }
-            answer = Client().post("/webhooks/resend", body, "application/json", headers=headers)
-            assert answer.status_code == status
+        return Client().post("/webhooks/resend", body, "application/json", headers=headers).status_code
+
+    def test_svix_signs_body_and_time(self):
+        mail = make_mail(status=Status.FAILED)
+        header = {"name": "X-Metadata", "value": json.dumps({"notification_id": str(mail.id)})}
+        assert self.post("delivered", age=dt.timedelta(hours=1), headers=[header]) == 401
+        assert fresh(mail).status == "failed"
+        assert self.post("delivered", headers=[header]) == 200
         row = fresh(mail)
         assert (row.status, row.provider, row.provider_message_id) == ("sent", "resend", "re-1")
         assert row.delivered_at == dt.datetime(2026, 11, 1, 10, tzinfo=dt.UTC)
+
+    @pytest.mark.parametrize("as_list", [True, False])
+    def test_the_id_is_also_found_in_the_tags(self, as_list):
+        mail = make_mail(status=Status.FAILED)
+        value = str(mail.id)
+        tags = [{"name": "notification_id", "value": value}] if as_list else {"notification_id": value}
+        assert self.post("delivered", tags=tags) == 200
+        assert fresh(mail).status == "sent"
+
+    @pytest.mark.parametrize(
+        "bounce, reasons",
+        [({"type": "Permanent"}, ["hard_bounce"]), ({"type": "Transient"}, []), (None, ["hard_bounce"])],
+    )
+    def test_only_a_permanent_bounce_suppresses(self, bounce, reasons):
+        mail = make_mail(status=Status.FAILED)
+        tags = {"notification_id": str(mail.id)}
+        assert self.post("bounced", tags=tags, **({"bounce": bounce} if bounce else {})) == 200
+        assert list(Suppression.objects.values_list("reason", flat=True)) == reasons
 
 
 def played(name: str, mail: EmailNotification, kind: str, key: str) -> Post:
